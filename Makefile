@@ -1,0 +1,82 @@
+# `make demo` and `make test` set up what they need: Python 3.11 with pip is enough.
+
+PYTHON3 ?= python3
+WORKERS ?= 0
+SEEDS ?= 0:2000
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(PYTHON3) -m pip --python $(BIN)/python --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --compile
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+
+# Two stamps: to run the demo takes a few packages, to develop takes the tools as well.
+RUN := $(VENV)/.ready-to-run
+DEV := $(VENV)/.ready-to-develop
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types fast format bench simulate mutants lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(DEV) ## create .venv with everything pinned; does nothing when it is up to date
+
+demo: $(RUN) ## watch an agent run, with no key and no network
+	@$(BIN)/windlass demo
+
+test: $(DEV) ## all the tests
+	$(PYTEST)
+
+check: lint types fast ## what a change must pass: format, lint, layers, types, fast tests, docs
+
+lint: $(DEV) ## format, lint, import layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/lint-imports
+
+types: $(DEV) ## strict types
+	$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python
+
+fast: $(DEV) ## the fast tests, with every code block of the docs
+	$(PYTEST) -q -m "not slow"
+
+format: $(DEV) ## format, and mend what can be mended
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(DEV) ## the cost of a delta, a step and a session, as ratios
+	$(BIN)/python bench/run.py
+
+simulate: $(DEV) ## random runs with faults and crashes: make simulate SEEDS=0:2000
+	$(BIN)/python -m windlass.testing.simulate --seeds $(SEEDS)
+
+mutants: $(DEV) ## plant each known bug in turn and show that the tests notice
+	$(BIN)/python tests/mutants/run.py
+
+lock: ## pin anew after a change of dependencies (needs uv)
+	$(LOCK) --output-file requirements/run.txt
+	$(LOCK) --constraints requirements/run.txt --extra dev --output-file requirements/dev.txt
+
+clean: ## remove what the tools leave behind; keeps .venv
+	rm -rf build dist htmlcov .coverage* .hypothesis .import_linter_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+LOCK = uv pip compile pyproject.toml requirements/build.in --quiet --universal \
+	--python-version 3.11 --generate-hashes --strip-extras --custom-compile-command "make lock"
+
+$(BIN)/python:
+	@echo "Creating $(VENV)"
+	@$(PYTHON3) -m venv --without-pip $(VENV)
+
+$(RUN): requirements/run.txt pyproject.toml | $(BIN)/python
+	@echo "Installing what Windlass needs"
+	@$(INSTALL) --require-hashes --only-binary :all: -r $<
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+$(DEV): requirements/dev.txt $(RUN)
+	@echo "Installing what its tests need"
+	@$(INSTALL) --require-hashes --only-binary :all: -r $<
+	@touch $@

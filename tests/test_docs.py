@@ -1,0 +1,136 @@
+"""The docs are programs: every Python block and every example runs as printed.
+
+A block whose fence reads `python no-run: reason` is only compiled. If a block has comments
+that read `# prints: text`, these lines are all that it prints, in that order.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GUARD = ROOT / "tests" / "support" / "no_network.py"
+EXAMPLE_LINES_MAX = 40
+
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?:python|py)\b(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```\s*?$",
+    re.MULTILINE | re.DOTALL,
+)
+NO_RUN = re.compile(r"no-run\b:?\s*(?P<reason>.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A Python block of a page, with what its fence says."""
+
+    place: str
+    info: str
+    code: str
+
+    @property
+    def printed(self) -> list[str]:
+        """What the block says that it prints."""
+        return re.findall(r"# prints: (.*)$", self.code, re.MULTILINE)
+
+
+def blocks_in(text: str, page: str) -> Iterator[Block]:
+    for found in FENCE.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        indent = re.compile("^" + found["indent"], re.MULTILINE)
+        yield Block(f"{page}:{line}", found["info"].strip(), indent.sub("", found["code"]))
+
+
+def blocks() -> list[Block]:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [
+        block
+        for page in pages
+        if page.exists()
+        for block in blocks_in(page.read_text("utf-8"), page.relative_to(ROOT).as_posix())
+    ]
+
+
+def run(program: Path, cwd: Path) -> str:
+    """Run a program as a newcomer would: elsewhere, with no key and no network."""
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", GUARD, program],
+        capture_output=True,
+        cwd=cwd,
+        env=env,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def prove(block: Block, folder: Path) -> None:
+    compile(block.code, block.place, "exec")
+    if skipped := NO_RUN.search(block.info):
+        assert skipped["reason"], f"{block.place}: no-run needs a reason"
+        return
+    assert not block.info, f"{block.place}: unknown words in the fence: {block.info}"
+    program = folder / "block.py"
+    program.write_text(block.code, "utf-8")
+    output = run(program, folder)
+    if block.printed:
+        assert [line.rstrip() for line in output.splitlines()] == block.printed
+
+
+@pytest.mark.parametrize("block", [pytest.param(b, id=b.place) for b in blocks()])
+def test_a_block_of_the_docs_runs(block: Block, tmp_path: Path) -> None:
+    prove(block, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "example", [pytest.param(p, id=p.name) for p in sorted((ROOT / "examples").glob("*.py"))]
+)
+def test_an_example_is_short_and_runs(example: Path, tmp_path: Path) -> None:
+    assert len(example.read_text("utf-8").splitlines()) <= EXAMPLE_LINES_MAX
+    run(example, tmp_path)
+
+
+PAGE = """
+```python
+print("one")  # prints: one
+```
+
+- In a list:
+  ```python no-run: needs a key
+  raise SystemExit
+  ```
+"""
+
+
+def test_blocks_are_found_with_their_place() -> None:
+    first, second = blocks_in(PAGE, "page.md")
+    assert first == Block("page.md:2", "", 'print("one")  # prints: one\n')
+    assert second == Block("page.md:7", "no-run: needs a key", "raise SystemExit\n")
+
+
+@pytest.mark.parametrize(
+    ("info", "code"),
+    [
+        ("", "print('two')  # prints: one\n"),
+        ("", "raise SystemExit(1)\n"),
+        ("no-run", "pass\n"),
+        ("norun: a typo", "pass\n"),
+    ],
+    ids=["another output", "a failure", "no reason", "unknown words"],
+)
+def test_a_block_that_is_wrong_is_noticed(info: str, code: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        prove(Block("page.md:1", info, code), tmp_path)
+
+
+def test_a_block_that_is_right_passes(tmp_path: Path) -> None:
+    for block in blocks_in(PAGE, "page.md"):
+        prove(block, tmp_path)

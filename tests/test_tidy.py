@@ -1,0 +1,179 @@
+"""The shape of the code, as a test: a limit that no machine checks is a wish."""
+
+import ast
+import importlib
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "windlass"
+
+MODULE_LINES_MAX = 300
+FUNCTION_LINES_MAX = 40
+LOOP_LINES_MAX = 299
+ARCHITECTURE_LINES_MAX = 200
+
+# Written with character classes, so that the patterns do not find themselves.
+MACHINE_PATH = re.compile(r"(?<![\w.$~{}<>/-])[/](work|home|root|Users|opt[/]pypi)[/][\w.]")
+REGISTRY = re.compile(
+    r"pypi[.]org|pythonhosted[.]org|registry[.]npmjs|(index|find)[-](url|links)\b"
+)
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text("utf-8").splitlines())
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for path in modules():
+        yield name_of(path), ast.parse(path.read_text("utf-8"), str(path))
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def own_imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports of our own modules, wherever in the tree they stand."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names) if any(n.name.split(".")[0] == "windlass" for n in names):
+                yield node
+            case ast.ImportFrom(module=str(module)) if module.split(".")[0] == "windlass":
+                yield node
+            case _:
+                pass
+
+
+def test_a_module_fits_in_a_sitting() -> None:
+    assert [name_of(path) for path in modules() if lines_of(path) > MODULE_LINES_MAX] == []
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    long = [
+        f"{name}:{function.lineno} {function.name}"
+        for name, tree in trees()
+        for function in functions(tree)
+        if (function.end_lineno or 0) - function.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_a_module_says_what_it_is_for() -> None:
+    assert [name for name, tree in trees() if not ast.get_docstring(tree)] == []
+
+
+def test_the_loop_stays_the_one_place_to_read() -> None:
+    loop = SOURCE / "loop.py"
+    assert not loop.exists() or lines_of(loop) <= LOOP_LINES_MAX
+
+
+def test_the_architecture_stays_readable() -> None:
+    page = ROOT / "ARCHITECTURE.md"
+    assert not page.exists() or lines_of(page) <= ARCHITECTURE_LINES_MAX
+
+
+def test_no_import_of_ours_hides() -> None:
+    """An own import that is not at the top level of its module is a cycle that hides."""
+    hidden = [
+        f"{name}:{node.lineno}"
+        for name, tree in trees()
+        for node in own_imports(tree)
+        if node not in tree.body
+    ]
+    assert hidden == []
+
+
+def test_nothing_inside_imports_the_front_door() -> None:
+    """`from windlass import …` inside the package would be a cycle that no layer shows."""
+    through = [
+        f"{name}:{node.lineno}"
+        for name, tree in trees()
+        for node in own_imports(tree)
+        if isinstance(node, ast.Import) or node.module == "windlass"
+    ]
+    assert through == []
+
+
+def kind_and_name(name: str) -> tuple[int, str]:
+    """The linter's order: constants, then classes, then the rest."""
+    if name.isupper():
+        return 0, name
+    return (1 if name[0].isupper() else 2), name
+
+
+def test_the_public_names_are_sorted_and_complete() -> None:
+    package = importlib.import_module("windlass")
+    public: list[str] = getattr(package, "__all__", [])
+    tree = ast.parse((SOURCE / "__init__.py").read_text("utf-8"))
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert public == sorted(set(public), key=kind_and_name)
+    assert {name for name in imported if not name.startswith("_")} - set(public) == set()
+    assert [name for name in public if not hasattr(package, name)] == []
+
+
+def test_the_layers_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None)
+    assert broken == 0, capsys.readouterr().out
+
+
+def tracked() -> Iterator[tuple[str, str]]:
+    """Each text file that is, or is about to be, in the repository."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.stdout.split("\0")):
+        try:
+            yield name, (ROOT / name).read_text("utf-8")
+        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            continue
+
+
+@pytest.mark.parametrize("pattern", [MACHINE_PATH, REGISTRY], ids=["paths", "registries"])
+def test_no_machine_and_no_registry_is_named(pattern: re.Pattern[str]) -> None:
+    found = [
+        f"{name}:{number} {line.strip()[:80]}"
+        for name, text in tracked()
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (MACHINE_PATH, "see " + "/ho" + "me/ann/notes", True),
+        (MACHINE_PATH, "$HOME" + "/wo" + "rk/notes", False),
+        (MACHINE_PATH, "docs/wo" + "rk/notes", False),
+        (REGISTRY, "--extra-index" + "-url x", True),
+        (REGISTRY, "the index of links", False),
+    ],
+)
+def test_the_patterns_find_what_they_should(
+    pattern: re.Pattern[str],
+    text: str,
+    found: bool,  # noqa: FBT001
+) -> None:
+    assert bool(pattern.search(text)) is found
