@@ -1,0 +1,136 @@
+"""Pieces of a model's stream in, one whole reply out.
+
+An assembly belongs to one attempt; a new attempt starts with a new one, so that fragments of two
+attempts never mix.
+"""
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from windlass.core.events import (
+    CallDelta,
+    Piece,
+    ReplyEnd,
+    Stop,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+)
+from windlass.core.messages import Assistant, Said, Text, Thinking, ToolCall, Usage
+
+
+@dataclass(slots=True)
+class _Call:
+    index: int | None
+    id: str | None
+    name: str = ""
+    signature: str | None = None
+    arguments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class _Words:
+    thinking: bool
+    pieces: list[str] = field(default_factory=list[str])
+    signature: str | None = None
+
+
+class Assembly:
+    """One attempt's reply, as far as it has come."""
+
+    __slots__ = ("_blocks", "_calls", "_words", "stop", "usage")
+
+    def __init__(self) -> None:
+        self._blocks: list[_Words | _Call] = []
+        self._calls: list[_Call] = []
+        self._words: _Words | None = None
+        self.usage: Usage | None = None
+        self.stop: Stop | None = None
+        """None until the provider's end marker came."""
+
+    def add(self, piece: Piece) -> None:
+        match piece:
+            case TextDelta(text="") | ThinkingDelta(text="", signature=None):
+                pass
+            case TextDelta(text):
+                self._block(thinking=False).pieces.append(text)
+            case ThinkingDelta(text, signature):
+                block = self._block(thinking=True)
+                block.pieces.append(text)
+                block.signature = signature or block.signature
+            case CallDelta():
+                self._fragment(piece)
+            case UsageDelta(usage):
+                self.usage = usage
+            case ReplyEnd(stop):
+                self.stop = stop
+
+    def _block(self, *, thinking: bool) -> _Words:
+        words = self._words
+        # A signature ends its block: it vouches for that block alone.
+        if words is None or words.thinking is not thinking or words.signature is not None:
+            words = self._words = _Words(thinking)
+            self._blocks.append(words)
+        return words
+
+    def _fragment(self, piece: CallDelta) -> None:
+        call = self._call_of(piece)
+        if piece.name and piece.name != call.name:
+            call.name += piece.name
+        call.id = call.id or piece.id
+        call.signature = call.signature or piece.signature
+        if piece.arguments:
+            call.arguments.append(piece.arguments)
+
+    def _call_of(self, piece: CallDelta) -> _Call:
+        """By index, then by id: servers reuse either one, but not both for two calls."""
+        for call in reversed(self._calls):
+            if piece.index is not None and call.index != piece.index:
+                continue
+            if piece.id and call.id and call.id != piece.id:
+                continue
+            if piece.index is None and not piece.id and piece.name:
+                break  # With neither, a name opens the next call.
+            return call
+        call = _Call(piece.index, piece.id)
+        self._calls.append(call)
+        self._blocks.append(call)
+        self._words = None
+        return call
+
+    @property
+    def text(self) -> str:
+        """The text so far; thinking is not part of it."""
+        words = (block for block in self._blocks if isinstance(block, _Words))
+        return "".join("".join(block.pieces) for block in words if not block.thinking)
+
+    @property
+    def size(self) -> int:
+        """Bytes of output so far, of every kind: what a token count can be at the most."""
+        pieces = (
+            block.arguments if isinstance(block, _Call) else block.pieces for block in self._blocks
+        )
+        return sum(len(piece.encode()) for block in pieces for piece in block)
+
+    def reply(self, model: str, prefix: str) -> Assistant:
+        """The whole reply. Its calls get ids of our own, unique in the session by the prefix."""
+        parts: list[Said] = []
+        number = count()
+        for block in self._blocks:
+            if isinstance(block, _Call):
+                parts.append(_called(block, f"{prefix}{next(number)}"))
+            elif words := _said(block):
+                parts.append(words)
+        return Assistant(tuple(parts), model)
+
+
+def _said(block: _Words) -> Text | Thinking | None:
+    """Empty blocks are left out: no provider takes them back."""
+    text = "".join(block.pieces)
+    if block.thinking:
+        return Thinking(text, block.signature) if text or block.signature else None
+    return Text(text) if text else None
+
+
+def _called(call: _Call, call_id: str) -> ToolCall:
+    return ToolCall(call_id, call.name, "".join(call.arguments), call.id, call.signature)

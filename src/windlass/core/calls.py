@@ -1,0 +1,186 @@
+"""How a call of the open step comes from the model's proposal to its one result."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any, NoReturn, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from windlass.core.errors import IllegalFact
+from windlass.core.events import (
+    Allow,
+    Answer,
+    Ask,
+    CallAnswered,
+    CallFinished,
+    CallJudged,
+    CallStarted,
+    Deny,
+    Fact,
+    Invalid,
+    Modify,
+    RunEnded,
+)
+from windlass.core.messages import CallResult, Change, Result, Results, ToolCall
+from windlass.core.setup import ToolChoice, digest
+from windlass.core.state import Call, State, Streak, call_of, say
+from windlass.core.strict import Broken, Read, strict
+
+UNREADABLE_MAX = 200
+"""Characters kept in the transcript of arguments that are no JSON."""
+
+UNSPEAKABLE = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def call_judged(state: State, fact: CallJudged) -> State:
+    call = _open_call(state, fact.call_id, fact)
+    # A call that a crash interrupted is judged again: by its own `reconcile`, or by a person.
+    if call.phase not in ("proposed", "interrupted"):
+        illegal(fact, f"the call is {call.phase}")
+    call = replace(call, changes=(*call.changes, *fact.changes), resource=fact.resource)
+    given = None if fact.arguments is None else _encoded(fact.arguments)
+    if isinstance(fact.verdict, Invalid):
+        result = Result.say("invalid", fact.verdict.message)
+        return close(state, replace(call, arguments=given), result)
+    if call.arguments is None:
+        text = _as_written(call.call.arguments) if given is None else given
+        if text is None:
+            illegal(fact, "its arguments cannot be read")
+        call = replace(call, arguments=text)
+    if isinstance(fact.verdict, Ask):
+        return _put(state, replace(call, phase="asked", question=fact.verdict))
+    return _settle(state, call, fact.verdict)
+
+
+def call_answered(state: State, fact: CallAnswered) -> State:
+    call = _open_call(state, fact.call_id, fact)
+    question = call.question
+    if call.phase != "asked" or question is None:
+        illegal(fact, "nobody asked")
+    if fact.digest != digest(call.decoded):
+        illegal(fact, "it answers for other arguments")
+    expired = question.expires_at is not None and fact.at > question.expires_at
+    if expired and not isinstance(fact.verdict, Deny):
+        illegal(fact, "the question had expired")
+    # Nobody knows what other arguments would touch.
+    resource = None if isinstance(fact.verdict, Modify) else call.resource
+    return _settle(state, replace(call, question=None, resource=resource), fact.verdict)
+
+
+def _settle(state: State, call: Call, verdict: Answer) -> State:
+    match verdict:
+        case Allow():
+            return _put(state, replace(call, phase="cleared"))
+        case Modify(arguments, reason):
+            changes = (*call.changes, Change("", f"the gate: {reason}"))
+            text = _encoded(arguments)
+            return _put(state, replace(call, phase="cleared", arguments=text, changes=changes))
+        case Deny(reason):
+            return close(state, call, Result.say("denied", f"Denied: {reason}"))
+        case _:
+            assert_never(verdict)
+
+
+def call_started(state: State, fact: CallStarted) -> State:
+    call = _open_call(state, fact.call_id, fact)
+    spec = state.setup.tool(call.call.name) if state.setup else None
+    again = call.phase == "interrupted" and spec is not None and spec.effect != "write"
+    if call.phase != "cleared" and not again:
+        illegal(fact, f"the call is {call.phase}")
+    return _put(state, replace(call, phase="started", began=True))
+
+
+def call_finished(state: State, fact: CallFinished) -> State:
+    call = _open_call(state, fact.call_id, fact)
+    if call.phase not in ("started", "interrupted"):
+        illegal(fact, f"the call is {call.phase}")
+    return close(state, call, fact.result)
+
+
+def given_up(call: Call, end: RunEnded) -> Result:
+    if call.began:
+        told = "It had started; whether it took effect is not known."
+    else:
+        told = "It had not started."
+    return Result.say("cancelled", f"Given up, since the run ended ({end.outcome}). {told}")
+
+
+def close(state: State, call: Call, result: Result) -> State:
+    state = _put(state, replace(call, phase="closed", result=result))
+    step, run = state.step, state.run
+    if step is None or run is None or any(one.phase != "closed" for one in step.calls):
+        return state
+    items = tuple(CallResult(_as_run(one), one.result or result) for one in step.calls)
+    ran = iter(item.call for item in items)
+    parts = tuple(next(ran) if isinstance(part, ToolCall) else part for part in step.reply.parts)
+    names = [call.call.name for call in step.calls]
+    met = run.choice_met or state.setup is None or _meets(state.setup.rules.tool_choice, names)
+    run = replace(run, streak=reduce(_streak, items, run.streak), choice_met=met)
+    state = replace(state, step=None, run=run)
+    return say(state, replace(step.reply, parts=parts), Results(items))
+
+
+def _meets(choice: ToolChoice, names: Sequence[str]) -> bool:
+    return choice in ("auto", "none", "required") or choice in names
+
+
+def _as_run(call: Call) -> ToolCall:
+    """The call with the arguments that count: history and execution agree, and history is JSON."""
+    text = call.arguments
+    if text is None:
+        text = _as_written(call.call.arguments)
+    if text is None:
+        text = _encoded({"unreadable_arguments": call.call.arguments[:UNREADABLE_MAX]})
+    return replace(call.call, name=_speakable(call.call.name), arguments=text)
+
+
+def _as_written(text: str) -> str | None:
+    """The model's own text, if it is one JSON object; None if it is not."""
+    match strict(text):
+        case Read(dict() as arguments):
+            return text if text.startswith("{") else _encoded(arguments)
+        case Read() | Broken():
+            return None
+
+
+def _encoded(arguments: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(arguments).decode()
+
+
+def _speakable(name: str) -> str:
+    """A name that every provider takes back, whatever the model made up."""
+    return UNSPEAKABLE.sub("_", name)[:64] or "unnamed"
+
+
+def _streak(streak: Streak, item: CallResult) -> Streak:
+    call = item.call
+    if (streak.name, streak.result) == (call.name, item.result):
+        same = streak.arguments == call.arguments or _alike(streak.arguments, call.arguments)
+        if same:
+            return replace(streak, count=streak.count + 1)
+    return Streak(call.name, call.arguments, item.result, 1)
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two texts hold the same arguments, however they are spaced."""
+    return msgspec.json.decode(one) == msgspec.json.decode(other)
+
+
+def _put(state: State, call: Call) -> State:
+    step = state.step
+    if step is None:  # pragma: no cover - every caller holds an open call
+        raise AssertionError
+    calls = tuple(call if one.id == call.id else one for one in step.calls)
+    return replace(state, step=replace(step, calls=calls))
+
+
+def _open_call(state: State, call_id: str, fact: Fact) -> Call:
+    call = call_of(state, call_id)
+    return call if call is not None else illegal(fact, f"no call {call_id} is open")
+
+
+def illegal(fact: Fact, why: str) -> NoReturn:
+    msg = f"{type(fact).__name__} cannot be record {fact.seq}: {why}"
+    raise IllegalFact(msg)

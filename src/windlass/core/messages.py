@@ -1,0 +1,215 @@
+"""What user, model and tools say: parts, messages, results, tool specs, usage.
+
+A message never changes once it is made, so that its encoded form can be kept beside it.
+"""
+
+from decimal import Context, Decimal
+from functools import reduce
+from typing import Any, Literal, Self
+
+import msgspec
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag=str.lower):
+    """A piece of a message."""
+
+
+class Text(Part, frozen=True):
+    text: str
+
+
+class Thinking(Part, frozen=True):
+    """The model's reasoning. The signature goes back verbatim to the model that made it."""
+
+    text: str
+    signature: str | None = None
+
+
+class Image(Part, frozen=True):
+    """A picture, by value or by address."""
+
+    media_type: str
+    data: bytes | None = None
+    url: str | None = None
+
+
+class File(Part, frozen=True):
+    """A document, by value or by address."""
+
+    media_type: str
+    name: str
+    data: bytes | None = None
+    url: str | None = None
+
+
+class ToolCall(Part, frozen=True, tag="call"):
+    """A call as the model wrote it; `arguments` is its text, whole and unrepaired."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    provider_id: str | None = None
+    signature: str | None = None
+
+
+Content = Text | Image | File
+Said = Text | Thinking | ToolCall
+
+ResultKind = Literal["value", "error", "denied", "invalid", "timed_out", "cancelled", "unknown"]
+
+
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a call. Every kind but `value` tells the model what went wrong."""
+
+    kind: ResultKind
+    content: tuple[Content, ...]
+
+    @classmethod
+    def say(cls, kind: ResultKind, text: str) -> Self:
+        return cls(kind, (Text(text),))
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.content if isinstance(part, Text))
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that was repaired: where, and what was done, in words that hold no content."""
+
+    path: str
+    what: str
+
+
+class CallResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A result in the transcript, paired with its call."""
+
+    call: ToolCall
+    result: Result
+
+
+class User(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role", tag="user"):
+    """What a person said, or what the runtime says on their behalf (`note`)."""
+
+    parts: tuple[Content, ...]
+    note: bool = False
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+class Assistant(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role", tag="assistant"):
+    """A model's reply: text, thinking and calls in the order in which they came."""
+
+    parts: tuple[Said, ...]
+    model: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+class Results(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role", tag="tool"):
+    """The results of one reply's calls, in the model's order."""
+
+    items: tuple[CallResult, ...]
+
+
+Message = User | Assistant | Results
+
+Effect = Literal["read", "idempotent", "write"]
+Label = Literal["untrusted", "private", "external"]
+
+
+class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model is told of a tool, and what the runtime must know of it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    effect: Effect = "write"
+    labels: tuple[Label, ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens of one or more attempts. `input` includes what was read from or written to a cache."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    estimated: bool = False
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.reasoning + other.reasoning,
+            self.estimated or other.estimated,
+        )
+
+
+Purpose = Literal["main", "compaction", "subagent"]
+
+
+class Charge(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one attempt cost. No usage is None, and an unknown price is None: neither is zero."""
+
+    model: str
+    purpose: Purpose = "main"
+    usage: Usage | None = None
+    usd: Decimal | None = None
+
+
+EXACT = Context(prec=60)
+"""Money is added and multiplied in this context, whatever precision the caller computes with."""
+
+
+class Ledger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All charges, summed up per model and purpose."""
+
+    charges: tuple[Charge, ...] = ()
+
+    def add(self, charge: Charge) -> "Ledger":
+        for at, known in enumerate(self.charges):
+            if (known.model, known.purpose) == (charge.model, charge.purpose):
+                summed = _sum(known, charge)
+                return Ledger((*self.charges[:at], summed, *self.charges[at + 1 :]))
+        return Ledger((*self.charges, charge))
+
+    @property
+    def usage(self) -> Usage | None:
+        known = [charge.usage for charge in self.charges if charge.usage is not None]
+        return reduce(Usage.__add__, known) if known else None
+
+    @property
+    def usd(self) -> Decimal | None:
+        """The money spent, or None as soon as the price of anything in it is unknown."""
+        paid = [charge for charge in self.charges if charge.usage is not None]
+        return self.known_usd if paid and all(charge.usd is not None for charge in paid) else None
+
+    @property
+    def known_usd(self) -> Decimal:
+        """The money that is known to be spent."""
+        known = (charge.usd for charge in self.charges if charge.usd is not None)
+        return reduce(EXACT.add, known, Decimal(0))
+
+
+def _sum(known: Charge, new: Charge) -> Charge:
+    """Two charges of one model and purpose as one."""
+    if known.usage is None or new.usage is None:
+        return known if new.usage is None else new
+    both = known.usd is not None and new.usd is not None
+    usd = EXACT.add(known.usd or Decimal(0), new.usd or Decimal(0)) if both else None
+    return Charge(known.model, known.purpose, known.usage + new.usage, usd)

@@ -1,0 +1,35 @@
+"""Whether and when a step asks its model again: a pure rule over the failures on record."""
+
+from windlass.core.events import AttemptFailed
+from windlass.core.faults import Fault
+from windlass.core.setup import Retries, Rules
+
+
+def backoff_s(retries: Retries, failures: int, fault: Fault, roll: float) -> float:
+    """How long to wait: full jitter on a doubling base, or what the provider asked for.
+
+    `roll` is a random number from 0 to 1; it is drawn by the shell, and the wait is recorded.
+    """
+    if fault.retry_after_s is not None:
+        return fault.retry_after_s
+    return roll * min(retries.wait_max_s, retries.wait_base_s * 2.0**failures)
+
+
+def may_retry(
+    retries: Retries,
+    rules: Rules,
+    failures: tuple[AttemptFailed, ...],
+    asking_since: float | None,
+) -> bool:
+    """Whether a step that failed so far may ask once more."""
+    last = failures[-1]
+    since = last.at if asking_since is None else asking_since
+    opened = any(failure.established for failure in failures)
+    cap = retries.attempts_max if opened else min(retries.establish_max, retries.attempts_max)
+    return (
+        last.fault.retryable
+        and not (last.visible and rules.on_partial == "fail")
+        and len(failures) < cap
+        and last.wait_s <= max(retries.retry_after_max_s, retries.wait_max_s)
+        and last.at + last.wait_s - since <= retries.budget_s
+    )

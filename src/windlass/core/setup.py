@@ -1,0 +1,155 @@
+"""How a run is set up: the model, the tools, the limits.
+
+It is recorded with the run, so that the journal alone says what may happen next.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from windlass.core.messages import ToolSpec
+
+ToolChoice = str
+"""`auto`, `none`, `required`, or the name of a tool."""
+
+
+class Price(msgspec.Struct, frozen=True, omit_defaults=True):
+    """US dollars for a million tokens. Cache prices fall back to the price of input."""
+
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+
+
+class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the runtime must know of a model to plan a request."""
+
+    name: str
+    """`provider:model`."""
+    price: Price | None = None
+    window: int | None = None
+    """Tokens of input and output together."""
+    output_max: int = 8_192
+    """Output tokens to ask for at most in one reply."""
+
+
+def _check(settings: msgspec.Struct, *names: str) -> None:
+    """Refuse what cannot be followed, when it is built and not when it is met."""
+    for name in names:
+        number = getattr(settings, name)
+        if number is not None and not (math.isfinite(number) and number > 0):
+            owner = type(settings).__name__
+            raise ValueError(f"{owner}({name}={number}): it must be a number above zero")
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a run ends at the latest. None is no limit."""
+
+    steps: int | None = 25
+    """Replies of the model."""
+    tokens: int | None = None
+    """Input and output together, over all attempts."""
+    usd: Decimal | None = None
+    """Money, over all attempts."""
+    seconds: float | None = None
+    """Time at work; waiting for a person does not count."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.usd, float | int):
+            force_setattr(self, "usd", Decimal(str(self.usd)))  # Money is exact from the start.
+        _check(self, *self.__struct_fields__)
+
+
+class Retries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How stubbornly one step asks a model. One counter and one clock serve all its attempts."""
+
+    establish_max: int = 4
+    """Requests in all while none of them opened a stream."""
+    attempts_max: int = 6
+    """Requests in all."""
+    wait_base_s: float = 1.0
+    wait_max_s: float = 16.0
+    retry_after_max_s: float = 60.0
+    """A longer `Retry-After` than this ends the step at once."""
+    budget_s: float = 300.0
+    """From the first request of a step to the start of its last one."""
+
+    def __post_init__(self) -> None:
+        _check(self, *self.__struct_fields__)
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The choices that a caller may make about the loop."""
+
+    on_partial: Literal["fail", "restart"] = "fail"
+    """When a stream breaks after a watcher saw some of its text."""
+    on_limit: Literal["stop", "answer"] = "stop"
+    """At the cap of steps: stop, or make one more call with the tools switched off."""
+    on_unknown: Literal["tell", "ask"] = "tell"
+    """A write that a crash interrupted and that cannot be reconciled: tell the model, or ask."""
+    tool_choice: ToolChoice = "auto"
+    """Holds until it is satisfied once, then `auto`."""
+    calls_at_once_max: int = 5
+    same_call_note: int = 3
+    """The same call with the same result so often in a row earns a note to the model."""
+    same_call_stop: int = 2
+    """So many more of them end the run as `stuck`."""
+    misfits_max: int = 2
+    """Replies that do not fit the output type and are asked for again."""
+    denials_max: int = 3
+    """Final replies that the gate denies before the run ends as `policy_denied`."""
+
+    def __post_init__(self) -> None:
+        _check(self, "calls_at_once_max", "same_call_note", "same_call_stop", "denials_max")
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that decides what a run may do."""
+
+    model: ModelInfo
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    gate: str = ""
+    """The name and digest of the policy in force; empty when none was set."""
+    judge_replies: bool = False
+    """Whether final replies are judged before they count."""
+    output_schema: dict[str, Any] | None = None
+    limits: Limits = Limits()
+    retries: Retries = Retries()
+    rules: Rules = Rules()
+
+    def tool(self, name: str) -> ToolSpec | None:
+        return next((spec for spec in self.tools if spec.name == name), None)
+
+
+def drift(recorded: Setup, offered: Setup) -> Iterator[str]:
+    """What differs between the set-up of a run and the one that would go on with it, in words."""
+    if recorded.model.name != offered.model.name:
+        yield f"model {recorded.model.name} became {offered.model.name}"
+    if recorded.instructions != offered.instructions:
+        yield "the instructions differ"
+    if recorded.gate != offered.gate:
+        yield f"policy {recorded.gate or 'none'} became {offered.gate or 'none'}"
+    if recorded.output_schema != offered.output_schema:
+        yield "the output type differs"
+    before = {spec.name: spec for spec in recorded.tools}
+    after = {spec.name: spec for spec in offered.tools}
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            yield f"tool {name} is gone"
+        elif name not in before:
+            yield f"tool {name} is new"
+        elif before[name] != after[name]:
+            yield f"tool {name} changed"
+
+
+def digest(value: object) -> str:
+    """A short, stable name for a value: the same value has the same digest in every process."""
+    canonical = msgspec.json.encode(value, order="deterministic")
+    return hashlib.blake2b(canonical, digest_size=16).hexdigest()

@@ -1,0 +1,209 @@
+"""What the facts of a session add up to. Made by `fold`, and by nothing else."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from windlass.core.events import (
+    Ask,
+    AttemptFailed,
+    AttemptStarted,
+    Outcome,
+    Stop,
+)
+from windlass.core.faults import Fault
+from windlass.core.messages import (
+    Assistant,
+    Change,
+    File,
+    Image,
+    Ledger,
+    Message,
+    Result,
+    Results,
+    Text,
+    Thinking,
+    ToolCall,
+    User,
+)
+from windlass.core.setup import Setup
+from windlass.core.transcript import Transcript
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+Phase = Literal["proposed", "asked", "cleared", "started", "interrupted", "closed"]
+MESSAGE_OVERHEAD = 16
+"""Tokens that a provider may add around a message, at the most."""
+MEDIA_TOKENS = 2_000
+"""Tokens that a picture or a page is taken for."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One call of the open step, and how far it has come."""
+
+    call: ToolCall
+    phase: Phase = "proposed"
+    arguments: str | None = None
+    """The JSON text of the arguments that count; None until they are judged."""
+    changes: tuple[Change, ...] = ()
+    resource: str | None = None
+    question: Ask | None = None
+    began: bool = False
+    result: Result | None = None
+
+    @property
+    def id(self) -> str:
+        return self.call.id
+
+    @property
+    def decoded(self) -> dict[str, Any]:
+        """The arguments, fresh: whoever gets them may scribble on them."""
+        return _decode_object(self.arguments or "{}")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A reply with calls that are not all closed yet."""
+
+    reply: Assistant
+    stop: Stop
+    calls: tuple[Call, ...]
+
+
+class Streak(msgspec.Struct, frozen=True):
+    """How often in a row the same call gave the same result."""
+
+    name: str = ""
+    arguments: str = ""
+    result: Result | None = None
+    count: int = 0
+    noted: bool = False
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One prompt's way to its end."""
+
+    number: int
+    new_from: int
+    elapsed_s: float = 0.0
+    steps: int = 0
+    model_calls: int = 0
+    failures: tuple[AttemptFailed, ...] = ()
+    attempt: AttemptStarted | None = None
+    asking_since: float | None = None
+    """When the first request of the step that is being asked for went out."""
+    reply: Assistant | None = None
+    """A reply without calls whose meaning is not settled yet."""
+    stop: Stop = "end"
+    passed: bool = False
+    """The reply was judged and may be the answer."""
+    empties: int = 0
+    misfits: int = 0
+    denials: int = 0
+    choice_met: bool = False
+    landing: bool = False
+    """The cap is reached, and one more reply without tools was asked for."""
+    streak: Streak = Streak()
+    text: str = ""
+    partial: str = ""
+    ledger: Ledger = Ledger()
+    outcome: Outcome | None = None
+    reason: str = ""
+    fault: Fault | None = None
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """What a provider said that a prompt of this size was."""
+
+    model: str
+    tokens: int
+    fixed: int
+    size: int
+
+
+class State(msgspec.Struct, frozen=True):
+    """A session, whole."""
+
+    session: str
+    seq: int = 0
+    at: float = 0.0
+    setup: Setup | None = None
+    transcript: Transcript = msgspec.field(default_factory=Transcript)
+    size: int = 0
+    """Tokens of the transcript at the most: a token is at least one byte."""
+    fixed: int = 0
+    """Tokens of the instructions and the tool specs at the most."""
+    measure: Measure | None = None
+    steps: int = 0
+    run: Run | None = None
+    step: Step | None = None
+    ledger: Ledger = Ledger()
+
+    @property
+    def active(self) -> bool:
+        return self.run is not None and self.run.outcome is None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether nothing can move until a person answers."""
+        step = self.step
+        return step is not None and (
+            any(call.phase == "asked" for call in step.calls)
+            and not any(call.phase == "proposed" for call in step.calls)
+        )
+
+
+def call_of(state: State, call_id: str) -> Call | None:
+    calls = state.step.calls if state.step else ()
+    return next((call for call in calls if call.id == call_id), None)
+
+
+def say(state: State, *messages: Message) -> State:
+    """The transcript grows by these messages."""
+    size = state.size + sum(map(weigh, messages))
+    return replace(state, transcript=state.transcript.append(*messages), size=size)
+
+
+def weigh(message: Message) -> int:
+    """The tokens of a message at the most."""
+    match message:
+        case User(parts):
+            return MESSAGE_OVERHEAD + sum(map(_weigh_part, parts))
+        case Assistant(parts):
+            return MESSAGE_OVERHEAD + sum(map(_weigh_part, parts))
+        case Results(items):
+            return sum(
+                MESSAGE_OVERHEAD + sum(map(_weigh_part, item.result.content)) for item in items
+            )
+
+
+def fixed_size(setup: Setup) -> int:
+    """What the instructions and the tool specs weigh at the most."""
+    specs = sum(
+        MESSAGE_OVERHEAD
+        + len(spec.name)
+        + len(spec.description.encode())
+        + _weigh_json(spec.parameters)
+        for spec in setup.tools
+    )
+    instructions = len(setup.instructions.encode())
+    # What is said about the output type stands around its schema.
+    output = 8 * MESSAGE_OVERHEAD + _weigh_json(setup.output_schema) if setup.output_schema else 0
+    return MESSAGE_OVERHEAD + instructions + specs + output
+
+
+def _weigh_json(value: object) -> int:
+    return len(msgspec.json.encode(value))
+
+
+def _weigh_part(part: Text | Thinking | ToolCall | Image | File) -> int:
+    match part:
+        case Text(text):
+            return len(text.encode())
+        case Thinking(text, signature):
+            return len(text.encode()) + len(signature or "")
+        case ToolCall():
+            words = part.name + part.arguments + (part.signature or "")
+            return MESSAGE_OVERHEAD + len(words.encode())
+        case Image() | File():
+            return MEDIA_TOKENS

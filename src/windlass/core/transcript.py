@@ -1,0 +1,84 @@
+"""An append-only sequence of messages that shares its past.
+
+Appending gives a new transcript and leaves the old one as it was, at the cost of one list append:
+all transcripts of a session share one log, and each knows how much of it is its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import final, overload
+
+from typing_extensions import override
+
+from windlass.core.messages import Assistant, Message
+
+
+class Log:
+    """What all transcripts of a session share; has an identity to hang a cache on."""
+
+    __slots__ = ("__weakref__", "calls", "messages")
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages: list[Message] = []
+        self.calls: dict[str, int] = {}
+        """In which message each call was made."""
+        self.extend(messages)
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            for call in message.calls if isinstance(message, Assistant) else ():
+                self.calls[call.id] = len(self.messages)
+            self.messages.append(message)
+
+
+@final
+class Transcript(Sequence[Message]):
+    """The messages of a session, in order; never rewritten."""
+
+    __slots__ = ("_length", "log")
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self.log = Log(messages)
+        self._length = len(messages)
+
+    def append(self, *messages: Message) -> "Transcript":
+        longer = Transcript()
+        # Only the longest transcript may extend the log; a fork of the past takes a copy.
+        at_tip = self._length == len(self.log.messages)
+        longer.log = self.log if at_tip else Log(self.log.messages[: self._length])
+        longer.log.extend(messages)
+        longer._length = len(longer.log.messages)
+        return longer
+
+    def has_call(self, call_id: str) -> bool:
+        return self.log.calls.get(call_id, self._length) < self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        if isinstance(index, slice):
+            return self.log.messages[: self._length][index]
+        return self.log.messages[range(self._length)[index]]
+
+    @override
+    def __len__(self) -> int:
+        return self._length
+
+    @override
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self.log.messages, self._length)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transcript) and list(self) == list(other)
+
+    @override
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    @override
+    def __repr__(self) -> str:
+        return f"Transcript({list(self)!r})"
