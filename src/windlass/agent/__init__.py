@@ -1,0 +1,1 @@
+"""The agent: where the parts become a whole."""

@@ -1,0 +1,195 @@
+"""Agent: where the parts become a whole."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any, Generic
+
+from windlass.agent.background import Background
+from windlass.agent.clock import RealClock
+from windlass.agent.driver import Driver
+from windlass.agent.output import Output
+from windlass.agent.runs import Runs, new_session, see_out
+from windlass.agent.watch import Events
+from windlass.core.errors import ConfigError, failure
+from windlass.core.events import Answer, Event
+from windlass.core.faults import Fault
+from windlass.core.messages import Content, Text
+from windlass.core.result import OutputT, RunResult
+from windlass.core.schema import Schema
+from windlass.core.setup import Limits, Retries, Rules, Setup
+from windlass.journals.memory import MemoryJournal
+from windlass.ports import Clock, Gate, Journal, Model, Timeouts, Tools, Watcher, World
+from windlass.tools.toolbox import Toolbox
+
+Prompt = str | Sequence[Content]
+
+
+class Agent(Generic[OutputT]):
+    """A model with instructions, tools, a gate, limits and a journal.
+
+    An agent holds no conversation: sessions live in the journal, and any agent with the same
+    set-up can go on with them, in any process.
+    """
+
+    def __init__(  # noqa: PLR0913 - each part has a default, and its name
+        self,
+        model: Model,
+        *,
+        instructions: str = "",
+        tools: Tools | Sequence[Callable[..., Any]] = (),
+        gate: Gate | None = None,
+        limits: Limits | None = None,
+        journal: Journal | None = None,
+        output_type: type[OutputT] = str,
+        rules: Rules | None = None,
+        retries: Retries | None = None,
+        timeouts: Timeouts | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
+        self._output = Output(output_type)
+        setup = Setup(
+            model=model.info,
+            instructions=instructions,
+            tools=toolbox.specs,
+            gate=gate.name if gate else "",
+            judge_replies=not self._output.plain or bool(gate and gate.judges_replies),
+            output_schema=self._output.schema,
+            limits=_affordable(limits or Limits(), model),
+            retries=retries or Retries(),
+            rules=rules or Rules(),
+        )
+        world = World(
+            model=model,
+            tools=toolbox,
+            gate=gate,
+            journal=journal or MemoryJournal(),
+            clock=clock or RealClock(),
+            timeouts=timeouts or Timeouts(),
+            schemas={spec.name: Schema(spec.parameters) for spec in toolbox.specs},
+            fit=None if self._output.plain else self._output.misfit,
+        )
+        self._runs = Runs(world, setup)
+        self._background = Background()
+
+    async def run(
+        self, prompt: Prompt, *, session: str | None = None, on_event: Watcher | None = None
+    ) -> RunResult[OutputT]:
+        """Run a prompt to its end. Raises RunFailed if it fails, which carries the result.
+
+        `on_event` is called with each event and must return at once; `stream` is for the rest.
+        """
+        driver = await self._begin(prompt, session)
+        return self._checked(await self._drive(driver, on_event))
+
+    def run_sync(
+        self, prompt: Prompt, *, session: str | None = None, on_event: Watcher | None = None
+    ) -> RunResult[OutputT]:
+        """Do the same for code that is not async; works inside a running event loop too.
+
+        Ctrl-C stops the run; it ends and is recorded before KeyboardInterrupt goes on.
+        """
+        session = session or new_session()
+        run = self._background.submit(self.run(prompt, session=session, on_event=on_event))
+        try:
+            return run.result()
+        except KeyboardInterrupt:
+            self._background.call(self.cancel, session, "interrupted")
+            with suppress(Exception):
+                run.result()
+            raise
+
+    @asynccontextmanager
+    async def stream(
+        self, prompt: Prompt, *, session: str | None = None
+    ) -> AsyncGenerator[Events[OutputT]]:
+        """Run a prompt and watch it: events first, then `events.result`.
+
+        Leaving the block early does not stop the run: it is waited for. An error in the block
+        stops it. Raises RunFailed on leaving if the run failed.
+        """
+        async with self._watched(await self._begin(prompt, session)) as events:
+            yield events
+
+    async def resume(
+        self, session: str, *, consent: bool = False, on_event: Watcher | None = None
+    ) -> RunResult[OutputT]:
+        """Go on with a run that a crash, a restart or a pause left open.
+
+        Raises SetupDrifted if this agent is set up otherwise than the run was, unless `consent`.
+        """
+        driver = await self._runs.take_over(session, consent=consent)
+        return self._checked(await self._drive(driver, on_event))
+
+    async def answer(
+        self,
+        session: str,
+        call_id: str,
+        verdict: Answer,
+        *,
+        by: str = "",
+        on_event: Watcher | None = None,
+    ) -> RunResult[OutputT]:
+        """Answer a question that a run waits for, and go on with the run."""
+        driver = await self._runs.answer(session, call_id, verdict, by)
+        return self._checked(await self._drive(driver, on_event))
+
+    def cancel(self, session: str, reason: str = "cancelled") -> bool:
+        """Stop the run that this agent drives in a session; whether there was one."""
+        return self._runs.cancel(session, reason)
+
+    async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
+        """End a run that nobody drives any more, without going on with it."""
+        return await self._runs.abandon(session, reason)
+
+    def watch(self, session: str, *, after: int = 0) -> AsyncGenerator[Event]:
+        """The events of a session past a sequence number: the recorded ones, then the live ones."""
+        return self._runs.watch(session, after)
+
+    async def aclose(self) -> None:
+        """Stop what is running and wait until nothing is left of it."""
+        await self._runs.close()
+        self._background.stop()
+
+    async def _begin(self, prompt: Prompt, session: str | None) -> Driver:
+        parts = (Text(prompt),) if isinstance(prompt, str) else tuple(prompt)
+        if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
+            raise ConfigError("the prompt is empty")
+        return await self._runs.begin(parts, session or new_session())
+
+    async def _drive(self, driver: Driver, watcher: Watcher | None) -> RunResult[OutputT]:
+        """The result of a run, with its output parsed."""
+        result = await self._runs.drive(driver, watcher)
+        return (
+            replace(result, output=self._output.parse(result.text)) if result.completed else result
+        )
+
+    @asynccontextmanager
+    async def _watched(self, driver: Driver) -> AsyncGenerator[Events[OutputT]]:
+        events: Events[OutputT] = Events()
+        events.on_cancel(driver.cancel)
+        task = asyncio.create_task(self._drive(driver, events.push))
+        task.add_done_callback(events.end)
+        try:
+            yield events
+        except BaseException:
+            driver.cancel("the watcher failed")
+            await see_out(task)
+            raise
+        self._checked(await task)
+
+    def _checked(self, result: RunResult[OutputT]) -> RunResult[OutputT]:
+        if result.outcome == "failed":
+            raise failure(result.error or Fault("bug", result.reason), result)
+        return result
+
+
+def _affordable(limits: Limits, model: Model) -> Limits:
+    if limits.usd is not None and model.info.price is None:
+        raise ConfigError(
+            f"Limits(usd=…): the price of {model.info.name} is not known, so that money cannot be "
+            "limited. Give the model a price, or limit tokens."
+        )
+    return limits

@@ -1,0 +1,182 @@
+"""One run, from its first fact to its one end.
+
+The loop runs as a task of its own, and the driver stands beside it: a cancel, a deadline, an error
+and a bug all lead to the same door, within a bounded time, whatever that task does.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from windlass.agent.crew import Crew
+from windlass.core.decide import Finish, Hold
+from windlass.core.errors import ForOperator, JournalCorrupt, JournalFailed, SessionBusy
+from windlass.core.events import CallFinished, Fact, Outcome, RunEnded, RunSuspended, TextDelta
+from windlass.core.faults import Fault
+from windlass.core.messages import Result
+from windlass.core.report import report
+from windlass.core.result import RunResult
+from windlass.loop import Underway, outcome_of, run
+from windlass.ports import World
+from windlass.recorder import Recorder
+
+UNWIND_S = 0.05
+"""How long the loop may take to let go once it is stopped."""
+CLOSE_S = 0.04
+"""How long the journal may then take for the last record."""
+
+
+class Driver:
+    """Drives one run to its end, or to the question that it must wait for."""
+
+    def __init__(
+        self,
+        world: World,
+        recorder: Recorder,
+        crew: Crew,
+        late: Callable[[str, Result], None],
+        *opening: Fact,
+    ) -> None:
+        self._world = world
+        self._crew = crew
+        self._late = late
+        self._opening = opening
+        self._underway = Underway()
+        self._stop: tuple[Outcome, str] | None = None
+        self._body: asyncio.Task[Finish | Hold] | None = None
+        self._enough: asyncio.Future[None] | None = None
+        self._patience_s = UNWIND_S
+        self._deadline: asyncio.TimerHandle | None = None
+        self.recorder = recorder
+
+    def cancel(self, reason: str, outcome: Outcome = "cancelled") -> None:
+        """Stop the run. The first reason counts."""
+        if self._stop is not None:
+            return
+        self._stop = (outcome, reason)
+        self._hurry()
+
+    def heard(self) -> TextDelta | None:
+        """The text of the attempt under way, for a watcher that comes in the middle of it."""
+        attempt = self._underway.attempt
+        if attempt is None or not attempt.partial:
+            return None
+        return TextDelta(attempt.partial, seq=self.recorder.state.seq, nth=self.recorder.nth)
+
+    async def drive(self) -> RunResult[Any]:
+        """The result of the run, whichever way it ends."""
+        body = self._body = asyncio.create_task(self._run())
+        await self._wait(body, UNWIND_S)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        end = self._end_of(body)
+        if isinstance(end, Hold):
+            return self._pause(end)
+        facts = (*self._leftovers(), self._settled(end))
+        closing = asyncio.create_task(self.recorder.record(*facts))
+        await self._wait(closing, CLOSE_S)
+        return self._close(closing, facts)
+
+    async def _run(self) -> Finish | Hold:
+        await self.recorder.record(*self._opening)
+        limit, run_state = self.recorder.setup.limits.seconds, self.recorder.state.run
+        if limit is not None and run_state is not None:
+            left = max(0.0, limit - run_state.elapsed_s)
+            stop = partial(self.cancel, f"the limit of {limit:g} s is reached", "timed_out")
+            self._deadline = asyncio.get_running_loop().call_later(left, stop)
+        return await run(self._world, self.recorder, self._underway)
+
+    async def _wait(self, stage: asyncio.Task[Any], patience_s: float) -> None:
+        """Wait for a stage of the run; once the run is stopped, for no longer than that."""
+        self._enough = asyncio.get_running_loop().create_future()
+        self._patience_s = patience_s
+        stage.add_done_callback(self._give_up)
+        if self._stop is not None:
+            self._hurry()
+        await self._enough
+        self._crew.keep(stage)
+
+    def _hurry(self) -> None:
+        if self._body is not None:
+            self._body.cancel()
+        asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
+
+    def _give_up(self, _: object = None) -> None:
+        if self._enough is not None and not self._enough.done():
+            self._enough.set_result(None)
+
+    def _end_of(self, body: asyncio.Task[Finish | Hold]) -> Hold | RunEnded:
+        """What the loop came to."""
+        stop = self._stop
+        if not body.done() or body.cancelled():
+            outcome, reason = stop or ("failed", "the run was cancelled from inside")
+            fault = None if stop else Fault("bug", reason)
+            return RunEnded(outcome, reason, fault)
+        error = body.exception()
+        if isinstance(error, SessionBusy) and not self.recorder.state.active:
+            raise error
+        if error is not None:
+            fault = _fault_of(error)
+            return RunEnded("failed", fault.message, fault)
+        match body.result():
+            case Finish(outcome, reason, fault=fault):
+                return RunEnded(outcome, reason, fault)
+            case Hold() as hold:
+                return RunEnded(*stop) if stop else hold
+
+    def _leftovers(self) -> Iterator[Fact]:
+        """What had come to its end when the run was stopped, and was not on record yet."""
+        attempt, calls = self._underway.attempt, self._underway.calls
+        if attempt is not None and attempt.whole:
+            yield attempt.proposed()
+        for task, call_id in calls.items():
+            if task.done() and not task.cancelled():
+                yield CallFinished(call_id, outcome_of(task))
+            else:
+                self._crew.dismiss(task, partial(self._late, call_id))
+        calls.clear()
+
+    def _settled(self, end: RunEnded) -> RunEnded:
+        """The end, with what was paid for and heard of an attempt that was under way."""
+        attempt = self._underway.attempt
+        if attempt is None or attempt.whole:
+            return end
+        return replace(end, partial=attempt.partial, charge=attempt.charge())
+
+    def _pause(self, hold: Hold) -> RunResult[Any]:
+        recorder = self.recorder
+        recorder.show(RunSuspended(tuple(call.id for call, _ in hold.questions)))
+        recorder.closed = True
+        return report(recorder.state, recorded=True)
+
+    def _close(self, closing: asyncio.Task[None], facts: Sequence[Fact]) -> RunResult[Any]:
+        """Through the one door. If the journal did not take the end, watchers hear of it anyway."""
+        recorder, error = self.recorder, _failure_of(closing)
+        if error is None:
+            recorder.closed = True
+            return report(recorder.state, recorded=True)
+        end = RunEnded(*self._stop) if self._stop else RunEnded("failed", str(error))
+        end = replace(end, fault=_fault_of(error))
+        opening = () if recorder.state.active else self._opening
+        known = () if isinstance(error, JournalCorrupt) else facts[:-1]
+        state = recorder.declare(*opening, *known, end)
+        return report(state, recorded=False)
+
+
+def _failure_of(closing: asyncio.Task[None]) -> BaseException | None:
+    if not closing.done():
+        return JournalFailed("the journal did not answer; the end of the run may not be kept")
+    return (
+        JournalFailed("the last append was cancelled")
+        if closing.cancelled()
+        else closing.exception()
+    )
+
+
+def _fault_of(error: BaseException) -> Fault:
+    if isinstance(error, ForOperator):
+        return Fault("journal", str(error))
+    return Fault("bug", f"{type(error).__name__}: {error}")

@@ -1,0 +1,152 @@
+"""The one writer of a session: check, write, advance, then show.
+
+A fact is folded in before it is written, so that an illegal one is never written; it is shown once
+it is durable. An append that has begun cannot be recalled: whoever is cancelled meanwhile waits for
+it, for a bounded time, so that the state in memory and the one on disk are never two.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from windlass.core.errors import JournalFailed, WindlassError
+from windlass.core.events import (
+    CallProgress,
+    Delta,
+    Fact,
+    Piece,
+    ReplyEnd,
+    TextDelta,
+    ThinkingDelta,
+)
+from windlass.core.fold import apply
+from windlass.core.setup import Setup
+from windlass.core.state import State
+from windlass.ports import Clock, Journal, Watcher
+
+PATIENCE_S = 0.04
+"""How long somebody who was cancelled still waits for the journal."""
+
+
+class Recorder:
+    """Writes the facts of one session and tells its watchers."""
+
+    def __init__(self, journal: Journal, clock: Clock, state: State) -> None:
+        self._journal = journal
+        self._clock = clock
+        self.nth = 0
+        self._failure: WindlassError | None = None
+        self._inbox: list[Fact] = []
+        self.state = state
+        self.watchers: list[Watcher] = []
+        self.closed = False
+
+    @property
+    def session(self) -> str:
+        return self.state.session
+
+    @property
+    def setup(self) -> Setup:
+        if self.state.setup is None:
+            msg = "no run has started"
+            raise RuntimeError(msg)
+        return self.state.setup
+
+    async def record(self, *facts: Fact) -> None:
+        """Return once the facts are durable. After a failure nothing more is written."""
+        if self._failure is not None:
+            raise self._failure
+        if self.closed:
+            msg = "the run has ended"
+            raise JournalFailed(msg)
+        inbox, self._inbox = self._inbox, []
+        state, batch = self._stamp((*inbox, *facts))
+        write = asyncio.ensure_future(self._journal.append(self.session, batch))
+        try:
+            if not write.done():
+                await asyncio.shield(write)
+        except asyncio.CancelledError:
+            await self._see_through(write)
+            self._advance(write, state, batch)
+            raise
+        except Exception:  # noqa: BLE001, S110 - whatever it was, `_advance` classifies it
+            pass
+        self._advance(write, state, batch)
+
+    def leave(self, fact: Fact) -> None:
+        """Hand in a fact from outside the run; it is written together with the next one."""
+        self._inbox.append(fact)
+
+    def _stamp(self, facts: Sequence[Fact]) -> tuple[State, list[Fact]]:
+        state, batch, now = self.state, list[Fact](), self._clock.now()
+        for fact in facts:
+            # Time never runs backwards in a journal, whatever the wall clock does.
+            placed = replace(fact, seq=state.seq + 1, at=max(now, state.at))
+            state = apply(state, placed)
+            batch.append(placed)
+        return state, batch
+
+    async def _see_through(self, write: "asyncio.Future[None]") -> None:
+        ends = asyncio.get_running_loop().time() + PATIENCE_S
+        while not write.done() and (left := ends - asyncio.get_running_loop().time()) > 0:
+            try:
+                await asyncio.wait({write}, timeout=left)
+            except asyncio.CancelledError:
+                continue
+
+    def _advance(self, write: "asyncio.Future[None]", state: State, batch: list[Fact]) -> None:
+        if not write.done():
+            self._failure = JournalFailed("the journal did not answer")
+            write.add_done_callback(_retrieve)
+        elif write.cancelled():
+            self._failure = JournalFailed("the journal gave up an append")
+        elif (error := write.exception()) is not None:
+            known = isinstance(error, WindlassError)
+            self._failure = error if known else JournalFailed(f"the journal failed: {error}")
+        else:
+            self.state, self.nth = state, 0
+            for fact in () if self.closed else batch:
+                self._tell(fact)
+            return
+        raise self._failure
+
+    def declare(self, *facts: Fact) -> State:
+        """Tell the watchers of an end that the journal did not take; the state as if it had."""
+        state, batch = self._stamp(facts)
+        self._tell(batch[-1])
+        self.closed = True
+        return state
+
+    def show(self, delta: Delta) -> None:
+        """Tell the watchers something that is not kept."""
+        if self.watchers and not self.closed:
+            self.nth += 1
+            self._tell(replace(delta, seq=self.state.seq, nth=self.nth))
+
+    def pass_on(self, piece: Piece) -> bool:
+        """Show a piece of a reply; whether it was text that a watcher now has seen."""
+        if not self.watchers or self.closed:
+            return False
+        match piece:
+            case TextDelta(text="") | ThinkingDelta(text="") | ReplyEnd():
+                return False
+            case TextDelta():
+                self.show(piece)
+                return True
+            case _:
+                self.show(piece)
+                return False
+
+    def progress(self, call_id: str, text: str) -> None:
+        self.show(CallProgress(call_id, text))
+
+    def _tell(self, event: Fact | Delta) -> None:
+        for watcher in tuple(self.watchers):
+            watcher(event)
+
+
+def _retrieve(write: "asyncio.Future[None]") -> None:
+    """Look at a result that nobody waits for, so that it is not reported as forgotten."""
+    if not write.cancelled():
+        write.exception()
