@@ -1,0 +1,299 @@
+"""What every journal must do, as tests that a journal's own test module subclasses.
+
+    class TestMyJournal(JournalConformance):
+        def open(self, folder: Path) -> Journal:
+            return MyJournal(folder / "sessions")
+
+The tests are plain functions for pytest, each in an event loop of its own on real time: a journal
+may use real threads and real disks.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from decimal import Decimal
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from windlass.core.errors import JournalFailed, SessionBusy
+from windlass.core.events import (
+    Allow,
+    Ask,
+    AttemptFailed,
+    AttemptStarted,
+    CallAnswered,
+    CallFinished,
+    CallJudged,
+    CallLate,
+    CallStarted,
+    Change,
+    Deny,
+    Fact,
+    Invalid,
+    Modify,
+    NoteGiven,
+    ReplyJudged,
+    Reservation,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    StepProposed,
+)
+from windlass.core.faults import Fault
+from windlass.core.messages import (
+    Assistant,
+    Charge,
+    File,
+    Image,
+    Result,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
+from windlass.core.setup import Limits, ModelInfo, Price, Setup
+from windlass.ports import Journal
+
+SESSION = "a session"
+
+
+def notes(first: int, last: int, text: str = "note") -> list[Fact]:
+    """Small facts with these numbers."""
+    numbers = range(first, last + 1)
+    return [NoteGiven(f"{text} {at}", "same_call", seq=at, at=1e9 + at) for at in numbers]
+
+
+def one_of_each() -> list[Fact]:
+    """A session that folds, with every kind of fact and every kind of content in it."""
+    calls = (
+        ToolCall("a", "look", '{"at":"ø"}', provider_id="p1", signature="s"),
+        ToolCall("b", "send", '{"to":"ann","n":18446744073709551616}'),
+        ToolCall("c", "nothing", "{"),
+        ToolCall("d", "send", ""),
+    )
+    thought = (Thinking("Let me see.", signature="sig"), Text("I look."), *calls)
+    fault = Fault("rate_limit", "slow down", retryable=True, retry_after_s=1.5)
+    paid = Charge("m:x", usage=Usage(100, 20, cache_read=10, reasoning=5), usd=Decimal("0.00123"))
+    prompt = (Text("Look, then send. 🙂"), Image("image/png", b"\x89PNG\x00\xff"), _page())
+    result = Result("value", (Text("long " * 5_000), Image("image/png", b"\x89PNG\x00\xff")))
+    reserved = Reservation(1_000, 500, Decimal("0.01"))
+    facts: list[Fact] = [
+        RunStarted(1, prompt, setup=_setup()),
+        AttemptStarted(1, 1, "m:x", reserved),
+        AttemptFailed(fault, established=True, visible=True, partial="I", wait_s=1.0),
+        AttemptStarted(1, 2, "m:x", reserved),
+        StepProposed(Assistant(thought, "m:x"), "calls", paid),
+        CallJudged("a", Allow("rule 1"), changes=(Change("at", "trimmed"),), resource="r"),
+        CallJudged(
+            "b", Ask("May I?", "rule 2", expires_at=2e9), {"to": "ann", "n": [1, None, 2.5]}
+        ),
+        CallJudged("c", Invalid("unknown_tool", "There is no such tool.")),
+        CallJudged("d", Modify({"to": "bob"}, "not ann")),
+        CallStarted("a", "key-a"),
+        CallFinished("a", result),
+        RunResumed(("tool send changed",), setup=_setup()),
+        CallAnswered("b", Deny("no"), "digest", by="ann"),
+        CallStarted("d", "key-d"),
+        CallFinished("d", Result.say("error", "no such address")),
+        CallLate("a", Result.say("value", "too late")),
+        NoteGiven("You said that before.", "same_call"),
+        AttemptStarted(2, 1, "m:x", reserved, landing=True),
+        StepProposed(Assistant((Text("Sent."),)), "end", Charge("m:x")),
+        ReplyJudged(Allow()),
+        RunEnded("completed", "done", partial=""),
+        RunStarted(2, (Text("Again."),)),
+        RunEnded("failed", "why", Fault("bug", "oh"), partial="Al", charge=paid),
+    ]
+    return placed(facts)
+
+
+def placed(facts: Sequence[Fact]) -> list[Fact]:
+    """The facts, numbered from 1."""
+    return [replace(fact, seq=at, at=1e9 + at / 8) for at, fact in enumerate(facts, 1)]
+
+
+def _page() -> File:
+    return File("text/plain", "notes.txt", b"", None)
+
+
+def _setup() -> Setup:
+    price = Price(Decimal("1.25"), Decimal(10), cache_read=Decimal("0.125"))
+    look = ToolSpec("look", "Looks.", {"type": "object"}, effect="read", labels=("untrusted",))
+    send = ToolSpec("send", "Sends.", {"type": "object", "properties": {"to": {"minLength": 1}}})
+    return Setup(
+        model=ModelInfo("m:x", price, window=100_000),
+        instructions="Be brief.",
+        tools=(look, send),
+        gate="rules 1",
+        judge_replies=True,
+        output_schema={"type": "string"},
+        limits=Limits(steps=5, usd=Decimal("0.5"), seconds=60.0),
+    )
+
+
+Scene = Coroutine[None, None, None]
+Scenario = Callable[["JournalConformance", Journal], Scene]
+
+
+def on_a_journal(scenario: Scenario) -> Callable[["JournalConformance", Path], None]:
+    """Run an async test on a new journal, in an event loop of its own."""
+
+    def test(self: "JournalConformance", tmp_path: Path) -> None:
+        self.play(tmp_path, lambda journal: scenario(self, journal))
+
+    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+    return test
+
+
+class JournalConformance(ABC):
+    """Subclass it as `Test…` and say how a journal is opened."""
+
+    durable = True
+    """Whether a session outlives the journal that wrote it."""
+
+    @abstractmethod
+    def open(self, folder: Path) -> Journal:
+        """The journal in this folder, as its last user left it."""
+
+    def play(
+        self, folder: Path, scenario: Callable[[Journal], Coroutine[None, None, None]]
+    ) -> None:
+        """Open a journal, run the scenario, close the journal if it can be closed."""
+        journal = self.open(folder)
+        closing = journal if isinstance(journal, AbstractContextManager) else nullcontext()
+        with closing:
+            asyncio.run(scenario(journal))
+
+    @on_a_journal
+    async def test_what_was_appended_is_read_back(self, journal: Journal) -> None:
+        """J1: facts of every kind come back equal, in order."""
+        facts = one_of_each()
+        await journal.append(SESSION, facts)
+        assert list(await journal.read(SESSION)) == facts
+
+    @on_a_journal
+    async def test_each_append_goes_on_where_the_last_one_ended(self, journal: Journal) -> None:
+        for fact in notes(1, 20):
+            await journal.append(SESSION, [fact])
+        assert list(await journal.read(SESSION)) == notes(1, 20)
+
+    @on_a_journal
+    async def test_reading_can_start_after_any_record(self, journal: Journal) -> None:
+        """E5: a late watcher reads on from the last record that it saw."""
+        facts = one_of_each()
+        await journal.append(SESSION, facts)
+        for after in range(len(facts) + 2):
+            assert list(await journal.read(SESSION, after)) == facts[after:]
+
+    @on_a_journal
+    async def test_an_unknown_session_is_empty(self, journal: Journal) -> None:
+        await journal.append("another", notes(1, 2))
+        assert list(await journal.read(SESSION)) == []
+        assert list(await journal.read(SESSION, 7)) == []
+
+    @on_a_journal
+    async def test_no_facts_are_no_change(self, journal: Journal) -> None:
+        await journal.append(SESSION, [])
+        assert list(await journal.read(SESSION)) == []
+
+    @on_a_journal
+    async def test_a_taken_number_is_refused_and_nothing_is_written(self, journal: Journal) -> None:
+        """L14: a second writer of the same session is refused, never merged."""
+        await journal.append(SESSION, notes(1, 3))
+        for first in (1, 2, 3):
+            error = await failure(journal, SESSION, notes(first, 5, "mine"))
+            assert isinstance(error, SessionBusy)
+            assert SESSION in str(error)
+        assert list(await journal.read(SESSION)) == notes(1, 3)
+        await journal.append(SESSION, notes(4, 4))
+
+    @on_a_journal
+    async def test_a_gap_is_refused_and_nothing_is_written(self, journal: Journal) -> None:
+        gaps = [notes(2, 2), notes(0, 1), [*notes(1, 1), *notes(3, 3)], notes(1, 2)[::-1]]
+        for facts in gaps:
+            assert isinstance(await failure(journal, SESSION, facts), JournalFailed)
+        assert list(await journal.read(SESSION)) == []
+        await journal.append(SESSION, notes(1, 1))
+        assert isinstance(await failure(journal, SESSION, notes(3, 3)), JournalFailed)
+        assert list(await journal.read(SESSION)) == notes(1, 1)
+
+    @on_a_journal
+    async def test_of_two_drivers_one_wins(self, journal: Journal) -> None:
+        """L14: both write the same number at the same moment."""
+        await journal.append(SESSION, notes(1, 1))
+        both = (journal.append(SESSION, notes(2, 2, name)) for name in ("one", "two"))
+        ends = await asyncio.gather(*both, return_exceptions=True)
+        assert sorted(type(end).__name__ for end in ends) == ["NoneType", "SessionBusy"]
+        winner = "one" if ends[0] is None else "two"
+        assert list(await journal.read(SESSION)) == [*notes(1, 1), *notes(2, 2, winner)]
+
+    @on_a_journal
+    async def test_one_refusal_does_not_touch_the_others(self, journal: Journal) -> None:
+        names = [f"session {at}" for at in range(20)]
+        facts = [notes(2, 2) if at % 3 == 0 else notes(1, 2) for at in range(20)]
+        appends = map(journal.append, names, facts)
+        ends = await asyncio.gather(*appends, return_exceptions=True)
+        assert [end is None for end in ends] == [at % 3 != 0 for at in range(20)]
+        for at, name in enumerate(names):
+            assert list(await journal.read(name)) == (notes(1, 2) if at % 3 else [])
+
+    @on_a_journal
+    async def test_many_sessions_write_at_once(self, journal: Journal) -> None:
+        async def drive(name: str) -> None:
+            for fact in notes(1, 20, name):
+                await journal.append(name, [fact])
+
+        names = [f"session {at}" for at in range(30)]
+        await asyncio.gather(*map(drive, names))
+        for name in names:
+            assert list(await journal.read(name)) == notes(1, 20, name)
+
+    @on_a_journal
+    async def test_appends_that_nobody_awaits_in_between_keep_their_order(
+        self, journal: Journal
+    ) -> None:
+        await asyncio.gather(*(journal.append(SESSION, [fact]) for fact in notes(1, 50)))
+        assert list(await journal.read(SESSION)) == notes(1, 50)
+
+    @on_a_journal
+    async def test_a_cancelled_append_is_whole_or_absent(self, journal: Journal) -> None:
+        for turn in range(10):
+            name = f"session {turn}"
+            writing = asyncio.ensure_future(journal.append(name, notes(1, 3)))
+            for _ in range(turn % 3):
+                await asyncio.sleep(0)
+            writing.cancel()
+            await asyncio.wait({writing})
+            # The next append to be done is written after it.
+            await journal.append(f"{name}, next", notes(1, 1))
+            assert list(await journal.read(name)) in ([], notes(1, 3))
+
+    def test_a_session_outlives_its_journal(self, tmp_path: Path) -> None:
+        """J5: what one process wrote, the next one reads and goes on with."""
+        if not self.durable:
+            return
+        facts = one_of_each()
+
+        async def write(journal: Journal) -> None:
+            await journal.append(SESSION, facts[:5])
+
+        async def go_on(journal: Journal) -> None:
+            assert list(await journal.read(SESSION)) == facts[:5]
+            assert isinstance(await failure(journal, SESSION, facts[4:]), SessionBusy)
+            await journal.append(SESSION, facts[5:])
+            assert list(await journal.read(SESSION)) == facts
+
+        self.play(tmp_path, write)
+        self.play(tmp_path, go_on)
+
+
+async def failure(journal: Journal, session: str, facts: Sequence[Fact]) -> Exception | None:
+    """The error of an append that should fail."""
+    try:
+        await journal.append(session, facts)
+    except Exception as error:  # noqa: BLE001 - the test says which one it must be
+        return error
+    return None

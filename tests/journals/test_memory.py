@@ -1,0 +1,50 @@
+"""Sessions in memory."""
+
+import asyncio
+from pathlib import Path
+
+from typing_extensions import override
+
+from windlass.core.errors import SessionBusy
+from windlass.journals.memory import MemoryJournal
+from windlass.ports import Journal
+from windlass.testing.journals import JournalConformance, notes, one_of_each
+
+
+class TestMemoryJournal(JournalConformance):
+    """J5: one conformance suite for all stores."""
+
+    durable = False
+
+    @override
+    def open(self, folder: Path) -> Journal:
+        return MemoryJournal()
+
+
+def test_an_append_is_done_at_once() -> None:
+    """The loop goes on without giving way to others."""
+
+    async def scenario() -> None:
+        journal = MemoryJournal()
+        assert journal.append("s", notes(1, 2)).done()
+        taken = journal.append("s", notes(2, 2))
+        assert taken.done()
+        assert isinstance(taken.exception(), SessionBusy)
+
+    asyncio.run(scenario())
+
+
+def test_sessions_are_listed_found_and_deleted() -> None:
+    async def scenario() -> None:
+        journal = MemoryJournal()
+        await journal.append("first", one_of_each())
+        await journal.append("second", one_of_each()[:2])
+        assert {one.session for one in await journal.sessions()} == {"first", "second"}
+        assert [one.state for one in await journal.sessions(unfinished=True)] == ["open"]
+        assert [one.session for one in await journal.sessions("FIRST")] == ["first"]
+        assert len(await journal.sessions("look, then", limit=1)) == 1
+        assert await journal.delete("first")
+        assert not await journal.delete("first")
+        assert await journal.read("first") == ()
+
+    asyncio.run(scenario())

@@ -1,0 +1,680 @@
+"""Sessions in a SQLite file: listed, grouped, checked, kept apart, and refused in words."""
+
+import asyncio
+import ctypes
+import gc
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from typing_extensions import override
+
+from disk import Disk
+from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
+from windlass.core.events import CallFinished, RunStarted
+from windlass.core.messages import Image, Result, Text
+from windlass.journals import schema
+from windlass.journals.sqlite import SqliteJournal
+from windlass.ports import Journal
+from windlass.testing.journals import JournalConformance, failure, notes, one_of_each, placed
+
+NOBODY = 65534
+CHILD = Path(__file__).parents[1] / "support" / "journal_child.py"
+Scene = Callable[[SqliteJournal], Coroutine[None, None, None]]
+
+
+class TestSqliteJournal(JournalConformance):
+    """J5: one conformance suite for all stores."""
+
+    @override
+    def open(self, folder: Path) -> Journal:
+        return SqliteJournal(folder / "journal.db")
+
+
+class TestRelaxedJournal(JournalConformance):
+    @override
+    def open(self, folder: Path) -> Journal:
+        return SqliteJournal(folder / "journal.db", durability="relaxed")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def play(path: Path, scene: Scene) -> None:
+    with SqliteJournal(path) as journal:
+        asyncio.run(scene(journal))
+
+
+def fill(path: Path, sessions: int = 1) -> None:
+    async def scene(journal: SqliteJournal) -> None:
+        for at in range(sessions):
+            await journal.append(f"s{at}", one_of_each())
+
+    play(path, scene)
+
+
+def tamper(path: Path, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute(sql, bindings).fetchall()
+    finally:
+        connection.close()
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Another connection has the file and has not committed yet."""
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+# ── groups ───────────────────────────────────────────────────────────────────
+
+
+def test_the_appends_of_all_sessions_share_a_commit_and_an_fsync(path: Path) -> None:
+    """J5: group commit, counted and not timed."""
+
+    async def scene(journal: SqliteJournal) -> None:
+        commits = list[int]()
+        connection: Any = journal._writer._file
+        connection.set_commit_hook(lambda: bool(commits.append(1)))
+        await journal.append("first", notes(1, 1))
+        assert (len(commits), disk.syncs - syncs) == (1, 1)
+        with held(path):
+            many = [journal.append(f"s{at}", notes(1, 2)) for at in range(200)]
+            many += [journal.append(f"s{at}", notes(3, 3)) for at in range(200)]
+        await asyncio.gather(*many)
+        # The writer may have taken the first few before the rest were there.
+        assert len(commits) in (2, 3)
+        assert disk.syncs - syncs == len(commits)
+
+    with Disk() as disk, SqliteJournal(path) as journal:
+        syncs = disk.syncs
+        asyncio.run(scene(journal))
+
+
+def test_relaxed_needs_no_fsync_for_an_append(path: Path) -> None:
+    async def scene(journal: SqliteJournal) -> None:
+        for fact in notes(1, 20):
+            await journal.append("s", [fact])
+
+    with Disk() as disk, SqliteJournal(path, durability="relaxed") as journal:
+        syncs = disk.syncs
+        asyncio.run(scene(journal))
+        assert disk.syncs == syncs
+
+
+def test_event_loops_in_several_threads_share_a_journal(path: Path) -> None:
+    async def drive(journal: SqliteJournal, name: str) -> None:
+        for fact in notes(1, 20, name):
+            await journal.append(name, [fact])
+
+    names = [f"s{at}" for at in range(4)]
+    with SqliteJournal(path) as journal:
+        loops = [
+            threading.Thread(target=lambda name=name: asyncio.run(drive(journal, name)))
+            for name in names
+        ]
+        for thread in loops:
+            thread.start()
+        for thread in loops:
+            thread.join()
+        for name in names:
+            assert list(asyncio.run(read(journal, name))) == notes(1, 20, name)
+
+
+async def read(journal: Journal, session: str) -> list[Any]:
+    return list(await journal.read(session))
+
+
+def test_two_journals_on_one_file_see_one_another(path: Path) -> None:
+    """L14: what is remembered of a session is forgotten when somebody else writes the file."""
+
+    async def scene(one: SqliteJournal) -> None:
+        with SqliteJournal(path) as two:
+            await one.append("s", notes(1, 2))
+            assert isinstance(await failure(two, "s", notes(2, 2)), SessionBusy)
+            await two.append("s", notes(3, 3))
+            await two.append("t", notes(1, 1))
+            assert isinstance(await failure(one, "s", notes(3, 3)), SessionBusy)
+            await one.append("s", notes(4, 4))
+            await one.append("u", notes(1, 1))
+            assert await read(two, "s") == notes(1, 4)
+            assert await two.delete("s")
+            await one.append("s", notes(1, 1))
+            assert [await read(two, name) for name in "stu"] == [notes(1, 1)] * 3
+
+    play(path, scene)
+
+
+# ── content ──────────────────────────────────────────────────────────────────
+
+
+def test_an_attachment_is_stored_once(path: Path) -> None:
+    """J10: by hash, over all sessions; deleted with the last session that uses it."""
+    picture = os.urandom(100_000)
+    text = "long " * 10_000
+    facts = placed(
+        [
+            RunStarted(1, (Text("Look."), Image("image/png", picture))),
+            CallFinished("a", Result("value", (Text(text), Image("image/png", picture)))),
+        ]
+    )
+
+    async def scene(journal: SqliteJournal) -> None:
+        for name in ("one", "two", "three"):
+            await journal.append(name, facts)
+            assert await read(journal, name) == facts
+        assert tamper(path, "SELECT count(*), sum(length(data)) FROM blobs") == [(2, 150_000)]
+        assert tamper(path, "SELECT max(length(body)) FROM records")[0][0] < 1_000
+        assert await journal.delete("one")
+        assert await read(journal, "two") == facts
+        await journal.delete("two")
+        await journal.delete("three")
+        for table in ("blobs", "uses", "records", "sessions"):
+            assert tamper(path, f"SELECT count(*) FROM {table}") == [(0,)]
+
+    play(path, scene)
+
+
+def test_a_record_costs_the_same_however_long_the_session_is(path: Path) -> None:
+    """J6: pages of the file, thousand records after thousand."""
+    sizes = list[int]()
+
+    async def scene(journal: SqliteJournal) -> None:
+        for first in range(1, 10_000, 1_000):
+            await journal.append("s", notes(first, first + 999, "x" * 400))
+            sizes.append(tamper(path, "PRAGMA page_count")[0][0])
+
+    play(path, scene)
+    grown = [after - before for before, after in pairwise(sizes)]
+    assert max(grown) < 1.1 * min(grown)
+
+
+def test_what_cannot_be_written_down_fails_alone(path: Path) -> None:
+    async def scene(journal: SqliteJournal) -> None:
+        odd = [("s\ud800", notes(1, 1)), ("t", notes(1, 1, "\ud800")), ("u", notes(1, 1))]
+        appends = (journal.append(name, facts) for name, facts in odd)
+        ends = await asyncio.gather(*appends, return_exceptions=True)
+        assert [type(end) for end in ends] == [JournalFailed, JournalFailed, type(None)]
+
+    play(path, scene)
+
+
+# ── the list of sessions ─────────────────────────────────────────────────────
+
+
+def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
+    async def scene(journal: SqliteJournal) -> None:
+        facts = one_of_each()
+        await journal.append("ended", facts)
+        await journal.append("open", facts[:6])
+        await journal.append("waiting", facts[:11])
+        listed = {one.session: one for one in await journal.sessions()}
+        assert {name: one.state for name, one in listed.items()} == {
+            "ended": "failed",
+            "open": "open",
+            "waiting": "waiting",
+        }
+        ended = listed["ended"]
+        assert (ended.facts, ended.runs, ended.steps) == (len(facts), 2, 2)
+        assert (ended.created, ended.updated) == (facts[0].at, facts[-1].at)
+        assert ended.title == "Look, then send. 🙂"
+        assert [one.session for one in await journal.sessions(limit=1)] == ["ended"]
+        assert [one.session for one in await journal.sessions("WAIT")] == ["waiting"]
+        assert len(await journal.sessions("then send")) == 3
+        assert await journal.sessions("100%") == []
+        unfinished = await journal.sessions(unfinished=True)
+        assert {one.session for one in unfinished} == {"open", "waiting"}
+        assert await journal.prune(before=facts[-1].at) == 0
+        assert await journal.prune(before=facts[-1].at + 1) == 1
+        assert {one.session for one in await journal.sessions()} == {"open", "waiting"}
+        assert not await journal.delete("ended")
+
+    play(path, scene)
+
+
+# ── tampering ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("sql", "seq"),
+    [
+        ("UPDATE records SET body = replace(body, 'key-a', 'key-b') WHERE seq = 10", 10),
+        ("UPDATE records SET body = CAST(x'ff' AS TEXT) WHERE seq = 3", 3),
+        ("UPDATE records SET hash = x'00' WHERE seq = 5", 5),
+        ("DELETE FROM records WHERE seq = 7", 7),
+        ("DELETE FROM records WHERE seq > 20", 21),
+        ("DELETE FROM records", 1),
+        ("UPDATE records SET seq = seq + 1000 WHERE seq = 2", 2),
+        ("UPDATE records SET number = 2 WHERE seq > 22", 23),
+        ("UPDATE blobs SET data = x'00' WHERE length(data) > 1000", 11),
+        ("DELETE FROM blobs WHERE length(data) > 1000", 11),
+        ("UPDATE sessions SET head = x'00'", 23),
+    ],
+)
+def test_a_tampered_session_is_found_and_not_believed(path: Path, sql: str, seq: int) -> None:
+    """J7: verify finds it; reading is an error, never a shorter session."""
+    fill(path)
+    tamper(path, sql)
+
+    async def scene(journal: SqliteJournal) -> None:
+        problems = await journal.verify("s0")
+        assert problems[0].seq == seq
+        with pytest.raises(JournalCorrupt, match=rf"'s0' .*record {seq}:"):
+            await journal.read("s0")
+
+    play(path, scene)
+
+
+def test_a_sound_session_has_no_problems(path: Path) -> None:
+    fill(path)
+
+    async def scene(journal: SqliteJournal) -> None:
+        assert await journal.verify("s0") == []
+        assert await journal.verify("unknown") == []
+        assert await journal.check() == []
+
+    play(path, scene)
+
+
+# ── bad files and bad disks ──────────────────────────────────────────────────
+
+
+def refusal(path: Path) -> Exception:
+    """Why a journal cannot be opened: one line that names the file."""
+    with pytest.raises((ConfigError, JournalFailed)) as caught:
+        SqliteJournal(path)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    return caught.value
+
+
+def test_a_folder_is_no_journal(tmp_path: Path) -> None:
+    assert "this is a folder" in str(refusal(tmp_path))
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "its folder is a file" in str(refusal(tmp_path / "file" / "journal.db"))
+
+
+def test_missing_folders_are_made(tmp_path: Path) -> None:
+    fill(tmp_path / "a" / "b" / "journal.db")
+
+
+def test_only_the_owner_may_read_it(path: Path) -> None:
+    fill(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("garbage", [b"garbage", b"SQLite format 3\0" + b"x" * 5_000, b"x" * 9_000])
+def test_another_kind_of_file_is_left_as_it_is(path: Path, garbage: bytes) -> None:
+    path.write_bytes(garbage)
+    refusal(path)
+    assert path.read_bytes() == garbage
+
+
+def test_a_database_of_another_program_is_left_as_it_is(path: Path) -> None:
+    tamper(path, "CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    assert "another program" in str(refusal(path))
+    assert path.read_bytes() == before
+
+
+def test_an_empty_file_becomes_a_journal(path: Path) -> None:
+    path.touch()
+    fill(path)
+
+
+def test_a_file_in_wal_mode_without_tables_becomes_a_journal(path: Path) -> None:
+    """A kill between the two steps of the first start leaves this behind."""
+    tamper(path, "PRAGMA journal_mode = WAL")
+    assert path.stat().st_size
+    fill(path)
+
+
+def test_a_newer_file_is_refused(path: Path) -> None:
+    """J11."""
+    fill(path)
+    tamper(path, "PRAGMA user_version = 99")
+    assert "upgrade" in str(refusal(path))
+
+
+def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """J11: step by step, and its sessions are still there."""
+    fill(path)
+    steps = (*schema.STEPS, "CREATE TABLE news (x);", "INSERT INTO news VALUES (7);")
+    monkeypatch.setattr(schema, "STEPS", steps)
+
+    async def scene(journal: SqliteJournal) -> None:
+        assert await read(journal, "s0") == one_of_each()
+
+    play(path, scene)
+    play(path, scene)
+    assert tamper(path, "SELECT x FROM news") == [(7,)]
+    assert tamper(path, "PRAGMA user_version") == [(3,)]
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "STEPS", (*schema.STEPS, "CREATE TABLE news (x); SELECT nothing"))
+        refusal(path)
+    assert tamper(path, "PRAGMA user_version") == [(1,)]
+    assert tamper(path, "SELECT name FROM sqlite_schema WHERE name = 'news'") == []
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """As root, file modes say nothing: give that power up for this thread."""
+    if os.geteuid() != 0:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.setfsuid(NOBODY)
+    try:
+        yield
+    finally:
+        libc.setfsuid(0)
+
+
+def test_a_read_only_file_is_told() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.db"
+        fill(path)
+        path.chmod(0o444)
+        Path(folder).chmod(0o755)
+        with as_nobody():
+            assert "read-only" in str(refusal(path))
+            assert "folder cannot be written" in str(refusal(path.with_name("new.db")))
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
+def test_a_truncated_file_is_an_error_and_not_an_empty_session(path: Path, kept: float) -> None:
+    """J10."""
+    fill(path, sessions=40)
+    size = path.stat().st_size
+    os.truncate(path, int(size * kept) // 4096 * 4096)
+    assert damage(path, sessions=40)
+
+
+def test_a_flipped_byte_is_never_silent(path: Path) -> None:
+    """J10: a session is whole, or it is an error, or the check of the file tells."""
+    fill(path, sessions=3)
+    sound = path.read_bytes()
+    chance = random.Random(7)
+    for _ in range(150):
+        torn = bytearray(sound)
+        torn[chance.randrange(len(torn))] ^= chance.randrange(1, 256)
+        path.write_bytes(torn)
+        try:
+            damage(path, sessions=3)
+        except AssertionError:
+            with SqliteJournal(path) as journal:
+                assert asyncio.run(journal.check())
+
+
+def test_an_unreadable_page_is_an_error(path: Path) -> None:
+    """J10: each page in turn; a session is whole, or it is an error."""
+    fill(path, sessions=3)
+    sound = path.read_bytes()
+    found = 0
+    for page in range(len(sound) // 4096):
+        torn = bytearray(sound)
+        torn[page * 4096 : page * 4096 + 4096] = os.urandom(4096)
+        path.write_bytes(torn)
+        found += damage(path, sessions=3)
+    assert found > 10
+
+
+def damage(path: Path, sessions: int) -> int:
+    """How many sessions cannot be read; the others must be whole."""
+    try:
+        journal = SqliteJournal(path)
+    except (ConfigError, JournalFailed):
+        return sessions
+
+    async def scene() -> int:
+        broken = 0
+        for at in range(sessions):
+            try:
+                assert await read(journal, f"s{at}") == one_of_each()
+            except JournalCorrupt:
+                broken += 1
+        return broken
+
+    with journal:
+        return asyncio.run(scene())
+
+
+@pytest.mark.parametrize("trouble", ["full", "broken_sync"])
+def test_a_bad_disk_keeps_nothing_of_the_group(path: Path, trouble: str) -> None:
+    """J1: each append of the group fails, what was acknowledged stays, and the journal goes on."""
+
+    async def scene(journal: SqliteJournal) -> None:
+        names = [f"s{at}" for at in range(5)]
+        await asyncio.gather(*(journal.append(name, notes(1, 2)) for name in names))
+        setattr(disk, trouble, True)
+        for name in names:
+            error = await failure(journal, name, notes(3, 4))
+            assert isinstance(error, JournalFailed)
+            assert str(path) in str(error)
+        assert isinstance(await failure(journal, "new", notes(1, 1)), JournalFailed)
+        for name in names:
+            assert await read(journal, name) == notes(1, 2)
+        setattr(disk, trouble, False)
+        for name in names:
+            await journal.append(name, notes(3, 4))
+            assert await read(journal, name) == notes(1, 4)
+
+    with Disk() as disk:
+        play(path, scene)
+
+
+def test_a_file_that_may_not_grow_is_told_as_a_full_disk(path: Path) -> None:
+    async def scene(journal: SqliteJournal) -> None:
+        pages = tamper(path, "PRAGMA page_count")[0][0]
+        journal._writer._file.execute(f"PRAGMA max_page_count = {pages + 2}")
+        error = await failure(journal, "s", notes(1, 500))
+        assert isinstance(error, JournalFailed)
+        assert "full" in str(error)
+        await journal.append("s", notes(1, 2))
+
+    play(path, scene)
+
+
+def test_a_file_that_somebody_holds_for_too_long_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "BUSY_MS", 10)
+
+    async def scene(journal: SqliteJournal) -> None:
+        with held(path):
+            error = await failure(journal, "s", notes(1, 1))
+        assert isinstance(error, JournalFailed)
+        assert "another program" in str(error)
+        await journal.append("s", notes(1, 1))
+
+    play(path, scene)
+
+
+# ── the end ──────────────────────────────────────────────────────────────────
+
+
+def test_a_closed_journal_says_so(path: Path) -> None:
+    async def scene() -> None:
+        journal = SqliteJournal(path)
+        waiting = [journal.append("s", [fact]) for fact in notes(1, 20)]
+        journal.close()
+        journal.close()
+        await asyncio.gather(*waiting)
+        assert isinstance(await failure(journal, "s", notes(21, 21)), JournalFailed)
+        with pytest.raises(JournalFailed, match="closed"):
+            await journal.read("s")
+        with pytest.raises(JournalFailed, match="closed"):
+            await journal.delete("s")
+        with SqliteJournal(path) as again:
+            assert await read(again, "s") == notes(1, 20)
+
+    asyncio.run(scene())
+
+
+def test_a_forgotten_journal_stops_its_thread(path: Path) -> None:
+    before = threading.active_count()
+    journal = SqliteJournal(path)
+    asyncio.run(read(journal, "s"))
+    gone = weakref.ref(journal)
+    del journal
+    gc.collect()
+    assert gone() is None
+    assert threading.active_count() <= before
+
+
+def test_a_loop_that_is_gone_does_not_stop_the_writer(path: Path) -> None:
+    async def leave(journal: SqliteJournal) -> None:
+        journal.append("s", notes(1, 1))
+
+    with SqliteJournal(path) as journal:
+        with held(path):
+            asyncio.run(leave(journal))
+        asyncio.run(leave_nothing(journal))
+        assert asyncio.run(read(journal, "s")) == notes(1, 1)
+
+
+async def leave_nothing(journal: SqliteJournal) -> None:
+    await journal.append("another", notes(1, 1))
+
+
+# ── processes ────────────────────────────────────────────────────────────────
+
+
+def child(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
+    command = [sys.executable, CHILD, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
+
+
+def said(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    with process, process.stdout:
+        return process.stdout.readline().strip()
+
+
+def test_a_forgotten_journal_does_not_keep_python_from_ending(path: Path) -> None:
+    program = f"""
+import asyncio
+from windlass.journals.sqlite import SqliteJournal
+from windlass.testing.journals import notes
+journal = SqliteJournal({str(path)!r})
+async def main():
+    await journal.append("s", notes(1, 3))
+    journal.append("s", notes(4, 4))
+asyncio.run(main())
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=30)
+
+    async def scene(journal: SqliteJournal) -> None:
+        assert await read(journal, "s") == notes(1, 4)
+
+    play(path, scene)
+
+
+def test_the_child_of_a_fork_is_told_to_open_its_own(path: Path) -> None:
+    program = f"""
+import asyncio, os, sys
+from windlass.core.errors import JournalFailed
+from windlass.journals.sqlite import SqliteJournal
+from windlass.testing.journals import notes
+journal = SqliteJournal({str(path)!r})
+async def append(seq):
+    await journal.append("s", notes(seq, seq))
+asyncio.run(append(1))
+child = os.fork()
+try:
+    asyncio.run(append(2))
+except JournalFailed as error:
+    sys.exit(3 if "fork" in str(error) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=30)
+
+
+def test_processes_share_a_file(path: Path) -> None:
+    """L14: each writes its own session whole; of a shared one nobody's records are lost."""
+    names = ["ann", "bob", "cid"]
+    children = [child("contend", path, name, 30) for name in names]
+    won = {name: int(said(process)) for name, process in zip(names, children, strict=True)}
+
+    async def scene(journal: SqliteJournal) -> None:
+        for name in names:
+            assert await read(journal, name) == notes(1, 30, name)
+        shared = [fact.text.split()[0] for fact in await read(journal, "shared")]
+        assert {name: shared.count(name) for name in names} == won
+        assert await journal.verify("shared") == []
+
+    play(path, scene)
+
+
+@pytest.mark.parametrize("acknowledged", [1, 7, 40])
+def test_what_was_acknowledged_outlives_a_kill(path: Path, acknowledged: int) -> None:
+    """J4: SIGKILL in the middle of appending, twice on the same file."""
+
+    async def check(journal: SqliteJournal, last: int) -> None:
+        facts = await read(journal, "s")
+        assert len(facts) in (last, last + 1)
+        assert facts == notes(1, len(facts))
+
+    last = 0
+    for _ in range(2):
+        process = child("write", path)
+        assert process.stdout is not None
+        for _ in range(acknowledged):
+            last = int(process.stdout.readline())
+        process.kill()
+        last = max([last, *map(int, process.stdout.read().split())])
+        said(process)
+        play(path, partial(check, last=last))
+
+
+def test_a_kill_at_any_change_of_a_file_from_the_very_first_on_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """J4: the file is made, written, closed and opened again; each time it dies a little later."""
+    moments = int(said(child("start", tmp_path)))
+    assert moments > 30
+
+    async def scene(journal: SqliteJournal) -> None:
+        facts = await read(journal, "s")
+        assert len(facts) >= acknowledged
+        assert facts in ([], notes(1, 1), notes(1, 3))
+        await journal.append("s", notes(len(facts) + 1, len(facts) + 1))
+
+    for moment in range(1, moments + 1):
+        path = tmp_path / f"{moment}.db"
+        told = path.with_suffix(".ack")
+        acknowledged = int(told.read_text("utf-8")) if told.exists() else 0
+        play(path, scene)
