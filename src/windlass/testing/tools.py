@@ -1,0 +1,291 @@
+"""Tools for tests: some that do as they are told and keep what ran, and what any tools must do."""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+from windlass.core.decide import Act, Cleared, decide
+from windlass.core.events import (
+    Allow,
+    AttemptStarted,
+    CallJudged,
+    CallStarted,
+    Fact,
+    Reservation,
+    RunStarted,
+    StepProposed,
+)
+from windlass.core.fold import apply
+from windlass.core.messages import Assistant, Effect, Result, Text, ToolCall, ToolSpec
+from windlass.core.setup import ModelInfo, Setup
+from windlass.core.state import State
+from windlass.ports import CallContext, Reconciled, Tools
+from windlass.tools.results import error_text, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Takes so long, and then behaves."""
+
+    seconds: float
+    then: "Behaviour" = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Never ends, until it is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreCancel:
+    """Takes so long, whoever cancels it, and then behaves."""
+
+    seconds: float = 60.0
+    then: "Behaviour" = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Explode:
+    """Breaks the law of the port: the error comes out of `run`."""
+
+    error: BaseException
+
+
+Behaviour: TypeAlias = (
+    Delay
+    | Hang
+    | IgnoreCancel
+    | Explode
+    | Exception
+    | Callable[[Cleared, CallContext], Any]
+    | object
+)
+"""What a call does: one of the classes here, an exception (told as a result), a function of the
+call and its context (also async), or the value itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A call that was run."""
+
+    call_id: str
+    name: str
+    key: str
+    arguments: Mapping[str, Any]
+
+
+class RecordingTools:
+    """Does as it is told, by the name of the tool, and keeps what happened."""
+
+    def __init__(
+        self,
+        behaviours: Mapping[str, Behaviour] | None = None,
+        *,
+        effects: Mapping[str, Effect] | None = None,
+        resources: Mapping[str, str] | None = None,
+        reconciles: Mapping[str, Reconciled | Exception] | None = None,
+        specs: tuple[ToolSpec, ...] = (),
+    ) -> None:
+        """Make tools. `resources` are patterns such as "{path}"; `specs` replace the made ones."""
+        self.ran: list[Ran] = []
+        """Each call that began, in order; a call that ran twice is in it twice."""
+        self.finished: list[str] = []
+        self.cancelled: list[str] = []
+        self.reconciled: list[str] = []
+        self.at_once_max = 0
+        """The most calls that were under way at the same time."""
+        self._behaviours = dict(behaviours or {})
+        self._resources = dict(resources or {})
+        self._reconciles: dict[str, Reconciled | Exception] = dict(reconciles or {})
+        self._under_way = 0
+        told, known = effects or {}, {spec.name: spec for spec in specs}
+        self._specs = tuple(
+            known.get(name)
+            or ToolSpec(name, f"Does {name}.", {"type": "object"}, told.get(name, "write"))
+            for name in self._behaviours
+        )
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return self._specs
+
+    def resource(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        pattern = self._resources.get(name)
+        return None if pattern is None else pattern.format_map(arguments)
+
+    async def run(self, cleared: Cleared, context: CallContext) -> Result:
+        call = cleared.call
+        self.ran.append(Ran(call.id, call.name, cleared.key, dict(cleared.arguments)))
+        self._under_way += 1
+        self.at_once_max = max(self.at_once_max, self._under_way)
+        try:
+            await asyncio.sleep(0)
+            if call.name not in self._behaviours:
+                return Result.say("invalid", f"There is no tool {call.name!r}.")
+            result = await self._behave(self._behaviours[call.name], cleared, context)
+            self.finished.append(call.id)
+            return result
+        except asyncio.CancelledError:
+            self.cancelled.append(call.id)
+            raise
+        finally:
+            self._under_way -= 1
+
+    async def _behave(self, behaviour: Behaviour, cleared: Cleared, context: CallContext) -> Result:
+        match behaviour:
+            case Delay(seconds, then):
+                await asyncio.sleep(seconds)
+                return await self._behave(then, cleared, context)
+            case IgnoreCancel(seconds, then):
+                await _deaf_sleep(seconds)
+                return await self._behave(then, cleared, context)
+            case Hang():
+                await asyncio.Event().wait()
+                return Result.say("error", "never")
+            case Explode(error):
+                raise error
+            case Exception():
+                return Result.say("error", error_text(behaviour))
+            case Result():
+                return behaviour
+            case _ if callable(behaviour):
+                return await self._called(behaviour, cleared, context)
+            case _:
+                return Result("value", shown(behaviour))
+
+    async def _called(
+        self,
+        function: Callable[[Cleared, CallContext], Any],
+        cleared: Cleared,
+        context: CallContext,
+    ) -> Result:
+        try:
+            value = function(cleared, context)
+            value = await value if inspect.isawaitable(value) else value
+        except Exception as error:  # noqa: BLE001 - a failing tool is a result
+            return Result.say("error", error_text(error))
+        return await self._behave(value, cleared, context)
+
+    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:  # noqa: ARG002
+        self.reconciled.append(cleared.call.id)
+        await asyncio.sleep(0)
+        answer = self._reconciles.get(cleared.call.name, "unknown")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def _deaf_sleep(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    while (left := until - loop.time()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            continue
+
+
+def cleared(
+    spec: ToolSpec,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    call_id: str = "c1",
+    session: str = "s",
+    started: bool = False,
+) -> Cleared:
+    """A call that may run, made as the loop makes it: from facts. `started`: a crash cut it."""
+    text = msgspec.json.encode(arguments or {}).decode()
+    facts: list[Fact] = [
+        RunStarted(1, (Text("Do it."),), Setup(model=ModelInfo("test:model"), tools=(spec,))),
+        AttemptStarted(1, 1, "test:model", Reservation(1, 1)),
+        StepProposed(Assistant((ToolCall(call_id, spec.name, text),)), "calls"),
+        CallJudged(call_id, Allow()),
+    ]
+    if started:
+        facts.append(CallStarted(call_id, f"{session}/{call_id}"))
+    state = State(session)
+    for seq, fact in enumerate(facts, 1):
+        state = apply(state, msgspec.structs.replace(fact, seq=seq))
+    move = decide(state)
+    assert isinstance(move, Act)
+    return move.calls[0]
+
+
+def call_context(reports: list[str] | None = None, *, session: str = "s") -> CallContext:
+    """The context of a call whose progress goes into a list."""
+    heard: list[str] = [] if reports is None else reports
+    return CallContext(session, 1, heard.append)
+
+
+class ToolsConformance:
+    """What tools must do. A subclass gives the fixture `tools`, which offers three of them.
+
+    `echo` (effect `read`) returns its argument `text`; `fail` fails; `hang` ends only when it is
+    cancelled, and its time is an hour or more.
+    """
+
+    def call(
+        self, tools: Tools, name: str, call_id: str = "c1", **arguments: object
+    ) -> Awaitable[Result]:
+        spec = next((one for one in tools.specs if one.name == name), ToolSpec(name, "", {}))
+        return tools.run(cleared(spec, arguments, call_id=call_id), call_context())
+
+    def test_each_spec_can_be_offered_to_a_model(self, tools: Tools) -> None:
+        names = [spec.name for spec in tools.specs]
+        assert len(set(names)) == len(names), "two tools have the same name"
+        for spec in tools.specs:
+            assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", spec.name)
+            assert spec.parameters.get("type") == "object"
+            assert msgspec.convert(msgspec.to_builtins(spec), ToolSpec) == spec
+
+    def test_the_specs_do_not_change(self, tools: Tools) -> None:
+        assert tools.specs == tools.specs
+
+    async def test_a_call_gives_its_value(self, tools: Tools) -> None:
+        result = await self.call(tools, "echo", text="hello")
+        assert (result.kind, result.text) == ("value", "hello")
+
+    async def test_a_failing_tool_is_a_result(self, tools: Tools) -> None:
+        result = await self.call(tools, "fail")
+        assert result.kind == "error"
+        assert result.text
+        assert "Traceback" not in result.text
+
+    async def test_an_unknown_tool_is_a_result(self, tools: Tools) -> None:
+        result = await self.call(tools, "no_such_tool")
+        assert result.kind == "invalid"
+
+    async def test_a_failing_call_leaves_its_siblings_alone(self, tools: Tools) -> None:
+        calls: list[tuple[str, dict[str, str]]] = [
+            ("echo", {"text": "a"}),
+            ("fail", {}),
+            ("echo", {"text": "b"}),
+        ]
+        under_way = [
+            self.call(tools, name, f"c{at}", **given) for at, (name, given) in enumerate(calls)
+        ]
+        results = await asyncio.gather(*under_way)
+        assert [result.kind for result in results] == ["value", "error", "value"]
+
+    async def test_a_cancel_comes_through(self, tools: Tools) -> None:
+        running = asyncio.ensure_future(self.call(tools, "hang"))
+        await asyncio.sleep(1)
+        assert not running.done()
+        running.cancel()
+        done, _ = await asyncio.wait([running], timeout=60)
+        assert done, "the tool went on"
+        assert running.cancelled()
+
+    def test_a_resource_is_told_or_not_but_never_raises(self, tools: Tools) -> None:
+        for name in ("echo", "fail", "hang", "no_such_tool"):
+            assert isinstance(tools.resource(name, {"text": "x"}), str | None)
+
+    async def test_what_cannot_be_reconciled_is_unknown(self, tools: Tools) -> None:
+        for name in ("fail", "no_such_tool"):
+            spec = next((one for one in tools.specs if one.name == name), ToolSpec(name, "", {}))
+            assert await tools.reconcile(cleared(spec, started=True), call_context()) == "unknown"

@@ -1,0 +1,81 @@
+"""Results too long to show, kept whole, and the tool that reads them in parts.
+
+An artifact is named by its content, so that the same result has the same name in every process,
+and it is seen only by the session that made it.
+"""
+
+import hashlib
+from collections import OrderedDict
+from typing import Annotated, Any, Protocol
+
+from msgspec import Meta
+
+from windlass.core.errors import ModelRetry
+from windlass.tools.context import RunContext
+from windlass.tools.function import Tool, tool
+
+PAGE_CHARS = 8_000
+"""What `read_artifact` gives unless told otherwise."""
+PAGE_CHARS_MAX = 8_000
+"""At 4 bytes a character, the most, this stays below the size at which a result is clipped."""
+KEPT_BYTES_MAX = 64 * 2**20
+
+
+class Artifacts(Protocol):
+    """Where long results are kept."""
+
+    async def keep(self, session: str, text: str) -> str:
+        """Keep a text, and return its name."""
+        ...
+
+    async def read(self, session: str, name: str) -> str | None: ...
+
+
+class MemoryArtifacts:
+    """Keeps artifacts for as long as the process lives and there is room; the oldest go first."""
+
+    def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._size = 0
+        self._size_max = kept_bytes_max
+
+    async def keep(self, session: str, text: str) -> str:
+        data = text.encode()
+        name = hashlib.blake2b(data, digest_size=8).hexdigest()
+        if (session, name) not in self._kept:
+            self._size += len(data)
+        self._kept[session, name] = data
+        self._kept.move_to_end((session, name))
+        while self._size > self._size_max and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= len(oldest)
+        return name
+
+    async def read(self, session: str, name: str) -> str | None:
+        data = self._kept.get((session, name))
+        return None if data is None else data.decode()
+
+
+def reader(artifacts: Artifacts) -> Tool[..., Any]:
+    """The tool `read_artifact` over a store."""
+
+    @tool(effect="read", retries=0)
+    async def read_artifact(
+        context: RunContext,
+        id: Annotated[str, "The id that the shortened result gave."],  # noqa: A002 - the model's word
+        offset: Annotated[int, Meta(ge=0, description="The first character to read.")] = 0,
+        limit: Annotated[
+            int, Meta(ge=1, le=PAGE_CHARS_MAX, description="How many characters to read.")
+        ] = PAGE_CHARS,
+    ) -> str:
+        """Read a part of a tool result that was too long to be shown whole."""
+        text = await artifacts.read(context.session_id, id)
+        if text is None:
+            raise ModelRetry(
+                f"There is no artifact {id!r} any more: call the tool that made it again."
+            )
+        end = min(len(text), offset + limit)
+        after = f"; go on with offset={end}" if end < len(text) else "; this is the end"
+        return f"{text[offset:end]}\n[characters {offset} to {end} of {len(text)}{after}]"
+
+    return read_artifact

@@ -1,0 +1,277 @@
+"""`@tool`: from a typed Python function to something that a model may call."""
+
+import inspect
+import logging
+import math
+import re
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    final,
+    get_args,
+    overload,
+)
+
+from windlass.core.errors import ConfigError
+from windlass.core.messages import Effect, Label, ToolSpec
+from windlass.core.names import did_you_mean
+from windlass.tools.annotations import is_short
+from windlass.tools.context import RunContext
+from windlass.tools.docstrings import Docs, read_docstring
+from windlass.tools.schemas import Listed, object_schema
+from windlass.tools.signature import Function, Signature, read_signature, schema_of, takes_context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_LABELS: tuple[Label, ...] = ("untrusted", "private", "external")
+
+
+class Reconciliation(Enum):
+    """What a `reconcile` function may answer, other than the value of a call that was done."""
+
+    NOT_DONE = "not_done"
+    UNKNOWN = "unknown"
+
+
+NOT_DONE = Reconciliation.NOT_DONE
+"""The effect did not happen: the call may run again."""
+UNKNOWN = Reconciliation.UNKNOWN
+"""Nobody can tell."""
+
+Resource: TypeAlias = str | Callable[[Mapping[str, Any]], str | None]
+
+
+class Traits(TypedDict, total=False):
+    """How a tool may be used; every one has a default."""
+
+    effect: Effect
+    """`read`, `idempotent` (twice is as good as once) or `write`, the default."""
+    timeout: float | None
+    """Seconds for a call, retries included; 60 unless told, None for no limit."""
+    resource: Resource
+    """What a call changes, as a pattern ("{path}") or a function of the arguments. Calls that
+    change different things may run side by side."""
+    reconcile: Function
+    """Finds out what became of a call that a crash interrupted. It gets the context and the same
+    arguments, and returns the value of the call, NOT_DONE or UNKNOWN; None counts as UNKNOWN."""
+    untrusted: bool
+    """It brings in text from outside."""
+    private: bool
+    """It reads secrets or private data."""
+    external: bool
+    """It sends something out."""
+    retries: int
+    """Further tries of a `read` or `idempotent` tool whose infrastructure fails; 2 unless told."""
+    endpoint: str
+    """What fails together: tools of one endpoint share a circuit breaker. The name unless told."""
+
+
+class ToolOptions(Traits, total=False):
+    """What can be said of a tool when it is made from a function."""
+
+    name: str
+    """What the model calls it. The function's name unless told."""
+    description: str
+    """What the model reads. The docstring unless told."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Tool(Generic[P, R]):
+    """A function that a model may call. It can still be called as the function that it is."""
+
+    spec: ToolSpec
+    function: Callable[P, R]
+    signature: Signature = field(repr=False)
+    timeout_s: float | None = 60.0
+    retries: int = 2
+    resource: Resource | None = field(default=None, repr=False)
+    reconcile: Function | None = field(default=None, repr=False)
+    endpoint: str = ""
+    source: str = ""
+    """Where it comes from, for whoever has to tell it from another."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def __wrapped__(self) -> Callable[P, R]:
+        return self.function
+
+    @property
+    def answers_short(self) -> bool:
+        """Whether its return type rules out a long result."""
+        return is_short(self.signature.returns)
+
+    def resource_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """What a call would change. None, which is "anything", if that cannot be told."""
+        declared: Mapping[str, Any] = self.spec.parameters.get("properties", {})
+        defaults = {name: node["default"] for name, node in declared.items() if "default" in node}
+        try:
+            match self.resource:
+                case None:
+                    return None
+                case str(pattern):
+                    return pattern.format_map({**defaults, **arguments})
+                case of:
+                    return of({**defaults, **arguments})
+        except Exception:  # noqa: BLE001 - what cannot be told may be anything
+            _log.warning("the resource of tool %s cannot be told", self.name, exc_info=True)
+            return None
+
+    @classmethod
+    def from_schema(
+        cls,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any] | Listed,
+        function: Callable[P, R],
+        **traits: Unpack[Traits],
+    ) -> "Tool[P, R]":
+        """A tool from a JSON Schema, or from a list of {name, type, description, required}.
+
+        The function gets the arguments by name, as plain JSON; its first parameter may be the
+        run's context, if it is annotated so.
+        """
+        signature = Signature(None, takes_context(function, name), inspect.Parameter.empty)
+        options: ToolOptions = {**traits, "name": name, "description": description}
+        return _build(function, signature, object_schema(parameters, name), Docs(), options)
+
+
+@overload
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
+@overload
+def tool(
+    fn: None = None, /, **options: Unpack[ToolOptions]
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Make a tool of a typed function, sync or async: `@tool`, or `@tool(effect="read")`.
+
+    Name, description and parameters come from the function's name, docstring and annotations.
+    See `ToolOptions` for all options.
+    """
+    if fn is None:
+        return lambda function: tool(function, **options)
+    if isinstance(fn, Tool):
+        raise ConfigError(f"{fn.name!r} is a tool already: give its options once, where it is made")
+    if not callable(fn):
+        raise ConfigError(f"a tool is made from a function, and {fn!r} is none")
+    name = options.get("name") or _name_of(fn)
+    docs = read_docstring(getattr(fn, "__doc__", None) if inspect.isroutine(fn) else None)
+    signature = read_signature(fn, name)
+    return _build(fn, signature, schema_of(signature, docs.parameters, name), docs, options)
+
+
+def as_tool(given: "Tool[..., Any] | Function") -> "Tool[..., Any]":
+    """A tool as it is; a plain function with the defaults."""
+    if isinstance(given, Tool):
+        return cast("Tool[..., Any]", given)
+    return tool(given)
+
+
+def _name_of(fn: Function) -> str:
+    name = getattr(fn, "__name__", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ConfigError(f"{name or fn!r} has no name that a model could call: pass name=")
+    return name
+
+
+def _build(
+    fn: Callable[P, R],
+    signature: Signature,
+    schema: dict[str, Any],
+    docs: Docs,
+    options: ToolOptions,
+) -> Tool[P, R]:
+    name = options.get("name") or _name_of(fn)
+    _check(name, options)
+    spec = ToolSpec(
+        name,
+        options.get("description") or docs.prose,
+        schema,
+        options.get("effect", "write"),
+        tuple(label for label in _LABELS if options.get(label)),
+    )
+    resource, reconcile = options.get("resource"), options.get("reconcile")
+    if isinstance(resource, str):
+        _check_resource(resource, spec)
+    if reconcile is not None:
+        _check_reconcile(reconcile, spec)
+    module, title = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", name)
+    return Tool(
+        spec,
+        fn,
+        signature,
+        options.get("timeout", 60.0),
+        options.get("retries", 2),
+        resource,
+        reconcile,
+        options.get("endpoint", name),
+        f"{module}.{title}",
+    )
+
+
+def _check(name: str, options: ToolOptions) -> None:
+    """Refuse options that make no sense."""
+    known = ToolOptions.__optional_keys__
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"tool {name!r}: no option {option!r}.{did_you_mean(option, known)}")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"tool {name!r}: a name is 1 to 64 letters, digits, '_' or '-': pass another as name="
+        )
+    effect = options.get("effect", "write")
+    if effect not in get_args(Effect):
+        near = did_you_mean(effect, get_args(Effect))
+        raise ConfigError(f"tool {name!r}: there is no effect {effect!r}.{near}")
+    timeout = options.get("timeout", 60.0)
+    if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
+        raise ConfigError(
+            f"tool {name!r}: timeout={timeout}: a number above zero, or None for no limit"
+        )
+    if options.get("retries", 2) < 0:
+        raise ConfigError(f"tool {name!r}: retries={options.get('retries')}: zero or more")
+
+
+def _check_resource(pattern: str, spec: ToolSpec) -> None:
+    known = [*spec.parameters.get("properties", {})]
+    try:
+        fields = [
+            field for _, field, _, _ in string.Formatter().parse(pattern) if field is not None
+        ]
+    except ValueError as error:
+        raise ConfigError(f"tool {spec.name!r}: resource={pattern!r}: {error}") from None
+    for one in fields:
+        if re.split(r"[.\[]", one)[0] not in known:
+            near = did_you_mean(one, known)
+            raise ConfigError(f"tool {spec.name!r}: resource={pattern!r} names no parameter.{near}")
+
+
+def _check_reconcile(reconcile: Function, spec: ToolSpec) -> None:
+    names = [*spec.parameters.get("properties", {})]
+    context: RunContext[None] = RunContext(deps=None)
+    try:
+        inspect.signature(reconcile).bind(context, **dict.fromkeys(names))
+    except TypeError:
+        wanted = ", ".join(["context", *names])
+        raise ConfigError(f"tool {spec.name!r}: reconcile must take ({wanted})") from None
