@@ -1,0 +1,266 @@
+"""Time that jumps: an hour of sleep takes microseconds, and the same test takes the same course.
+
+The law: time moves only when nothing else can. While a callback is ready it stands still; when
+nothing is, it jumps to the next timer. The world outside of the loop is slower than that, so that:
+
+- a job in an executor (`asyncio.to_thread`) and a `with clock.outside():` block hold time still,
+  and the loop really waits for them, `patience_s` of real time at the most;
+- `with clock.moving():` lets time pass by such jobs, for a test of a thread that hangs;
+- an open socket or pipe may speak at any moment, so time jumps only after `silence_s` of real
+  silence, which is paid at each jump for as long as it is open;
+- a thread that answers by `call_soon_threadsafe` is seen by nobody: wrap the wait for it in
+  `clock.outside()`. Child processes are best tested in real time (`@pytest.mark.realtime`).
+
+When nothing is ready, no timer is set and nobody outside is at work, the wait would last for ever:
+that is a `Deadlock`, and it names the tasks that wait.
+"""
+
+import asyncio
+import inspect
+import math
+import selectors
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Literal, TypeVar
+
+from typing_extensions import override
+
+from windlass.ports import Clock
+
+T = TypeVar("T")
+Main = Callable[["VirtualClock"], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T]
+TasksLeft = Literal["fail", "cancel"]
+
+EPOCH = 1_735_689_600.0
+"""The first moment of 2025: what a virtual clock shows when it starts."""
+TIMER_RESOLUTION_S = 1e-9
+"""How much too early asyncio may call a timer; half of it is lost to rounding."""
+LAST_CHANCE_S = 0.25
+"""Real time for a thread that nobody knows of, before a wait is called a deadlock."""
+TURNS_TO_SETTLE = 20
+"""Turns of the loop in which a task may still end by itself once its test is over."""
+
+
+class Deadlock(AssertionError):
+    """The tasks wait for something that will never come."""
+
+
+class TaskLeaked(AssertionError):
+    """A task outlived the one that should have waited for it."""
+
+
+class VirtualClock:
+    """The time and the chance of a test; it goes on from one `run` to the next."""
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        epoch: float = EPOCH,
+        silence_s: float = 0.02,
+        patience_s: float = 30.0,
+    ) -> None:
+        self.elapsed_s = 0.0
+        """Virtual seconds since the clock was made."""
+        self.silence_s = silence_s
+        """Real silence on open sockets and pipes before time may jump."""
+        self.patience_s = patience_s
+        """Real time that work outside of the loop may take."""
+        self.jobs_outside = 0
+        self.holds = True
+        """Whether work outside of the loop holds time still."""
+        self._epoch = epoch
+        self._random = Random(seed)
+
+    def now(self) -> float:
+        return self._epoch + self.elapsed_s
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def roll(self) -> float:
+        return self._random.random()
+
+    def advance(self, seconds: float) -> None:
+        """Move time on by hand, to a whole nanosecond, so that 0.1 + 0.2 is 0.3."""
+        target = self.elapsed_s + seconds
+        rounded = round(target, 9)
+        # Past some 90 days a float is coarser than asyncio's resolution, and a timer that is met
+        # exactly would never be called.
+        if rounded + TIMER_RESOLUTION_S <= target + math.ulp(target):
+            rounded = target + 2 * math.ulp(target)
+        self.elapsed_s = rounded
+
+    @contextmanager
+    def outside(self) -> Generator[None]:
+        """Hold time still while something outside of the loop is at work."""
+        self.jobs_outside += 1
+        try:
+            yield
+        finally:
+            self.jobs_outside -= 1
+
+    @contextmanager
+    def moving(self) -> Generator[None]:
+        """Let time pass although something outside of the loop is at work."""
+        before, self.holds = self.holds, False
+        try:
+            yield
+        finally:
+            self.holds = before
+
+    def run(self, main: Main[T], *, tasks_left: TasksLeft = "fail") -> T:
+        """Run to the end on a fresh event loop. Tasks that are left then are a failure."""
+        coroutine = main(self) if callable(main) else main
+        with asyncio.Runner(loop_factory=lambda: VirtualLoop(self)) as runner:
+            return runner.run(supervised(coroutine, tasks_left=tasks_left))
+
+
+def run_virtual(main: Main[T], *, seed: int = 0, tasks_left: TasksLeft = "fail") -> T:
+    """Run a coroutine, or a function that takes the clock, on virtual time."""
+    return VirtualClock(seed=seed).run(main, tasks_left=tasks_left)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is a `VirtualClock`'s."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        super().__init__(_Selector(clock))
+
+    @override
+    def time(self) -> float:
+        return self.clock.elapsed_s
+
+    @override
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        # For the same reason as in `advance`: what is due now must be due before now.
+        due = math.nextafter(when, -math.inf) if when == self.clock.elapsed_s else when
+        return super().call_at(due, callback, *args, context=context)
+
+    @override
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Any:
+        # A job that was given up no longer holds time, though its thread may still be running.
+        job = super().run_in_executor(executor, func, *args)
+        hold = self.clock.outside()
+        hold.__enter__()
+        job.add_done_callback(lambda _: hold.__exit__(None, None, None))
+        return job
+
+    @override
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        with self.clock.outside():
+            await super().shutdown_default_executor()
+
+
+class _Selector(selectors.DefaultSelector):
+    """Where the loop would wait: it looks, and then lets time jump instead."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    @override
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        clock = self._clock
+        if clock.jobs_outside and clock.holds:
+            return self._really(clock.patience_s, "work outside of the loop did not come back")
+        # The loop's own wake-up pipe is always registered.
+        sockets = len(self.get_map()) > 1
+        if sockets or clock.jobs_outside:
+            ready = super().select(clock.silence_s)
+        if ready:
+            return ready
+        if timeout is None:
+            patience_s = clock.patience_s if sockets else LAST_CHANCE_S
+            return self._really(patience_s, "nothing is ready and no timer is set")
+        clock.advance(timeout)
+        return []
+
+    def _really(self, seconds: float, why: str) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(seconds)
+        if not ready:
+            waiting = named(asyncio.all_tasks())
+            told = f"{why} (at {self._clock.elapsed_s} s virtual, after {seconds} s real)"
+            raise Deadlock(f"{told}; waiting: {waiting or 'no task'}")
+        return ready
+
+
+async def supervised(
+    main: Coroutine[Any, Any, T], *, tasks_left: TasksLeft = "fail", grace_s: float = 0.0
+) -> T:
+    """Run a coroutine, and fail if it leaves tasks behind that do not end by themselves at once."""
+    result = await main
+    if tasks_left == "fail":
+        for _ in range(TURNS_TO_SETTLE):
+            if not _others():
+                break
+            await asyncio.sleep(0)
+        if grace_s and (left := _others()):
+            await asyncio.wait(left, timeout=grace_s)
+        if left := _others():
+            raise TaskLeaked(f"left behind: {named(left)}")
+    return result
+
+
+def _others() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+def named(tasks: set[asyncio.Task[Any]]) -> str:
+    """Tasks by name, each with the line at which it waits."""
+    return ", ".join(sorted(f"{task.get_name()} ({_where(task)})" for task in tasks))
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """The innermost line of ours: what is awaited below it has no frame to show."""
+    awaited: Any = task.get_coro()
+    place = "not started"
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
+        if frame is not None:
+            place = f"{inspect.getmodulename(frame.f_code.co_filename)}:{frame.f_lineno}"
+            place = f"{place} in {frame.f_code.co_qualname}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+    return place
+
+
+class ClockConformance:
+    """What a clock must do. A subclass gives the fixture `clock`."""
+
+    async def test_now_does_not_go_back(self, clock: Clock) -> None:
+        before = clock.now()
+        await clock.sleep(0.01)
+        assert isinstance(before, float)
+        assert clock.now() >= before
+
+    async def test_a_sleep_lasts_as_long_as_it_says(self, clock: Clock) -> None:
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        await clock.sleep(0.02)
+        assert loop.time() - before >= 0.02 - 1e-6
+
+    async def test_a_sleep_of_nothing_lets_others_run(self, clock: Clock) -> None:
+        ran: list[str] = []
+        asyncio.get_running_loop().call_soon(ran.append, "other")
+        await clock.sleep(0)
+        assert ran == ["other"]
+
+    async def test_a_sleep_can_be_cancelled(self, clock: Clock) -> None:
+        sleeper = asyncio.create_task(clock.sleep(3600))
+        await asyncio.sleep(0)
+        sleeper.cancel()
+        done, _ = await asyncio.wait([sleeper], timeout=1)
+        assert done, "the sleep went on"
+        assert sleeper.cancelled()
+
+    async def test_a_roll_is_a_number_from_0_to_1(self, clock: Clock) -> None:
+        rolls = [clock.roll() for _ in range(100)]
+        assert all(0 <= roll <= 1 for roll in rolls)
+        assert len(set(rolls)) > 1, "chance gave the same number a hundred times"

@@ -1,0 +1,148 @@
+"""What a watcher saw, kept for assertions, and the rules that every watch obeys."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from windlass.core.events import (
+    AttemptDiscarded,
+    AttemptStarted,
+    CallAnswered,
+    CallFinished,
+    CallJudged,
+    CallStarted,
+    Event,
+    Fact,
+    Placed,
+    RunEnded,
+    RunStarted,
+    RunSuspended,
+    StepProposed,
+    TextDelta,
+    ThinkingDelta,
+)
+
+E = TypeVar("E", bound=Placed)
+
+
+class Trace:
+    """A watcher that keeps all events."""
+
+    def __init__(self, events: Sequence[Event] = ()) -> None:
+        self.events: list[Event] = list(events)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def kinds(self) -> list[str]:
+        """The events by the names of their types."""
+        return [type(event).__name__ for event in self.events]
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def texts(self) -> list[str]:
+        """Each text delta, as it came."""
+        return [event.text for event in self.of(TextDelta)]
+
+    def text_shown(self) -> str:
+        """What is on the screen at the end: a discarded attempt is wiped off."""
+        shown: list[str] = []
+        kept = 0
+        for event in self.events:
+            if isinstance(event, TextDelta):
+                shown.append(event.text)
+            elif isinstance(event, AttemptStarted):
+                kept = len(shown)
+            elif isinstance(event, AttemptDiscarded):
+                del shown[kept:]
+        return "".join(shown)
+
+    def check(self) -> None:
+        """Raise an AssertionError unless this is the whole watch of one run."""
+        check_trace(self.events)
+
+
+def check_trace(events: Sequence[Event]) -> None:
+    """Raise an AssertionError unless these events are one run's, watched to its end.
+
+    Places grow and facts leave no gap (E1), no text is empty (E2), calls are announced before they
+    start (E6), and there is one terminal event, which is the last (L3).
+    """
+    _check_places(events)
+    _check_texts(events)
+    _check_calls(events)
+    ends = [at for at, event in enumerate(events) if isinstance(event, RunEnded | RunSuspended)]
+    _require(bool(ends), f"no terminal event after {_tail(events)}")
+    _require(len(ends) == 1, f"{len(ends)} terminal events: {[_named(events[at]) for at in ends]}")
+    _require(ends[0] == len(events) - 1, f"events after the end: {_tail(events[ends[0] + 1 :])}")
+
+
+def _check_places(events: Sequence[Event]) -> None:
+    before: Event | None = None
+    for event in events:
+        fact = isinstance(event, Fact)
+        _require(fact == (event.nth == 0), f"{_named(event)} has nth={event.nth}")
+        if before is not None:
+            grew = (event.seq, event.nth) > (before.seq, before.nth)
+            _require(grew, f"{_named(event)} comes after {_named(before)}")
+            gap = event.seq - before.seq - (1 if fact else 0)
+            _require(
+                gap == 0, f"{_named(before)} is followed by {_named(event)}: a fact is missing"
+            )
+        before = event
+
+
+def _check_texts(events: Sequence[Event]) -> None:
+    for event in events:
+        match event:
+            case TextDelta(text):
+                _require(text != "", f"{_named(event)} is empty")
+            case ThinkingDelta(text, signature):
+                _require(bool(text or signature), f"{_named(event)} is empty")
+            case _:
+                pass
+
+
+def _check_calls(events: Sequence[Event]) -> None:
+    # A watch that begins in the middle of a run did not see what came before.
+    whole = bool(events) and isinstance(events[0], RunStarted)
+    announced: set[str] = set()
+    judged: set[str] = set()
+    started: set[str] = set()
+    finished: set[str] = set()
+    for event in events:
+        match event:
+            case StepProposed(reply):
+                announced |= {call.id for call in reply.calls}
+            case CallJudged(call_id) | CallAnswered(call_id):
+                _require(not whole or call_id in announced, f"{_named(event)}: not announced")
+                judged.add(call_id)
+            case CallStarted(call_id):
+                _require(not whole or call_id in announced, f"{_named(event)}: not announced")
+                _require(not whole or call_id in judged, f"{_named(event)}: not judged")
+                _require(call_id not in finished, f"{_named(event)}: it had finished")
+                started.add(call_id)
+            case CallFinished(call_id):
+                _require(not whole or call_id in started, f"{_named(event)}: not started")
+                _require(call_id not in finished, f"{_named(event)}: it had finished")
+                finished.add(call_id)
+            case _:
+                pass
+
+
+def _named(event: Event) -> str:
+    call_id = getattr(event, "call_id", None)
+    about = f" of {call_id}" if call_id else ""
+    return f"{type(event).__name__}{about} at {event.seq}.{event.nth}"
+
+
+def _tail(events: Sequence[Event]) -> str:
+    return ", ".join(_named(event) for event in events[-3:]) or "nothing"
+
+
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise AssertionError(f"not a valid trace: {otherwise}")

@@ -1,0 +1,119 @@
+"""Gates for tests: one that always says the same, one that breaks, and what any gate must do."""
+
+import asyncio
+from collections.abc import Callable
+from copy import deepcopy
+
+from windlass.core.events import Allow, Ask, Deny, Modify, Verdict
+from windlass.core.messages import ToolSpec
+from windlass.ports import Gate, Request
+
+
+class FixedGate:
+    """Gives one verdict, or what a function makes of each request; keeps what it was asked."""
+
+    def __init__(
+        self,
+        verdict: Verdict | Callable[[Request], Verdict] | None = None,
+        *,
+        replies: Allow | Deny | Callable[[str], Allow | Deny] | None = None,
+        name: str = "fixed",
+        delay_s: float = 0.0,
+    ) -> None:
+        """Make a gate. Without a verdict it allows; without `replies` it does not judge replies."""
+        self.name = name
+        self.requests: list[Request] = []
+        """Each call that it judged, in order."""
+        self.texts: list[str] = []
+        """Each final reply that it judged, in order."""
+        self._verdict = verdict or Allow("fixed")
+        self._replies = replies
+        self._delay_s = delay_s
+
+    @property
+    def judges_replies(self) -> bool:
+        return self._replies is not None
+
+    async def judge(self, request: Request) -> Verdict:
+        self.requests.append(request)
+        await asyncio.sleep(self._delay_s)
+        return self._verdict(request) if callable(self._verdict) else self._verdict
+
+    async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
+        self.texts.append(text)
+        await asyncio.sleep(self._delay_s)
+        if self._replies is None:
+            return Allow("fixed")
+        return self._replies(text) if callable(self._replies) else self._replies
+
+
+class BrokenGate:
+    """Raises whenever it is asked. To the runtime that is a denial."""
+
+    def __init__(self, error: Exception | None = None, *, name: str = "broken") -> None:
+        self.name = name
+        self.judges_replies = True
+        self.asked = 0
+        self._error = error or RuntimeError("the policy cannot be read")
+
+    async def judge(self, request: Request) -> Verdict:  # noqa: ARG002
+        return await self._break()
+
+    async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
+        return await self._break()
+
+    async def _break(self) -> Allow:
+        self.asked += 1
+        await asyncio.sleep(0)
+        raise self._error
+
+
+class GateConformance:
+    """What a gate must do. A subclass gives the fixture `gate`, and may give other requests."""
+
+    REQUESTS: tuple[Request, ...] = (
+        Request("s", "c1", ToolSpec("read", "Reads.", {"type": "object"}, "read"), {"path": "a"}),
+        Request("s", "c2", ToolSpec("send", "Sends.", {"type": "object"}), {"to": ["ann"]}),
+        Request("s", "c3", ToolSpec("odd-name_9", "", {"type": "object"}), {}),
+    )
+
+    def test_its_name_tells_it_from_others_and_does_not_change(self, gate: Gate) -> None:
+        assert gate.name
+        assert gate.name == gate.name, "a name that changes is none"
+
+    async def test_a_verdict_is_one_of_four(self, gate: Gate) -> None:
+        for request in self.REQUESTS:
+            verdict = await gate.judge(request)
+            assert isinstance(verdict, Allow | Deny | Modify | Ask), verdict
+            if isinstance(verdict, Deny):
+                assert verdict.reason, "a denial without a reason tells the model nothing"
+            if isinstance(verdict, Ask):
+                assert verdict.question, "nobody can answer an empty question"
+
+    async def test_the_same_request_gets_the_same_verdict(self, gate: Gate) -> None:
+        for request in self.REQUESTS:
+            first, second = await gate.judge(request), await gate.judge(request)
+            assert type(first) is type(second)
+
+    async def test_it_leaves_the_request_as_it_is(self, gate: Gate) -> None:
+        for request in self.REQUESTS:
+            before = deepcopy(request.arguments)
+            await gate.judge(request)
+            assert request.arguments == before
+
+    async def test_calls_can_be_judged_at_the_same_time(self, gate: Gate) -> None:
+        alone = [await gate.judge(request) for request in self.REQUESTS]
+        together = await asyncio.gather(*(gate.judge(request) for request in self.REQUESTS))
+        assert [type(verdict) for verdict in together] == [type(verdict) for verdict in alone]
+
+    async def test_it_can_be_cancelled(self, gate: Gate) -> None:
+        judging = asyncio.create_task(gate.judge(self.REQUESTS[0]))
+        await asyncio.sleep(0)
+        judging.cancel()
+        done, _ = await asyncio.wait([judging], timeout=1)
+        assert done, "the gate went on"
+
+    async def test_a_reply_is_allowed_or_denied(self, gate: Gate) -> None:
+        verdict = await gate.judge_reply("s", "All is well.")
+        assert isinstance(verdict, Allow | Deny), verdict
+        assert gate.judges_replies or isinstance(verdict, Allow), "it said that it does not judge"

@@ -1,0 +1,120 @@
+"""What a model must do to be plugged in."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+from windlass.core.assemble import Assembly
+from windlass.core.errors import ModelError
+from windlass.core.events import Piece, ReplyEnd, TextDelta, UsageDelta
+from windlass.core.messages import Text, User
+from windlass.core.view import Prompt
+from windlass.ports import Model
+
+PATIENCE_S = 10.0
+
+
+class ModelConformance:
+    """What a model must do. A subclass gives two fixtures.
+
+    `model` answers any number of requests for a few words of text in several pieces, and
+    `failing_model` fails each request.
+    """
+
+    PROMPT = Prompt(
+        model="",
+        system="Answer with a few words.",
+        messages=[User((Text("How are you?"),))],
+        tools=(),
+        tool_choice="auto",
+        output_max=256,
+    )
+
+    def test_it_says_what_it_is(self, model: Model) -> None:
+        provider, _, name = model.info.name.partition(":")
+        assert provider, "a name reads provider:model"
+        assert name, "a name reads provider:model"
+        assert model.info.output_max >= 1
+        assert model.info == model.info, "what a run is planned with must not change"
+
+    async def test_a_reply_ends_with_its_end_marker_once(self, model: Model) -> None:
+        pieces = await self._all(model)
+        ends = [at for at, piece in enumerate(pieces) if isinstance(piece, ReplyEnd)]
+        assert len(ends) == 1, f"{len(ends)} end markers"
+        after = pieces[ends[0] + 1 :]
+        assert all(isinstance(piece, UsageDelta) for piece in after), "content after the end"
+
+    async def test_text_comes_in_pieces_none_of_them_empty(self, model: Model) -> None:
+        texts = [piece.text for piece in await self._all(model) if isinstance(piece, TextDelta)]
+        assert texts, "no text"
+        assert "" not in texts
+
+    async def test_pieces_have_no_place_yet(self, model: Model) -> None:
+        """The recorder gives an event its place; a model cannot know it."""
+        for piece in await self._all(model):
+            assert (piece.seq, piece.nth) == (0, 0)
+
+    async def test_nothing_happens_before_the_stream_is_read(self, model: Model) -> None:
+        stream = model.stream(self.PROMPT)
+        await stream.aclose()
+
+    async def test_a_stream_can_be_left_at_any_piece(self, model: Model) -> None:
+        count = len(await self._all(model))
+        for leave_after in range(1, count + 1):
+            seen = 0
+            async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(self.PROMPT)) as stream:
+                async for _ in stream:
+                    seen += 1
+                    if seen == leave_after:
+                        break
+
+    async def test_a_cancel_comes_out_as_a_cancel(self, model: Model) -> None:
+        """At each of the first turns of the loop, and then in the middle of the stream."""
+        for turns in range(10):
+            asking = asyncio.create_task(self._all(model))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await self._cancel(asking)
+        spoke = asyncio.Event()
+        await self._cancel(asyncio.create_task(self._until_cancelled(model, spoke)), spoke)
+
+    async def _until_cancelled(self, model: Model, spoke: asyncio.Event) -> None:
+        async with aclosing(model.stream(self.PROMPT)) as stream:
+            async for _ in stream:
+                spoke.set()
+                await asyncio.sleep(PATIENCE_S)
+
+    async def _cancel(self, asking: asyncio.Task[Any], after: asyncio.Event | None = None) -> None:
+        if after is not None:
+            async with asyncio.timeout(PATIENCE_S):
+                await after.wait()
+        if not asking.done():
+            asking.cancel()
+            await asyncio.wait([asking], timeout=PATIENCE_S)
+            assert asking.cancelled(), "it was cancelled, and came to another end"
+
+    async def test_requests_at_the_same_time_do_not_mix(self, model: Model) -> None:
+        alone = await self._all(model)
+        for pieces in await asyncio.gather(*(self._all(model) for _ in range(3))):
+            assert [type(piece) for piece in pieces[-1:]] == [type(piece) for piece in alone[-1:]]
+            assert whole(pieces).stop == "end"
+
+    async def test_a_failure_is_a_classified_error(self, failing_model: Model) -> None:
+        try:
+            await self._all(failing_model)
+        except ModelError as error:
+            assert str(error), "an error without words helps nobody"  # noqa: PT017
+        else:
+            raise AssertionError("the request did not fail")
+
+    async def _all(self, model: Model) -> list[Piece]:
+        async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(self.PROMPT)) as stream:
+            return [piece async for piece in stream]
+
+
+def whole(pieces: list[Piece]) -> Assembly:
+    """The reply that these pieces make up."""
+    assembly = Assembly()
+    for piece in pieces:
+        assembly.add(piece)
+    return assembly

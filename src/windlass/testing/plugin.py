@@ -1,0 +1,69 @@
+"""Runs every `async def test_*` on virtual time: `pytest_plugins = ["windlass.testing.plugin"]`.
+
+- The fixture `clock` is the `VirtualClock` that the test runs on.
+- `@pytest.mark.realtime` runs a test on a plain event loop: for child processes and real threads.
+- A test that leaves a task behind fails, unless it is marked `@pytest.mark.leaves_tasks`.
+- Under Hypothesis each example runs on a loop and a clock of its own.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from windlass.testing.clock import TasksLeft, VirtualClock, supervised
+
+REALTIME_GRACE_S = 0.5
+"""Real time for the last tasks of a test to end; on virtual time they need none."""
+
+AsyncTest = Callable[..., Coroutine[Any, Any, None]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in (
+        "realtime: runs on a plain event loop, in real time",
+        "leaves_tasks: may end while tasks of its own are still running",
+    ):
+        config.addinivalue_line("markers", marker)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """The virtual time of this test."""
+    return VirtualClock()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Put a plain function in the place of an async one, and leave it to pytest to call it."""
+    handle: Any = getattr(pyfuncitem.obj, "hypothesis", None)
+    if handle is not None and inspect.iscoroutinefunction(handle.inner_test):
+        handle.inner_test = _runner(pyfuncitem, handle.inner_test, None)
+    elif inspect.iscoroutinefunction(pyfuncitem.obj):
+        given = pyfuncitem.funcargs.get("clock")
+        pyfuncitem.obj = _runner(pyfuncitem, pyfuncitem.obj, given)
+
+
+def _runner(item: pytest.Function, test: AsyncTest, given: object) -> Callable[..., None]:
+    realtime = item.get_closest_marker("realtime") is not None
+    left: TasksLeft = "cancel" if item.get_closest_marker("leaves_tasks") else "fail"
+
+    @wraps(test)
+    def in_real_time(**arguments: object) -> None:
+        if isinstance(arguments.get("clock"), VirtualClock):
+            pytest.fail("a realtime test has no virtual clock: drop the fixture or the marker")
+        with asyncio.Runner() as runner:
+            main = test(**arguments)
+            runner.run(supervised(main, tasks_left=left, grace_s=REALTIME_GRACE_S))
+
+    @wraps(test)
+    def in_virtual_time(**arguments: object) -> None:
+        clock = given if isinstance(given, VirtualClock) else VirtualClock()
+        if isinstance(arguments.get("clock"), VirtualClock):
+            arguments["clock"] = clock
+        clock.run(test(**arguments), tasks_left=left)
+
+    return in_real_time if realtime else in_virtual_time

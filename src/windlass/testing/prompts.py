@@ -1,0 +1,119 @@
+"""Whether a request is one that OpenAI's chat completions and Anthropic's messages both accept.
+
+A transcript only grows, so a checker that is kept looks at each message once.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from windlass.core.messages import Assistant, Message, Results, Text, User
+from windlass.core.setup import ToolChoice
+from windlass.core.transcript import Transcript
+from windlass.core.view import Prompt
+
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What both vendors take for the name of a tool."""
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def check_prompt(prompt: Prompt) -> None:
+    """Raise an AssertionError that says what is wrong, unless the request is valid (X1)."""
+    PromptChecker().check(prompt)
+
+
+class PromptChecker:
+    """Checks the requests of a session one after the other, at the cost of what is new."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._seen = Transcript()
+        self._asked: Assistant | None = None
+        self._ids: set[str] = set()
+        self.size = 0
+        """Bytes of the messages of the last request, as JSON."""
+
+    def check(self, prompt: Prompt) -> None:
+        _check_tools(prompt)
+        _require(prompt.output_max >= 1, f"output_max is {prompt.output_max}")
+        messages = prompt.messages
+        seen = self._seen
+        shared = isinstance(messages, Transcript) and messages.log is seen.log
+        grown = shared and len(messages) >= len(seen)
+        if not grown:
+            self._forget()
+        at_first = len(seen) if grown else 0
+        # Marked as seen only at the end: a request that failed is looked at anew.
+        self._seen = Transcript()
+        for at, message in enumerate(messages[at_first:], at_first):
+            self._message(at, message)
+            self.size += len(msgspec.json.encode(message))
+        _require(len(messages) > 0, "there is no message")
+        _require(self._asked is None, "the last calls have no results")
+        _require(not isinstance(messages[-1], Assistant), "the last message is the model's own")
+        if isinstance(messages, Transcript):
+            self._seen = messages
+
+    def _message(self, at: int, message: Message) -> None:
+        where = f"message {at}"
+        _require(at > 0 or isinstance(message, User), f"{where}: the first is not a user's")
+        if self._asked is not None:
+            _require(isinstance(message, Results), f"{where}: calls before it have no results")
+        match message:
+            case User(parts):
+                texts = [part.text for part in parts if isinstance(part, Text)]
+                _require(bool(parts), f"{where}: an empty user message")
+                _require(all(text.strip() for text in texts), f"{where}: an empty user text")
+            case Assistant():
+                self._assistant(where, message)
+            case Results():
+                self._results(where, message)
+
+    def _assistant(self, where: str, reply: Assistant) -> None:
+        calls = reply.calls
+        _require(bool(calls) or bool(reply.text.strip()), f"{where}: an empty assistant message")
+        blank = any(isinstance(part, Text) and not part.text for part in reply.parts)
+        _require(not blank, f"{where}: an empty text beside something else")
+        for call in calls:
+            _require(bool(call.id and call.name), f"{where}: a call without id or name")
+            _require(call.id not in self._ids, f"{where}: call id {call.id} is used twice")
+            self._ids.add(call.id)
+            try:
+                _decode_object(call.arguments)
+            except msgspec.DecodeError as error:
+                told = f"{where}: arguments of {call.id} are no JSON object: {error}"
+                raise AssertionError(told) from None
+        self._asked = reply if calls else None
+
+    def _results(self, where: str, results: Results) -> None:
+        _require(self._asked is not None, f"{where}: results without calls")
+        asked = self._asked.calls if self._asked else ()
+        answered = [item.call.id for item in results.items]
+        wanted = [call.id for call in asked]
+        _require(answered == wanted, f"{where}: results for {answered}, calls were {wanted}")
+        same = all(item.call == call for item, call in zip(results.items, asked, strict=True))
+        _require(same, f"{where}: a result holds another call than the one it answers")
+        self._asked = None
+
+
+def _check_tools(prompt: Prompt) -> None:
+    names = [spec.name for spec in prompt.tools]
+    for name in names:
+        _require(bool(TOOL_NAME.fullmatch(name)), f"{name!r} is no name for a tool")
+    _require(len(names) == len(set(names)), f"a tool is offered twice: {names}")
+    _require(_can_choose(prompt.tool_choice, names), f"no tool for {prompt.tool_choice!r}: {names}")
+
+
+def _can_choose(choice: ToolChoice, names: list[str]) -> bool:
+    if choice in {"auto", "none"}:
+        return True
+    return bool(names) if choice == "required" else choice in names
+
+
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise AssertionError(f"not a valid request: {otherwise}")

@@ -1,0 +1,145 @@
+"""The check of a request: what a provider would refuse is refused here first."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from windlass.core.messages import (
+    Assistant,
+    CallResult,
+    Image,
+    Message,
+    Result,
+    Results,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolSpec,
+    User,
+)
+from windlass.core.transcript import Transcript
+from windlass.core.view import Prompt
+from windlass.testing import PromptChecker, check_prompt
+
+HELLO = User((Text("Hello"),))
+A, B = ToolCall("c1", "look", "{}"), ToolCall("c2", "look", '{"at": [1]}')
+DONE = Result.say("value", "")
+TOOL = ToolSpec("look", "Looks.", {"type": "object"})
+
+
+def said(*calls: ToolCall, text: str = "") -> Assistant:
+    return Assistant((*((Text(text),) if text else ()), *calls))
+
+
+def results(*calls: ToolCall) -> Results:
+    return Results(tuple(CallResult(call, DONE) for call in calls))
+
+
+def prompt(*messages: Message) -> Prompt:
+    return Prompt("m", "", messages, (TOOL,), "auto", 100)
+
+
+PICTURE = User((Image("image/png", url="https://example.com/a.png"),))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [HELLO],
+        [HELLO, HELLO],
+        [PICTURE],
+        [HELLO, said(A, B, text="I look."), results(A, B)],
+        [HELLO, said(A), results(A), said(B), results(B), HELLO],
+        [HELLO, said(text="Hi."), HELLO],
+        [HELLO, Assistant((Thinking("Hm."), Text("\n"), A)), results(A)],
+    ],
+)
+def test_valid_requests(messages: list[Message]) -> None:
+    check_prompt(prompt(*messages))
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([], "no message"),
+        ([said(text="Hi.")], "the first is not a user's"),
+        ([results(A)], "the first is not a user's"),
+        ([HELLO, results(A)], "results without calls"),
+        ([HELLO, said(A)], "the last calls have no results"),
+        ([HELLO, said(A), HELLO], "calls before it have no results"),
+        ([HELLO, said(A), said(text="Hi.")], "calls before it have no results"),
+        ([HELLO, said(A, B), results(A)], "results for ['c1'], calls were ['c1', 'c2']"),
+        ([HELLO, said(A, B), results(B, A)], "results for ['c2', 'c1']"),
+        ([HELLO, said(A), results(A, B)], "results for ['c1', 'c2']"),
+        ([HELLO, said(A), results(A), results(A)], "results without calls"),
+        ([HELLO, said(A), results(A), said(A), results(A)], "call id c1 is used twice"),
+        ([HELLO, said(A, A), results(A, A)], "call id c1 is used twice"),
+        ([HELLO, said(A), results(ToolCall("c1", "x", "{}"))], "another call"),
+        ([HELLO, said(), HELLO], "an empty assistant message"),
+        ([HELLO, said(text=" "), HELLO], "an empty assistant message"),
+        ([HELLO, Assistant((Thinking("Hm."),)), HELLO], "an empty assistant message"),
+        ([HELLO, Assistant((Text(""), A)), results(A)], "an empty text"),
+        ([HELLO, said(ToolCall("", "look", "{}"))], "without id or name"),
+        ([HELLO, said(ToolCall("c", "", "{}"))], "without id or name"),
+        ([HELLO, said(ToolCall("c", "look", ""))], "no JSON object"),
+        ([HELLO, said(ToolCall("c", "look", "[]"))], "no JSON object"),
+        ([HELLO, said(ToolCall("c", "look", "{"))], "no JSON object"),
+        ([HELLO, said(text="Hi.")], "the last message is the model's own"),
+        ([User(())], "an empty user message"),
+        ([User((Text(" \n"),))], "an empty user text"),
+    ],
+)
+def test_invalid_requests(messages: list[Message], told: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_prompt(prompt(*messages))
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"tools": ("a b",)}, "no name for a tool"),
+        ({"tools": ("x" * 65,)}, "no name for a tool"),
+        ({"tools": ("",)}, "no name for a tool"),
+        ({"tools": ("a", "a")}, "offered twice"),
+        ({"tool_choice": "go"}, "no tool for 'go'"),
+        ({"tools": (), "tool_choice": "required"}, "no tool for 'required'"),
+        ({"output_max": 0}, "output_max is 0"),
+    ],
+)
+def test_invalid_settings(changes: dict[str, Any], told: str) -> None:
+    if "tools" in changes:
+        specs = tuple(ToolSpec(name, "", {"type": "object"}) for name in changes["tools"])
+        changes = changes | {"tools": specs}
+    with pytest.raises(AssertionError) as caught:
+        check_prompt(replace(prompt(HELLO), **changes))
+    assert told in str(caught.value)
+
+
+def test_a_kept_checker_looks_at_what_is_new() -> None:
+    checker = PromptChecker()
+    transcript = Transcript([HELLO])
+    checker.check(prompt_of(transcript))
+    size = checker.size
+    checker.check(prompt_of(transcript))
+    assert checker.size == size, "the same request twice is a retry"
+    longer = transcript.append(said(A), results(A))
+    checker.check(prompt_of(longer))
+    assert checker.size > size
+    with pytest.raises(AssertionError, match="used twice"):
+        checker.check(prompt_of(longer.append(said(A), results(A))))
+
+
+def test_a_kept_checker_starts_anew_with_another_past() -> None:
+    checker = PromptChecker()
+    checker.check(prompt_of(Transcript([HELLO, said(A), results(A)])))
+    checker.check(prompt_of(Transcript([HELLO, said(A), results(A)])))
+    checker.check(prompt(HELLO, said(A), results(A)))
+    with pytest.raises(AssertionError, match="no results"):
+        checker.check(prompt_of(Transcript([HELLO, said(A)])))
+    checker.check(prompt(HELLO))
+
+
+def prompt_of(transcript: Transcript) -> Prompt:
+    return replace(prompt(), messages=transcript)
