@@ -32,6 +32,8 @@ from windlass.core.events import (
     AttemptStarted,
     CallFinished,
     CallJudged,
+    CallLate,
+    CallProgress,
     CallStarted,
     Deny,
     Fact,
@@ -40,6 +42,7 @@ from windlass.core.events import (
     Modify,
     NoteGiven,
     ReplyJudged,
+    Verdict,
 )
 from windlass.core.messages import Result
 from windlass.core.names import did_you_mean
@@ -118,23 +121,31 @@ async def _judge(
     if isinstance(prepared, Refused):
         message = f"{call.name}: {prepared.message}"
         return CallJudged(call.id, Invalid(prepared.code, message))
-    request = Request(session, call.id, spec, prepared.arguments)
+    arguments = prepared.arguments
+    verdict = await _verdict(Request(session, call.id, spec, arguments), world)
+    counts = verdict.arguments if isinstance(verdict, Modify) else arguments
     return CallJudged(
         call.id,
-        await _verdict(request, world),
-        prepared.arguments if prepared.changes else None,
+        verdict,
+        arguments if prepared.changes else None,
         prepared.changes,
-        world.tools.resource(call.name, prepared.arguments),
+        world.tools.resource(call.name, counts),
     )
 
 
-async def _verdict(request: Request, world: World) -> Allow | Deny | Modify | Ask:
+async def _verdict(request: Request, world: World) -> Verdict:
     if world.gate is None:
         return Allow("no gate is set")
     try:
-        return await world.gate.judge(request)
+        verdict = await world.gate.judge(request)
     except Exception as error:  # noqa: BLE001 - a gate that breaks is a gate that is shut
         return Deny(f"the gate failed: {type(error).__name__}", "gate-failure")
+    if not isinstance(verdict, Verdict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return Deny("the gate gave no verdict", "gate-failure")
+    schema = world.schemas[request.tool.name]
+    if isinstance(verdict, Modify) and not schema.accepts(verdict.arguments):
+        return Deny("the gate's own arguments do not fit the tool", verdict.rule)
+    return verdict
 
 
 async def hear(move: Hear, world: World, recorder: Recorder) -> None:
@@ -220,4 +231,9 @@ def outcome_of(task: asyncio.Task[Result]) -> Result:
 def _context(cleared: Cleared, recorder: Recorder) -> CallContext:
     number = recorder.state.run.number if recorder.state.run else 0
     call_id = cleared.call.id
-    return CallContext(recorder.session, number, lambda text: recorder.progress(call_id, text))
+    return CallContext(
+        recorder.session,
+        number,
+        report=lambda text: recorder.show(CallProgress(call_id, text)),
+        late=lambda result: recorder.late(CallLate(call_id, result)),
+    )

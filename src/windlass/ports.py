@@ -60,6 +60,8 @@ class CallContext:
     run: int
     report: Callable[[str], None]
     """Show progress to whoever watches."""
+    late: Callable[[Result], None]
+    """Hand in a result that came when the call had been given up."""
 
 
 Reconciled = Result | Literal["not_done", "unknown"]

@@ -6,13 +6,13 @@ it, for a bounded time, so that the state in memory and the one on disk are neve
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import (
-    CallProgress,
+    CallLate,
     Delta,
     Fact,
     Piece,
@@ -40,6 +40,7 @@ class Recorder:
         self._inbox: list[Fact] = []
         self.state = state
         self.watchers: list[Watcher] = []
+        self.on_late: Callable[[CallLate], None] = self._inbox.append
         self.closed = False
 
     @property
@@ -74,9 +75,12 @@ class Recorder:
             pass
         self._advance(write, state, batch)
 
-    def leave(self, fact: Fact) -> None:
-        """Hand in a fact from outside the run; it is written together with the next one."""
-        self._inbox.append(fact)
+    def late(self, fact: CallLate) -> None:
+        """Take in a late result: it is written with the next facts, or by whoever comes after."""
+        if self.closed:
+            self.on_late(fact)
+        else:
+            self._inbox.append(fact)
 
     def _stamp(self, facts: Sequence[Fact]) -> tuple[State, list[Fact]]:
         state, batch, now = self.state, list[Fact](), self._clock.now()
@@ -137,9 +141,6 @@ class Recorder:
             case _:
                 self.show(piece)
                 return False
-
-    def progress(self, call_id: str, text: str) -> None:
-        self.show(CallProgress(call_id, text))
 
     def _tell(self, event: Fact | Delta) -> None:
         for watcher in tuple(self.watchers):

@@ -294,7 +294,7 @@ async def test_sync_tools_run_in_threads() -> None:
     box = Toolbox([wait])
     COLOUR.set("red")
     context = call_context()
-    heard = type(context)("s", 1, lambda _: heard_in.append(threading.get_ident()))
+    heard = replace(context, report=lambda _: heard_in.append(threading.get_ident()))
     running = asyncio.create_task(box.run(cleared(box.specs[0]), heard))
     for _ in range(100):
         await asyncio.sleep(0)

@@ -5,7 +5,7 @@ and a bug all lead to the same door, within a bounded time, whatever that task d
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from windlass.agent.crew import Crew
 from windlass.core.decide import Finish, Hold
 from windlass.core.errors import ForOperator, JournalCorrupt, JournalFailed, SessionBusy
-from windlass.core.events import CallFinished, Fact, Outcome, RunEnded, RunSuspended, TextDelta
+from windlass.core.events import (
+    CallFinished,
+    CallLate,
+    Fact,
+    Outcome,
+    RunEnded,
+    RunSuspended,
+    TextDelta,
+)
 from windlass.core.faults import Fault
 from windlass.core.messages import Result
 from windlass.core.report import report
@@ -37,12 +45,10 @@ class Driver:
         world: World,
         recorder: Recorder,
         crew: Crew,
-        late: Callable[[str, Result], None],
-        *opening: Fact,
+        opening: Fact,
     ) -> None:
         self._world = world
         self._crew = crew
-        self._late = late
         self._opening = opening
         self._underway = Underway()
         self._stop: tuple[Outcome, str] | None = None
@@ -81,7 +87,7 @@ class Driver:
         return self._close(closing, facts)
 
     async def _run(self) -> Finish | Hold:
-        await self.recorder.record(*self._opening)
+        await self.recorder.record(self._opening)
         limit, run_state = self.recorder.setup.limits.seconds, self.recorder.state.run
         if limit is not None and run_state is not None:
             left = max(0.0, limit - run_state.elapsed_s)
@@ -139,6 +145,9 @@ class Driver:
                 self._crew.dismiss(task, partial(self._late, call_id))
         calls.clear()
 
+    def _late(self, call_id: str, result: Result) -> None:
+        self.recorder.late(CallLate(call_id, result))
+
     def _settled(self, end: RunEnded) -> RunEnded:
         """The end, with what was paid for and heard of an attempt that was under way."""
         attempt = self._underway.attempt
@@ -160,7 +169,7 @@ class Driver:
             return report(recorder.state, recorded=True)
         end = RunEnded(*self._stop) if self._stop else RunEnded("failed", str(error))
         end = replace(end, fault=_fault_of(error))
-        opening = () if recorder.state.active else self._opening
+        opening = () if recorder.state.active else (self._opening,)
         known = () if isinstance(error, JournalCorrupt) else facts[:-1]
         state = recorder.declare(*opening, *known, end)
         return report(state, recorded=False)

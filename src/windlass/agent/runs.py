@@ -22,7 +22,7 @@ from windlass.core.events import (
     RunStarted,
 )
 from windlass.core.fold import fold
-from windlass.core.messages import Content, Result
+from windlass.core.messages import Content
 from windlass.core.report import report
 from windlass.core.result import RunResult
 from windlass.core.setup import Setup, digest, drift
@@ -141,16 +141,15 @@ class Runs:
         return Recorder(self._world.journal, self._world.clock, state)
 
     def _driver(self, state: State, opening: Fact) -> Driver:
-        def late(call_id: str, result: Result) -> None:
-            self._crew.start(self._record_late(state.session, CallLate(call_id, result)))
-
-        return Driver(self._world, self._recorder(state), self._crew, late, opening)
+        recorder = self._recorder(state)
+        recorder.on_late = lambda fact: self._crew.start(self._record_late(state.session, fact))
+        return Driver(self._world, recorder, self._crew, opening)
 
     async def _record_late(self, session: str, fact: CallLate) -> None:
         """A late result goes in with the next record of a live run, else by itself."""
         driver = self._live.get(session)
         if driver is not None and not driver.recorder.closed:
-            driver.recorder.leave(fact)
+            driver.recorder.late(fact)
         else:
             await self._recorder(await self._state(session)).record(fact)
 

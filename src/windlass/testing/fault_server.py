@@ -11,6 +11,9 @@ went before the answer was over.
 import asyncio
 import socket
 import struct
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +23,7 @@ from typing_extensions import override
 
 from windlass.testing.wire import Act, Answer, Drop, Reset, Wait, refuse_with
 
+READY_S = 10.0
 _USED_UP = refuse_with(418, {"error": {"message": "the fault server's script is used up"}})
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
@@ -159,6 +163,26 @@ class FaultServer:
             for task in (playing, leaving):
                 task.cancel()
             await asyncio.gather(playing, leaving, return_exceptions=True)
+
+
+@contextmanager
+def in_thread(server: FaultServer) -> Generator[FaultServer]:
+    """The server in a thread of its own, for a client that is not async."""
+    ready, done = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with server:
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="fault-server")
+    thread.start()
+    try:
+        assert ready.wait(READY_S), "the fault server did not start"
+        yield server
+    finally:
+        done.set()
+        thread.join()
 
 
 async def _request(reader: asyncio.StreamReader, connection: int) -> Asked | None:

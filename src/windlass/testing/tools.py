@@ -17,6 +17,7 @@ from windlass.core.events import (
     CallStarted,
     Fact,
     Reservation,
+    RunResumed,
     RunStarted,
     StepProposed,
 )
@@ -207,7 +208,7 @@ def cleared(
         CallJudged(call_id, Allow()),
     ]
     if started:
-        facts.append(CallStarted(call_id, f"{session}/{call_id}"))
+        facts += [CallStarted(call_id, f"{session}/{call_id}"), RunResumed()]
     state = State(session)
     for seq, fact in enumerate(facts, 1):
         state = apply(state, msgspec.structs.replace(fact, seq=seq))
@@ -219,7 +220,7 @@ def cleared(
 def call_context(reports: list[str] | None = None, *, session: str = "s") -> CallContext:
     """The context of a call whose progress goes into a list."""
     heard: list[str] = [] if reports is None else reports
-    return CallContext(session, 1, heard.append)
+    return CallContext(session, 1, heard.append, late=lambda result: heard.append(result.text))
 
 
 class ToolsConformance:

@@ -80,10 +80,17 @@ class Attempt:
 
     _left_behind: set[asyncio.Task[Any]] = set()  # noqa: RUF012 - the loop itself holds tasks weakly
 
-    def __init__(self, job: Callable[[], Any], name: str, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        job: Callable[[], Any],
+        name: str,
+        stopping: threading.Event,
+        late: Callable[[Returned], None] | None = None,
+    ) -> None:
         self._job = job
         self._name = name
         self._stopping = stopping
+        self._late = late
         self._in_thread = False
 
     async def run(self, timeout_s: float | None, grace_s: float) -> Ended:
@@ -143,7 +150,13 @@ class Attempt:
     def _leave_behind(self, task: asyncio.Task[Returned | Raised]) -> None:
         _log.warning("tool %s does not stop; it is left behind", self._name)
         self._left_behind.add(task)
-        task.add_done_callback(self._left_behind.discard)
+        task.add_done_callback(self._came_late)
+
+    def _came_late(self, task: asyncio.Task[Returned | Raised]) -> None:
+        self._left_behind.discard(task)
+        ended = None if task.cancelled() else task.result()
+        if self._late is not None and isinstance(ended, Returned):
+            self._late(ended)
 
 
 def _outcome(job: Callable[[], Any]) -> Returned | Raised:

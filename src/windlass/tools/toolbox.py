@@ -111,7 +111,7 @@ class Toolbox:
         while True:
             this = self._context(cleared, context, progress, attempt)
             left = None if until is None else until - loop.time()
-            ended = await self._try(tool, cleared, this, left)
+            ended = await self._try(tool, cleared, context, this, left)
             if isinstance(ended, Result):
                 return ended
             wait_s = BACKOFF_S * 2 ** (attempt - 1)
@@ -122,9 +122,18 @@ class Toolbox:
             attempt += 1
 
     async def _try(
-        self, tool: Tool[..., Any], cleared: Cleared, this: RunContext[Any], left: float | None
+        self,
+        tool: Tool[..., Any],
+        cleared: Cleared,
+        context: CallContext,
+        this: RunContext[Any],
+        left: float | None,
     ) -> Ended | Result:
         """Try once, if the breaker lets it through."""
+
+        def late(ended: Returned) -> None:
+            context.late(result_of(tool, ended, 1))
+
         try:
             places, names = tool.signature.bind(cleared.arguments, this)
         except Misfit as misfit:
@@ -136,7 +145,8 @@ class Toolbox:
         verdict: Verdict = "nothing"
         try:
             job = partial(tool.function, *places, **names)
-            ended = await Attempt(job, tool.name, this.stopping).run(left, self._grace_s)
+            attempt = Attempt(job, tool.name, this.stopping, late)
+            ended = await attempt.run(left, self._grace_s)
             verdict = verdict_on(ended)
             return ended
         finally:
