@@ -1,0 +1,1 @@
+"""Models: one file per wire dialect; a vendor is data."""

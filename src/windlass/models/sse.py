@@ -1,0 +1,78 @@
+"""Server-sent events, from bytes as they come off the wire.
+
+The law: however the bytes are split, the events are the same, and each byte is looked at a constant
+number of times. An event is given out with the chunk that completes it, never later.
+"""
+
+BOM = b"\xef\xbb\xbf"
+Event = tuple[str, bytes]
+"""The name of an event, empty when it has none, and its data."""
+
+
+class SseParser:
+    """Reads one stream. What an event holds is the reader's to decode."""
+
+    __slots__ = ("_after_cr", "_at_start", "_data", "_name", "_rest")
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        """The pieces of a line whose end has not come yet."""
+        self._data: list[bytes] = []
+        self._name = ""
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """The events that this chunk completes."""
+        if self._after_cr and chunk:
+            # A CR ended its line at once; the LF of a CRLF that was split must not end another.
+            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        if not end:
+            if chunk:
+                self._rest.append(chunk)
+            return []
+        self._after_cr = chunk.endswith(b"\r")
+        lines = self._lines(chunk if end == len(chunk) else chunk[:end])
+        if end < len(chunk):
+            self._rest.append(chunk[end:])
+        return self._events(lines)
+
+    def end(self) -> list[Event]:
+        """The stream is over: the event whose blank line never came, if its last line is whole."""
+        return self._events([b""])
+
+    def _lines(self, whole: bytes) -> list[bytes]:
+        if self._rest:
+            whole = b"".join((*self._rest, whole))
+            self._rest.clear()
+        if self._at_start:
+            self._at_start = False
+            whole = whole.removeprefix(BOM)
+        # Of bytes, unlike of text, only LF, CR and CRLF end a line.
+        return whole.splitlines()
+
+    def _events(self, lines: list[bytes]) -> list[Event]:
+        events: list[Event] = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif line:
+                self._field(line)
+            elif self._data:
+                data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+                if data:
+                    events.append((self._name, data))
+                self._data, self._name = [], ""
+            else:
+                self._name = ""
+        return events
+
+    def _field(self, line: bytes) -> None:
+        """Every field but plain data. Comments start with a colon; ids and retries mean nothing."""
+        field, _, value = line.partition(b":")
+        if field == b"event":
+            self._name = value.removeprefix(b" ").decode("utf-8", "replace")
+        elif field == b"data":
+            self._data.append(b"")

@@ -1,0 +1,43 @@
+"""The vendors, read from `vendors.toml` at the first need."""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from windlass.models.quirks import Quirks
+
+_FILE = Path(__file__).with_name("vendors.toml")
+
+DialectName = Literal["openai_chat", "openai_responses", "anthropic", "gemini"]
+
+
+class Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who serves models, and how they are spoken to."""
+
+    dialect: DialectName
+    url: str = ""
+    """The base URL; without one, the caller must give it."""
+    url_env: str | None = None
+    """A variable that may name another base URL."""
+    key_env: str | None = None
+    keyless: bool = False
+    """A key is not needed."""
+    key_header: str = "Authorization"
+    """Carries the key; `Authorization` carries it as a bearer token."""
+    headers: dict[str, str] = {}
+    """Sent with each request."""
+    hint: str = ""
+    """What to do when nobody answers."""
+    reasons: tuple[str, ...] = ()
+    """Names of models that take an effort, so that the policy may choose one."""
+    quirks: Quirks = Quirks()
+
+
+@cache
+def vendors() -> Mapping[str, Vendor]:
+    """All vendors by name."""
+    return msgspec.convert(tomllib.loads(_FILE.read_text("utf-8")), dict[str, Vendor])
