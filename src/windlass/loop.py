@@ -166,13 +166,11 @@ async def hear(move: Hear, world: World, recorder: Recorder) -> None:
 
 async def act(move: Act, world: World, recorder: Recorder, underway: Underway) -> None:
     """Run the calls that may run now; first find out about those that a crash interrupted."""
-    fresh: list[Cleared] = []
-    for cleared in move.calls:
-        if cleared.interrupted and not cleared.repeatable:
-            await recorder.record(await _reconcile(cleared, move, world, recorder))
-        else:
-            fresh.append(cleared)
-    await _together(fresh, move.at_once_max, world, recorder, underway)
+    lost = [call for call in move.calls if call.interrupted and not call.repeatable]
+    for cleared in lost:
+        await recorder.record(await _reconcile(cleared, move, world, recorder))
+    if not lost:
+        await _together(move.calls, move.at_once_max, world, recorder, underway)
 
 
 async def _reconcile(

@@ -108,7 +108,7 @@ def test_a_question_waits_for_its_answer() -> None:
     """G6."""
     story = proposed().tell(CallJudged("a", ASKED))
     ((asked, question),) = story.go(Hold).questions
-    assert (asked.id, asked.arguments, question) == ("a", {"to": "ann"}, ASKED)
+    assert (asked.id, asked.decoded, question) == ("a", {"to": "ann"}, ASKED)
     assert story.state.waiting
 
 
@@ -148,13 +148,11 @@ def test_a_call_that_is_given_up_says_whether_it_had_started(started: bool, word
     assert "timed_out" in item.result.text
 
 
-@pytest.mark.xfail(strict=True, reason="the digest of an answer is not looked at")
 def test_an_answer_to_other_arguments_is_refused() -> None:
     """G6: an approval is bound to the digest of the exact arguments."""
     proposed().tell(CallJudged("a", ASKED)).refuses(answered(Allow(), {"to": "everyone"}))
 
 
-@pytest.mark.xfail(strict=True, reason="the end of a question's life is not looked at")
 def test_an_approval_after_its_expiry_is_refused() -> None:
     """G6: expiry denies; an Allow that came too late is no Allow, live or on replay."""
     story = proposed()
@@ -177,7 +175,6 @@ def judged(text: str) -> tuple[Story, Prepared]:
     return story, prepared
 
 
-@pytest.mark.xfail(strict=True, reason="arguments that were repaired to {} count as not given")
 @pytest.mark.parametrize("text", ["```json\n{}\n```", '{"limit": null}'])
 def test_a_repair_to_no_arguments_counts(text: str) -> None:
     """T4, R1: what is run is what repair made, also when that is `{}`."""
@@ -185,8 +182,18 @@ def test_a_repair_to_no_arguments_counts(text: str) -> None:
     assert story.cleared.arguments == prepared.arguments == {}
 
 
-@pytest.mark.xfail(strict=True, reason="repair and fold read a text without changes differently")
-@pytest.mark.parametrize("text", ["  ", "\n", "\ufeff{}"], ids=["blanks", "newline", "mark"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  ",
+        "\n",
+        '  {"limit": 1}',
+        pytest.param(
+            "\ufeff{}",
+        ),
+    ],
+    ids=["blanks", "newline", "indented", "mark"],
+)
 def test_what_repair_leaves_unchanged_the_fold_can_read(text: str) -> None:
     """T4: a call that repair lets pass does not break the run."""
     story, prepared = judged(text)
@@ -218,13 +225,11 @@ def test_valid_arguments_are_run_as_they_were_written(
     assert story.cleared.arguments == prepared.arguments == arguments
 
 
-@pytest.mark.xfail(strict=True, reason="a text that is no JSON raises DecodeError")
 def test_an_allowed_call_without_readable_arguments_is_an_illegal_fact() -> None:
     """L1: a journal that holds an illegal fact is not believed, and no other error comes of it."""
     proposed("not JSON").refuses(CallJudged("a", Allow()))
 
 
-@pytest.mark.xfail(strict=True, reason="a running tool holds the very dict of the state")
 def test_a_tool_that_scribbles_on_its_arguments_does_not_change_the_record() -> None:
     """T4: history and journal agree, whatever a tool does to what it was given."""
     story = proposed("{to: ann").tell(CallJudged("a", Allow(), {"to": "ann"}, REPAIRED))
@@ -242,7 +247,7 @@ def test_a_call_that_nobody_allowed_cannot_start(verdict: Ask | None) -> None:
     story = proposed()
     if verdict is not None:
         story.tell(CallJudged("a", verdict))
-    assert "the call is" in story.refuses(CallStarted("a", f"{SESSION}/a"))
+    assert "cannot be record" in story.refuses(CallStarted("a", f"{SESSION}/a"))
 
 
 def test_a_denied_call_cannot_start_while_its_sibling_is_open() -> None:
@@ -274,7 +279,7 @@ def test_an_interrupted_write_does_not_start_again() -> None:
     story = proposed().allowed("a").began("a").resumed()
     assert story.cleared.interrupted
     assert not story.cleared.repeatable
-    assert "the call is started" in story.refuses(CallStarted("a", f"{SESSION}/a"))
+    assert "the call is interrupted" in story.refuses(CallStarted("a", f"{SESSION}/a"))
 
 
 def test_an_interrupted_write_that_had_not_happened_may_start_again() -> None:
@@ -292,11 +297,18 @@ def test_an_interrupted_write_may_ask_and_keeps_its_arguments() -> None:
     assert story.cleared.arguments == {"to": "bob"}
 
 
-@pytest.mark.xfail(strict=True, reason="arguments that were changed to {} count as not given")
 def test_arguments_that_the_gate_took_away_stay_away_after_a_crash() -> None:
     """G2: after Modify to `{}` and a crash, the model's own arguments are not run."""
     story = proposed().tell(CallJudged("a", Modify({}, "nobody"))).began("a").resumed().allowed("a")
     assert story.cleared.arguments == {}
+
+
+def test_nothing_starts_while_a_person_is_asked() -> None:
+    """G6, J2: else a driver that dies now leaves a started call, and an answer goes on past it."""
+    story = Story().asked().called(call("a", "send"), call("b", "touch"))
+    story.tell(CallJudged("a", Allow(), resource="x"), CallJudged("b", Allow(), resource="y"))
+    story.began("a").resumed().tell(CallJudged("a", Ask("Run it again?")))
+    story.refuses(CallStarted("b", f"{SESSION}/b"))
 
 
 def test_an_interrupted_write_may_be_told_as_unknown() -> None:
@@ -305,7 +317,6 @@ def test_an_interrupted_write_may_be_told_as_unknown() -> None:
     assert told(story.tell(CallFinished("a", value("who knows")))).result.text == "who knows"
 
 
-@pytest.mark.xfail(strict=True, reason="the resource of the arguments before the change is kept")
 def test_a_call_that_a_person_modified_no_longer_names_the_resource_of_before() -> None:
     """T2: two writes that may now touch the same thing do not run side by side."""
     story = Story().asked().called(call("a", "send"), call("b", "send"))
@@ -338,7 +349,6 @@ def test_unreadable_arguments_are_clipped_into_an_object(text: str) -> None:
 NESTED = '{"a":' * 5_000 + "1" + "}" * 5_000
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="only msgspec's errors are expected")
 @pytest.mark.parametrize(
     "fact",
     [CallJudged("a", Invalid("invalid_arguments", "nested too deeply")), RunEnded("cancelled")],
@@ -360,7 +370,6 @@ def test_arguments_that_came_with_an_invalid_verdict_are_kept() -> None:
     assert json.loads(told(proposed("{x:1").tell(fact)).call.arguments) == {"x": 1}
 
 
-@pytest.mark.xfail(strict=True, reason="an empty buffer is called unreadable")
 def test_an_empty_buffer_of_an_invalid_call_is_an_empty_object() -> None:
     """R3: an empty buffer is `{}`."""
     item = told(proposed("").tell(CallJudged("a", Invalid("invalid_arguments", "no"))))
@@ -397,7 +406,6 @@ def test_other_arguments_break_a_streak() -> None:
     assert repeated("no", "no", arguments=("{}", '{"a": 1}')) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="arguments are compared as text")
 def test_blanks_between_arguments_do_not_break_a_streak() -> None:
     """L11: the same arguments, not the same bytes."""
     assert repeated("no", "no", arguments=('{"a":1}', '{"a": 1}')) == 2

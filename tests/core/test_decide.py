@@ -358,7 +358,6 @@ def test_a_reply_of_blanks_is_empty() -> None:
     Story().asked().replied("\n\n").go(Reason)
 
 
-@pytest.mark.xfail(strict=True, reason="empty replies are counted over the whole run")
 def test_an_empty_reply_long_after_another_is_asked_for_once_more_as_well() -> None:
     """L10: an empty reply is asked again once; a step with work between them is an answer."""
     steps(Story().asked().replied(), 3).replied().go(Reason)
@@ -371,7 +370,6 @@ def test_replies_are_heard_only_if_someone_judges_them() -> None:
     assert story.tell(ReplyJudged(Allow())).outcome == "completed"
 
 
-@pytest.mark.xfail(strict=True, reason="a reply that was cut or is a refusal is not judged")
 @pytest.mark.parametrize("stop", ["length", "refusal"])
 def test_every_final_text_is_heard_however_it_stopped(stop: Stop) -> None:
     """G1, G3: its text would be in the result all the same."""
@@ -498,7 +496,6 @@ def test_the_time_for_retries_starts_again_with_the_next_step() -> None:
     assert story.failing(broken(), after_s=50.0).outcome == "failed"
 
 
-@pytest.mark.xfail(strict=True, reason="the time between two drivers counts as time of retries")
 def test_the_time_for_retries_does_not_pass_between_two_drivers() -> None:
     """S3, G6: a run resumed a day later still has its retries."""
     story = Story(retries=Retries(budget_s=300.0)).asked().trying().resumed(after_s=86_400.0)
@@ -523,7 +520,6 @@ def test_a_choice_counts_anew_in_the_next_run() -> None:
     assert story.go(Reason).prompt.tool_choice == "required"
 
 
-@pytest.mark.xfail(strict=True, reason="a call of any tool counts as the one that was named")
 def test_a_choice_by_name_is_not_met_by_another_tool() -> None:
     """L12: by name holds until it is satisfied."""
     story = Story(rules=Rules(tool_choice="look")).asked().did(call("a", "send"))

@@ -30,7 +30,6 @@ def test_nothing_is_near_to_nonsense() -> None:
     assert near("", TOOLS) == []
 
 
-@pytest.mark.xfail(strict=True, reason="of two names that differ in capitals one is forgotten")
 def test_names_that_differ_in_capitals_are_both_near() -> None:
     assert set(near("read", ["Read", "READ"])) == {"Read", "READ"}
 

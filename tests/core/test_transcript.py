@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.messages import Message, Text, User
+from windlass.core.messages import Assistant, Message, Text, ToolCall, User
 from windlass.core.transcript import Transcript
 
 
@@ -74,6 +74,18 @@ def test_equality_is_by_content() -> None:
     assert hash(one) == hash(other)
     assert one != Transcript([A])
     assert one != [A, B]
+
+
+def test_it_knows_which_calls_were_made_in_its_own_part() -> None:
+    """S9: a call id is unique in a session."""
+    past = Transcript([A])
+    longer = past.append(Assistant((ToolCall("c1", "look"),)), B)
+    assert longer.has_call("c1")
+    assert not longer.has_call("c2")
+    assert not past.has_call("c1")
+    assert not past.append(C).has_call("c1")
+    assert longer[:2] == [A, Assistant((ToolCall("c1", "look"),))]
+    assert Transcript(list(longer)).has_call("c1")
 
 
 def test_it_shows_its_messages() -> None:

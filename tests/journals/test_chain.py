@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from windlass.journals.chain import Link, Problem, Row, hash_of, root, walk
 from windlass.journals.codec import encode
-from windlass.testing.journals import notes, one_of_each
+from windlass.testing.samples import notes, one_of_each
 
 BLOBS = {name: data for fact in one_of_each() for name, data in encode(fact).blobs}
 

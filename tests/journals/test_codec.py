@@ -22,7 +22,7 @@ from windlass.core.fold import fold
 from windlass.core.messages import Image, Result, Text
 from windlass.journals.chain import hash_of, root
 from windlass.journals.codec import LARGE, UPCASTS, Unreadable, blob_name, decode, encode
-from windlass.testing.journals import notes, one_of_each
+from windlass.testing.samples import notes, one_of_each
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.jsonl"))
 PICTURE = b"\x89PNG" * 1000

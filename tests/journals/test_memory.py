@@ -8,7 +8,8 @@ from typing_extensions import override
 from windlass.core.errors import SessionBusy
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
-from windlass.testing.journals import JournalConformance, notes, one_of_each
+from windlass.testing.journals import JournalConformance
+from windlass.testing.samples import notes, one_of_each
 
 
 class TestMemoryJournal(JournalConformance):

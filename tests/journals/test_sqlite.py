@@ -28,7 +28,8 @@ from windlass.core.messages import Image, Result, Text
 from windlass.journals import schema
 from windlass.journals.sqlite import SqliteJournal
 from windlass.ports import Journal
-from windlass.testing.journals import JournalConformance, failure, notes, one_of_each, placed
+from windlass.testing.journals import JournalConformance, failure
+from windlass.testing.samples import notes, one_of_each, placed
 
 NOBODY = 65534
 CHILD = Path(__file__).parents[1] / "support" / "journal_child.py"
@@ -228,7 +229,7 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
         facts = one_of_each()
         await journal.append("ended", facts)
         await journal.append("open", facts[:6])
-        await journal.append("waiting", facts[:11])
+        await journal.append("waiting", facts[:10])
         listed = {one.session: one for one in await journal.sessions()}
         assert {name: one.state for name, one in listed.items()} == {
             "ended": "failed",
@@ -259,7 +260,7 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
 @pytest.mark.parametrize(
     ("sql", "seq"),
     [
-        ("UPDATE records SET body = replace(body, 'key-a', 'key-b') WHERE seq = 10", 10),
+        ("UPDATE records SET body = replace(body, 'key-a', 'key-b') WHERE seq = 12", 12),
         ("UPDATE records SET body = CAST(x'ff' AS TEXT) WHERE seq = 3", 3),
         ("UPDATE records SET hash = x'00' WHERE seq = 5", 5),
         ("DELETE FROM records WHERE seq = 7", 7),
@@ -267,8 +268,8 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
         ("DELETE FROM records", 1),
         ("UPDATE records SET seq = seq + 1000 WHERE seq = 2", 2),
         ("UPDATE records SET number = 2 WHERE seq > 22", 23),
-        ("UPDATE blobs SET data = x'00' WHERE length(data) > 1000", 11),
-        ("DELETE FROM blobs WHERE length(data) > 1000", 11),
+        ("UPDATE blobs SET data = x'00' WHERE length(data) > 1000", 13),
+        ("DELETE FROM blobs WHERE length(data) > 1000", 13),
         ("UPDATE sessions SET head = x'00'", 23),
     ],
 )
@@ -586,7 +587,7 @@ def test_a_forgotten_journal_does_not_keep_python_from_ending(path: Path) -> Non
     program = f"""
 import asyncio
 from windlass.journals.sqlite import SqliteJournal
-from windlass.testing.journals import notes
+from windlass.testing.samples import notes
 journal = SqliteJournal({str(path)!r})
 async def main():
     await journal.append("s", notes(1, 3))
@@ -607,7 +608,7 @@ def test_the_child_of_a_fork_is_told_to_open_its_own(path: Path) -> None:
 import asyncio, os, sys
 from windlass.core.errors import JournalFailed
 from windlass.journals.sqlite import SqliteJournal
-from windlass.testing.journals import notes
+from windlass.testing.samples import notes
 journal = SqliteJournal({str(path)!r})
 async def append(seq):
     await journal.append("s", notes(seq, seq))

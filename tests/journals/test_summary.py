@@ -4,7 +4,7 @@ from windlass.core.events import RunStarted
 from windlass.core.fold import fold
 from windlass.core.messages import Image, Text
 from windlass.journals.summary import TITLE_MAX, Summary, advance
-from windlass.testing.journals import one_of_each
+from windlass.testing.samples import one_of_each
 
 
 def test_it_agrees_with_the_fold_at_every_fact() -> None:
@@ -12,7 +12,7 @@ def test_it_agrees_with_the_fold_at_every_fact() -> None:
     for upto in range(1, len(facts) + 1):
         state, summary = fold("s", facts[:upto]), advance(Summary("s"), facts[:upto])
         assert state.run is not None
-        assert (summary.facts, summary.updated) == (state.seq, state.at)
+        assert (summary.facts, summary.updated) == (state.seq, facts[upto - 1].at)
         assert summary.steps == state.steps
         assert (summary.runs, summary.outcome) == (state.run.number, state.run.outcome)
         assert summary.state == (state.run.outcome or ("waiting" if state.waiting else "open"))

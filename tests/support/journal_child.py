@@ -9,7 +9,7 @@ from disk import Disk
 from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
 from windlass.journals.sqlite import SqliteJournal
-from windlass.testing.journals import notes
+from windlass.testing.samples import notes
 
 
 async def write(path: Path) -> None:

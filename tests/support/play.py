@@ -72,7 +72,7 @@ MOVES_MAX = 2_000
 RAW = ("", "{}", '{"a": 1}', '{"a":1}', '{"b": [null, "x"]}', '{"a": 1', "[1]", "not JSON", "  ")
 NAMES = ("look", "touch", "send", "nonesuch", "no such/tool", "")
 HABITS = [(name, raw) for name in NAMES for raw in RAW]
-MODIFIED: tuple[dict[str, Any], ...] = ({"a": 2}, {"b": {}})
+MODIFIED: tuple[dict[str, Any], ...] = ({"a": 2}, {"b": {}}, {})
 RESULTS = (
     Result.say("value", "done"),
     Result.say("value", "done"),
@@ -117,7 +117,8 @@ class Play:
                 opening = None
                 self._move()
             except Died:
-                opening = RunResumed()
+                # Whoever answers a question is the next driver, without another word.
+                opening = None if self.state.waiting else RunResumed()
             if not self.state.active:
                 return
         raise AssertionError("the run has no end")
@@ -141,7 +142,7 @@ class Play:
             case Hold(questions):
                 asked, _ = self.random.choice(questions)
                 verdict = self._pick(Allow(), Deny("no"), Modify(self._modified(), "safer"))
-                bound = digest(asked.arguments or {})
+                bound = digest(asked.decoded)
                 self._record(CallAnswered(asked.id, verdict, bound), after_s=1e6)
             case Finish(outcome, reason, fault=fault):
                 self._record(RunEnded(outcome, reason, fault))
@@ -216,6 +217,8 @@ class Play:
     def _act(self, move: Act) -> None:
         fresh = [cleared for cleared in move.calls if not self._reconciled(cleared, move)]
         running: list[str] = []
+        if self.state.waiting:
+            return
         while fresh or running:
             if fresh and (self._chance(0.6) or not running):
                 cleared = fresh.pop(0)

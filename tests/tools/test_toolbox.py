@@ -8,7 +8,7 @@ import sys
 import threading
 import urllib.error
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.message import Message
 from typing import Any

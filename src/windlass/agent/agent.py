@@ -130,10 +130,11 @@ class Agent(Generic[OutputT]):
         verdict: Answer,
         *,
         by: str = "",
+        consent: bool = False,
         on_event: Watcher | None = None,
     ) -> RunResult[OutputT]:
         """Answer a question that a run waits for, and go on with the run."""
-        driver = await self._runs.answer(session, call_id, verdict, by)
+        driver = await self._runs.answer(session, call_id, verdict, by=by, consent=consent)
         return self._checked(await self._drive(driver, on_event))
 
     def cancel(self, session: str, reason: str = "cancelled") -> bool:

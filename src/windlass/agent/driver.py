@@ -45,7 +45,7 @@ class Driver:
         world: World,
         recorder: Recorder,
         crew: Crew,
-        opening: Fact,
+        *opening: Fact,
     ) -> None:
         self._world = world
         self._crew = crew
@@ -87,7 +87,7 @@ class Driver:
         return self._close(closing, facts)
 
     async def _run(self) -> Finish | Hold:
-        await self.recorder.record(self._opening)
+        await self.recorder.record(*self._opening)
         limit, run_state = self.recorder.setup.limits.seconds, self.recorder.state.run
         if limit is not None and run_state is not None:
             left = max(0.0, limit - run_state.elapsed_s)
@@ -169,7 +169,7 @@ class Driver:
             return report(recorder.state, recorded=True)
         end = RunEnded(*self._stop) if self._stop else RunEnded("failed", str(error))
         end = replace(end, fault=_fault_of(error))
-        opening = () if recorder.state.active else (self._opening,)
+        opening = () if recorder.state.active else self._opening
         known = () if isinstance(error, JournalCorrupt) else facts[:-1]
         state = recorder.declare(*opening, *known, end)
         return report(state, recorded=False)

@@ -9,7 +9,7 @@ from typing import Any
 from windlass.agent.crew import Crew
 from windlass.agent.driver import Driver
 from windlass.agent.watch import Events
-from windlass.core.errors import NothingToDo, RunUnfinished, SessionBusy, SetupDrifted
+from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, SessionBusy, SetupDrifted
 from windlass.core.events import (
     Answer,
     CallAnswered,
@@ -17,6 +17,7 @@ from windlass.core.events import (
     Deny,
     Event,
     Fact,
+    Modify,
     RunEnded,
     RunResumed,
     RunStarted,
@@ -25,6 +26,7 @@ from windlass.core.fold import fold
 from windlass.core.messages import Content
 from windlass.core.report import report
 from windlass.core.result import RunResult
+from windlass.core.schema import outline
 from windlass.core.setup import Setup, digest, drift
 from windlass.core.state import State, call_of
 from windlass.ports import Watcher, World
@@ -55,14 +57,19 @@ class Runs:
     async def take_over(self, session: str, *, consent: bool) -> Driver:
         """A run that was left open."""
         state = await self._state(session)
+        return self._driver(state, self._resumed(state, consent=consent))
+
+    def _resumed(self, state: State, *, consent: bool) -> RunResumed:
         if not state.active or state.setup is None:
-            raise NothingToDo(f"session {session} has no open run")
+            raise NothingToDo(f"session {state.session} has no open run")
         changed = tuple(drift(state.setup, self._setup))
         if changed and not consent:
             raise SetupDrifted(changed)
-        return self._driver(state, RunResumed(changed, self._setup if changed else None))
+        return RunResumed(changed, self._setup if changed else None)
 
-    async def answer(self, session: str, call_id: str, verdict: Answer, by: str) -> Driver:
+    async def answer(
+        self, session: str, call_id: str, verdict: Answer, *, by: str, consent: bool
+    ) -> Driver:
         """A run whose question is answered."""
         state = await self._state(session)
         call = call_of(state, call_id)
@@ -71,7 +78,11 @@ class Runs:
         expires_at = call.question.expires_at
         if expires_at is not None and expires_at < self._world.clock.now():
             verdict = Deny("the question had expired", "expiry")
-        return self._driver(state, CallAnswered(call_id, verdict, digest(call.decoded), by))
+        schema = self._world.schemas.get(call.call.name)
+        if isinstance(verdict, Modify) and schema and not schema.accepts(verdict.arguments):
+            raise ConfigError(f"the new arguments do not fit {call.call.name}: {outline(schema)}")
+        answered = CallAnswered(call_id, verdict, digest(call.decoded), by)
+        return self._driver(state, self._resumed(state, consent=consent), answered)
 
     async def abandon(self, session: str, reason: str) -> RunResult[Any]:
         """End a run that nobody drives any more."""
@@ -140,10 +151,10 @@ class Runs:
     def _recorder(self, state: State) -> Recorder:
         return Recorder(self._world.journal, self._world.clock, state)
 
-    def _driver(self, state: State, opening: Fact) -> Driver:
+    def _driver(self, state: State, *opening: Fact) -> Driver:
         recorder = self._recorder(state)
         recorder.on_late = lambda fact: self._crew.start(self._record_late(state.session, fact))
-        return Driver(self._world, recorder, self._crew, opening)
+        return Driver(self._world, recorder, self._crew, *opening)
 
     async def _record_late(self, session: str, fact: CallLate) -> None:
         """A late result goes in with the next record of a live run, else by itself."""

@@ -31,6 +31,7 @@ from windlass.core.strict import Broken, Read, strict
 UNREADABLE_MAX = 200
 """Characters kept in the transcript of arguments that are no JSON."""
 
+BYTE_ORDER_MARK = "\ufeff"
 UNSPEAKABLE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -87,8 +88,8 @@ def call_started(state: State, fact: CallStarted) -> State:
     call = _open_call(state, fact.call_id, fact)
     spec = state.setup.tool(call.call.name) if state.setup else None
     again = call.phase == "interrupted" and spec is not None and spec.effect != "write"
-    if call.phase != "cleared" and not again:
-        illegal(fact, f"the call is {call.phase}")
+    if state.waiting or (call.phase != "cleared" and not again):
+        illegal(fact, "a question waits" if state.waiting else f"the call is {call.phase}")
     return _put(state, replace(call, phase="started", began=True))
 
 
@@ -138,7 +139,7 @@ def _as_run(call: Call) -> ToolCall:
 
 def _as_written(text: str) -> str | None:
     """The model's own text, if it is one JSON object; None if it is not."""
-    match strict(text):
+    match strict(text.removeprefix(BYTE_ORDER_MARK)):
         case Read(dict() as arguments):
             return text if text.startswith("{") else _encoded(arguments)
         case Read() | Broken():

@@ -61,7 +61,7 @@ def apply(state: State, fact: Fact) -> State:
 
 def _tick(state: State, fact: Fact) -> State:
     """Time at work passes; time between two drivers, or waiting for a person, does not."""
-    idle = not state.active or state.waiting or isinstance(fact, RunResumed)
+    idle = not state.active or state.waiting or isinstance(fact, RunResumed | CallLate)
     if idle or state.run is None or fact.at <= state.at:
         return state
     elapsed_s = state.run.elapsed_s + fact.at - state.at

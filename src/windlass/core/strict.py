@@ -5,6 +5,7 @@ here two that say the same are one, and two that differ have no meaning.
 """
 
 import json
+import re
 
 import msgspec
 
@@ -14,6 +15,11 @@ from windlass.core.schema import Json, Path, spot
 
 CHANGES_MAX = 100
 """Repairs of one call that are told one by one."""
+
+
+DEPTH_MAX = 100
+"""Containers within containers. No tool needs more."""
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -36,6 +42,8 @@ def strict(text: str) -> Read | Broken:
     """JSON as it stands. An empty buffer is `{}`; a field that is said twice must say the same."""
     if not text or text.isspace():
         return Read({})
+    if _depth(text) > DEPTH_MAX:
+        return Broken("nested too deeply")
     try:
         value: Json = msgspec.json.decode(text)
         # Each field has a colon: with no more colons than fields, none was lost.
@@ -48,6 +56,17 @@ def strict(text: str) -> Read | Broken:
         return Broken("nested too deeply")
     except ValueError:  # also what msgspec raises, and lone surrogates
         return Broken("not JSON")
+
+
+def _depth(text: str) -> int:
+    """How deep the text may be nested. A bound of our own: Python's depends on who calls."""
+    if text.count("{") + text.count("[") <= DEPTH_MAX:
+        return 0
+    depth = deepest = 0
+    for sign in _STRUCTURE.findall(text):
+        depth += 1 if sign in "{[" else -1 if sign in "}]" else 0
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def note(changes: list[Change], path: Path, what: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from windlass.journals.chain import hash_of, root
 from windlass.journals.codec import encode
-from windlass.testing.journals import one_of_each
+from windlass.testing.samples import one_of_each
 
 
 def lines() -> list[str]:

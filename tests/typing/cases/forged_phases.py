@@ -26,7 +26,7 @@ from windlass.ports import CallContext, Tools
 async def dispatch(tools: Tools, call: ToolCall, spec: ToolSpec, context: CallContext) -> None:
     # expect: "ToolCall" is not assignable to "Cleared"
     await tools.run(call, context)
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     await tools.run(Cleared(call, {}, spec, "key", False), context)
     # expect: "None" is not assignable to "_Seal"
     await tools.run(Cleared(call, {}, spec, "key", False, None), context)
@@ -55,24 +55,24 @@ def change(cleared: Cleared, other: ToolCall) -> None:
 def skip_the_gate(proposed: Proposed, gate: Gate) -> None:
     # expect: "tuple[Proposed, ...]" is not assignable to "tuple[Cleared, ...]"
     wave: tuple[Cleared, ...] = gate.calls
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     Act(wave, 5, False)
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     Gate((proposed,), ())
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     Proposed(proposed.call, None, False)
 
 
 def make_it_up(prompt: Prompt, reserved: Reservation, reply: Assistant) -> None:
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     Finish("completed", "")
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     Reason(prompt, reserved, 1, 1, 0.0, False, False)
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     Hold(())
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     Hear(reply)
-    # expect: Argument missing for parameter "seal"
+    # expect: "seal"
     Remind("Go on.")
 
 

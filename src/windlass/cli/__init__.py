@@ -1,0 +1,90 @@
+"""The command line: `windlass COMMAND`.
+
+The law: a command's module is imported when the command is run, so that `--help` is quick; and an
+error of ours is one line, never a traceback.
+"""
+
+import errno
+from importlib import import_module
+from typing import Any
+
+import click
+from typing_extensions import override
+
+from windlass.core.errors import WindlassError
+from windlass.core.names import did_you_mean
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": (
+        "windlass.cli.demo.command",
+        "Watch an agent stall, be killed and finish. Needs no key.",
+    ),
+}
+"""The module of each command, which holds it under its own name, and its line in the help."""
+
+
+class Commands(click.Group):
+    """A group whose commands are loaded when they are run."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command)  # noqa: S101 - the table is ours
+        return command
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            ctx.fail(f"There is no command {name!r}.{did_you_mean(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except WindlassError as error:
+            raise click.ClickException(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # Whoever read our output has gone; click ends quietly.
+            raise click.ClickException(str(error)) from error
+
+
+def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib import metadata  # noqa: PLC0415 - costs more than the rest of this module
+
+    try:
+        version = metadata.version("windlass")
+    except metadata.PackageNotFoundError:
+        version = "(not installed: run from its source)"
+    click.echo(f"windlass {version}")
+    ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """Run agents whose journal is the run: kill one anywhere, and it finishes."""

@@ -1,0 +1,76 @@
+"""The command itself: its options, its folder, and how it ends, also when it is interrupted."""
+
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from windlass.cli.demo.story import Story, StoryFailed
+from windlass.cli.render import BAD, TROUBLE
+from windlass.cli.screen import Screen
+
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
+INTERRUPTED = 130
+"""What a shell reports for a program that Ctrl-C ended."""
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Keep the folder, with the journal and all files.")
+@click.option("--fast", is_flag=True, help="Without the pauses that are made for readers.")
+def demo(keep: bool, fast: bool) -> None:
+    """Watch an agent stall, be denied, be killed with SIGKILL, and finish.
+
+    It takes some 15 seconds and needs neither key nor network: the model is a script, and
+    everything else is real. The exit code is 0 only if it is proved that nothing was done twice.
+    """
+    screen = Screen()
+    try:
+        with _folder(screen, keep=keep) as folder:
+            holds = Story(screen, folder, fast=fast).show()
+    except StoryFailed as error:
+        screen.line(f"{error}. To look into it: windlass demo --keep", BAD, mark=screen.glyphs.no)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        screen.line("Stopped. Nothing is left running.", TROUBLE)
+        sys.exit(INTERRUPTED)
+    sys.exit(0 if holds else 1)
+
+
+@contextmanager
+def _folder(screen: Screen, *, keep: bool) -> Generator[Path]:
+    """A folder for the demo, which is gone afterwards, however the demo ends."""
+    with _signals(_leave, signal.SIGTERM, signal.SIGHUP):
+        folder = Path(tempfile.mkdtemp(prefix="windlass-demo-"))
+        try:
+            yield folder
+        finally:
+            # The rest takes no time, and must be done.
+            with _signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if not keep:
+                    shutil.rmtree(folder, ignore_errors=True)
+            screen.end()
+            screen.gutter = ""
+            if keep:
+                screen.line()
+                screen.line(f"Kept: {folder}")
+
+
+@contextmanager
+def _signals(handler: Handler, *numbers: signal.Signals) -> Generator[None]:
+    before = [(number, signal.signal(number, handler)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, old in before:
+            signal.signal(number, old)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """End as a program that this signal ended, but not without tidying up."""
+    sys.exit(128 + number)

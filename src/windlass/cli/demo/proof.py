@@ -1,0 +1,144 @@
+"""What the files say when the demo is over: what happened, and that nothing happened twice.
+
+Three records that know nothing of each other must agree: the journal, the outbox that the tool
+wrote, and the meter that the model kept.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from windlass.cli.demo.script import PRICE, REPLIES, requests
+from windlass.cli.demo.task import JOURNAL, PAYMENTS, PAYMENTS_FILE, SESSION, key_of, outbox
+from windlass.core.events import (
+    AttemptFailed,
+    AttemptStarted,
+    CallJudged,
+    CallStarted,
+    Deny,
+    Fact,
+    RunResumed,
+    StepProposed,
+)
+from windlass.core.fold import fold
+from windlass.core.messages import Ledger, Usage
+from windlass.journals.chain import Problem
+from windlass.journals.sqlite import SqliteJournal
+
+FactT = TypeVar("FactT", bound=Fact)
+
+
+class Check(NamedTuple):
+    """One thing that must be so, in words for either case."""
+
+    holds: bool
+    told: str
+    otherwise: str
+    shown: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is left of the run."""
+
+    facts: Sequence[Fact]
+    problems: Sequence[Problem]
+    ledger: Ledger
+    outcome: str
+    sent: Sequence[str]
+    """The lines of the outbox."""
+    requests: int
+    """By the model's own meter."""
+    payments: str
+    report: bool
+    kills: int
+
+    def of(self, kind: type[FactT]) -> list[FactT]:
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    @property
+    def survived(self) -> bool:
+        """Whether the one kill hit the run in a call: the last that the first process wrote."""
+        before = [self.facts[fact.seq - 2] for fact in self.of(RunResumed)]
+        return self.kills == len(before) == 1 and isinstance(before[0], CallStarted)
+
+    @property
+    def denials(self) -> int:
+        return sum(isinstance(judged.verdict, Deny) for judged in self.of(CallJudged))
+
+
+async def gather(folder: Path, kills: int) -> Evidence:
+    """Read everything anew, from the files alone."""
+    with SqliteJournal(folder / JOURNAL) as journal:
+        problems = await journal.verify(SESSION)
+        facts: Sequence[Fact] = () if problems else await journal.read(SESSION)
+    state = fold(SESSION, facts)
+    payments = folder / PAYMENTS_FILE
+    return Evidence(
+        facts=facts,
+        problems=problems,
+        ledger=state.ledger,
+        outcome=(state.run.outcome if state.run else None) or "open",
+        sent=outbox(folder),
+        requests=len(requests(folder)),
+        payments=payments.read_text("utf-8") if payments.exists() else "",
+        report=(folder / "report.md").exists(),
+        kills=kills,
+    )
+
+
+def happened(found: Evidence) -> Iterable[tuple[str, str]]:
+    """What happened, a line for each kind of thing."""
+    replies, failed = len(found.of(StepProposed)), len(found.of(AttemptFailed))
+    started, resumed = len(found.of(CallStarted)), len(found.of(RunResumed))
+    usage = found.ledger.usage or Usage()
+    attempts = f"{replies + failed} attempts: {failed} fell silent"
+    yield "steps", f"{replies}, in {attempts}"
+    yield "calls", f"{started + found.denials}: {started} ran, {found.denials} denied by the gate"
+    yield "processes", f"{resumed + 1}: {found.kills} killed with SIGKILL in the middle of a refund"
+    yield (
+        "journal",
+        f"{len(found.facts)} records, chain {'broken' if found.problems else 'verified'}",
+    )
+    price = f"a made-up price (${PRICE.input} in, ${PRICE.output} out per million)"
+    spent = f"${found.ledger.usd or Decimal(0):.4f} for about {usage.total:,} tokens"
+    yield "cost", f"{spent}, at {price}; nothing was charged"
+
+
+def checks(found: Evidence) -> list[Check]:
+    """What must be so, or the demo has failed."""
+    replies, failed = len(found.of(StepProposed)), len(found.of(AttemptFailed))
+    attempts = len(found.of(AttemptStarted))
+    keys = {key_of(line) for line in found.sent}
+    return [
+        Check(
+            len(found.sent) == len(keys) == 1 and keys <= {s.key for s in found.of(CallStarted)},
+            "The refund was sent once. All of outbox.txt, 1 line with 1 key:",
+            f"outbox.txt holds {len(found.sent)} lines with {len(keys)} keys, and should hold one:",
+            found.sent,
+        ),
+        Check(
+            found.requests == attempts == replies + failed and replies == len(REPLIES),
+            f"No reply was paid for twice. The model's own meter counts {found.requests} requests: "
+            f"{replies} replies, and {failed} that fell silent.",
+            f"the model's meter counts {found.requests} requests, the journal {attempts}, with "
+            f"{replies} replies and {failed} failures; there should be {len(REPLIES)} replies",
+        ),
+        Check(
+            found.payments == PAYMENTS and found.denials == 1,
+            "What the gate denied never ran: payments.csv is as it was.",
+            f"payments.csv changed, or {found.denials} calls were denied instead of one",
+        ),
+        Check(
+            found.outcome == "completed" and found.report and found.survived,
+            "Killed in the middle of the refund, the run finished: report.md is written.",
+            f"after {found.kills} kills the run is {found.outcome}",
+        ),
+        Check(
+            bool(found.facts) and not found.problems,
+            f"The journal is whole: {len(found.facts)} records, each chained to the one before.",
+            f"the journal is damaged: {'; '.join(map(str, found.problems)) or 'it is empty'}",
+        ),
+    ]

@@ -1,0 +1,121 @@
+"""The demo's task: a folder, four tools that really touch it, and a gate."""
+
+from pathlib import Path
+
+from windlass.agent.agent import Agent
+from windlass.cli.demo.script import DemoModel, Pace
+from windlass.core.errors import ModelRetry
+from windlass.core.events import Allow, Deny, Verdict
+from windlass.core.setup import Retries, Rules
+from windlass.ports import Journal, Request, Timeouts
+from windlass.tools.context import RunContext
+from windlass.tools.function import NOT_DONE, Reconciliation, tool
+from windlass.tools.toolbox import Toolbox
+
+SESSION = "demo"
+JOURNAL = "journal.db"
+OUTBOX = "outbox.txt"
+PAYMENTS_FILE = "payments.csv"
+PAYMENTS = """\
+order,paid_on,amount
+1041,2026-03-02,18.00 EUR
+1042,2026-03-02,42.50 EUR
+1042,2026-03-02,42.50 EUR
+1043,2026-03-03,7.20 EUR
+"""
+BANK_S = 30.0
+"""Longer than it takes to be killed."""
+
+Context = RunContext[Path]
+
+
+def lay_out(folder: Path) -> None:
+    """Put what the task is about into an empty folder."""
+    (folder / PAYMENTS_FILE).write_text(PAYMENTS, "utf-8")
+
+
+def agent(folder: Path, journal: Journal, pace: Pace) -> Agent[str]:
+    """The same agent in every process, so that any of them can go on with the run."""
+    return Agent(
+        DemoModel(folder, pace),
+        instructions="You look after the payments in this folder.",
+        tools=Toolbox([read_file, write_file, delete_file, refund], deps=folder),
+        gate=KeepRecords(),
+        journal=journal,
+        rules=Rules(on_partial="restart"),
+        retries=Retries(wait_base_s=0.2),
+        timeouts=Timeouts(idle_s=pace.idle_s),
+    )
+
+
+class KeepRecords:
+    """A policy of one rule."""
+
+    name = "demo: nothing is deleted"
+    judges_replies = False
+
+    async def judge(self, request: Request) -> Verdict:
+        if request.tool.name == delete_file.name:
+            return Deny("payment records are never deleted", "keep-records")
+        return Allow("everything else")
+
+    async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002 - the port's
+        return Allow()
+
+
+@tool(effect="read")
+def read_file(context: Context, path: str) -> str:
+    """Read a file of the folder."""
+    return _inside(context, path).read_text("utf-8")
+
+
+@tool(effect="idempotent")
+def write_file(context: Context, path: str, text: str) -> str:
+    """Write a file of the folder."""
+    _inside(context, path).write_text(text + "\n", "utf-8")
+    return f"wrote {path}"
+
+
+@tool
+def delete_file(context: Context, path: str) -> str:
+    """Delete a file of the folder."""
+    _inside(context, path).unlink()
+    return f"deleted {path}"
+
+
+def find_refund(
+    context: Context,
+    order: int,  # noqa: ARG001 - the key says it all
+    amount: str,  # noqa: ARG001 - as above
+) -> str | Reconciliation:
+    """What became of a refund that was interrupted: its key is in the outbox, or it is not."""
+    sent = context.idempotency_key in map(key_of, outbox(context.deps))
+    return f"its key is in {OUTBOX}: sent before the crash, not sent again" if sent else NOT_DONE
+
+
+@tool(reconcile=find_refund)
+def refund(context: Context, order: int, amount: str) -> str:
+    """Pay an order back. Not to be done twice."""
+    with (context.deps / OUTBOX).open("a", encoding="utf-8") as outbox:
+        outbox.write(f"refund order={order} amount={amount} key={context.idempotency_key}\n")
+    context.report(f"written to {OUTBOX}, waiting for the bank")
+    context.wait(BANK_S)
+    return "the bank said yes"
+
+
+def outbox(folder: Path) -> list[str]:
+    """The refunds that were really sent."""
+    sent = folder / OUTBOX
+    return sent.read_text("utf-8").splitlines() if sent.exists() else []
+
+
+def key_of(line: str) -> str:
+    """The idempotency key of a refund."""
+    return line.rpartition(" key=")[2]
+
+
+def _inside(context: Context, path: str) -> Path:
+    found = (context.deps / path).resolve()
+    if not found.is_relative_to(context.deps.resolve()):
+        raise ModelRetry(f"{path} is outside of the folder")
+    return found

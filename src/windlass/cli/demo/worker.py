@@ -1,0 +1,54 @@
+"""The process that drives the demo's agent, and is killed: `… run|resume FOLDER calm|fast`.
+
+It tells its parent each event as a line of JSON, and does not outlive it.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from windlass.cli.demo.script import CALM, FAST, PROMPT, Pace
+from windlass.cli.demo.task import JOURNAL, SESSION, agent
+from windlass.core.errors import WindlassError
+from windlass.core.events import Event
+from windlass.journals.sqlite import SqliteJournal
+
+_encode = msgspec.json.Encoder().encode
+
+
+def tell(event: Event) -> None:
+    sys.stdout.buffer.write(_encode(event) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def work(what: str, folder: Path, pace: Pace) -> None:
+    with SqliteJournal(folder / JOURNAL) as journal:
+        driven = agent(folder, journal, pace)
+        if what == "resume":
+            await driven.resume(SESSION, on_event=tell)
+        else:
+            await driven.run(PROMPT, session=SESSION, on_event=tell)
+        await driven.aclose()
+
+
+def _end_with_parent() -> None:
+    """The parent holds the other end of stdin; when it goes, however it goes, so does this."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+def main() -> None:
+    what, folder, pace = sys.argv[1:]
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        asyncio.run(work(what, Path(folder), FAST if pace == "fast" else CALM))
+    except WindlassError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""What a command writes on: lines that wrap at words, behind a gutter, in colour if that is wanted.
+
+The words are the same everywhere. A pipe, `NO_COLOR` or a dumb terminal gets no escape codes, and
+an encoding that lacks our symbols gets ASCII. Nothing that was written is ever moved or rewritten.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+
+WIDTH_MAX = 96
+"""Longer lines are hard to read."""
+WIDTH_MIN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glyphs:
+    """The symbols of a page."""
+
+    bar: str
+    first: str
+    last: str
+    person: str
+    call: str
+    result: str
+    denied: str
+    trouble: str
+    progress: str
+    yes: str
+    no: str
+    cut: str
+
+
+UNICODE = Glyphs(
+    bar="│",
+    first="┌",
+    last="└",
+    person="›",  # noqa: RUF001 - a prompt, not an angle bracket
+    call="→",
+    result="←",
+    denied="✗",
+    trouble="!",
+    progress="·",
+    yes="✓",
+    no="✗",
+    cut="…",
+)
+ASCII = Glyphs(
+    bar="|",
+    first="+",
+    last="+",
+    person=">",
+    call="->",
+    result="<-",
+    denied="x",
+    trouble="!",
+    progress=".",
+    yes="ok",
+    no="x",
+    cut="...",
+)
+
+_PARTS = re.compile(r"\n|[^\S\n]+|\S+")
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What could steer a terminal, or turn its text around."""
+
+
+class Screen:
+    """A page that grows downwards."""
+
+    def __init__(self, file: TextIO | None = None, *, width: int | None = None) -> None:
+        self._file = file or sys.stdout
+        self._encoding = getattr(self._file, "encoding", None) or "utf-8"
+        # Rich knows the terminals, and reads their variables.
+        self._console = Console(file=self._file, highlight=False)
+        self.styled = (
+            self._console.is_terminal
+            and not self._console.no_color
+            and self._console.color_system is not None
+        )
+        self.width = max(WIDTH_MIN, min(width or self._console.width, WIDTH_MAX))
+        self.glyphs = UNICODE if self._shows(UNICODE) else ASCII
+        self.gutter = ""
+        """Stands at the left of each line that is begun from now on."""
+        self._column = 0
+        self._indent = 0
+        self._space = self._word = self._style = ""
+
+    def line(
+        self, text: str = "", style: str = "", *, mark: str = "", marked: str = "", indent: int = 0
+    ) -> None:
+        """Write a paragraph; it hangs behind its mark, which has a style of its own."""
+        if not text:
+            self.end()
+            self._put(self.gutter.rstrip(), "dim")
+            self._put("\n")
+            self._column = 0
+            return
+        self.open(mark, marked or style, indent)
+        self.stream(text, style)
+        self.end()
+
+    def open(self, mark: str = "", style: str = "", indent: int = 0) -> None:
+        """Begin a line that is to be streamed."""
+        self.end()
+        self._begin()
+        self._put(" " * indent)
+        if mark:
+            self._put(mark + " ", style)
+        self._indent = indent + (cell_len(mark) + 1 if mark else 0)
+
+    def stream(self, text: str, style: str = "") -> None:
+        """Go on with the line, or begin one. A word appears once it is whole."""
+        if style != self._style:
+            self._flush()
+            self._style = style
+        for part in _PARTS.findall(_safe(text)):
+            if part == "\n":
+                self._flush()
+                self._break()
+            elif part.isspace():
+                self._flush()
+                self._space += part
+            else:
+                self._word += part
+
+    def end(self) -> None:
+        """End the line, if there is one."""
+        self._flush()
+        self._space = self._style = ""
+        if self._column:
+            self._put("\n")
+        self._column = self._indent = 0
+
+    def clip(self, text: str, taken: int = 0) -> str:
+        """As much of a text as one line holds, behind its mark and `taken` more cells."""
+        room = self.width - cell_len(self.gutter) - 3 - taken
+        text = " ".join(_safe(text).split())
+        if cell_len(text) <= room:
+            return text
+        cut = self.glyphs.cut
+        while text and cell_len(text) > room - cell_len(cut):
+            text = text[:-1]
+        return text.rstrip() + cut
+
+    def _flush(self) -> None:
+        """Write the word that waits, on a new line if it does not fit on this one."""
+        if not self._word:
+            return
+        if not self._column:
+            self._begin()
+        size = cell_len(self._space + self._word)
+        if self._column + size > self.width and self._column > self._start:
+            self._break()
+        # A word that is wider than the page stays whole: a path must survive being copied.
+        self._put(self._space + self._word, self._style)
+        self._space = self._word = ""
+
+    @property
+    def _start(self) -> int:
+        """Where the text of a line begins."""
+        return cell_len(self.gutter) + self._indent
+
+    def _break(self) -> None:
+        self._put("\n")
+        self._column, self._space = 0, ""
+        self._begin()
+        self._put(" " * self._indent)
+
+    def _begin(self) -> None:
+        self._put(self.gutter, "dim")
+
+    def _put(self, text: str, style: str = "") -> None:
+        if not text:
+            return
+        self._column += cell_len(text)
+        text = text.encode(self._encoding, "replace").decode(self._encoding)
+        if self.styled and style:
+            self._console.out(text, style=style, highlight=False, end="")
+        else:
+            self._file.write(text)
+        self._file.flush()
+
+    def _shows(self, glyphs: Glyphs) -> bool:
+        symbols = "".join(getattr(glyphs, name) for name in glyphs.__slots__)
+        try:
+            symbols.encode(self._encoding)
+        except UnicodeEncodeError:
+            return False
+        return not self._console.is_dumb_terminal
+
+
+def _safe(text: str) -> str:
+    return _UNSAFE.sub("?", text.replace("\r\n", "\n").expandtabs(4))
