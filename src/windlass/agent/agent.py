@@ -12,6 +12,7 @@ from windlass.agent.driver import Driver
 from windlass.agent.output import Output
 from windlass.agent.runs import Runs, new_session, see_out
 from windlass.agent.watch import Events
+from windlass.config import environment
 from windlass.core.errors import ConfigError, failure
 from windlass.core.events import Answer, Event
 from windlass.core.faults import Fault
@@ -20,6 +21,8 @@ from windlass.core.result import OutputT, RunResult
 from windlass.core.schema import Schema
 from windlass.core.setup import Limits, Retries, Rules, Setup
 from windlass.journals.memory import MemoryJournal
+from windlass.models.dialect import Options
+from windlass.models.resolve import resolve
 from windlass.ports import Clock, Gate, Journal, Model, Timeouts, Tools, Watcher, World
 from windlass.tools.toolbox import Toolbox
 
@@ -35,8 +38,11 @@ class Agent(Generic[OutputT]):
 
     def __init__(  # noqa: PLR0913 - each part has a default, and its name
         self,
-        model: Model,
+        model: Model | str,
         *,
+        key: str | None = None,
+        base_url: str | None = None,
+        options: Options | None = None,
         instructions: str = "",
         tools: Tools | Sequence[Callable[..., Any]] = (),
         gate: Gate | None = None,
@@ -48,6 +54,16 @@ class Agent(Generic[OutputT]):
         timeouts: Timeouts | None = None,
         clock: Clock | None = None,
     ) -> None:
+        timeouts = timeouts or Timeouts()
+        if isinstance(model, str):
+            model = resolve(
+                model,
+                environ=environment(),
+                key=key,
+                base_url=base_url,
+                options=options,
+                timeouts=timeouts,
+            )
         toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
         self._output = Output(output_type)
         setup = Setup(
@@ -67,7 +83,7 @@ class Agent(Generic[OutputT]):
             gate=gate,
             journal=journal or MemoryJournal(),
             clock=clock or RealClock(),
-            timeouts=timeouts or Timeouts(),
+            timeouts=timeouts,
             schemas={spec.name: Schema(spec.parameters) for spec in toolbox.specs},
             fit=None if self._output.plain else self._output.misfit,
         )

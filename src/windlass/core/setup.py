@@ -81,7 +81,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """From the first request of a step to the start of its last one."""
 
     def __post_init__(self) -> None:
-        _check(self, *self.__struct_fields__)
+        _check(self, "establish_max", "attempts_max", "budget_s")
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

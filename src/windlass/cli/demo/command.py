@@ -34,7 +34,8 @@ def demo(keep: bool, fast: bool) -> None:
         with _folder(screen, keep=keep) as folder:
             holds = Story(screen, folder, fast=fast).show()
     except StoryFailed as error:
-        screen.line(f"{error}. To look into it: windlass demo --keep", BAD, mark=screen.glyphs.no)
+        screen.line(str(error), BAD, mark=screen.glyphs.no)
+        screen.line("To look into it: windlass demo --keep")
         sys.exit(1)
     except KeyboardInterrupt:
         screen.line("Stopped. Nothing is left running.", TROUBLE)

@@ -116,7 +116,7 @@ def checks(found: Evidence) -> list[Check]:
         Check(
             len(found.sent) == len(keys) == 1 and keys <= {s.key for s in found.of(CallStarted)},
             "The refund was sent once. All of outbox.txt, 1 line with 1 key:",
-            f"outbox.txt holds {len(found.sent)} lines with {len(keys)} keys, and should hold one:",
+            f"outbox.txt should hold one refund. Lines: {len(found.sent)}, keys: {len(keys)}.",
             found.sent,
         ),
         Check(
