@@ -7,6 +7,7 @@ it, for a bounded time, so that the state in memory and the one on disk are neve
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -25,6 +26,7 @@ from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.ports import Clock, Journal, Watcher
 
+DeltaT = TypeVar("DeltaT", bound=Delta)
 PATIENCE_S = 0.04
 """How long somebody who was cancelled still waits for the journal."""
 
@@ -35,7 +37,7 @@ class Recorder:
     def __init__(self, journal: Journal, clock: Clock, state: State) -> None:
         self._journal = journal
         self._clock = clock
-        self.nth = 0
+        self._nth = 0
         self._failure: WindlassError | None = None
         self._inbox: list[Fact] = []
         self.state = state
@@ -109,7 +111,7 @@ class Recorder:
             known = isinstance(error, WindlassError)
             self._failure = error if known else JournalFailed(f"the journal failed: {error}")
         else:
-            self.state, self.nth = state, 0
+            self.state, self._nth = state, 0
             for fact in () if self.closed else batch:
                 self._tell(fact)
             return
@@ -125,8 +127,12 @@ class Recorder:
     def show(self, delta: Delta) -> None:
         """Tell the watchers something that is not kept."""
         if self.watchers and not self.closed:
-            self.nth += 1
-            self._tell(replace(delta, seq=self.state.seq, nth=self.nth))
+            self._tell(self.placed(delta))
+
+    def placed(self, delta: DeltaT) -> DeltaT:
+        """A delta at the next place after the last fact."""
+        self._nth += 1
+        return replace(delta, seq=self.state.seq, nth=self._nth)
 
     def pass_on(self, piece: Piece) -> bool:
         """Show a piece of a reply; whether it was text that a watcher now has seen."""

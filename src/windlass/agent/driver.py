@@ -70,7 +70,7 @@ class Driver:
         attempt = self._underway.attempt
         if attempt is None or not attempt.partial:
             return None
-        return TextDelta(attempt.partial, seq=self.recorder.state.seq, nth=self.recorder.nth)
+        return self.recorder.placed(TextDelta(attempt.partial))
 
     async def drive(self) -> RunResult[Any]:
         """The result of the run, whichever way it ends."""

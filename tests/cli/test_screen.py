@@ -1,0 +1,77 @@
+"""The page: words wrap, lines hang, and what an encoding lacks is replaced."""
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.cli.screen import Screen
+
+LONG = "The quick brown fox jumps over the lazy dog."
+
+
+def page(width: int = 24) -> tuple[Screen, io.StringIO]:
+    file = io.StringIO()
+    return Screen(file, width=width), file
+
+
+def test_a_paragraph_hangs_behind_its_mark_and_the_gutter() -> None:
+    screen, file = page()
+    screen.gutter = "| "
+    screen.line(LONG, mark="->", indent=1)
+    assert file.getvalue() == "|  -> The quick brown\n|     fox jumps over the\n|     lazy dog.\n"
+
+
+def test_an_empty_line_has_no_blank_at_its_end() -> None:
+    screen, file = page()
+    screen.gutter = "| "
+    screen.line()
+    assert file.getvalue() == "|\n"
+
+
+def test_a_line_that_is_open_is_ended_before_the_next() -> None:
+    screen, file = page()
+    screen.stream("half a wo")
+    screen.line("Next.")
+    assert file.getvalue() == "half a wo\nNext.\n"
+
+
+def test_a_word_that_is_too_long_stays_whole() -> None:
+    screen, file = page()
+    screen.line("see " + "x" * 30 + " there")
+    assert file.getvalue() == "see\n" + "x" * 30 + "\nthere\n"
+
+
+def test_wide_letters_count_twice() -> None:
+    screen, file = page()
+    screen.line("漢字 " * 6)
+    assert file.getvalue() == "漢字 漢字 漢字 漢字 漢字\n漢字\n"
+
+
+def test_what_an_encoding_lacks_is_replaced() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, "ascii", newline="\n")
+    screen = Screen(file, width=40)
+    screen.line("naïve", mark=screen.glyphs.call)
+    assert raw.getvalue() == b"-> na?ve\n"
+
+
+WORDS = st.lists(st.text("abc", min_size=1, max_size=12), min_size=1, max_size=30).map(" ".join)
+
+
+@given(WORDS, st.data())
+def test_however_a_text_is_cut_into_tokens_it_looks_the_same(
+    text: str, data: st.DataObject
+) -> None:
+    whole, expected = page()
+    whole.line(text)
+    screen, file = page()
+    rest = text
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        screen.stream(rest[:size])
+        rest = rest[size:]
+    screen.end()
+    assert file.getvalue() == expected.getvalue()
+    assert all(len(line) <= 24 for line in file.getvalue().splitlines())
+    assert file.getvalue().split() == text.split()
