@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 import msgspec
 import pydantic
 import pytest
+from typing_extensions import override
 
 from windlass import (
     Agent,
@@ -160,6 +161,7 @@ async def test_a_bug_ends_the_run_through_the_same_door(clock: VirtualClock) -> 
     """L3: true for bugs."""
 
     class Buggy(ScriptedModel):
+        @override
         def stream(self, prompt: Any) -> Any:
             raise ZeroDivisionError("a bug")
 
