@@ -29,6 +29,7 @@ from windlass.core.events import (
     Allow,
     Ask,
     AttemptDiscarded,
+    AttemptFailed,
     AttemptStarted,
     CallFinished,
     CallJudged,
@@ -37,11 +38,14 @@ from windlass.core.events import (
     CallStarted,
     Deny,
     Fact,
+    FellBack,
     Invalid,
     Misfit,
     Modify,
     NoteGiven,
     ReplyJudged,
+    Retrying,
+    Stalled,
     Verdict,
 )
 from windlass.core.messages import Result
@@ -82,22 +86,35 @@ async def run(world: World, recorder: Recorder, underway: Underway) -> Finish | 
 
 async def reason(move: Reason, world: World, recorder: Recorder, underway: Underway) -> None:
     """One attempt at one step: a whole reply on record, or its failure."""
-    if move.discard:
-        recorder.show(AttemptDiscarded(move.step, move.attempt - 1, "the stream broke"))
-    if move.wait_s > 0:
-        await world.clock.sleep(move.wait_s)
-    name = world.model.info.name
+    if move.last is not None:
+        await _after_failure(move, move.last, world, recorder)
+    model = move.prompt.model
     await recorder.record(
-        AttemptStarted(move.step, move.attempt, name, move.reserved, move.landing),
+        AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
     )
-    attempt = underway.attempt = Attempt(move, world.model)
+    attempt = underway.attempt = Attempt(move, world.models[model])
     fault = await attempt.stream(world.timeouts, recorder.pass_on)
     underway.attempt = None
     if fault is None:
         await recorder.record(attempt.proposed())
         return
+    if fault.kind == "stalled":
+        recorder.show(Stalled(move.step, move.attempt))
     wait_s = backoff_s(recorder.setup.retries, move.attempt - 1, fault, world.clock.roll())
     await recorder.record(attempt.failed(fault, wait_s))
+
+
+async def _after_failure(
+    move: Reason, last: AttemptFailed, world: World, recorder: Recorder
+) -> None:
+    """Say what happens while it happens, and wait."""
+    if move.discard:
+        recorder.show(AttemptDiscarded(move.step, move.attempt - 1, last.fault.message))
+    if move.moved_from:
+        recorder.show(FellBack(move.step, move.prompt.model, move.moved_from))
+    else:
+        recorder.show(Retrying(move.step, move.attempt, move.wait_s, last.fault.message))
+        await world.clock.sleep(move.wait_s)
 
 
 async def gate(move: Gate, world: World, recorder: Recorder) -> None:

@@ -134,7 +134,8 @@ class Timeouts:
 class World:
     """Everything that a run touches."""
 
-    model: Model
+    models: Mapping[str, Model]
+    """By name: the one that is asked first, and those that stand in for it."""
     tools: Tools
     gate: Gate | None
     journal: Journal

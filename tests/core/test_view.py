@@ -62,7 +62,7 @@ def test_the_choice_of_the_caller_holds_until_it_is_met(met: bool, choice: str) 
     story = Story(rules=Rules(tool_choice="required")).asked()
     if met:
         story.did(call("a"))
-    prompt = view(story.state, story.setup, story.run, output_max=1)
+    prompt = view(story.state, story.setup, story.run, "a:b", output_max=1)
     assert (prompt.tool_choice, prompt.output_max) == (choice, 1)
 
 

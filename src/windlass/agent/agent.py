@@ -40,6 +40,7 @@ class Agent(Generic[OutputT]):
         self,
         model: Model | str,
         *,
+        fallbacks: Sequence[Model | str] = (),
         key: str | None = None,
         base_url: str | None = None,
         options: Options | None = None,
@@ -55,30 +56,24 @@ class Agent(Generic[OutputT]):
         clock: Clock | None = None,
     ) -> None:
         timeouts = timeouts or Timeouts()
-        if isinstance(model, str):
-            model = resolve(
-                model,
-                environ=environment(),
-                key=key,
-                base_url=base_url,
-                options=options,
-                timeouts=timeouts,
-            )
+        model = _resolved(model, timeouts, key=key, base_url=base_url, options=options)
+        others = [_resolved(other, timeouts) for other in fallbacks]
         toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
         self._output = Output(output_type)
         setup = Setup(
             model=model.info,
+            fallbacks=tuple(other.info for other in others),
             instructions=instructions,
             tools=toolbox.specs,
             gate=gate.name if gate else "",
             judge_replies=not self._output.plain or bool(gate and gate.judges_replies),
             output_schema=self._output.schema,
-            limits=_affordable(limits or Limits(), model),
+            limits=_affordable(limits or Limits(), [model, *others]),
             retries=retries or Retries(),
             rules=rules or Rules(),
         )
         world = World(
-            model=model,
+            models={one.info.name: one for one in (model, *others)},
             tools=toolbox,
             gate=gate,
             journal=journal or MemoryJournal(),
@@ -203,10 +198,27 @@ class Agent(Generic[OutputT]):
         return result
 
 
-def _affordable(limits: Limits, model: Model) -> Limits:
-    if limits.usd is not None and model.info.price is None:
+def _resolved(
+    model: Model | str,
+    timeouts: Timeouts,
+    *,
+    key: str | None = None,
+    base_url: str | None = None,
+    options: Options | None = None,
+) -> Model:
+    if not isinstance(model, str):
+        return model
+    environ = environment()
+    return resolve(
+        model, environ=environ, key=key, base_url=base_url, options=options, timeouts=timeouts
+    )
+
+
+def _affordable(limits: Limits, models: Sequence[Model]) -> Limits:
+    unknown = [model.info.name for model in models if model.info.price is None]
+    if limits.usd is not None and unknown:
         raise ConfigError(
-            f"Limits(usd=…): the price of {model.info.name} is not known, so that money cannot be "
+            f"Limits(usd=…): the price of {unknown[0]} is not known, so that money cannot be "
             "limited. Give the model a price, or limit tokens."
         )
     return limits

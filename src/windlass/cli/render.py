@@ -26,16 +26,19 @@ from windlass.core.events import (
     CallStarted,
     Deny,
     Event,
+    FellBack,
     Invalid,
     Misfit,
     Modify,
     NoteGiven,
     ReplyEnd,
     ReplyJudged,
+    Retrying,
     RunEnded,
     RunResumed,
     RunStarted,
     RunSuspended,
+    Stalled,
     StepProposed,
     TextDelta,
     ThinkingDelta,
@@ -77,11 +80,14 @@ class Renderer:
                 self._reply_judged(verdict)
             case NoteGiven(text):
                 self._line(self._screen.glyphs.progress, f"note to the model: {text}", QUIET)
-            case CallStarted() | CallDelta() | UsageDelta() | ReplyEnd():
+            case FellBack(_, model, instead_of):
+                told = f"{instead_of} keeps failing; asking {model}"
+                self._line(self._screen.glyphs.progress, told, TROUBLE)
+            case CallStarted() | CallDelta() | UsageDelta() | ReplyEnd() | Retrying() | Stalled():
                 pass
             case _:
                 assert_never(event)
-        if not isinstance(event, AttemptFailed):
+        if not isinstance(event, AttemptFailed | Stalled):
             self._heard_at = self._clock()
 
     def _of_run(self, event: RunStarted | RunResumed | RunSuspended | RunEnded) -> None:

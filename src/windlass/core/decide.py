@@ -9,11 +9,11 @@ from dataclasses import InitVar, dataclass
 from typing import Any, final
 
 from windlass.core.budget import input_max, reserve
-from windlass.core.events import Ask, Outcome, Reservation, Stop
+from windlass.core.events import Ask, AttemptFailed, Outcome, Reservation, Stop
 from windlass.core.faults import Fault
 from windlass.core.messages import Assistant, ToolCall, ToolSpec
-from windlass.core.retry import may_retry
-from windlass.core.setup import Setup
+from windlass.core.retry import may_ask_again, may_retry
+from windlass.core.setup import ModelInfo, Setup
 from windlass.core.state import Call, Run, State, Step
 from windlass.core.view import Prompt, view
 
@@ -37,9 +37,16 @@ class Reason:
     attempt: int
     wait_s: float
     landing: bool
-    discard: bool
-    """Watchers saw text of the attempt before; they are told that it does not count."""
+    last: AttemptFailed | None
+    """The attempt before, which failed."""
+    moved_from: str
+    """The model whose attempts are spent, if this is the first one at another."""
     seal: InitVar[_Seal]
+
+    @property
+    def discard(self) -> bool:
+        """Watchers saw text of the attempt before; they are told that it does not count."""
+        return self.last is not None and self.last.visible
 
 
 @final
@@ -234,9 +241,9 @@ def _ask(state: State, setup: Setup, run: Run) -> Move:
 
 def _stopped(setup: Setup, run: Run) -> Finish | None:
     """The reasons not to ask the model again."""
-    rules, limits, failures = setup.rules, setup.limits, run.failures
-    if failures and not may_retry(setup.retries, rules, failures, run.asking_since):
-        fault = failures[-1].fault
+    rules, limits = setup.rules, setup.limits
+    if _whom(setup, run) is None:
+        fault = run.failures[-1].fault
         return Finish("failed", fault.message, _SEAL, fault)
     if run.empties > 1:
         return Finish("empty_reply", "the model said nothing, twice", _SEAL)
@@ -254,19 +261,33 @@ def _stopped(setup: Setup, run: Run) -> Finish | None:
     return None
 
 
+def _whom(setup: Setup, run: Run) -> ModelInfo | None:
+    """The model to ask: the one that was asked last, the next in turn, or none any more."""
+    names = [info.name for info in setup.models]
+    at = names.index(run.model) if run.model in names else 0
+    last = run.failures[-1] if run.failures else None
+    if last is None or may_retry(setup.retries, setup.rules, run.failures, run.asking_since):
+        return setup.models[at]
+    may_move = may_ask_again(setup.rules, last) and at + 1 < len(names)
+    return setup.models[at + 1] if may_move else None
+
+
 def _reason(state: State, setup: Setup, run: Run, *, landing: bool) -> Move:
-    tokens = input_max(setup.model.name, state.fixed, state.size, state.measure)
-    reserved = reserve(setup.model, tokens, setup.limits, run.ledger)
+    model = _whom(setup, run) or setup.model
+    tokens = input_max(model.name, state.fixed, state.size, state.measure)
+    reserved = reserve(model, tokens, setup.limits, run.ledger)
     if reserved is None:
         return Finish("budget_exceeded", "the next request does not fit into what is left", _SEAL)
     last = run.failures[-1] if run.failures else None
+    moved = last is not None and model.name != run.model
     return Reason(
-        prompt=view(state, setup, run, output_max=reserved.output, landing=landing),
+        prompt=view(state, setup, run, model.name, output_max=reserved.output, landing=landing),
         reserved=reserved,
         step=state.steps + 1,
-        attempt=len(run.failures) + 1,
-        wait_s=last.wait_s if last else 0.0,
+        attempt=1 if moved else len(run.failures) + 1,
+        wait_s=0.0 if last is None or moved else last.wait_s,
         landing=landing,
-        discard=last.visible if last else False,
+        last=last,
+        moved_from=run.model if moved else "",
         seal=_SEAL,
     )

@@ -249,6 +249,30 @@ class AttemptDiscarded(Placed, frozen=True):
     reason: str
 
 
+class Retrying(Placed, frozen=True):
+    """The step will ask again, after a while."""
+
+    step: int
+    attempt: int
+    wait_s: float
+    reason: str
+
+
+class Stalled(Placed, frozen=True):
+    """The model fell silent, and is not waited for any longer."""
+
+    step: int
+    attempt: int
+
+
+class FellBack(Placed, frozen=True):
+    """The attempts at one model are spent; the next one is asked."""
+
+    step: int
+    model: str
+    instead_of: str
+
+
 class CallProgress(Placed, frozen=True):
     """A running tool says how it is getting on."""
 
@@ -279,5 +303,5 @@ InRun = (
 Fact = RunStarted | InRun | CallLate
 Piece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a model streams."""
-Delta = Piece | AttemptDiscarded | CallProgress | RunSuspended
+Delta = Piece | AttemptDiscarded | Retrying | Stalled | FellBack | CallProgress | RunSuspended
 Event = Fact | Delta

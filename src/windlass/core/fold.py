@@ -138,6 +138,8 @@ def _set_up(state: State, setup: Setup | None) -> State:
 
 def _attempt_started(state: State, run: Run, fact: AttemptStarted) -> State:
     _nothing_open(state, run, fact)
+    if fact.model != run.model:
+        run = replace(run, model=fact.model, failures=(), asking_since=None)
     return replace(
         state,
         run=replace(

@@ -27,9 +27,13 @@ def may_retry(
     opened = any(failure.established for failure in failures)
     cap = retries.attempts_max if opened else min(retries.establish_max, retries.attempts_max)
     return (
-        last.fault.retryable
-        and not (last.visible and rules.on_partial == "fail")
+        may_ask_again(rules, last)
         and len(failures) < cap
         and last.wait_s <= max(retries.retry_after_max_s, retries.wait_max_s)
         and last.at + last.wait_s - since <= retries.budget_s
     )
+
+
+def may_ask_again(rules: Rules, last: AttemptFailed) -> bool:
+    """Whether asking again can help, and does not show a watcher the same text twice."""
+    return last.fault.retryable and not (last.visible and rules.on_partial == "fail")

@@ -113,6 +113,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that decides what a run may do."""
 
     model: ModelInfo
+    fallbacks: tuple[ModelInfo, ...] = ()
+    """Asked in turn when the attempts at the one before are spent."""
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
     gate: str = ""
@@ -124,6 +126,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retries: Retries = Retries()
     rules: Rules = Rules()
 
+    @property
+    def models(self) -> tuple[ModelInfo, ...]:
+        return (self.model, *self.fallbacks)
+
     def tool(self, name: str) -> ToolSpec | None:
         return next((spec for spec in self.tools if spec.name == name), None)
 
@@ -132,6 +138,8 @@ def drift(recorded: Setup, offered: Setup) -> Iterator[str]:
     """What differs between the set-up of a run and the one that would go on with it, in words."""
     if recorded.model.name != offered.model.name:
         yield f"model {recorded.model.name} became {offered.model.name}"
+    if [info.name for info in recorded.fallbacks] != [info.name for info in offered.fallbacks]:
+        yield "the fallback models differ"
     if recorded.instructions != offered.instructions:
         yield "the instructions differ"
     if recorded.gate != offered.gate:

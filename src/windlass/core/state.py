@@ -88,7 +88,10 @@ class Run(msgspec.Struct, frozen=True):
     elapsed_s: float = 0.0
     steps: int = 0
     model_calls: int = 0
+    model: str = ""
+    """Whom the last request went to; it stays there until that model's attempts are spent."""
     failures: tuple[AttemptFailed, ...] = ()
+    """Of the step that is being asked for, at that model."""
     attempt: AttemptStarted | None = None
     asking_since: float | None = None
     """When the first request of the step that is being asked for went out."""

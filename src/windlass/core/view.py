@@ -28,12 +28,20 @@ class Prompt:
     output_schema: dict[str, Any] | None = None
 
 
-def view(state: State, setup: Setup, run: Run, *, output_max: int, landing: bool = False) -> Prompt:
+def view(
+    state: State,
+    setup: Setup,
+    run: Run,
+    model: str,
+    *,
+    output_max: int,
+    landing: bool = False,
+) -> Prompt:
     """What the model is shown now."""
     asked = setup.rules.tool_choice
     choice = "auto" if run.choice_met else asked
     return Prompt(
-        model=setup.model.name,
+        model=model,
         system=_system(setup),
         messages=state.transcript,
         # The tools stay where they are, so that the prompt's beginning stays the same.
