@@ -1,0 +1,134 @@
+"""Every fault of the table, over real HTTP on loopback, with a whole agent.
+
+For each: how often the server was asked, what a watcher saw, how the run ended, what is on record.
+"""
+
+import asyncio
+
+import pytest
+
+from windlass import Agent, FailedByModel, Retries, Rules, RunFailed, RunResult, Timeouts
+from windlass.core.events import AttemptFailed, AttemptStarted, Event
+from windlass.core.fold import fold
+from windlass.journals.memory import MemoryJournal
+from windlass.testing import Trace, VirtualClock
+from windlass.testing.chat_wire import say, words
+from windlass.testing.fault_server import FaultServer
+from windlass.testing.wire import answer, stall
+from windlass.testing.wire_faults import BREAKS, REFUSALS, STALLS, WireFault
+from windlass.testing.wire_oddities import ODDITIES, Oddity
+
+KEY = "sk-test-0123456789abcdef"
+FAULTS = [*REFUSALS, *BREAKS, *STALLS]
+RETRY_AFTER_MAX_S = Retries().retry_after_max_s
+
+
+def agent_at(server: FaultServer, clock: VirtualClock, store: MemoryJournal) -> Agent[str]:
+    return Agent(
+        "openai-compatible:m",
+        base_url=server.url,
+        key=KEY,
+        journal=store,
+        clock=clock,
+        rules=Rules(on_partial="restart"),
+        timeouts=Timeouts(first_byte_s=20, idle_s=10),
+    )
+
+
+def mends(fault: WireFault) -> bool:
+    return fault.retryable and (fault.retry_after_s or 0.0) <= RETRY_AFTER_MAX_S
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+async def test_a_fault_is_survived_or_named(fault: WireFault, clock: VirtualClock) -> None:
+    """S1, S2, S3, S5, S8, L6: asked again if that may help, text once, one failure on record."""
+    trace, store = Trace(), MemoryJournal()
+    async with FaultServer(fault.answer, say("Hello again")) as server:
+        agent = agent_at(server, clock, store)
+        result = await ended(agent, trace)
+    trace.check()
+    facts = await store.read("s")
+    failures = [fact for fact in facts if isinstance(fact, AttemptFailed)]
+    assert [failure.fault.kind for failure in failures] == [fault.kind]
+    assert failures[0].partial == fault.text
+    assert len(server.asked) == sum(isinstance(fact, AttemptStarted) for fact in facts)
+    if mends(fault):
+        assert (result.outcome, result.text, len(server.asked)) == ("completed", "Hello again", 2)
+        assert trace.text_shown() == "Hello again"
+    else:
+        assert (result.outcome, len(server.asked)) == ("failed", 1)
+    assert fold("s", facts).ledger == result.ledger
+    assert KEY not in str(facts)
+
+
+async def ended(agent: Agent[str], trace: Trace) -> RunResult[str]:
+    try:
+        return await agent.run("Hello?", session="s", on_event=trace)
+    except FailedByModel as failed:
+        return failed.result
+
+
+SEEN = [fault for fault in FAULTS if fault.text]
+
+
+@pytest.mark.parametrize("fault", SEEN, ids=lambda fault: fault.name)
+async def test_by_default_text_that_was_seen_ends_the_run(
+    fault: WireFault, clock: VirtualClock
+) -> None:
+    """S6: and the partial text is kept."""
+    events: list[Event] = []
+    async with FaultServer(fault.answer) as server:
+        agent = Agent(
+            "openai-compatible:m", base_url=server.url, clock=clock, timeouts=Timeouts(idle_s=10)
+        )
+        with pytest.raises(RunFailed) as raised:
+            await agent.run("Hello?", on_event=events.append)
+    assert raised.value.result.partial_text == fault.text
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("oddity", ODDITIES, ids=lambda oddity: oddity.name)
+async def test_what_only_looks_broken_is_whole(oddity: Oddity, clock: VirtualClock) -> None:
+    """S9, S10, S12: one request, the right text and calls."""
+    async with FaultServer(oddity.answer, say("Done")) as server:
+        agent = Agent("openai-compatible:m", base_url=server.url, clock=clock)
+        result = await agent.run("Hello?")
+        assert len(server.asked) == (2 if oddity.calls else 1)
+    first = result.new_messages()[1]
+    calls = [(call.name, call.arguments) for call in getattr(first, "calls", ())]
+    assert calls == list(oddity.calls)
+    assert getattr(first, "text", "") == oddity.text
+    assert result.usage is not None
+    assert result.usage.estimated == (not oddity.usage)
+
+
+async def test_a_server_that_is_not_there_costs_four_requests(clock: VirtualClock) -> None:
+    """S3: three retries while no stream was ever opened; the error names the address."""
+    async with FaultServer() as server:
+        url = server.url
+    with pytest.raises(FailedByModel, match=r"127\.0\.0\.1") as raised:
+        await Agent("openai-compatible:m", base_url=url, clock=clock).run("Hello?")
+    assert raised.value.fault.kind == "network"
+    assert raised.value.result.model_calls == 4
+    assert raised.value.result.usage is None
+
+
+async def test_one_counter_serves_all_attempts_of_a_step(clock: VirtualClock) -> None:
+    """S3: six requests in all, never more, however they fail."""
+    broken = [fault.answer for fault in BREAKS if fault.retryable and not fault.text][:3]
+    async with FaultServer(always=broken[0]) as server:
+        with pytest.raises(FailedByModel):
+            await Agent("openai-compatible:m", base_url=server.url, clock=clock).run("Hello?")
+        assert len(server.asked) <= 6
+
+
+async def test_a_cancel_closes_the_connection(clock: VirtualClock) -> None:
+    """C1: and nothing goes on being paid for."""
+    async with FaultServer(answer(words("Once"), stall())) as server:
+        agent = Agent("openai-compatible:m", base_url=server.url, clock=clock)
+        running = asyncio.create_task(agent.run("Hello?", session="s"))
+        await asyncio.sleep(1)
+        agent.cancel("s")
+        result = await running
+        await asyncio.wait_for(server.asked[0].client_left.wait(), 5)
+    assert (result.outcome, result.partial_text) == ("cancelled", "Once")
