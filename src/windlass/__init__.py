@@ -21,8 +21,6 @@ from windlass.core.errors import (
     WindlassError,
 )
 from windlass.core.events import (
-    Allow,
-    Ask,
     AttemptDiscarded,
     AttemptFailed,
     AttemptStarted,
@@ -33,10 +31,8 @@ from windlass.core.events import (
     CallLate,
     CallProgress,
     CallStarted,
-    Deny,
     Event,
     Fact,
-    Modify,
     NoteGiven,
     ReplyJudged,
     RunEnded,
@@ -64,6 +60,7 @@ from windlass.core.messages import (
 )
 from windlass.core.result import Question, RunResult
 from windlass.core.setup import Limits, ModelInfo, Price, Retries, Rules
+from windlass.core.verdicts import Allow, Ask, Deny, Modify
 from windlass.ports import Timeouts
 from windlass.tools.context import RunContext
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool

@@ -23,11 +23,10 @@ from windlass.core.decide import (
     Proposed,
     Reason,
     Remind,
+    Shrink,
     decide,
 )
 from windlass.core.events import (
-    Allow,
-    Ask,
     AttemptDiscarded,
     AttemptFailed,
     AttemptStarted,
@@ -36,22 +35,19 @@ from windlass.core.events import (
     CallLate,
     CallProgress,
     CallStarted,
-    Deny,
+    Compacted,
     Fact,
     FellBack,
-    Invalid,
-    Misfit,
-    Modify,
     NoteGiven,
     ReplyJudged,
     Retrying,
     Stalled,
-    Verdict,
 )
 from windlass.core.messages import Result
 from windlass.core.names import did_you_mean
 from windlass.core.repair import Refused, prepare
 from windlass.core.retry import backoff_s
+from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify, Verdict
 from windlass.ports import CallContext, Request, World
 from windlass.recorder import Recorder
 
@@ -78,6 +74,8 @@ async def run(world: World, recorder: Recorder, underway: Underway) -> Finish | 
                 await hear(move, world, recorder)
             case Remind(text):
                 await recorder.record(NoteGiven(text, "same_call"))
+            case Shrink(upto, note):
+                await recorder.record(Compacted(upto, note))
             case Hold() as hold:
                 return hold
             case Finish() as finish:

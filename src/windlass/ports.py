@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from windlass.core.decide import Cleared
-from windlass.core.events import Allow, Deny, Event, Fact, Piece, Verdict
+from windlass.core.events import Event, Fact, Piece
 from windlass.core.messages import Result, ToolSpec
 from windlass.core.schema import Schema
 from windlass.core.setup import ModelInfo
+from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.core.view import Prompt
 
 

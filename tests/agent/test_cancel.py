@@ -9,9 +9,10 @@ from typing_extensions import override
 
 from windlass import Agent, Allow, FailedByJournal, Limits, RunEnded, RunResult, Toolbox, tool
 from windlass.agent import driver as driver_module
-from windlass.core.events import CallFinished, CallLate, CallStarted, Event, Verdict
+from windlass.core.events import CallFinished, CallLate, CallStarted, Event
 from windlass.core.fold import fold
 from windlass.core.messages import Results
+from windlass.core.verdicts import Verdict
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Request
 from windlass.testing import (

@@ -9,8 +9,6 @@ import pytest
 from windlass.cli.render import Renderer
 from windlass.cli.screen import Screen
 from windlass.core.events import (
-    Allow,
-    Ask,
     AttemptDiscarded,
     AttemptFailed,
     AttemptStarted,
@@ -21,11 +19,7 @@ from windlass.core.events import (
     CallLate,
     CallProgress,
     CallStarted,
-    Deny,
     Event,
-    Invalid,
-    Misfit,
-    Modify,
     NoteGiven,
     ReplyEnd,
     ReplyJudged,
@@ -41,6 +35,7 @@ from windlass.core.events import (
 )
 from windlass.core.faults import Fault
 from windlass.core.messages import Assistant, File, Result, Text, ToolCall, Usage
+from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify
 
 STALLED = Fault("stalled", "the model fell silent", retryable=True)
 RESERVED = Reservation(100, 100)

@@ -12,17 +12,11 @@ from windlass.core.calls import UNREADABLE_MAX
 from windlass.core.decide import Act, Hold
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
-    Allow,
-    Answer,
-    Ask,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallStarted,
-    Deny,
     Fact,
-    Invalid,
-    Modify,
     RunEnded,
 )
 from windlass.core.fold import apply
@@ -30,6 +24,7 @@ from windlass.core.messages import CallResult, Change, Results, ToolCall
 from windlass.core.repair import Prepared, prepare
 from windlass.core.schema import Schema
 from windlass.core.setup import digest
+from windlass.core.verdicts import Allow, Answer, Ask, Deny, Invalid, Modify
 
 ANY_OBJECT = Schema({"type": "object", "properties": {"limit": {"type": "integer"}}})
 REPAIRED = (Change("", "repaired"),)

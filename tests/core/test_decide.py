@@ -14,14 +14,9 @@ from facts import MODEL, PRICE, SESSION, Story, broken, call, made_for, paid, to
 from play import Play, calls_of, faults_of
 from windlass.core.decide import Act, Finish, Gate, Hear, Hold, Reason, Remind, decide
 from windlass.core.events import (
-    Allow,
-    Ask,
     CallFinished,
     CallJudged,
-    Deny,
     Fact,
-    Invalid,
-    Misfit,
     NoteGiven,
     Outcome,
     ReplyJudged,
@@ -32,6 +27,7 @@ from windlass.core.events import (
 from windlass.core.fold import fold
 from windlass.core.messages import Assistant, Results, Text, Thinking, ToolCall, User
 from windlass.core.setup import Limits, ModelInfo, Retries, Rules
+from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit
 
 ANSWER = Rules(on_limit="answer")
 NOTE = NoteGiven("You go round in circles.", "same_call")

@@ -9,17 +9,13 @@ from msgspec.structs import replace
 from facts import MODEL, SESSION, Story, broken, call, fault, made_for, paid, tool, value
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
-    Allow,
-    Ask,
     AttemptStarted,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallLate,
     CallStarted,
-    Deny,
     Fact,
-    Misfit,
     NoteGiven,
     Outcome,
     ReplyJudged,
@@ -34,6 +30,7 @@ from windlass.core.fold import apply, fold
 from windlass.core.messages import Assistant, Results, Text, Thinking, Usage, User
 from windlass.core.setup import ModelInfo, Setup, digest
 from windlass.core.state import State
+from windlass.core.verdicts import Allow, Ask, Deny, Misfit
 
 RESERVED = Reservation(100, 100, Decimal("0.5"))
 SOME_CALL = call("a", "send")

@@ -5,11 +5,12 @@ from decimal import Decimal
 import pytest
 
 from facts import SESSION, Story, broken, call, fault, paid
-from windlass.core.events import Ask, CallJudged
+from windlass.core.events import CallJudged
 from windlass.core.messages import Text, Usage, User
 from windlass.core.report import questions, report
 from windlass.core.setup import digest
 from windlass.core.state import State
+from windlass.core.verdicts import Ask
 
 
 def test_without_a_run_there_is_nothing_to_report() -> None:

@@ -15,11 +15,11 @@ from windlass.core.events import (
     CallJudged,
     CallStarted,
     Fact,
-    Modify,
     RunStarted,
 )
 from windlass.core.fold import fold
 from windlass.core.messages import Image, Result, Text
+from windlass.core.verdicts import Modify
 from windlass.journals.chain import hash_of, root
 from windlass.journals.codec import LARGE, UPCASTS, Unreadable, blob_name, decode, encode
 from windlass.testing.samples import notes, one_of_each

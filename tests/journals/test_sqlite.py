@@ -270,7 +270,7 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
         ("UPDATE records SET number = 2 WHERE seq > 22", 23),
         ("UPDATE blobs SET data = x'00' WHERE length(data) > 1000", 13),
         ("DELETE FROM blobs WHERE length(data) > 1000", 13),
-        ("UPDATE sessions SET head = x'00'", 23),
+        ("UPDATE sessions SET head = x'00'", 24),
     ],
 )
 def test_a_tampered_session_is_found_and_not_believed(path: Path, sql: str, seq: int) -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from windlass.core.decide import Act, Cleared, Finish, Move, Reason, decide
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
-    Allow,
     AttemptFailed,
     AttemptStarted,
     CallFinished,
@@ -41,6 +40,7 @@ from windlass.core.messages import (
 )
 from windlass.core.setup import Limits, ModelInfo, Price, Rules, Setup
 from windlass.core.state import Call, Run, State
+from windlass.core.verdicts import Allow
 
 MODEL = "test:model"
 SESSION = "session"

@@ -24,11 +24,10 @@ from windlass.core.decide import (
     Proposed,
     Reason,
     Remind,
+    Shrink,
     decide,
 )
 from windlass.core.events import (
-    Allow,
-    Ask,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -36,11 +35,8 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallStarted,
-    Deny,
+    Compacted,
     Fact,
-    Invalid,
-    Misfit,
-    Modify,
     NoteGiven,
     ReplyJudged,
     RunEnded,
@@ -65,6 +61,7 @@ from windlass.core.messages import (
 )
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
+from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify
 from windlass.core.view import Prompt
 
 MOVES_MAX = 2_000
@@ -139,6 +136,8 @@ class Play:
                 self._record(ReplyJudged(verdict))
             case Remind(text):
                 self._record(NoteGiven(text, "same_call"))
+            case Shrink(upto, note):
+                self._record(Compacted(upto, note))
             case Hold(questions):
                 asked, _ = self.random.choice(questions)
                 verdict = self._pick(Allow(), Deny("no"), Modify(self._modified(), "safer"))

@@ -4,7 +4,6 @@ import pytest
 from msgspec.structs import replace
 
 from windlass.core.events import (
-    Allow,
     AttemptDiscarded,
     AttemptStarted,
     CallFinished,
@@ -21,6 +20,7 @@ from windlass.core.events import (
     ThinkingDelta,
 )
 from windlass.core.messages import Assistant, Result, Text, ToolCall
+from windlass.core.verdicts import Allow
 from windlass.testing import Trace, check_trace
 
 STARTED = RunStarted(run=1, prompt=(Text("Hello"),))

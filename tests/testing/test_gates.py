@@ -2,7 +2,7 @@
 
 import pytest
 
-from windlass.core.events import Allow, Ask, Deny, Modify, Verdict
+from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
 from windlass.ports import Request
 from windlass.testing import BrokenGate, FixedGate, GateConformance, VirtualClock
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, Generic
+from typing import Any, Generic, TypedDict, Unpack
 
 from windlass.agent.background import Background
 from windlass.agent.clock import RealClock
@@ -14,12 +14,13 @@ from windlass.agent.runs import Runs, new_session, see_out
 from windlass.agent.watch import Events
 from windlass.config import environment
 from windlass.core.errors import ConfigError, failure
-from windlass.core.events import Answer, Event
+from windlass.core.events import Event
 from windlass.core.faults import Fault
 from windlass.core.messages import Content, Text
 from windlass.core.result import OutputT, RunResult
 from windlass.core.schema import Schema
 from windlass.core.setup import Limits, Retries, Rules, Setup
+from windlass.core.verdicts import Answer
 from windlass.journals.memory import MemoryJournal
 from windlass.models.dialect import Options
 from windlass.models.resolve import resolve
@@ -27,6 +28,16 @@ from windlass.ports import Clock, Gate, Journal, Model, Timeouts, Tools, Watcher
 from windlass.tools.toolbox import Toolbox
 
 Prompt = str | Sequence[Content]
+
+
+class Settings(TypedDict):
+    """What a caller chooses about the loop."""
+
+    instructions: str
+    output_schema: dict[str, Any] | None
+    limits: Limits
+    retries: Retries
+    rules: Rules
 
 
 class Agent(Generic[OutputT]):
@@ -60,18 +71,6 @@ class Agent(Generic[OutputT]):
         others = [_resolved(other, timeouts) for other in fallbacks]
         toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
         self._output = Output(output_type)
-        setup = Setup(
-            model=model.info,
-            fallbacks=tuple(other.info for other in others),
-            instructions=instructions,
-            tools=toolbox.specs,
-            gate=gate.name if gate else "",
-            judge_replies=not self._output.plain or bool(gate and gate.judges_replies),
-            output_schema=self._output.schema,
-            limits=_affordable(limits or Limits(), [model, *others]),
-            retries=retries or Retries(),
-            rules=rules or Rules(),
-        )
         world = World(
             models={one.info.name: one for one in (model, *others)},
             tools=toolbox,
@@ -81,6 +80,14 @@ class Agent(Generic[OutputT]):
             timeouts=timeouts,
             schemas={spec.name: Schema(spec.parameters) for spec in toolbox.specs},
             fit=None if self._output.plain else self._output.misfit,
+        )
+        setup = _setup(
+            world,
+            instructions=instructions,
+            output_schema=self._output.schema,
+            limits=limits or Limits(),
+            retries=retries or Retries(),
+            rules=rules or Rules(),
         )
         self._runs = Runs(world, setup)
         self._background = Background()
@@ -214,11 +221,20 @@ def _resolved(
     )
 
 
-def _affordable(limits: Limits, models: Sequence[Model]) -> Limits:
-    unknown = [model.info.name for model in models if model.info.price is None]
-    if limits.usd is not None and unknown:
+def _setup(world: World, **settings: Unpack[Settings]) -> Setup:
+    """What is recorded with each run: all that decides what it may do."""
+    gate, (model, *fallbacks) = world.gate, [one.info for one in world.models.values()]
+    unknown = [info.name for info in (model, *fallbacks) if info.price is None]
+    if settings["limits"].usd is not None and unknown:
         raise ConfigError(
             f"Limits(usd=…): the price of {unknown[0]} is not known, so that money cannot be "
             "limited. Give the model a price, or limit tokens."
         )
-    return limits
+    return Setup(
+        model=model,
+        fallbacks=tuple(fallbacks),
+        tools=world.tools.specs,
+        gate=gate.name if gate else "",
+        judge_replies=world.fit is not None or bool(gate and gate.judges_replies),
+        **settings,
+    )

@@ -11,13 +11,10 @@ from windlass.agent.driver import Driver
 from windlass.agent.watch import Events
 from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, SessionBusy, SetupDrifted
 from windlass.core.events import (
-    Answer,
     CallAnswered,
     CallLate,
-    Deny,
     Event,
     Fact,
-    Modify,
     RunEnded,
     RunResumed,
     RunStarted,
@@ -29,6 +26,7 @@ from windlass.core.result import RunResult
 from windlass.core.schema import outline
 from windlass.core.setup import Setup, digest, drift
 from windlass.core.state import State, call_of
+from windlass.core.verdicts import Answer, Deny, Modify
 from windlass.ports import Watcher, World
 from windlass.recorder import Recorder
 

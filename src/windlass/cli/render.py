@@ -12,8 +12,6 @@ import msgspec
 
 from windlass.cli.screen import Screen
 from windlass.core.events import (
-    Allow,
-    Ask,
     AttemptDiscarded,
     AttemptFailed,
     AttemptStarted,
@@ -24,12 +22,9 @@ from windlass.core.events import (
     CallLate,
     CallProgress,
     CallStarted,
-    Deny,
+    Compacted,
     Event,
     FellBack,
-    Invalid,
-    Misfit,
-    Modify,
     NoteGiven,
     ReplyEnd,
     ReplyJudged,
@@ -45,6 +40,7 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.messages import Result, Text, ToolCall
+from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify
 
 SAID, THOUGHT, CALLED, QUIET = "", "dim italic", "cyan", "dim"
 GOOD, BAD, TROUBLE, PERSON = "green", "red", "yellow", "bold"
@@ -80,6 +76,9 @@ class Renderer:
                 self._reply_judged(verdict)
             case NoteGiven(text):
                 self._line(self._screen.glyphs.progress, f"note to the model: {text}", QUIET)
+            case Compacted():
+                told = "the conversation grew too long; its beginning is left out"
+                self._line(self._screen.glyphs.progress, told, TROUBLE)
             case FellBack(_, model, instead_of):
                 told = f"{instead_of} keeps failing; asking {model}"
                 self._line(self._screen.glyphs.progress, told, TROUBLE)

@@ -26,6 +26,7 @@ class _Call:
     name: str = ""
     signature: str | None = None
     arguments: list[str] = field(default_factory=list[str])
+    origin: str = ""
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ class Assembly:
             call.name += piece.name
         call.id = call.id or piece.id
         call.signature = call.signature or piece.signature
+        call.origin = call.origin or piece.origin
         if piece.arguments:
             call.arguments.append(piece.arguments)
 
@@ -133,4 +135,5 @@ def _said(block: _Words) -> Text | Thinking | None:
 
 
 def _called(call: _Call, call_id: str) -> ToolCall:
-    return ToolCall(call_id, call.name, "".join(call.arguments), call.id, call.signature)
+    arguments = "".join(call.arguments)
+    return ToolCall(call_id, call.name, arguments, call.id, call.signature, call.origin)

@@ -10,23 +10,18 @@ from msgspec.structs import replace
 
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
-    Allow,
-    Answer,
-    Ask,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallStarted,
-    Deny,
     Fact,
-    Invalid,
-    Modify,
     RunEnded,
 )
 from windlass.core.messages import CallResult, Change, Result, Results, ToolCall
 from windlass.core.setup import ToolChoice, digest
 from windlass.core.state import Call, State, Streak, call_of, say
 from windlass.core.strict import Broken, Read, strict
+from windlass.core.verdicts import Allow, Answer, Ask, Deny, Invalid, Modify
 
 UNREADABLE_MAX = 200
 """Characters kept in the transcript of arguments that are no JSON."""

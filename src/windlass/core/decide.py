@@ -4,18 +4,20 @@ The moves are sealed: only this module can make one, and only from what the jour
 call which nobody judged cannot be dispatched.
 """
 
-from collections.abc import Iterable
 from dataclasses import InitVar, dataclass
 from typing import Any, final
 
 from windlass.core.budget import input_max, reserve
-from windlass.core.events import Ask, AttemptFailed, Outcome, Reservation, Stop
+from windlass.core.compact import note, plan
+from windlass.core.events import AttemptFailed, Outcome, Reservation, Stop
 from windlass.core.faults import Fault
 from windlass.core.messages import Assistant, ToolCall, ToolSpec
-from windlass.core.retry import may_ask_again, may_retry
-from windlass.core.setup import ModelInfo, Setup
+from windlass.core.retry import whom_to_ask
+from windlass.core.setup import Setup
 from windlass.core.state import Call, Run, State, Step
+from windlass.core.verdicts import Ask
 from windlass.core.view import Prompt, view
+from windlass.core.waves import next_wave
 
 
 class _Seal:
@@ -123,6 +125,16 @@ class Remind:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Shrink:
+    """Leave the beginning out of the view: the provider says that the prompt is too long."""
+
+    upto: int
+    note: str
+    seal: InitVar[_Seal]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Wait for a person to answer these."""
 
@@ -141,7 +153,7 @@ class Finish:
     fault: Fault | None = None
 
 
-Move = Reason | Gate | Act | Hear | Remind | Hold | Finish
+Move = Reason | Gate | Act | Hear | Remind | Shrink | Hold | Finish
 
 
 def decide(state: State) -> Move:
@@ -173,7 +185,7 @@ def _in_step(state: State, step: Step, setup: Setup, run: Run) -> Move:
         return Hold(asked, _SEAL)
     rules = setup.rules
     open_calls = (call for call in step.calls if call.phase != "closed")
-    wave = tuple(_cleared(state, call, spec) for call, spec in _wave(open_calls, setup))
+    wave = tuple(_cleared(state, call, spec) for call, spec in next_wave(open_calls, setup))
     return Act(wave, rules.calls_at_once_max, rules.on_unknown == "ask", _SEAL)
 
 
@@ -185,29 +197,6 @@ def _cleared(state: State, call: Call, spec: ToolSpec) -> Cleared:
     key = f"{state.session}/{call.id}"
     interrupted = call.phase == "interrupted"
     return Cleared(call.call, call.decoded, spec, key, interrupted, _SEAL)
-
-
-def _wave(calls: Iterable[Call], setup: Setup) -> list[tuple[Call, ToolSpec]]:
-    """The next calls that may run side by side.
-
-    Reads run together; a write only with calls that name other resources than its own.
-    """
-    wave: list[tuple[Call, ToolSpec]] = []
-    for call in calls:
-        spec = setup.tool(call.call.name)
-        if spec is None:  # The tool is gone since the call was cleared; `act` says so to the model.
-            spec = ToolSpec(call.call.name, "", {})
-        if not all(_side_by_side((call, spec), other) for other in wave):
-            break
-        wave.append((call, spec))
-    return wave
-
-
-def _side_by_side(one: tuple[Call, ToolSpec], other: tuple[Call, ToolSpec]) -> bool:
-    if one[1].effect == other[1].effect == "read":
-        return True
-    mine, theirs = one[0].resource, other[0].resource
-    return mine is not None and theirs is not None and mine != theirs
 
 
 def _settle_reply(run: Run, reply: Assistant, setup: Setup) -> Move:
@@ -225,6 +214,10 @@ def _settle_reply(run: Run, reply: Assistant, setup: Setup) -> Move:
 
 
 def _ask(state: State, setup: Setup, run: Run) -> Move:
+    overflow = bool(run.failures) and run.failures[-1].fault.kind == "context_overflow"
+    upto = plan(state, run) if overflow and not run.shrunk else None
+    if upto is not None:
+        return Shrink(upto, note(upto), _SEAL)
     stop = _stopped(setup, run)
     if stop is not None:
         return stop
@@ -242,7 +235,7 @@ def _ask(state: State, setup: Setup, run: Run) -> Move:
 def _stopped(setup: Setup, run: Run) -> Finish | None:
     """The reasons not to ask the model again."""
     rules, limits = setup.rules, setup.limits
-    if _whom(setup, run) is None:
+    if whom_to_ask(setup, run) is None:
         fault = run.failures[-1].fault
         return Finish("failed", fault.message, _SEAL, fault)
     if run.empties > 1:
@@ -261,19 +254,8 @@ def _stopped(setup: Setup, run: Run) -> Finish | None:
     return None
 
 
-def _whom(setup: Setup, run: Run) -> ModelInfo | None:
-    """The model to ask: the one that was asked last, the next in turn, or none any more."""
-    names = [info.name for info in setup.models]
-    at = names.index(run.model) if run.model in names else 0
-    last = run.failures[-1] if run.failures else None
-    if last is None or may_retry(setup.retries, setup.rules, run.failures, run.asking_since):
-        return setup.models[at]
-    may_move = may_ask_again(setup.rules, last) and at + 1 < len(names)
-    return setup.models[at + 1] if may_move else None
-
-
 def _reason(state: State, setup: Setup, run: Run, *, landing: bool) -> Move:
-    model = _whom(setup, run) or setup.model
+    model = whom_to_ask(setup, run) or setup.model
     tokens = input_max(model.name, state.fixed, state.size, state.measure)
     reserved = reserve(model, tokens, setup.limits, run.ledger)
     if reserved is None:

@@ -15,6 +15,7 @@ import msgspec
 from windlass.core.faults import Fault
 from windlass.core.messages import Assistant, Change, Charge, Content, Result, Usage
 from windlass.core.setup import Setup
+from windlass.core.verdicts import Allow, Answer, Deny, Invalid, Misfit, Verdict
 
 VERSION = 1
 """The version of this vocabulary. It grows when an old reader could misread a new journal."""
@@ -34,52 +35,6 @@ Outcome = Literal[
     "suspended",
 ]
 Stop = Literal["end", "calls", "length", "refusal"]
-
-
-class Allow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="allow"):
-    """The call may run as it is."""
-
-    rule: str = ""
-
-
-class Deny(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="deny"):
-    """The call may not run; the reason is told to the model."""
-
-    reason: str
-    rule: str = ""
-
-
-class Modify(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="modify"):
-    """The call may run with other arguments."""
-
-    arguments: dict[str, Any]
-    reason: str
-    rule: str = ""
-
-
-class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="ask"):
-    """A person must say; the run waits for as long as that takes."""
-
-    question: str
-    rule: str = ""
-    expires_at: float | None = None
-
-
-class Invalid(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="invalid"):
-    """The call is none: an unknown tool, or arguments that fit no schema. Not a gate's to give."""
-
-    code: Literal["unknown_tool", "invalid_arguments", "arguments_truncated"]
-    message: str
-
-
-class Misfit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="misfit"):
-    """A final reply does not fit the output type. Not a gate's to give."""
-
-    message: str
-
-
-Verdict = Allow | Deny | Modify | Ask
-Answer = Allow | Deny | Modify
 
 
 class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,7 +106,7 @@ class CallJudged(Placed, frozen=True):
     """A call's verdict. No arguments means those that the model wrote, unchanged."""
 
     call_id: str
-    verdict: Allow | Deny | Modify | Ask | Invalid
+    verdict: Verdict | Invalid
     arguments: dict[str, Any] | None = None
     changes: tuple[Change, ...] = ()
     resource: str | None = None
@@ -200,6 +155,13 @@ class NoteGiven(Placed, frozen=True):
     why: Literal["same_call"]
 
 
+class Compacted(Placed, frozen=True):
+    """From here on the view leaves out what came before a message; the transcript keeps it."""
+
+    upto: int
+    note: str
+
+
 class RunEnded(Placed, frozen=True):
     """The one end of a run. It settles an attempt and closes the calls that were under way."""
 
@@ -227,6 +189,7 @@ class CallDelta(Placed, frozen=True):
     name: str | None = None
     arguments: str = ""
     signature: str | None = None
+    origin: str = ""
 
 
 class UsageDelta(Placed, frozen=True):
@@ -297,6 +260,7 @@ InRun = (
     | CallFinished
     | ReplyJudged
     | NoteGiven
+    | Compacted
     | RunEnded
 )
 """The facts that only an open run can have."""

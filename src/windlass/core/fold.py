@@ -20,7 +20,6 @@ from windlass.core.calls import (
     illegal,
 )
 from windlass.core.events import (
-    Allow,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -28,10 +27,9 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallStarted,
-    Deny,
+    Compacted,
     Fact,
     InRun,
-    Misfit,
     NoteGiven,
     ReplyJudged,
     RunEnded,
@@ -39,9 +37,11 @@ from windlass.core.events import (
     RunStarted,
     StepProposed,
 )
-from windlass.core.messages import Assistant, Charge, Text, Usage, User
+from windlass.core.messages import Assistant, Charge, Results, Text, Usage, User
 from windlass.core.setup import Setup
-from windlass.core.state import Call, Measure, Run, State, Step, fixed_size, say
+from windlass.core.state import Call, Measure, Run, State, Step, fixed_size, say, weigh
+from windlass.core.transcript import Transcript
+from windlass.core.verdicts import Allow, Deny, Misfit
 
 
 def fold(session: str, facts: Iterable[Fact]) -> State:
@@ -100,6 +100,8 @@ def _in_run(state: State, run: Run, fact: InRun) -> State:
             return _reply_judged(state, run, fact)
         case NoteGiven():
             return _note_given(state, run, fact)
+        case Compacted():
+            return _compacted(state, run, fact)
         case RunEnded():
             return _run_ended(state, run, fact)
         case _:
@@ -177,6 +179,7 @@ def _step_proposed(state: State, run: Run, fact: StepProposed) -> State:
             failures=(),
             asking_since=None,
             partial="",
+            shrunk=False,
             stop=fact.stop,
             passed=False,
             text=run.text if blank else reply.text,
@@ -219,6 +222,20 @@ def _note_given(state: State, run: Run, fact: NoteGiven) -> State:
     _nothing_open(state, run, fact)
     run = replace(run, streak=replace(run.streak, noted=True))
     return say(replace(state, run=run), User((Text(fact.text),), note=True))
+
+
+def _compacted(state: State, run: Run, fact: Compacted) -> State:
+    _nothing_open(state, run, fact)
+    within = state.shown_from < fact.upto < len(state.transcript)
+    if not within or isinstance(state.transcript[fact.upto], Results):
+        illegal(fact, f"the view cannot begin at message {fact.upto}")
+    kept = state.transcript[fact.upto :]
+    # The prompt of the running run stays in view, wherever the rest begins.
+    prompt = [state.transcript[run.new_from]] if run.new_from < fact.upto else []
+    shown = Transcript([User((Text(fact.note),), note=True), *prompt, *kept])
+    run = replace(run, shrunk=True, failures=(), asking_since=None)
+    size = sum(map(weigh, shown))
+    return replace(state, run=run, shown=shown, shown_from=fact.upto, size=size, measure=None)
 
 
 def _nothing_open(state: State, run: Run, fact: Fact) -> None:

@@ -50,6 +50,8 @@ class ToolCall(Part, frozen=True, tag="call"):
     arguments: str = ""
     provider_id: str | None = None
     signature: str | None = None
+    origin: str = ""
+    """How it was found, if the model did not call but wrote what was meant as a call."""
 
 
 Content = Text | Image | File

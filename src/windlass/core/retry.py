@@ -1,8 +1,9 @@
-"""Whether and when a step asks its model again: a pure rule over the failures on record."""
+"""Whom a step asks, whether again and when: a pure rule over the failures on record."""
 
 from windlass.core.events import AttemptFailed
 from windlass.core.faults import Fault
-from windlass.core.setup import Retries, Rules
+from windlass.core.setup import ModelInfo, Retries, Rules, Setup
+from windlass.core.state import Run
 
 
 def backoff_s(retries: Retries, failures: int, fault: Fault, roll: float) -> float:
@@ -37,3 +38,14 @@ def may_retry(
 def may_ask_again(rules: Rules, last: AttemptFailed) -> bool:
     """Whether asking again can help, and does not show a watcher the same text twice."""
     return last.fault.retryable and not (last.visible and rules.on_partial == "fail")
+
+
+def whom_to_ask(setup: Setup, run: Run) -> ModelInfo | None:
+    """The model that was asked last, the next in turn, or none any more."""
+    names = [info.name for info in setup.models]
+    at = names.index(run.model) if run.model in names else 0
+    last = run.failures[-1] if run.failures else None
+    if last is None or may_retry(setup.retries, setup.rules, run.failures, run.asking_since):
+        return setup.models[at]
+    may_move = may_ask_again(setup.rules, last) and at + 1 < len(names)
+    return setup.models[at + 1] if may_move else None

@@ -5,13 +5,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.events import (
-    Ask,
-    AttemptFailed,
-    AttemptStarted,
-    Outcome,
-    Stop,
-)
+from windlass.core.events import AttemptFailed, AttemptStarted, Outcome, Stop
 from windlass.core.faults import Fault
 from windlass.core.messages import (
     Assistant,
@@ -29,6 +23,7 @@ from windlass.core.messages import (
 )
 from windlass.core.setup import Setup
 from windlass.core.transcript import Transcript
+from windlass.core.verdicts import Ask
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -104,6 +99,8 @@ class Run(msgspec.Struct, frozen=True):
     misfits: int = 0
     denials: int = 0
     choice_met: bool = False
+    shrunk: bool = False
+    """The view was made smaller for the step that is being asked for."""
     landing: bool = False
     """The cap is reached, and one more reply without tools was asked for."""
     streak: Streak = Streak()
@@ -132,8 +129,11 @@ class State(msgspec.Struct, frozen=True):
     at: float = 0.0
     setup: Setup | None = None
     transcript: Transcript = msgspec.field(default_factory=Transcript)
+    shown: Transcript = msgspec.field(default_factory=Transcript)
+    """The transcript, or what compaction has left of it."""
+    shown_from: int = 0
     size: int = 0
-    """Tokens of the transcript at the most: a token is at least one byte."""
+    """Tokens of what is shown at the most: a token is at least one byte."""
     fixed: int = 0
     """Tokens of the instructions and the tool specs at the most."""
     measure: Measure | None = None
@@ -163,8 +163,10 @@ def call_of(state: State, call_id: str) -> Call | None:
 
 def say(state: State, *messages: Message) -> State:
     """The transcript grows by these messages."""
+    transcript = state.transcript.append(*messages)
+    shown = state.shown.append(*messages) if state.shown_from else transcript
     size = state.size + sum(map(weigh, messages))
-    return replace(state, transcript=state.transcript.append(*messages), size=size)
+    return replace(state, transcript=transcript, shown=shown, size=size)
 
 
 def weigh(message: Message) -> int:

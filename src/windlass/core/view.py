@@ -43,7 +43,7 @@ def view(
     return Prompt(
         model=model,
         system=_system(setup),
-        messages=state.transcript,
+        messages=state.shown,
         # The tools stay where they are, so that the prompt's beginning stays the same.
         tools=setup.tools,
         tool_choice="none" if landing else choice,

@@ -8,7 +8,6 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.events import (
-    Ask,
     CallAnswered,
     CallJudged,
     Fact,
@@ -18,6 +17,7 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.messages import Text
+from windlass.core.verdicts import Ask
 
 TITLE_MAX = 120
 """Characters of the first prompt that a list shows."""

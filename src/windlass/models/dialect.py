@@ -12,6 +12,7 @@ from windlass.core.events import Piece
 from windlass.core.view import Prompt
 
 Effort = Literal["off", "low", "medium", "high"]
+ToolProtocol = Literal["native", "text", "grammar"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class Options:
     effort: Effort | None = None
     """How much to think; None lets the policy choose from the prompt."""
     service_tier: str | None = None
+    tool_protocol: ToolProtocol | None = None
+    """How tools are offered: by the wire, in the text, or by a grammar; None as the vendor does."""
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
     extra_headers: dict[str, str] = field(default_factory=dict[str, str])
 

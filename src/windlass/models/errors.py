@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.core.errors import ModelError
 from windlass.core.faults import RETRYABLE_KINDS, FaultKind
+from windlass.models.prices import meant
 from windlass.models.retry_after import retry_after_s
 
 SAID_CHARS_MAX = 300
@@ -211,7 +212,7 @@ def _fix(
         to = masked(headers.get("location", "elsewhere"))
         return f"It redirects to {to}: set base_url to where that is served."
     if _no_model(status, refusal):
-        return f"Check the model's name at {site.vendor}."
+        return f"Check the model's name at {site.vendor}.{meant(site.vendor, site.model)}"
     if status in {404, 405}:
         return f"Nothing answers at {masked(site.url)}: check base_url, which often ends in /v1."
     return ""

@@ -35,5 +35,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Takes documents such as PDF. Plain text goes in as text everywhere."""
     tool_images: bool = False
     """Takes images in the results of tools; else they follow in a message of the user."""
+    tool_protocol: Literal["native", "text", "grammar"] = "native"
+    """How the server's models are offered tools, unless the caller says."""
     bridge: str = ""
     """What the model is made to say between results and a user's message, where none may follow."""

@@ -17,9 +17,11 @@ from windlass.models.dialect import Dialect, Options
 from windlass.models.errors import Site
 from windlass.models.gemini import Gemini
 from windlass.models.http import proxy_for
+from windlass.models.local import local_model, local_name
 from windlass.models.model import Endpoint, HttpModel
-from windlass.models.openai_chat import OpenAIChat
 from windlass.models.openai_responses import OpenAIResponses
+from windlass.models.prices import info_for
+from windlass.models.protocols import chat
 from windlass.models.secret import Secret
 from windlass.models.vendors import Vendor, vendors
 from windlass.ports import Timeouts
@@ -39,6 +41,10 @@ def resolve(
     info: ModelInfo | None = None,
 ) -> HttpModel:
     """The model that a name stands for: `provider:model` or `provider/model`."""
+    if (here := local_name(name)) is not None:
+        if base_url:
+            raise ConfigError('"local" starts a server of its own: for one that runs, "llamacpp".')
+        return local_model(here, environ=environ, options=options, timeouts=timeouts, info=info)
     provider, model = split(name)
     vendor = _vendor(name, provider)
     url = _url(provider, vendor, base_url, environ)
@@ -52,8 +58,9 @@ def resolve(
         timeouts=timeouts or Timeouts(),
     )
     policy = any(fnmatchcase(model, pattern) for pattern in vendor.reasons)
-    known = info or ModelInfo(f"{provider}:{model}")
-    return HttpModel(known, _dialect(provider, vendor), endpoint, options, policy=policy)
+    tier = options.service_tier if options else None
+    known = info or info_for(provider, model, tier=tier)
+    return HttpModel(known, _dialect(provider, vendor, options), endpoint, options, policy=policy)
 
 
 def split(name: str) -> tuple[str, str]:
@@ -107,10 +114,14 @@ def is_local(url: str) -> bool:
     return host in {"localhost", "::1", "0.0.0.0"} or host.startswith("127.")  # noqa: S104
 
 
-def _dialect(provider: str, vendor: Vendor) -> Dialect:
+def _dialect(provider: str, vendor: Vendor, options: Options | None) -> Dialect:
+    protocol = options.tool_protocol if options else None
+    if vendor.dialect != "openai_chat" and protocol not in (None, "native"):
+        told = f'tool_protocol="{protocol}" is for servers of chat completions'
+        raise ConfigError(f'{told}, and "{provider}" speaks otherwise: leave it out.')
     match vendor.dialect:
         case "openai_chat":
-            return OpenAIChat(vendor.quirks, provider)
+            return chat(vendor.quirks, provider, protocol)
         case "openai_responses":
             return OpenAIResponses()
         case "anthropic":

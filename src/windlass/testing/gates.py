@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from copy import deepcopy
 
-from windlass.core.events import Allow, Ask, Deny, Modify, Verdict
 from windlass.core.messages import ToolSpec
+from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
 from windlass.ports import Gate, Request
 
 

@@ -6,8 +6,6 @@ from decimal import Decimal
 from msgspec.structs import replace
 
 from windlass.core.events import (
-    Allow,
-    Ask,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -16,10 +14,8 @@ from windlass.core.events import (
     CallLate,
     CallStarted,
     Change,
-    Deny,
+    Compacted,
     Fact,
-    Invalid,
-    Modify,
     NoteGiven,
     ReplyJudged,
     Reservation,
@@ -42,6 +38,7 @@ from windlass.core.messages import (
     Usage,
 )
 from windlass.core.setup import Limits, ModelInfo, Price, Setup, digest
+from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Modify
 
 
 def notes(first: int, last: int, text: str = "note") -> list[Fact]:
@@ -68,6 +65,7 @@ def one_of_each() -> list[Fact]:
             *_a_step(),
             CallLate("a", Result.say("value", "too late")),
             NoteGiven("You said that before.", "same_call"),
+            Compacted(1, "[1 earlier message was left out.]"),
             AttemptStarted(2, 1, "m:x", RESERVED, landing=True),
             StepProposed(Assistant((Text("Sent."),)), "end", Charge("m:x")),
             ReplyJudged(Allow()),

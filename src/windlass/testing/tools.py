@@ -11,7 +11,6 @@ import msgspec
 
 from windlass.core.decide import Act, Cleared, decide
 from windlass.core.events import (
-    Allow,
     AttemptStarted,
     CallJudged,
     CallStarted,
@@ -25,6 +24,7 @@ from windlass.core.fold import apply
 from windlass.core.messages import Assistant, Effect, Result, Text, ToolCall, ToolSpec
 from windlass.core.setup import ModelInfo, Setup
 from windlass.core.state import State
+from windlass.core.verdicts import Allow
 from windlass.ports import CallContext, Reconciled, Tools
 from windlass.tools.results import error_text, shown
 

@@ -4,9 +4,6 @@ from typing import assert_never
 
 from windlass.core.decide import Act, Finish, Gate, Hear, Hold, Move, Reason, Remind
 from windlass.core.events import (
-    Allow,
-    Answer,
-    Ask,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -14,17 +11,15 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallStarted,
-    Deny,
     Fact,
-    Modify,
     NoteGiven,
     ReplyJudged,
     RunEnded,
     RunResumed,
     RunStarted,
     StepProposed,
-    Verdict,
 )
+from windlass.core.verdicts import Allow, Answer, Ask, Deny, Modify, Verdict
 
 
 def every_move(move: Move) -> str:

@@ -17,13 +17,13 @@ from windlass.core.events import (
     AttemptStarted,
     CallJudged,
     CallStarted,
-    Deny,
     Fact,
     RunResumed,
     StepProposed,
 )
 from windlass.core.fold import fold
 from windlass.core.messages import Ledger, Usage
+from windlass.core.verdicts import Deny
 from windlass.journals.chain import Problem
 from windlass.journals.sqlite import SqliteJournal
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from windlass.agent.agent import Agent
 from windlass.cli.demo.script import DemoModel, Pace
 from windlass.core.errors import ModelRetry
-from windlass.core.events import Allow, Deny, Verdict
 from windlass.core.setup import Retries, Rules
+from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.ports import Journal, Request, Timeouts
 from windlass.tools.context import RunContext
 from windlass.tools.function import NOT_DONE, Reconciliation, tool

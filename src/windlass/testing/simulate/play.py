@@ -7,11 +7,12 @@ from typing import Any
 
 from windlass.agent.agent import Agent
 from windlass.core.errors import RunFailed
-from windlass.core.events import Allow, Deny, Event, Fact
+from windlass.core.events import Event, Fact
 from windlass.core.fold import fold
 from windlass.core.report import questions
 from windlass.core.result import Question, RunResult
 from windlass.core.setup import Limits, Rules
+from windlass.core.verdicts import Allow, Deny
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Timeouts
 from windlass.testing.clock import VirtualClock

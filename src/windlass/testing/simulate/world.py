@@ -13,21 +13,17 @@ from windlass.core.budget import cost
 from windlass.core.decide import Cleared
 from windlass.core.errors import ModelError
 from windlass.core.events import (
-    Allow,
-    Ask,
     CallDelta,
-    Deny,
     Fact,
-    Modify,
     Piece,
     ReplyEnd,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
-    Verdict,
 )
 from windlass.core.messages import Assistant, Result, ToolSpec, Usage
 from windlass.core.setup import ModelInfo, Price
+from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
 from windlass.core.view import Prompt
 from windlass.ports import CallContext, Journal, Reconciled, Request
 from windlass.testing.faults import PowerCut

@@ -1,0 +1,83 @@
+"""The floor: the smallest agent loop that a person would write by hand, over the same model.
+
+No journal, no gate, no limits, no retries, no events but the text as it comes. What Windlass costs
+is said in multiples of this.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.core.events import CallDelta, TextDelta
+from windlass.core.messages import (
+    Assistant,
+    CallResult,
+    Result,
+    Results,
+    Text,
+    ToolCall,
+    ToolSpec,
+    User,
+)
+from windlass.core.transcript import Transcript
+from windlass.core.view import Prompt
+from windlass.ports import Model
+
+OUTPUT_MAX = 8_192
+
+Function = Callable[..., Awaitable[str]]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A call whose fragments are still coming."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A model and its tools."""
+
+    model: Model
+    specs: tuple[ToolSpec, ...]
+    functions: Mapping[str, Function]
+
+    async def run(self, prompt: str, on_text: Callable[[str], None]) -> Transcript:
+        """Ask until a reply has no call; the messages, of which the last is the answer."""
+        # A list would do, but the scripted model checks what is new in a transcript and all of a
+        # list: that would make the floor slower, and the ratios better than they are.
+        messages = Transcript([User((Text(prompt),))])
+        while True:
+            text, calls = await self._ask(messages, on_text)
+            said = [Text(text)] if text else []
+            messages = messages.append(Assistant((*said, *calls)))
+            if not calls:
+                return messages
+            items = [CallResult(call, await self._call(call)) for call in calls]
+            messages = messages.append(Results(tuple(items)))
+
+    async def _ask(
+        self, messages: Transcript, on_text: Callable[[str], None]
+    ) -> tuple[str, list[ToolCall]]:
+        text: list[str] = []
+        drafts: dict[int | None, Draft] = {}
+        prompt = Prompt(self.model.info.name, "", messages, self.specs, "auto", OUTPUT_MAX)
+        async for piece in self.model.stream(prompt):
+            if isinstance(piece, TextDelta):
+                text.append(piece.text)
+                on_text(piece.text)
+            elif isinstance(piece, CallDelta):
+                draft = drafts.setdefault(piece.index, Draft())
+                draft.id = piece.id or draft.id
+                draft.name = piece.name or draft.name
+                draft.arguments.append(piece.arguments)
+        calls = [ToolCall(one.id, one.name, "".join(one.arguments)) for one in drafts.values()]
+        return "".join(text), calls
+
+    async def _call(self, call: ToolCall) -> Result:
+        arguments: dict[str, Any] = json.loads(call.arguments)
+        return Result.say("value", await self.functions[call.name](**arguments))

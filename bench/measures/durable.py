@@ -1,0 +1,68 @@
+"""A durable run, against the floor with one raw commit for each fact."""
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import apsw
+from meter import Row, Work, race
+from world import Watcher, agent_of, floor_of, steps
+
+from windlass.journals.codec import encode
+from windlass.journals.memory import MemoryJournal
+from windlass.journals.sqlite import SqliteJournal
+from windlass.testing import ScriptedModel
+
+
+def measure(length: int, rounds: int) -> list[Row]:
+    """Both wait for the disk as often: a commit per fact, each with its fsync."""
+    with tempfile.TemporaryDirectory() as folder:
+        bodies = asyncio.run(_bodies(length))
+        paths = (Path(folder, f"{number}.db") for number in count())
+        times = race(
+            {
+                "floor": lambda: _floor(length, bodies, next(paths)),
+                "windlass": lambda: _windlass(length, next(paths)),
+            },
+            rounds,
+        )
+    name = f"durable step, of {length:,}"
+    cpu = {side: time.cpu_s / length * 1e6 for side, time in times.items()}
+    wall = {side: time.wall_s / length * 1e6 for side, time in times.items()}
+    return [
+        Row(name=f"{name}, {len(bodies) / length:.0f} facts each", unit="µs CPU", **cpu),
+        Row(name=f"{name}, best", unit="µs wall", **wall),
+    ]
+
+
+async def _bodies(length: int) -> list[bytes]:
+    """The records of such a run."""
+    journal = MemoryJournal()
+    result = await agent_of(ScriptedModel(steps(length)), journal).run("Go.")
+    return [encode(fact).body for fact in await journal.read(result.session_id)]
+
+
+def _floor(length: int, bodies: Sequence[bytes], path: Path) -> Work:
+    floor = floor_of(ScriptedModel(steps(length)))
+
+    async def work() -> None:
+        file = apsw.Connection(str(path))
+        file.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
+        file.execute("CREATE TABLE records (seq INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+        await floor.run("Go.", Watcher().on_text)
+        for body in bodies:
+            file.execute("INSERT INTO records (body) VALUES (?)", (body,))
+        file.close()
+
+    return work
+
+
+def _windlass(length: int, path: Path) -> Work:
+    async def work() -> None:
+        with SqliteJournal(path) as journal:
+            agent = agent_of(ScriptedModel(steps(length)), journal)
+            await agent.run("Go.", on_event=Watcher().on_event)
+
+    return work

@@ -1,0 +1,69 @@
+"""What both sides share: the scripts, the tool, the watcher."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+from floor import Floor
+
+from windlass import Agent, Limits, ModelInfo, Toolbox, User, tool
+from windlass.core.events import Event, Piece, TextDelta
+from windlass.core.view import Prompt
+from windlass.ports import Journal, Model
+from windlass.testing import Reply, ScriptedModel, call
+
+
+async def look(at: int) -> str:
+    """Look at an item.
+
+    Args:
+        at: its number.
+    """
+    return f"item {at}"
+
+
+TOOLS = Toolbox([tool(look, effect="read")])
+
+
+def steps(count: int) -> list[Reply]:
+    """A script of so many replies with one call each, and an answer."""
+    return [*(call("look", {"at": at}) for at in range(count)), "That is all."]
+
+
+class Switchboard:
+    """Many scripted models as one: the prompt of a session says which of them answers it."""
+
+    def __init__(self, scripts: Mapping[str, Sequence[Reply]]) -> None:
+        self.info = ModelInfo("scripted:many")
+        self.models = {prompt: ScriptedModel(script) for prompt, script in scripts.items()}
+
+    def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+        first = prompt.messages[0]
+        return self.models[first.text if isinstance(first, User) else ""].stream(prompt)
+
+
+class Watcher:
+    """Takes in the text of a run, as whoever shows it would."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+
+    def on_text(self, text: str) -> None:
+        self.shown += len(text)
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, TextDelta):
+            self.on_text(event.text)
+
+
+def floor_of(model: Model) -> Floor:
+    return Floor(model, TOOLS.specs, {"look": look})
+
+
+def agent_of(model: Model, journal: Journal | None = None) -> Agent[str]:
+    return Agent(model, tools=TOOLS, limits=Limits(steps=None), journal=journal)
+
+
+async def drain(model: ScriptedModel, prompts: Sequence[Prompt]) -> None:
+    """The model alone: every piece of every reply, and nothing done with it."""
+    for prompt in prompts:
+        async for _ in model.stream(prompt):
+            pass

@@ -1,0 +1,51 @@
+"""What may be said of a call or a reply, by a gate, by a person, or by the runtime itself."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Allow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="allow"):
+    """The call may run as it is."""
+
+    rule: str = ""
+
+
+class Deny(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="deny"):
+    """The call may not run; the reason is told to the model."""
+
+    reason: str
+    rule: str = ""
+
+
+class Modify(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="modify"):
+    """The call may run with other arguments."""
+
+    arguments: dict[str, Any]
+    reason: str
+    rule: str = ""
+
+
+class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="ask"):
+    """A person must say; the run waits for as long as that takes."""
+
+    question: str
+    rule: str = ""
+    expires_at: float | None = None
+
+
+class Invalid(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="invalid"):
+    """The call is none: an unknown tool, or arguments that fit no schema. Not a gate's to give."""
+
+    code: Literal["unknown_tool", "invalid_arguments", "arguments_truncated"]
+    message: str
+
+
+class Misfit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="misfit"):
+    """A final reply does not fit the output type. Not a gate's to give."""
+
+    message: str
+
+
+Verdict = Allow | Deny | Modify | Ask
+Answer = Allow | Deny | Modify

@@ -1,0 +1,80 @@
+"""Talks to the small model with real weights that the local tests ask."""
+
+import os
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from windlass.core.assemble import Assembly
+from windlass.core.events import Piece
+from windlass.core.messages import Message, Text, User
+from windlass.core.setup import ModelInfo
+from windlass.core.view import Prompt
+from windlass.models.dialect import Options
+from windlass.models.local import LocalModel, local_model
+from windlass.models.model import HttpModel
+from windlass.models.resolve import resolve
+from windlass.ports import Model
+
+SYSTEM = "You are a helpful assistant."
+CAPITAL = "What is the capital of France?"
+PARIS = "Paris"
+"""In its reply; the rest may differ between machines."""
+EXACT = Options(temperature=0)
+
+
+def smollm2(*, output_max: int = 64, options: Options = EXACT) -> LocalModel:
+    info = ModelInfo("local:smollm2", output_max=output_max)
+    return local_model("smollm2", environ=os.environ, options=options, info=info)
+
+
+async def through(provider: str, *, key: str | None = None) -> HttpModel:
+    """The same server, spoken to in the dialect of a provider."""
+    endpoint = await smollm2().endpoint()
+    assert endpoint.key is not None
+    given = key or endpoint.key.reveal()
+    name = f"{provider}:{endpoint.site.model}"
+    # It says that it keeps connections open, and closes them.
+    options = Options(temperature=0, extra_headers={"Connection": "close"})
+    return resolve(name, base_url=endpoint.site.url, key=given, environ={}, options=options)
+
+
+def prompt(*said: str | Message, system: str = SYSTEM, output_max: int = 64, **more: Any) -> Prompt:
+    messages = [User((Text(one),)) if isinstance(one, str) else one for one in said]
+    tools, choice = more.pop("tools", ()), more.pop("tool_choice", "auto")
+    return Prompt("", system, messages, tools, choice, output_max, **more)
+
+
+async def asked(model: Model, asked_for: Prompt) -> tuple[Assembly, list[Piece]]:
+    """One request: the reply as it was put together, and its pieces."""
+    assembly, pieces = Assembly(), list[Piece]()
+    async with aclosing(model.stream(asked_for)) as stream:
+        async for piece in stream:
+            pieces.append(piece)
+            assembly.add(piece)
+    return assembly, pieces
+
+
+def servers(parent: int | None = None) -> list[int]:
+    """The server processes that a process has started and that are alive."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            _, _, rest = stat.read_text("utf-8").rpartition(")")
+            command = stat.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+        state, of = rest.split()[:2]
+        mine = int(of) == (parent or os.getpid())
+        if mine and state != "Z" and b"local_server.py" in command:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs. One that is dead but not yet fetched does not."""
+    try:
+        _, _, rest = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")
+    except OSError:
+        return False
+    return rest.split()[0] not in ("Z", "X")
