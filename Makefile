@@ -13,9 +13,11 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 # Two stamps: to run the demo takes a few packages, to develop takes the tools as well.
 RUN := $(VENV)/.ready-to-run
 DEV := $(VENV)/.ready-to-develop
+LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types fast format bench simulate mutants lock clean
+.PHONY: help setup demo test check lint types fast format bench simulate mutants live prices \
+	local-weights test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,9 +56,22 @@ simulate: $(DEV) ## random runs with faults and crashes: make simulate SEEDS=0:2
 mutants: $(DEV) ## plant each known bug in turn and show that the tests notice
 	$(BIN)/python tests/mutants/run.py
 
+live: $(DEV) ## talk to real providers: those whose key is set
+	$(PYTEST) -m live --live tests/live
+
+prices: ## take prices and windows anew from a maintained price package
+	$(PYTHON3) tools/prices.py
+
+local-weights: ## fetch the small model's weights into .cache/local
+	@$(PYTHON3) tools/local_weights.py
+
+test-local: $(LOCAL) local-weights ## the wire against a real server with real weights, on this machine
+	WINDLASS_TEST_LOCAL=1 $(BIN)/python -m pytest -m local tests/local
+
 lock: ## pin anew after a change of dependencies (needs uv)
 	$(LOCK) --output-file requirements/run.txt
 	$(LOCK) --constraints requirements/run.txt --extra dev --output-file requirements/dev.txt
+	$(LOCK) --constraints requirements/run.txt --extra local --output-file requirements/local.txt
 
 clean: ## remove what the tools leave behind; keeps .venv
 	rm -rf build dist htmlcov .coverage* .hypothesis .import_linter_cache .pytest_cache .ruff_cache
@@ -78,5 +93,10 @@ $(RUN): requirements/run.txt pyproject.toml | $(BIN)/python
 
 $(DEV): requirements/dev.txt $(RUN)
 	@echo "Installing what its tests need"
+	@$(INSTALL) --require-hashes --only-binary :all: -r $<
+	@touch $@
+
+$(LOCAL): requirements/local.txt $(DEV)
+	@echo "Installing the embedded model server"
 	@$(INSTALL) --require-hashes --only-binary :all: -r $<
 	@touch $@

@@ -107,7 +107,7 @@ async def _after_failure(
 ) -> None:
     """Say what happens while it happens, and wait."""
     if move.discard:
-        recorder.show(AttemptDiscarded(move.step, move.attempt - 1, last.fault.message))
+        recorder.show(AttemptDiscarded(move.step, move.failed, last.fault.message))
     if move.moved_from:
         recorder.show(FellBack(move.step, move.prompt.model, move.moved_from))
     else:
@@ -132,6 +132,10 @@ async def _judge(
     if spec is None:
         message = f"There is no tool {call.name!r}.{did_you_mean(call.name, names)}"
         return CallJudged(call.id, Invalid("unknown_tool", message))
+    if proposed.cut and spec.effect != "read":
+        # What was to follow is not known, and an effect cannot be taken back.
+        message = f"{call.name}: your reply was cut off by its length. Make the call anew, whole."
+        return CallJudged(call.id, Invalid("arguments_truncated", message))
     prepared = prepare(call.arguments, world.schemas[spec.name], cut=proposed.cut)
     if isinstance(prepared, Refused):
         message = f"{call.name}: {prepared.message}"

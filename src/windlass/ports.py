@@ -4,8 +4,9 @@ Each has a conformance suite in `windlass.testing`; what passes it can be plugge
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+import msgspec
 
 from windlass.core.decide import Cleared
 from windlass.core.events import Event, Fact, Piece
@@ -27,8 +28,7 @@ class Model(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A call that a gate must judge."""
 
     session: str
@@ -53,8 +53,7 @@ class Gate(Protocol):
     async def judge_reply(self, session: str, text: str) -> Allow | Deny: ...
 
 
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(msgspec.Struct, frozen=True):
     """What a running call may know of its run."""
 
     session: str
@@ -118,8 +117,7 @@ Watcher = Callable[[Event], None]
 """Is told of every event; must return at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long silence may last. None waits for ever."""
 
     connect_s: float | None = 10.0
@@ -131,8 +129,7 @@ class Timeouts:
     """For a whole attempt at a step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a run touches."""
 
     models: Mapping[str, Model]

@@ -139,11 +139,12 @@ class Recorder:
         if not self.watchers or self.closed:
             return False
         match piece:
-            case TextDelta(text="") | ThinkingDelta(text="") | ReplyEnd():
+            case TextDelta():  # First, and by its class alone: nearly every piece is one.
+                if piece.text:
+                    self.show(piece)
+                return bool(piece.text)
+            case ThinkingDelta(text="") | ReplyEnd():
                 return False
-            case TextDelta():
-                self.show(piece)
-                return True
             case _:
                 self.show(piece)
                 return False

@@ -51,7 +51,7 @@ from windlass.models.text_scan import INLINE, TextScan
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import DONE, chat, chunk, finish, say, words
 from windlass.testing.fault_server import FaultServer
-from windlass.testing.wire import Answer, answer, wait
+from windlass.testing.wire import Answer, Reset, answer, wait
 
 ME = "acme:small"
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -125,7 +125,7 @@ READ_A = found(0, "read", '{"path": "a"}')
         ("<tool_call>\nnot json\n</tool_call>", [found(0, "", "not json")]),
         ("<tool_call>\n</tool_call>", [found(0, "", "")]),
         (
-            f'<tool_call>{{"name": "read", "arguments": {{"path": "say "hi"}}}}</tool_call>, {CALL}',
+            '<tool_call>{"name": "read", "arguments": {"path": "say "hi"}}</tool_call>, ' + CALL,
             [
                 found(0, "read", '{"path": "say "hi"}'),
                 TextDelta(", "),
@@ -447,6 +447,26 @@ async def test_a_long_call_is_no_silence() -> None:
     )
     result = await ask(slow, say("Done."), tools=tools)
     assert (result.model_calls, len(tools.ran)) == (2, 1)
+
+
+async def test_a_stream_that_breaks_inside_a_call_is_asked_again() -> None:
+    """S5, S7: nobody saw anything of it, and nothing of it is left."""
+    tools, events = reads(), list[Event]()
+    broken = answer(words(CALL[:30]), words(CALL[30:50]), Reset())
+    result = await ask(broken, say(CALL), say("Done."), tools=tools, events=events)
+    assert (result.model_calls, len(tools.ran)) == (3, 1)
+    assert result.text == "Done."
+
+
+def test_the_cost_is_linear() -> None:
+    """S10: 100,000 deltas, and five megabytes in one call; it would take minutes otherwise."""
+    body = '{"name": "read", "arguments": {"path": "' + "x\\n" * 1_700_000 + '"}}'
+    reply = f"{'a < b ' * 20_000}<tool_call>{body}</tool_call>{' ' * 20_000}"
+    deltas = [reply[at : at + 60] for at in range(0, len(reply), 60)]
+    text, call, _ = scan(*deltas)
+    assert text == TextDelta("a < b " * 20_000)
+    assert isinstance(call, CallDelta)
+    assert len(call.arguments) == len(body) - len('{"name": "read", "arguments": }')
 
 
 async def test_a_call_of_the_wire_is_taken_too() -> None:

@@ -8,12 +8,13 @@ import sys
 import threading
 import urllib.error
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from email.message import Message
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import Image, Result, Text
@@ -294,7 +295,7 @@ async def test_sync_tools_run_in_threads() -> None:
     box = Toolbox([wait])
     COLOUR.set("red")
     context = call_context()
-    heard = replace(context, report=lambda _: heard_in.append(threading.get_ident()))
+    heard = structs.replace(context, report=lambda _: heard_in.append(threading.get_ident()))
     running = asyncio.create_task(box.run(cleared(box.specs[0]), heard))
     for _ in range(100):
         await asyncio.sleep(0)

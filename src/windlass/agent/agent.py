@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, Generic, TypedDict, Unpack
+from typing import Any, Generic
 
 from windlass.agent.background import Background
 from windlass.agent.clock import RealClock
@@ -28,16 +28,6 @@ from windlass.ports import Clock, Gate, Journal, Model, Timeouts, Tools, Watcher
 from windlass.tools.toolbox import Toolbox
 
 Prompt = str | Sequence[Content]
-
-
-class Settings(TypedDict):
-    """What a caller chooses about the loop."""
-
-    instructions: str
-    output_schema: dict[str, Any] | None
-    limits: Limits
-    retries: Retries
-    rules: Rules
 
 
 class Agent(Generic[OutputT]):
@@ -67,12 +57,12 @@ class Agent(Generic[OutputT]):
         clock: Clock | None = None,
     ) -> None:
         timeouts = timeouts or Timeouts()
-        model = _resolved(model, timeouts, key=key, base_url=base_url, options=options)
-        others = [_resolved(other, timeouts) for other in fallbacks]
+        asked = _resolved(model, timeouts, key=key, base_url=base_url, options=options)
+        models = [asked, *(_resolved(other, timeouts) for other in fallbacks)]
         toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
         self._output = Output(output_type)
         world = World(
-            models={one.info.name: one for one in (model, *others)},
+            models={one.info.name: one for one in models},
             tools=toolbox,
             gate=gate,
             journal=journal or MemoryJournal(),
@@ -81,14 +71,7 @@ class Agent(Generic[OutputT]):
             schemas={spec.name: Schema(spec.parameters) for spec in toolbox.specs},
             fit=None if self._output.plain else self._output.misfit,
         )
-        setup = _setup(
-            world,
-            instructions=instructions,
-            output_schema=self._output.schema,
-            limits=limits or Limits(),
-            retries=retries or Retries(),
-            rules=rules or Rules(),
-        )
+        setup = _setup(world, instructions, self._output.schema, limits, retries, rules)
         self._runs = Runs(world, setup)
         self._background = Background()
 
@@ -221,11 +204,18 @@ def _resolved(
     )
 
 
-def _setup(world: World, **settings: Unpack[Settings]) -> Setup:
+def _setup(
+    world: World,
+    instructions: str,
+    output_schema: dict[str, Any] | None,
+    limits: Limits | None,
+    retries: Retries | None,
+    rules: Rules | None,
+) -> Setup:
     """What is recorded with each run: all that decides what it may do."""
     gate, (model, *fallbacks) = world.gate, [one.info for one in world.models.values()]
     unknown = [info.name for info in (model, *fallbacks) if info.price is None]
-    if settings["limits"].usd is not None and unknown:
+    if limits is not None and limits.usd is not None and unknown:
         raise ConfigError(
             f"Limits(usd=…): the price of {unknown[0]} is not known, so that money cannot be "
             "limited. Give the model a price, or limit tokens."
@@ -236,5 +226,9 @@ def _setup(world: World, **settings: Unpack[Settings]) -> Setup:
         tools=world.tools.specs,
         gate=gate.name if gate else "",
         judge_replies=world.fit is not None or bool(gate and gate.judges_replies),
-        **settings,
+        instructions=instructions,
+        output_schema=output_schema,
+        limits=limits or Limits(),
+        retries=retries or Retries(),
+        rules=rules or Rules(),
     )

@@ -129,7 +129,9 @@ class Driver:
             return RunEnded("failed", fault.message, fault)
         match body.result():
             case Finish(outcome, reason, fault=fault):
-                return RunEnded(outcome, reason, fault)
+                last = self.recorder.state.run
+                # What watchers saw of an attempt that broke is not asked for again: it stays.
+                return RunEnded(outcome, reason, fault, last.partial if last else "")
             case Hold() as hold:
                 return RunEnded(*stop) if stop else hold
 

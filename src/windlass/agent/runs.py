@@ -1,7 +1,7 @@
 """The runs that one agent drives: opened, found again, seen through, watched."""
 
 import asyncio
-import uuid
+import os
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
@@ -165,7 +165,7 @@ class Runs:
 
 def new_session() -> str:
     """An id for a new session."""
-    return uuid.uuid4().hex[:16]
+    return os.urandom(8).hex()
 
 
 async def see_out(task: asyncio.Task[Any]) -> None:

@@ -51,10 +51,11 @@ class Assembly:
 
     def add(self, piece: Piece) -> None:
         match piece:
-            case TextDelta(text="") | ThinkingDelta(text="", signature=None):
+            case TextDelta():
+                if piece.text:
+                    self._block(thinking=False).pieces.append(piece.text)
+            case ThinkingDelta(text="", signature=None):
                 pass
-            case TextDelta(text):
-                self._block(thinking=False).pieces.append(text)
             case ThinkingDelta(text, signature):
                 block = self._block(thinking=True)
                 block.pieces.append(text)

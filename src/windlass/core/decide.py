@@ -41,6 +41,8 @@ class Reason:
     landing: bool
     last: AttemptFailed | None
     """The attempt before, which failed."""
+    failed: int
+    """Its number."""
     moved_from: str
     """The model whose attempts are spent, if this is the first one at another."""
     seal: InitVar[_Seal]
@@ -270,6 +272,7 @@ def _reason(state: State, setup: Setup, run: Run, *, landing: bool) -> Move:
         wait_s=0.0 if last is None or moved else last.wait_s,
         landing=landing,
         last=last,
+        failed=len(run.failures),
         moved_from=run.model if moved else "",
         seal=_SEAL,
     )

@@ -9,7 +9,6 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 _UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -64,6 +63,8 @@ def _number(text: str) -> float | None:
 
 def _date(text: str) -> float | None:
     try:
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 - costs 2 ms
+
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):
         return None

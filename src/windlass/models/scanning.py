@@ -34,7 +34,8 @@ class ScanningReader:
         self._scans = scans
 
     def read(self, event: str, data: bytes) -> list[Piece]:
-        return self._through(self._inner.read(event, data))
+        pieces = self._inner.read(event, data)
+        return self._through(pieces) if self._scans else pieces
 
     def end(self) -> list[Piece]:
         """The stream is over. Nothing is said behind a reply that did not end."""
@@ -42,6 +43,7 @@ class ScanningReader:
 
     def _through(self, pieces: list[Piece]) -> list[Piece]:
         for scan in self._scans:
-            if not scan.done:
-                pieces = [found for piece in pieces for found in scan.take(piece)]
+            pieces = [found for piece in pieces for found in scan.take(piece)]
+            if scan.done:
+                self._scans = tuple(other for other in self._scans if other is not scan)
         return pieces

@@ -57,6 +57,10 @@ class TextScan:
     def take(self, piece: Piece) -> list[Piece]:
         match piece:
             case TextDelta(text):
+                # By far the most deltas: words, in the middle of a text.
+                plain = self._blank is None and self._mode == "text" and not self._held
+                if plain and "<" not in text:
+                    return [piece]
                 return self._scan(text) or [ALIVE]
             case ReplyEnd(stop):
                 return self._end(stop)

@@ -12,10 +12,10 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, final
 
+import msgspec
 from typing_extensions import override
 
 P = ParamSpec("P")
@@ -24,28 +24,24 @@ _log = logging.getLogger(__name__)
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(msgspec.Struct, frozen=True):
     value: Any
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(msgspec.Struct, frozen=True):
     error: BaseException
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True):
     """The time was up. `late` is how it ended while it was being stopped, if it did."""
 
     late: Returned | Raised | None
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(msgspec.Struct, frozen=True):
     """It was cancelled, and returned something all the same."""
 
     late: Returned

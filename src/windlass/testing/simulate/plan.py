@@ -89,7 +89,7 @@ def plan_of(seed: int) -> Plan:
         reconciles=random.random() < 0.5,  # noqa: PLR2004
         usage_reported=random.random() < 0.8,  # noqa: PLR2004
         steps_max=random.choice((1, 2, 3, 25, 25, 25)),
-        usd_max=random.choice((None, None, Decimal("0.02"), Decimal("0.5"))),
+        usd_max=random.choice((None, None, *map(Decimal, ("0.002", "0.01", "0.02", "0.5")))),
         seconds_max=random.choice((None, None, None, 3.0, 30.0)),
     )
 

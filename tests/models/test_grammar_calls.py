@@ -1,0 +1,235 @@
+"""Calls by grammar: the schema that is forced, and the JSON that comes of it (P9)."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.agent.agent import Agent
+from windlass.core.events import CallDelta, CallJudged, Event, Piece, ReplyEnd, Stop, TextDelta
+from windlass.core.messages import (
+    Assistant,
+    CallResult,
+    Message,
+    Result,
+    Results,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolSpec,
+    User,
+)
+from windlass.core.schema import Schema
+from windlass.core.view import Prompt
+from windlass.models.dialect import Options
+from windlass.models.grammar_calls import GrammarCalls, forms
+from windlass.models.grammar_scan import GrammarScan
+from windlass.models.quirks import Quirks
+from windlass.models.resolve import resolve
+from windlass.testing import RecordingTools
+from windlass.testing.chat_wire import chat, say, words
+from windlass.testing.fault_server import FaultServer
+
+PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+READ = ToolSpec("read", "Read a file.", PATH)
+TREE = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/Node"}, "more": {"$ref": "#"}},
+    "$defs": {
+        "Node": {
+            "type": "object",
+            "properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Node"}}},
+            "additionalProperties": False,
+        }
+    },
+}
+PLANT = ToolSpec("plant", "Plant a tree.", TREE)
+CALL = '{"name": "read", "arguments": {"path": "a"}}'
+
+
+def prompt(*messages: Message, **more: Any) -> Prompt:
+    base = Prompt("m", "", messages or (User((Text("Hi"),)),), (READ, PLANT), "auto", 256)
+    return replace(base, **more)
+
+
+def accepted(asked: Prompt, value: object) -> bool:
+    return Schema(forms(asked)).accepts(json.loads(json.dumps(value)))
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        ({"name": "read", "arguments": {"path": "a"}}, True),
+        ({"answer": "Hi"}, True),
+        ({"name": "read", "arguments": {"path": 1}}, False),
+        ({"name": "read"}, False),
+        ({"name": "write", "arguments": {"path": "a"}}, False),
+        ({"name": "read", "arguments": {"path": "a"}, "answer": "Hi"}, False),
+        ({"answer": 5}, False),
+        ({"name": "plant", "arguments": {"root": {"kids": [{"kids": []}]}}}, True),
+        ({"name": "plant", "arguments": {"root": {"kids": [{"kid": []}]}}}, False),
+        ({"name": "plant", "arguments": {"more": {"root": {"kids": []}}}}, True),
+        ({"name": "plant", "arguments": {"more": {"root": 5}}}, False),
+    ],
+)
+def test_a_reply_is_a_call_or_an_answer(value: object, *, fits: bool) -> None:
+    """P9: references of a tool's schema hold inside the schema of the reply."""
+    assert accepted(prompt(), value) is fits
+
+
+@pytest.mark.parametrize(
+    ("choice", "read", "plant", "answer"),
+    [
+        ("auto", True, True, True),
+        ("required", True, True, False),
+        ("none", False, False, True),
+        ("read", True, False, False),
+        ("gone", False, False, True),
+    ],
+)
+def test_the_choice_of_a_tool_is_held_by_the_schema(
+    choice: str, *, read: bool, plant: bool, answer: bool
+) -> None:
+    """L8, L12."""
+    asked = prompt(tool_choice=choice)
+    assert accepted(asked, {"name": "read", "arguments": {"path": "a"}}) is read
+    assert accepted(asked, {"name": "plant", "arguments": {}}) is plant
+    assert accepted(asked, {"answer": "Hi"}) is answer
+
+
+def test_an_output_type_is_the_schema_of_the_answer() -> None:
+    city = {"type": "object", "properties": {"at": {"$ref": "#/definitions/P"}}}
+    city |= {"definitions": {"P": {"type": "integer"}}}
+    asked = prompt(output_schema=city)
+    assert accepted(asked, {"answer": {"at": 1}})
+    assert not accepted(asked, {"answer": {"at": "x"}})
+    assert not accepted(asked, {"answer": "Hi"})
+
+
+def sent(asked: Prompt, options: Options | None = None) -> dict[str, Any]:
+    dialect = GrammarCalls(Quirks(), "acme")
+    return msgspec.json.decode(dialect.encode(asked, "small", options or Options()).body)
+
+
+def test_the_schema_goes_out_as_the_format_of_the_response() -> None:
+    body = sent(prompt(system="Be brief."), Options(extra_body={"top_k": 1}))
+    assert body["response_format"]["json_schema"]["schema"] == forms(prompt())
+    assert body["top_k"] == 1
+    assert "tools" not in body
+    system = body["messages"][0]["content"]
+    assert system.startswith("Be brief.\n\n# Tools")
+    assert '{"answer": <your-answer>}' in system
+    assert "<tools>" not in sent(prompt(tools=()))["messages"][0]["content"]
+
+
+def test_history_has_the_form_that_is_forced() -> None:
+    """P5, P9."""
+    call = ToolCall("c", "read", '{"path": "a"}')
+    asked = Assistant((Thinking("hm"), Text("Wait."), call), "m")
+    results = Results((CallResult(call, Result.say("value", "x")),))
+    messages = sent(prompt(asked, results, Assistant((Text('"Hi" é'),), "m")))["messages"]
+    assert [message["content"] for message in messages[1:]] == [
+        f'{{"answer": "Wait."}}\n{CALL}',
+        "<tool_response>\nx\n</tool_response>",
+        '{"answer": "\\"Hi\\" é"}',
+    ]
+
+
+def scan(*deltas: str, stop: Stop = "end", as_text: bool = True) -> list[Piece]:
+    taking = GrammarScan(as_text=as_text)
+    pieces = [piece for delta in deltas for piece in taking.take(TextDelta(delta))]
+    pieces += taking.take(ReplyEnd(stop))
+    text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
+    others: list[Piece] = [piece for piece in pieces if not isinstance(piece, TextDelta)]
+    return [TextDelta(text), *others] if text else others
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"answer": "Hi"}', "Hi"),
+        (' {\n "answer" : "Hi" } \n', "Hi"),
+        (r'{"answer": "a\n\"b\" \\ \/ é \ud83d\ude00"}', 'a\n"b" \\ / é 😀'),
+        (r'{"answer": "half \ud83d pair \udE00, \q"}', "half \ufffd pair \ufffd, \\q"),
+        ('{"answer": ""}', ""),
+        ('{"answer": "cut \\u00', "cut "),
+        ('{"answer": "cut', "cut"),
+        ("Plain words.", "Plain words."),
+        ('{"other": 1}', '{"other": 1}'),
+        ('{"answer": 5}', '{"answer": 5}'),
+        ('{"ans', '{"ans'),
+        ("  ", ""),
+    ],
+)
+def test_an_answer_is_shown_as_text(text: str, shown: str) -> None:
+    """P9, E2."""
+    pieces = [*([TextDelta(shown)] if shown else []), ReplyEnd("end")]
+    assert scan(text) == scan(*text) == pieces
+
+
+@given(st.text(), st.integers(1, 7), st.booleans())
+def test_any_answer_comes_through_any_split(text: str, size: int, ascii_only: bool) -> None:  # noqa: FBT001
+    wire = json.dumps({"answer": text}, ensure_ascii=ascii_only)
+    deltas = [wire[at : at + size] for at in range(0, len(wire), size)]
+    assert scan(*deltas) == [*([TextDelta(text)] if text else []), ReplyEnd("end")]
+
+
+def test_an_answer_is_shown_while_it_streams() -> None:
+    taking = GrammarScan(as_text=True)
+    shown = [taking.take(TextDelta(part)) for part in ('{"answer"', ': "He', "llo\\", 'n"', "}")]
+    assert shown == [[TextDelta(text)] for text in ("", "He", "llo", "\n", "")]
+
+
+def test_an_answer_of_a_type_is_shown_as_json() -> None:
+    text = '{"answer": {"a": ["}", "\\""]}}'
+    for deltas in ([text], list(text)):
+        assert scan(*deltas, as_text=False) == [TextDelta('{"a": ["}", "\\""]}'), ReplyEnd("end")]
+
+
+def test_a_call_is_a_call_and_a_cut_one_never_runs() -> None:
+    """R2."""
+    call = CallDelta(0, "1", "read", '{"path": "a"}')
+    assert scan(CALL) == scan(*CALL) == [call, ReplyEnd("end")]
+    for length in range(CALL.index(":") + 3, len(CALL)):
+        *_, end = scan(CALL[:length])
+        assert end == ReplyEnd("length")
+
+
+async def test_the_loop_calls_and_answers() -> None:
+    """P9: the same pipeline, over HTTP."""
+    tools, events = RecordingTools({"read": "contents"}, specs=(READ,)), list[Event]()
+    async with FaultServer(say(CALL), say('{"answer": "It says \\"contents\\"."}')) as server:
+        model = resolve(
+            "llamacpp:small",
+            base_url=server.url,
+            environ={},
+            options=Options(tool_protocol="grammar"),
+        )
+        result = await Agent(model, tools=tools).run("Go", on_event=events.append)
+    assert [ran.arguments for ran in tools.ran] == [{"path": "a"}]
+    assert result.text == 'It says "contents".'
+    shown = [event.text for event in events if isinstance(event, TextDelta)]
+    assert "".join(shown) == result.text
+    assert len(shown) > 2
+    assert all("response_format" in asked.json for asked in server.asked)
+
+
+async def test_a_reply_cut_by_length_is_told() -> None:
+    """R2."""
+    tools, events = RecordingTools({"read": "contents"}, specs=(READ,)), list[Event]()
+    cut = chat(words(CALL[:-4]), stop="length")
+    async with FaultServer(cut, say('{"answer": "Done."}')) as server:
+        agent = Agent(
+            "openai-compatible:small",
+            base_url=server.url,
+            options=Options(tool_protocol="grammar"),
+            tools=tools,
+        )
+        await agent.run("Go", on_event=events.append)
+    judged = [event.verdict for event in events if isinstance(event, CallJudged)]
+    assert [getattr(verdict, "code", "") for verdict in judged] == ["arguments_truncated"]
+    assert tools.ran == []
