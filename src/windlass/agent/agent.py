@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Generic
 
 from windlass.agent.background import Background
@@ -23,11 +24,11 @@ from windlass.core.setup import Limits, Retries, Rules, Setup
 from windlass.core.verdicts import Answer
 from windlass.journals.memory import MemoryJournal
 from windlass.models.dialect import Options
-from windlass.models.resolve import resolve
 from windlass.ports import Clock, Gate, Journal, Model, Timeouts, Tools, Watcher, World
 from windlass.tools.toolbox import Toolbox
 
 Prompt = str | Sequence[Content]
+Resolve = Callable[..., Model]
 
 
 class Agent(Generic[OutputT]):
@@ -198,6 +199,9 @@ def _resolved(
 ) -> Model:
     if not isinstance(model, str):
         return model
+    # The wire is half of what there is to load, and who brings a model of their own needs none of
+    # it: so it is loaded when a model is named.
+    resolve: Resolve = import_module("windlass.models.resolve").resolve
     environ = environment()
     return resolve(
         model, environ=environ, key=key, base_url=base_url, options=options, timeouts=timeouts
