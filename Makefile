@@ -1,7 +1,7 @@
 # `make demo` and `make test` set up what they need: Python 3.11 with pip is enough.
 
 PYTHON3 ?= python3
-WORKERS ?= 0
+WORKERS ?= auto
 SEEDS ?= 0:2000
 
 VENV := .venv

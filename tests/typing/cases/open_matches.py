@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from windlass.core.decide import Act, Finish, Gate, Hear, Hold, Move, Reason, Remind
+from windlass.core.decide import Act, Finish, Gate, Hear, Hold, Move, Reason, Remind, Shrink
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -11,6 +11,7 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallStarted,
+    Compacted,
     Fact,
     NoteGiven,
     ReplyJudged,
@@ -24,20 +25,20 @@ from windlass.core.verdicts import Allow, Answer, Ask, Deny, Modify, Verdict
 
 def every_move(move: Move) -> str:
     match move:
-        case Reason() | Gate() | Act() | Hear() | Remind() | Hold() | Finish():
+        case Reason() | Gate() | Act() | Hear() | Remind() | Shrink() | Hold() | Finish():
             return "performed"
 
 
 def a_move_is_forgotten(move: Move) -> None:
     # expect: Unhandled type: "Remind"
     match move:
-        case Reason() | Gate() | Act() | Hear() | Hold() | Finish():
+        case Reason() | Gate() | Act() | Hear() | Shrink() | Hold() | Finish():
             pass
 
 
 def every_fact(fact: Fact) -> None:
     match fact:
-        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged():
+        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass
@@ -49,7 +50,7 @@ def every_fact(fact: Fact) -> None:
 
 def a_fact_is_forgotten(fact: Fact) -> None:
     match fact:
-        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged():
+        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass
@@ -63,7 +64,7 @@ def a_fact_is_forgotten(fact: Fact) -> None:
 def a_fact_is_forgotten_silently(fact: Fact) -> None:
     # expect: Unhandled type: "CallFinished"
     match fact:
-        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged():
+        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass
