@@ -113,7 +113,14 @@ def close(state: State, call: Call, result: Result) -> State:
     parts = tuple(next(ran) if isinstance(part, ToolCall) else part for part in step.reply.parts)
     names = [call.call.name for call in step.calls]
     met = run.choice_met or state.setup is None or _meets(state.setup.rules.tool_choice, names)
-    run = replace(run, streak=reduce(_streak, items, run.streak), choice_met=met)
+    worked = any(item.result.kind == "value" for item in items)
+    out = not worked and any(item.result.outage for item in items)
+    run = replace(
+        run,
+        streak=reduce(_streak, items, run.streak),
+        choice_met=met,
+        outages=run.outages + 1 if out else 0,
+    )
     state = replace(state, step=None, run=run)
     return say(state, replace(step.reply, parts=parts), Results(items))
 

@@ -245,6 +245,9 @@ def _stopped(setup: Setup, run: Run) -> Finish | None:
     if run.misfits > rules.misfits_max:
         fault = Fault("output_misfit", "the replies did not fit the output type")
         return Finish("failed", fault.message, _SEAL, fault)
+    if run.outages >= rules.outages_max:
+        fault = Fault("tools", f"the tools were out of order in {run.outages} steps in a row")
+        return Finish("failed", fault.message, _SEAL, fault)
     if run.denials >= rules.denials_max:
         return Finish("policy_denied", f"{run.denials} replies were denied", _SEAL)
     if run.streak.count >= rules.same_call_note + rules.same_call_stop:

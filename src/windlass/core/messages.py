@@ -65,10 +65,12 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     kind: ResultKind
     content: tuple[Content, ...]
+    outage: bool = False
+    """Not the call's fault: what the tool stands on did not answer."""
 
     @classmethod
-    def say(cls, kind: ResultKind, text: str) -> Self:
-        return cls(kind, (Text(text),))
+    def say(cls, kind: ResultKind, text: str, *, outage: bool = False) -> Self:
+        return cls(kind, (Text(text),), outage)
 
     @property
     def text(self) -> str:

@@ -104,9 +104,18 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Replies that do not fit the output type and are asked for again."""
     denials_max: int = 3
     """Final replies that the gate denies before the run ends as `policy_denied`."""
+    outages_max: int = 3
+    """Steps in a row with nothing but outages of the tools: the model sees all but the last."""
 
     def __post_init__(self) -> None:
-        _check(self, "calls_at_once_max", "same_call_note", "same_call_stop", "denials_max")
+        _check(
+            self,
+            "calls_at_once_max",
+            "same_call_note",
+            "same_call_stop",
+            "denials_max",
+            "outages_max",
+        )
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -98,6 +98,8 @@ class Run(msgspec.Struct, frozen=True):
     empties: int = 0
     misfits: int = 0
     denials: int = 0
+    outages: int = 0
+    """Steps in a row in which nothing came of the calls but outages."""
     choice_met: bool = False
     shrunk: bool = False
     """The view was made smaller for the step that is being asked for."""

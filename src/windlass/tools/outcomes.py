@@ -44,7 +44,8 @@ def result_of(tool: Tool[..., Any], ended: Ended, attempts: int) -> Result:
         case Raised(error):
             _log.warning("tool %s failed", tool.name, exc_info=error)
             tried = f" (tried {attempts} times)" if attempts > 1 else ""
-            return Result.say("error", f"{error_text(error)}{tried}")
+            outage = is_unavailable(error)
+            return Result.say("error", f"{error_text(error)}{tried}", outage=outage)
         case Expired(late):
             told = f"Timed out after {tool.timeout_s:g} s."
             return _late("timed_out", told, late, tool)

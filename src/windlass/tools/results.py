@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.core.messages import Content, File, Image, Result, Text
 
@@ -131,7 +132,7 @@ async def clipped(result: Result, keep: Keep, bytes_max: int = TEXT_BYTES_MAX) -
             part = part if _fits(part.text, room) else await _clip(part.text, room, keep)  # noqa: PLW2901
             left -= len(part.text.encode())
         content.append(part)
-    return Result(result.kind, tuple(content))
+    return replace(result, content=tuple(content))
 
 
 def _fits(text: str, bytes_max: int) -> bool:

@@ -141,7 +141,8 @@ class Toolbox:
         loop, breaker = asyncio.get_running_loop(), self._breakers[tool.endpoint]
         passed = breaker.admit(loop.time())
         if passed is None:
-            return Result.say("error", circuit_open(tool, breaker.wait_s(loop.time())))
+            told = circuit_open(tool, breaker.wait_s(loop.time()))
+            return Result.say("error", told, outage=True)
         verdict: Verdict = "nothing"
         try:
             job = partial(tool.function, *places, **names)
