@@ -2,10 +2,12 @@
 
 A fact is folded in before it is written, so that an illegal one is never written; it is shown once
 it is durable. An append that has begun cannot be recalled: whoever is cancelled meanwhile waits for
-it, for a bounded time, so that the state in memory and the one on disk are never two.
+it for a bounded time, and nothing else is written before it, so that the state in memory and the
+one on disk are never two.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -27,6 +29,7 @@ from windlass.core.state import State
 from windlass.ports import Clock, Journal, Watcher
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
+_log = logging.getLogger(__name__)
 PATIENCE_S = 0.04
 """How long somebody who was cancelled still waits for the journal."""
 
@@ -39,6 +42,7 @@ class Recorder:
         self._clock = clock
         self._nth = 0
         self._failure: WindlassError | None = None
+        self._under_way: tuple[asyncio.Future[None], State, list[Fact]] | None = None
         self._inbox: list[Fact] = []
         self.state = state
         self.watchers: list[Watcher] = []
@@ -58,24 +62,32 @@ class Recorder:
 
     async def record(self, *facts: Fact) -> None:
         """Return once the facts are durable. After a failure nothing more is written."""
-        if self._failure is not None:
-            raise self._failure
         if self.closed:
-            msg = "the run has ended"
-            raise JournalFailed(msg)
+            raise JournalFailed("the run has ended")
+        await self._finish()
         inbox, self._inbox = self._inbox, []
         state, batch = self._stamp((*inbox, *facts))
         write = asyncio.ensure_future(self._journal.append(self.session, batch))
+        self._under_way = (write, state, batch)
         try:
             if not write.done():
                 await asyncio.shield(write)
         except asyncio.CancelledError:
-            await self._see_through(write)
-            self._advance(write, state, batch)
+            await _see_through(write)
+            if write.done():
+                self._advance(write, state, batch)
             raise
         except Exception:  # noqa: BLE001, S110 - whatever it was, `_advance` classifies it
             pass
         self._advance(write, state, batch)
+
+    async def _finish(self) -> None:
+        """An append that somebody was too impatient for comes first."""
+        if self._failure is not None:
+            raise self._failure
+        if self._under_way is not None:
+            await asyncio.wait({self._under_way[0]})
+            self._advance(*self._under_way)
 
     def late(self, fact: CallLate) -> None:
         """Take in a late result: it is written with the next facts, or by whoever comes after."""
@@ -93,19 +105,9 @@ class Recorder:
             batch.append(placed)
         return state, batch
 
-    async def _see_through(self, write: "asyncio.Future[None]") -> None:
-        ends = asyncio.get_running_loop().time() + PATIENCE_S
-        while not write.done() and (left := ends - asyncio.get_running_loop().time()) > 0:
-            try:
-                await asyncio.wait({write}, timeout=left)
-            except asyncio.CancelledError:
-                continue
-
     def _advance(self, write: "asyncio.Future[None]", state: State, batch: list[Fact]) -> None:
-        if not write.done():
-            self._failure = JournalFailed("the journal did not answer")
-            write.add_done_callback(_retrieve)
-        elif write.cancelled():
+        self._under_way = None
+        if write.cancelled():
             self._failure = JournalFailed("the journal gave up an append")
         elif (error := write.exception()) is not None:
             known = isinstance(error, WindlassError)
@@ -151,10 +153,20 @@ class Recorder:
 
     def _tell(self, event: Fact | Delta) -> None:
         for watcher in tuple(self.watchers):
-            watcher(event)
+            try:
+                watcher(event)
+            except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
+                _log.exception("a watcher failed and is told no more")
+                self.watchers.remove(watcher)
 
 
-def _retrieve(write: "asyncio.Future[None]") -> None:
-    """Look at a result that nobody waits for, so that it is not reported as forgotten."""
-    if not write.cancelled():
-        write.exception()
+async def _see_through(write: "asyncio.Future[None]") -> None:
+    """Wait for an append although one is cancelled, for a bounded time."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + PATIENCE_S
+    while not write.done():
+        try:
+            await asyncio.wait({write}, timeout=max(0.0, ends - loop.time()))
+        except asyncio.CancelledError:
+            continue
+        return

@@ -329,3 +329,31 @@ async def test_closing_an_agent_stops_what_runs(clock: VirtualClock) -> None:
 
 async def test_a_cancel_of_nothing_says_so(clock: VirtualClock) -> None:
     assert not Agent(ScriptedModel([]), clock=clock).cancel("nobody")
+
+
+@pytest.mark.leaves_tasks
+@pytest.mark.parametrize("after_s", [0.1, 0.4, 0.7, 1.0])
+async def test_a_slow_journal_holds_up_no_cancel_and_still_keeps_the_end(
+    after_s: float, clock: VirtualClock
+) -> None:
+    """C1, J1: the end is told in time and lands when the disk has caught up, in its order."""
+    script = Script(clock)
+    script.agent = Agent(
+        ScriptedModel([[call("look", {"number": 1})], "Done."]),
+        tools=[look],
+        journal=WaitingJournal(script.store, 0.3),
+        clock=clock,
+    )
+    task = asyncio.create_task(script.run())
+    await asyncio.sleep(0.3 + after_s)
+    began = clock.elapsed_s
+    script.agent.cancel(SESSION)
+    result = await task
+    assert clock.elapsed_s - began <= CANCEL_S
+    assert (result.outcome, result.recorded) == ("cancelled", False)
+    await asyncio.sleep(2)
+    facts = await script.store.read(SESSION)
+    end = facts[-1]
+    assert isinstance(end, RunEnded)
+    assert end.outcome == "cancelled"
+    assert not fold(SESSION, facts).active

@@ -205,3 +205,20 @@ async def test_each_result_is_an_event_as_soon_as_its_call_ends(clock: VirtualCl
         await Agent(model, tools=[wait], clock=clock).run("Go.", on_event=watch)
     assert at["c1_1"] == at["step"] + 1
     assert at["c1_0"] == at["step"] + 5
+
+
+async def test_a_callback_that_fails_is_told_no_more_and_stops_nothing(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """E4: whoever watches cannot break the run."""
+    heard: list[Event] = []
+
+    def watch(event: Event) -> None:
+        heard.append(event)
+        raise ValueError("no")
+
+    with ScriptedModel([call("look"), "Done."]) as model:
+        result = await Agent(model, tools=[look], clock=clock).run("Go.", on_event=watch)
+    assert result.text == "Done."
+    assert len(heard) == 1
+    assert "a watcher failed" in caplog.text

@@ -44,6 +44,10 @@ class Crew:
             task.exception()
 
     async def rest(self) -> None:
-        """Wait until everything that was left behind is over."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        """Wait until everything that was left behind is over; what takes too long is stopped."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=GRACE_S)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=GRACE_S)

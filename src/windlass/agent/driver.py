@@ -180,11 +180,9 @@ class Driver:
 def _failure_of(closing: asyncio.Task[None]) -> BaseException | None:
     if not closing.done():
         return JournalFailed("the journal did not answer; the end of the run may not be kept")
-    return (
-        JournalFailed("the last append was cancelled")
-        if closing.cancelled()
-        else closing.exception()
-    )
+    if closing.cancelled():
+        return JournalFailed("the last append was cancelled")
+    return closing.exception()
 
 
 def _fault_of(error: BaseException) -> Fault:
