@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -130,6 +131,13 @@ def test_the_public_names_are_sorted_and_complete() -> None:
     assert public == sorted(set(public), key=kind_and_name)
     assert {name for name in imported if not name.startswith("_")} - set(public) == set()
     assert [name for name in public if not hasattr(package, name)] == []
+
+
+def test_every_event_is_in_the_one_union() -> None:
+    """E1: closed, so that a match over it can be exhaustive."""
+    events = importlib.import_module("windlass.core.events")
+    placed = {kind.__name__ for kind in events.Placed.__subclasses__()}
+    assert {kind.__name__ for kind in get_args(events.Event)} == placed
 
 
 def test_the_layers_hold() -> None:
