@@ -47,6 +47,7 @@ from windlass.core.messages import Result
 from windlass.core.names import did_you_mean
 from windlass.core.repair import Refused, prepare
 from windlass.core.retry import backoff_s
+from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify, Verdict
 from windlass.ports import CallContext, Request, World
 from windlass.recorder import Recorder
@@ -118,7 +119,7 @@ async def _after_failure(
 async def gate(move: Gate, world: World, recorder: Recorder) -> None:
     """Judge every call of a step; all verdicts go on record together."""
     names = [spec.name for spec in move.tools]
-    verdicts = [await _judge(proposed, names, world, recorder.session) for proposed in move.calls]
+    verdicts = [await _judge(proposed, names, world, recorder.state) for proposed in move.calls]
     await recorder.record(*verdicts)
 
 
@@ -126,7 +127,7 @@ async def _judge(
     proposed: Proposed,
     names: Sequence[str],
     world: World,
-    session: str,
+    state: State,
 ) -> CallJudged:
     call, spec = proposed.call, proposed.spec
     if spec is None:
@@ -141,7 +142,8 @@ async def _judge(
         message = f"{call.name}: {prepared.message}"
         return CallJudged(call.id, Invalid(prepared.code, message))
     arguments = prepared.arguments
-    verdict = await _verdict(Request(session, call.id, spec, arguments), world)
+    request = Request(state.session, call.id, spec, arguments, state.labels)
+    verdict = await _verdict(request, world)
     counts = verdict.arguments if isinstance(verdict, Modify) else arguments
     return CallJudged(
         call.id,

@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.core.decide import Cleared
 from windlass.core.events import Event, Fact, Piece
-from windlass.core.messages import Result, ToolSpec
+from windlass.core.messages import Label, Result, ToolSpec
 from windlass.core.schema import Schema
 from windlass.core.setup import ModelInfo
 from windlass.core.verdicts import Allow, Deny, Verdict
@@ -35,6 +35,8 @@ class Request(msgspec.Struct, frozen=True):
     call_id: str
     tool: ToolSpec
     arguments: Mapping[str, Any]
+    labels: frozenset[Label] = frozenset()
+    """What the session has come to hold by what was called in it."""
 
 
 class Gate(Protocol):

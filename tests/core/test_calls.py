@@ -20,7 +20,7 @@ from windlass.core.events import (
     RunEnded,
 )
 from windlass.core.fold import apply
-from windlass.core.messages import CallResult, Change, Results, ToolCall
+from windlass.core.messages import CallResult, Change, Results, ToolCall, ToolSpec
 from windlass.core.repair import Prepared, prepare
 from windlass.core.schema import Schema
 from windlass.core.setup import digest
@@ -427,3 +427,25 @@ def test_the_calls_of_a_step_are_kept_with_their_wire_ids() -> None:
     story = Story().asked().called(wired).allowed("a")
     assert [one.call for one in story.go(Act).calls] == [wired]
     assert told(story.began("a").finished("a")).call == wired
+
+
+# ── what a session has come to hold ──────────────────────────────────────────
+
+
+def test_a_session_remembers_what_its_tools_brought_in() -> None:
+    """G7: labels are kept in state, and survive the run that brought them in."""
+    page = ToolSpec("page", "", {}, "read", ("untrusted",))
+    files = ToolSpec("files", "", {}, "read", ("private",))
+    story = Story(tools=(page, files)).asked()
+    assert story.state.labels == frozenset()
+    story.did(call("a", "page"))
+    assert story.state.labels == {"untrusted"}
+    story.ended().asked().did(call("b", "files"))
+    assert story.state.labels == {"untrusted", "private"}
+
+
+def test_a_call_that_never_ran_brings_nothing_in() -> None:
+    """G7."""
+    page = ToolSpec("page", "", {}, "read", ("untrusted",))
+    story = Story(tools=(page,)).asked().called(call("a", "page"))
+    assert story.tell(CallJudged("a", Deny("no"))).state.labels == frozenset()

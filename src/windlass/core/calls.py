@@ -92,6 +92,9 @@ def call_finished(state: State, fact: CallFinished) -> State:
     call = _open_call(state, fact.call_id, fact)
     if call.phase not in ("started", "interrupted"):
         illegal(fact, f"the call is {call.phase}")
+    spec = state.setup.tool(call.call.name) if state.setup else None
+    if spec is not None and spec.labels:
+        state = replace(state, labels=state.labels.union(spec.labels))
     return close(state, call, fact.result)
 
 

@@ -12,6 +12,7 @@ from windlass.core.messages import (
     Change,
     File,
     Image,
+    Label,
     Ledger,
     Message,
     Result,
@@ -143,6 +144,8 @@ class State(msgspec.Struct, frozen=True):
     run: Run | None = None
     step: Step | None = None
     ledger: Ledger = Ledger()
+    labels: frozenset[Label] = frozenset()
+    """What the session has come to hold: outside text, private data. It never forgets."""
 
     @property
     def active(self) -> bool:
