@@ -1,6 +1,7 @@
 """Windlass: an agent runtime whose journal is the run."""
 
 from windlass.agent.agent import Agent
+from windlass.agent.attach import attach
 from windlass.agent.watch import Events
 from windlass.core.errors import (
     ConfigError,
@@ -31,14 +32,18 @@ from windlass.core.events import (
     CallLate,
     CallProgress,
     CallStarted,
+    Compacted,
     Event,
     Fact,
+    FellBack,
     NoteGiven,
     ReplyJudged,
+    Retrying,
     RunEnded,
     RunResumed,
     RunStarted,
     RunSuspended,
+    Stalled,
     StepProposed,
     TextDelta,
     ThinkingDelta,
@@ -61,6 +66,7 @@ from windlass.core.messages import (
 from windlass.core.result import Question, RunResult
 from windlass.core.setup import Limits, ModelInfo, Price, Retries, Rules
 from windlass.core.verdicts import Allow, Ask, Deny, Modify
+from windlass.models.dialect import Options
 from windlass.ports import Timeouts
 from windlass.tools.context import RunContext
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
@@ -84,6 +90,7 @@ __all__ = [
     "CallLate",
     "CallProgress",
     "CallStarted",
+    "Compacted",
     "ConfigError",
     "Deny",
     "Event",
@@ -94,6 +101,7 @@ __all__ = [
     "FailedByModel",
     "FailedByOutput",
     "FailedByTools",
+    "FellBack",
     "File",
     "Image",
     "JournalCorrupt",
@@ -106,12 +114,14 @@ __all__ = [
     "Modify",
     "NoteGiven",
     "NothingToDo",
+    "Options",
     "Price",
     "Question",
     "ReplyJudged",
     "Result",
     "Results",
     "Retries",
+    "Retrying",
     "Rules",
     "RunContext",
     "RunEnded",
@@ -123,6 +133,7 @@ __all__ = [
     "RunUnfinished",
     "SessionBusy",
     "SetupDrifted",
+    "Stalled",
     "StepProposed",
     "Text",
     "TextDelta",
@@ -138,5 +149,6 @@ __all__ = [
     "UsageDelta",
     "User",
     "WindlassError",
+    "attach",
     "tool",
 ]

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Generic
+from typing import Any, Generic, Protocol, TypedDict, runtime_checkable
 
 from windlass.agent.background import Background
 from windlass.agent.clock import RealClock
@@ -20,7 +20,7 @@ from windlass.core.faults import Fault
 from windlass.core.messages import Content, Text
 from windlass.core.result import OutputT, RunResult
 from windlass.core.schema import Schema
-from windlass.core.setup import Limits, Retries, Rules, Setup
+from windlass.core.setup import Limits, Price, Retries, Rules, Setup
 from windlass.core.verdicts import Answer
 from windlass.journals.memory import MemoryJournal
 from windlass.models.dialect import Options
@@ -29,6 +29,22 @@ from windlass.tools.toolbox import Toolbox
 
 Prompt = str | Sequence[Content]
 Resolve = Callable[..., Model]
+
+
+class Named(TypedDict):
+    """What may be said about a model that is given by its name."""
+
+    key: str | None
+    base_url: str | None
+    options: Options | None
+    price: Price | None
+
+
+@runtime_checkable
+class Choosy(Protocol):
+    """A model that knows beforehand what it cannot take."""
+
+    def refusal(self, parts: Sequence[Content]) -> str | None: ...
 
 
 class Agent(Generic[OutputT]):
@@ -46,6 +62,7 @@ class Agent(Generic[OutputT]):
         key: str | None = None,
         base_url: str | None = None,
         options: Options | None = None,
+        price: Price | None = None,
         instructions: str = "",
         tools: Tools | Sequence[Callable[..., Any]] = (),
         gate: Gate | None = None,
@@ -58,7 +75,8 @@ class Agent(Generic[OutputT]):
         clock: Clock | None = None,
     ) -> None:
         timeouts = timeouts or Timeouts()
-        asked = _resolved(model, timeouts, key=key, base_url=base_url, options=options)
+        named = Named(key=key, base_url=base_url, options=options, price=price)
+        asked = self._asked = _resolved(model, timeouts, named)
         models = [asked, *(_resolved(other, timeouts) for other in fallbacks)]
         toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
         self._output = Output(output_type)
@@ -160,6 +178,9 @@ class Agent(Generic[OutputT]):
         parts = (Text(prompt),) if isinstance(prompt, str) else tuple(prompt)
         if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
             raise ConfigError("the prompt is empty")
+        refusal = self._asked.refusal(parts) if isinstance(self._asked, Choosy) else None
+        if refusal is not None:
+            raise ConfigError(refusal)
         return await self._runs.begin(parts, session or new_session())
 
     async def _drive(self, driver: Driver, watcher: Watcher | None) -> RunResult[OutputT]:
@@ -189,23 +210,16 @@ class Agent(Generic[OutputT]):
         return result
 
 
-def _resolved(
-    model: Model | str,
-    timeouts: Timeouts,
-    *,
-    key: str | None = None,
-    base_url: str | None = None,
-    options: Options | None = None,
-) -> Model:
+def _resolved(model: Model | str, timeouts: Timeouts, named: "Named | None" = None) -> Model:
     if not isinstance(model, str):
+        if named and any(named.values()):
+            given = ", ".join(f"{name}=" for name, value in named.items() if value)
+            raise ConfigError(f"{given} goes with the name of a model, not with a model")
         return model
     # The wire is half of what there is to load, and who brings a model of their own needs none of
     # it: so it is loaded when a model is named.
     resolve: Resolve = import_module("windlass.models.resolve").resolve
-    environ = environment()
-    return resolve(
-        model, environ=environ, key=key, base_url=base_url, options=options, timeouts=timeouts
-    )
+    return resolve(model, environ=environment(), timeouts=timeouts, **(named or {}))
 
 
 def _setup(

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from windlass.core.errors import ModelError
 from windlass.core.events import Piece, ReplyEnd
+from windlass.core.messages import Content, Text, User
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, Options
@@ -30,6 +31,13 @@ class Closing(Protocol):
     """A reader that has something to say when the stream is over."""
 
     def end(self) -> Sequence[Piece]: ...
+
+
+@runtime_checkable
+class Choosy(Protocol):
+    """A model that can tell, before it is asked, what it cannot take."""
+
+    def refusal(self, parts: Sequence[Content]) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,22 @@ class HttpModel:
     @override
     def __repr__(self) -> str:
         return f"HttpModel({self._info.name!r}, {masked(self._endpoint.site.url)!r})"
+
+    def refusal(self, parts: Sequence[Content]) -> str | None:
+        """Why a prompt of these parts cannot be sent, with the part's name; None if it can (P7).
+
+        The encoder itself is asked, so that the two never disagree. What is once on record is part
+        of every later request, so that a prompt is to be refused before it is.
+        """
+        media = tuple(part for part in parts if not isinstance(part, Text))
+        if not media:
+            return None
+        prompt = Prompt(self._info.name, "", [User(media)], (), "auto", self._info.output_max)
+        try:
+            self._dialect.encode(prompt, self._endpoint.site.model, self._options)
+        except ModelError as error:
+            return str(error)
+        return None
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
         # What a model may be shown of its own past depends on which model is asked (S11).

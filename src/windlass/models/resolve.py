@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from windlass.core.errors import ConfigError
 from windlass.core.names import did_you_mean
-from windlass.core.setup import ModelInfo
+from windlass.core.setup import ModelInfo, Price
 from windlass.models.anthropic import AnthropicMessages
 from windlass.models.dialect import Dialect, Options
 from windlass.models.errors import Site
@@ -39,6 +39,7 @@ def resolve(
     options: Options | None = None,
     timeouts: Timeouts | None = None,
     info: ModelInfo | None = None,
+    price: Price | None = None,
 ) -> HttpModel:
     """The model that a name stands for: `provider:model` or `provider/model`."""
     if (here := local_name(name)) is not None:
@@ -59,7 +60,7 @@ def resolve(
     )
     policy = any(fnmatchcase(model, pattern) for pattern in vendor.reasons)
     tier = options.service_tier if options else None
-    known = info or info_for(provider, model, tier=tier)
+    known = info or info_for(provider, model, price=price, tier=tier)
     return HttpModel(known, _dialect(provider, vendor, options), endpoint, options, policy=policy)
 
 

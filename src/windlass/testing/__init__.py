@@ -5,6 +5,7 @@
 Load `windlass.testing.plugin` into pytest, and each `async def test_*` runs on virtual time.
 """
 
+from windlass.testing.cassettes import Cassette, CassetteMismatch
 from windlass.testing.clock import (
     ClockConformance,
     Deadlock,
@@ -14,6 +15,7 @@ from windlass.testing.clock import (
     run_virtual,
 )
 from windlass.testing.events import Trace, check_trace
+from windlass.testing.fault_server import Asked, FaultServer, in_thread
 from windlass.testing.faults import (
     CutJournal,
     FailingJournal,
@@ -27,7 +29,18 @@ from windlass.testing.journals import JournalConformance
 from windlass.testing.models import ModelConformance
 from windlass.testing.prompts import PromptChecker, check_prompt
 from windlass.testing.script import Reply, ScriptedModel, ScriptExhausted
-from windlass.testing.tools import RecordingTools, ToolsConformance
+from windlass.testing.tools import (
+    Behaviour,
+    Delay,
+    Explode,
+    Hang,
+    IgnoreCancel,
+    Ran,
+    RecordingTools,
+    ToolsConformance,
+    call_context,
+    cleared,
+)
 from windlass.testing.vocabulary import (
     call,
     cut,
@@ -44,19 +57,29 @@ from windlass.testing.vocabulary import (
 )
 
 __all__ = [
+    "Asked",
+    "Behaviour",
     "BrokenGate",
+    "Cassette",
+    "CassetteMismatch",
     "ClockConformance",
     "CutJournal",
     "Deadlock",
+    "Delay",
+    "Explode",
     "FailingJournal",
+    "FaultServer",
     "FixedGate",
     "GateConformance",
+    "Hang",
     "HungJournal",
+    "IgnoreCancel",
     "JournalConformance",
     "ModelConformance",
     "OutsideJournal",
     "PowerCut",
     "PromptChecker",
+    "Ran",
     "RecordingTools",
     "Reply",
     "ScriptExhausted",
@@ -68,12 +91,15 @@ __all__ = [
     "VirtualLoop",
     "WaitingJournal",
     "call",
+    "call_context",
     "check_prompt",
     "check_trace",
+    "cleared",
     "cut",
     "drop",
     "end",
     "fail",
+    "in_thread",
     "length",
     "pause",
     "refuse",

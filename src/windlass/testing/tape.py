@@ -1,0 +1,259 @@
+r"""What a cassette keeps of HTTP traffic: one file of JSON lines that a person can read.
+
+    {"kind":"tape","version":1,"upstream":"https://host/v1"}
+    {"kind":"request","method":"POST","path":"/chat/completions","headers":{…},"body":{…}}
+    {"kind":"response","status":200,"headers":{…},"after_s":0.31}
+    {"kind":"piece","text":"data: {…}\n\n","after_s":0.02}
+    {"kind":"end","how":"whole"}
+
+The law: no key reaches the file. A header that carries one is masked by its name, and the key is
+masked wherever else it stands, also where it was cut in two on the wire.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile, zip_longest
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import unquote
+
+import msgspec
+
+from windlass.core.errors import ConfigError
+
+VERSION = 1
+MASK = "****"
+SECRET_CHARS_MIN = 8
+"""What is shorter is no key, and would be found in any text."""
+
+SHOWN_CHARS = 60
+"""How much of a value a difference shows."""
+ABSENT = object()
+
+_SECRET_NAME = re.compile(r"auth|cookie|credential|key|password|secret|token$", re.IGNORECASE)
+_SECRET_QUERY = re.compile(r"(?<=[?&])(\w*(?:key|token)\w*)=([^&]+)", re.IGNORECASE)
+_USER = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_HOPS = frozenset(
+    ("accept-encoding", "connection", "content-length", "host", "keep-alive", "transfer-encoding"),
+)
+_KEPT = re.compile(r"content-type|date|location|retry-after.*|.*ratelimit.*|x-should-retry")
+"""Headers of a response that a client acts on; the others may tell whose account it is."""
+
+How: TypeAlias = Literal["whole", "broken", "left"]
+"""A response was read to its end, or the server broke off, or the client went away."""
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag=str.lower):
+    """A line of the file."""
+
+
+class Tape(Line, frozen=True):
+    """The first line."""
+
+    version: int
+    upstream: str
+
+
+class Request(Line, frozen=True):
+    method: str
+    path: str
+    """Below the base URL, with its query."""
+    headers: dict[str, str] = {}
+    body: Any = None
+    """JSON as it is, else text, else base64."""
+
+
+class Response(Line, frozen=True):
+    status: int
+    headers: dict[str, str] = {}
+    after_s: float = 0.0
+    """Since the request."""
+
+
+class Piece(Line, frozen=True):
+    """What came in one piece; bytes that are no text of their own are kept as base64."""
+
+    text: str | None = None
+    data: bytes | None = None
+    after_s: float = 0.0
+    """Since the piece before."""
+
+    @classmethod
+    def of(cls, content: bytes, after_s: float) -> "Piece":
+        try:
+            return cls(text=content.decode(), after_s=after_s)
+        except UnicodeDecodeError:
+            return cls(data=content, after_s=after_s)
+
+    @property
+    def content(self) -> bytes:
+        return self.data or (self.text or "").encode()
+
+
+class End(Line, frozen=True):
+    how: How
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what became of it."""
+
+    request: Request
+    response: Response | None = None
+    """None if the client went before there was any."""
+    pieces: list[Piece] = field(default_factory=list[Piece])
+    how: How = "left"
+
+    def lines(self) -> Iterator[Line]:
+        yield self.request
+        if self.response is not None:
+            yield self.response
+        yield from self.pieces
+        yield End(self.how)
+
+
+_decoder = msgspec.json.Decoder(Tape | Request | Response | Piece | End)
+
+
+def load(path: Path) -> list[Exchange]:
+    """The exchanges of a file, in order."""
+    exchanges: list[Exchange] = []
+    for number, text in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            _take(_decoder.decode(text), exchanges, first=number == 1)
+        except (msgspec.DecodeError, ValueError, IndexError) as error:
+            raise ConfigError(f"{path} is no cassette: line {number}: {error}") from error
+    if not exchanges:
+        raise ConfigError(f"{path} is no cassette: it is empty")
+    return exchanges
+
+
+def _take(line: Line, exchanges: list[Exchange], *, first: bool) -> None:
+    if first != isinstance(line, Tape):
+        raise ValueError("a file has one line of the kind `tape`, and it is the first")
+    match line:
+        case Tape(version) if version != VERSION:
+            raise ValueError(f"it has version {version}, and this is {VERSION}: record it again")
+        case Request():
+            exchanges.append(Exchange(line))
+        case Response():
+            exchanges[-1].response = line
+        case Piece():
+            exchanges[-1].pieces.append(line)
+        case End(how):
+            exchanges[-1].how = how
+        case _:
+            pass
+
+
+def save(path: Path, upstream: str, exchanges: Iterable[Exchange], secrets: set[bytes]) -> None:
+    """Write the file, all of it or nothing."""
+    lines: list[Line] = [Tape(VERSION, public(upstream))]
+    for exchange in exchanges:
+        exchange.pieces = _clean(exchange.pieces, secrets)
+        lines.extend(exchange.lines())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(b"".join(hidden(msgspec.json.encode(line), secrets) + b"\n" for line in lines))
+    part.replace(path)
+
+
+def _clean(pieces: list[Piece], secrets: set[bytes]) -> list[Piece]:
+    """The pieces without keys; if one lies across two of them, all become one."""
+    clean = [Piece.of(hidden(piece.content, secrets), piece.after_s) for piece in pieces]
+    whole = b"".join(piece.content for piece in clean)
+    if not any(secret in whole for secret in secrets):
+        return clean
+    return [Piece.of(hidden(whole, secrets), sum(piece.after_s for piece in pieces))]
+
+
+def request_of(
+    method: str, path: str, headers: Mapping[str, str], body: bytes
+) -> tuple[Request, set[bytes]]:
+    """A request as it is kept, and the keys that were found in it."""
+    named = [value.split()[-1] for name, value in headers.items() if _secret(name) and value]
+    asked = [found[2] for found in _SECRET_QUERY.finditer(path)]
+    values = {*named, *asked, *map(unquote, asked)}
+    secrets = {value.encode() for value in values if len(value) >= SECRET_CHARS_MIN}
+    kept = {name: MASK if _secret(name) else value for name, value in forwarded(headers).items()}
+    path = _SECRET_QUERY.sub(rf"\1={MASK}", path)
+    return Request(method, path, kept, readable(hidden(body, secrets))), secrets
+
+
+def public(url: str) -> str:
+    """An address without the name and the password in it."""
+    return _USER.sub(MASK, url)
+
+
+def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that are not about this one connection."""
+    return {name: value for name, value in headers.items() if name.lower() not in _HOPS}
+
+
+def acted_on(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a response that are kept."""
+    return {name: value for name, value in headers.items() if _KEPT.fullmatch(name.lower())}
+
+
+def hidden(text: bytes, secrets: set[bytes]) -> bytes:
+    # Longest first: a key may be the beginning of another.
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK.encode())
+    return text
+
+
+def readable(body: bytes) -> Any:  # noqa: ANN401 - whatever was sent
+    """A body as a person reads it, and as it is compared."""
+    if not body:
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        pass
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return b64encode(body).decode("ascii")
+
+
+def difference(recorded: object, asked: object, path: str = "$") -> str | None:
+    """The first place at which two JSON values differ, and how; None if they do not."""
+    match recorded, asked:
+        case dict(), dict():
+            old, new = cast("dict[str, object]", recorded), cast("dict[str, object]", asked)
+            both = (
+                (f"{path}.{name}", old.get(name, ABSENT), new.get(name, ABSENT))
+                for name in old | new
+            )
+        case list(), list():
+            olds, news = cast("list[object]", recorded), cast("list[object]", asked)
+            couples = enumerate(zip_longest(olds, news, fillvalue=ABSENT))
+            both = ((f"{path}[{at}]", before, now) for at, (before, now) in couples)
+        case _:
+            same = type(recorded) is type(asked) and recorded == asked
+            return None if same else f"at {path}, recorded {_both(recorded, asked)}"
+    return next(filter(None, (difference(old, new, where) for where, old, new in both)), None)
+
+
+def _both(recorded: object, asked: object) -> str:
+    """Two values side by side, from a little before the place at which they part."""
+    old, new = _text(recorded), _text(asked)
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+    at = sum(1 for _ in alike)
+    return f"{_around(old, at)}, asked {_around(new, at)}"
+
+
+def _text(value: object) -> str:
+    return "nothing" if value is ABSENT else msgspec.json.encode(value).decode()
+
+
+def _around(text: str, at: int) -> str:
+    start = max(0, at - SHOWN_CHARS // 3) if len(text) > SHOWN_CHARS else 0
+    end = start + SHOWN_CHARS
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+
+
+def _secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None

@@ -1,0 +1,93 @@
+"""What a model cannot take is known before anything is on record (P7)."""
+
+from pathlib import Path
+
+import pytest
+
+from windlass.core.errors import ModelError
+from windlass.core.messages import Content, File, Image, Text, User
+from windlass.core.view import Prompt
+from windlass.models.dialect import Options, ToolProtocol
+from windlass.models.local import LocalModel
+from windlass.models.local_process import Weights
+from windlass.models.model import Choosy, HttpModel
+from windlass.models.resolve import resolve
+from windlass.models.vendors import vendors
+from windlass.testing import ScriptedModel
+
+PNG = Image("image/png", b"\x89PNG")
+BMP = Image("image/bmp", b"BM")
+EMPTY = Image("image/png")
+PDF = File("application/pdf", "report.pdf", b"%PDF")
+ZIP = File("application/zip", "all.zip", b"PK")
+NOTE = File("text/plain", "note.txt", b"Hello")
+URL = "http://localhost:1/v1"
+
+
+def model(vendor: str, options: Options | None = None) -> HttpModel:
+    return resolve(f"{vendor}:m", environ={}, base_url=URL, options=options)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "part", "name"),
+    [
+        ("openai", BMP, "the image (image/bmp, 2 bytes)"),
+        ("openai-chat", EMPTY, "the image (image/png)"),
+        ("anthropic", BMP, "the image (image/bmp, 2 bytes)"),
+        ("anthropic", ZIP, "the file 'all.zip' (application/zip, 2 bytes)"),
+        ("google", ZIP, "the file 'all.zip' (application/zip, 2 bytes)"),
+        ("mistral", PDF, "the file 'report.pdf' (application/pdf, 4 bytes)"),
+        ("deepseek", PNG, "the image (image/png, 4 bytes)"),
+    ],
+)
+def test_a_part_is_refused_by_its_name(vendor: str, part: Content, name: str) -> None:
+    assert name in (model(vendor).refusal([Text("What is this?"), NOTE, part]) or "")
+
+
+@pytest.mark.parametrize("vendor", vendors())
+@pytest.mark.parametrize("part", [PNG, BMP, EMPTY, PDF, ZIP, NOTE], ids=repr)
+def test_it_says_what_the_encoder_would(vendor: str, part: Content) -> None:
+    """Two places that know what a wire can take would sooner or later disagree."""
+    asked = model(vendor)
+    prompt = Prompt("x:m", "Be brief.", [User((Text("Hm?"), part))], (), "auto", 100)
+    try:
+        asked._dialect.encode(prompt, "m", Options())
+        raised = None
+    except ModelError as error:
+        raised = str(error)
+    assert asked.refusal([Text("Hm?"), part]) == raised
+
+
+@pytest.mark.parametrize("protocol", ["native", "text", "grammar"])
+def test_the_way_tools_are_offered_changes_nothing(protocol: ToolProtocol) -> None:
+    asked = model("openai-compatible", Options(tool_protocol=protocol))
+    assert asked.refusal([Text("Hi"), PNG, NOTE]) is None
+    assert "report.pdf" in (asked.refusal([PDF]) or "")
+
+
+@pytest.mark.parametrize("parts", [[], [Text("")], [Text("Hello")], [NOTE]])
+def test_words_are_never_refused(parts: list[Content]) -> None:
+    for vendor in vendors():
+        assert model(vendor).refusal(parts) is None
+
+
+def test_it_leaves_no_trace_in_what_is_sent_next() -> None:
+    asked = model("anthropic")
+    prompt = Prompt("anthropic:m", "", [User((Text("Hi"),))], (), "auto", 100)
+    before = asked._dialect.encode(prompt, "m", Options())
+    assert asked.refusal([BMP]) is not None
+    assert asked.refusal([PNG]) is None
+    assert asked._dialect.encode(prompt, "m", Options()) == before
+
+
+def test_a_local_model_takes_words_only(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF")
+    weights = Weights(path=path, alias="m", window=4096, threads=1)
+    info = model("llamacpp").info
+    assert "local cannot take the image" in (LocalModel(info, weights).refusal([PNG]) or "")
+
+
+def test_not_every_model_has_to_know() -> None:
+    assert isinstance(model("openai"), Choosy)
+    assert not isinstance(ScriptedModel(["Hi."]), Choosy)
