@@ -35,8 +35,8 @@ class Attempt:
     async def stream(self, timeouts: Timeouts, show: Callable[[Piece], bool]) -> Fault | None:
         """Make the request; None once the reply is whole, else what went wrong."""
         assembly = self._assembly
-        pieces = self._model.stream(self._move.prompt)
         try:
+            pieces = self._model.stream(self._move.prompt)
             async with _watched(timeouts) as dog, aclosing(pieces):
                 async for piece in pieces:
                     self._established = True

@@ -48,9 +48,12 @@ from windlass.core.names import did_you_mean
 from windlass.core.repair import Refused, prepare
 from windlass.core.retry import backoff_s
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify, Verdict
+from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify, Verdict, sound
 from windlass.ports import CallContext, Request, World
 from windlass.recorder import Recorder
+
+BROKEN = (Exception, asyncio.CancelledError)
+"""What a gate may fail with."""
 
 
 @dataclass(slots=True)
@@ -159,14 +162,22 @@ async def _verdict(request: Request, world: World) -> Verdict:
         return Allow("no gate is set")
     try:
         verdict = await world.gate.judge(request)
-    except Exception as error:  # noqa: BLE001 - a gate that breaks is a gate that is shut
-        return Deny(f"the gate failed: {type(error).__name__}", "gate-failure")
-    if not isinstance(verdict, Verdict):  # pyright: ignore[reportUnnecessaryIsInstance]
+    except BROKEN as error:
+        return _shut_by_itself(error)
+    if not sound(verdict, Verdict):
         return Deny("the gate gave no verdict", "gate-failure")
     schema = world.schemas[request.tool.name]
     if isinstance(verdict, Modify) and not schema.accepts(verdict.arguments):
         return Deny("the gate's own arguments do not fit the tool", verdict.rule)
     return verdict
+
+
+def _shut_by_itself(error: BaseException) -> Deny:
+    """A gate that breaks is a gate that is shut; but a cancel of the run is no fault of its own."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    return Deny(f"the gate failed: {type(error).__name__}", "gate-failure")
 
 
 async def hear(move: Hear, world: World, recorder: Recorder) -> None:
@@ -180,8 +191,10 @@ async def hear(move: Hear, world: World, recorder: Recorder) -> None:
     if world.gate is not None and world.gate.judges_replies:
         try:
             verdict = await world.gate.judge_reply(recorder.session, text)
-        except Exception as error:  # noqa: BLE001 - as in `_verdict`
-            verdict = Deny(f"the gate failed: {type(error).__name__}", "gate-failure")
+        except BROKEN as error:
+            verdict = _shut_by_itself(error)
+        if not sound(verdict, Allow | Deny):
+            verdict = Deny("the gate gave no verdict", "gate-failure")
     await recorder.record(ReplyJudged(verdict))
 
 

@@ -20,6 +20,7 @@ from windlass.core.events import (
     Fact,
     Piece,
     ReplyEnd,
+    RunEnded,
     TextDelta,
     ThinkingDelta,
 )
@@ -43,7 +44,7 @@ class Recorder:
         self._nth = 0
         self._failure: WindlassError | None = None
         self._under_way: tuple[asyncio.Future[None], State, list[Fact]] | None = None
-        self._inbox: list[Fact] = []
+        self._inbox: list[CallLate] = []
         self.state = state
         self.watchers: list[Watcher] = []
         self.on_late: Callable[[CallLate], None] = self._inbox.append
@@ -52,6 +53,11 @@ class Recorder:
     @property
     def session(self) -> str:
         return self.state.session
+
+    @property
+    def expected(self) -> State:
+        """The state once what is on its way to the disk has arrived there."""
+        return self.state if self._under_way is None else self._under_way[1]
 
     @property
     def setup(self) -> Setup:
@@ -67,7 +73,7 @@ class Recorder:
         await self._finish()
         inbox, self._inbox = self._inbox, []
         state, batch = self._stamp((*inbox, *facts))
-        write = asyncio.ensure_future(self._journal.append(self.session, batch))
+        write = self._append(batch)
         self._under_way = (write, state, batch)
         try:
             if not write.done():
@@ -81,13 +87,23 @@ class Recorder:
             pass
         self._advance(write, state, batch)
 
+    def _append(self, batch: list[Fact]) -> "asyncio.Future[None]":
+        try:
+            return asyncio.ensure_future(self._journal.append(self.session, batch))
+        except Exception as error:  # noqa: BLE001 - a journal may fail before it has begun
+            failed = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
+
     async def _finish(self) -> None:
         """An append that somebody was too impatient for comes first."""
+        while (under_way := self._under_way) is not None:
+            await asyncio.wait({under_way[0]})
+            # Whoever began it may have seen it through in the meantime.
+            if self._under_way is under_way:
+                self._advance(*under_way)
         if self._failure is not None:
             raise self._failure
-        if self._under_way is not None:
-            await asyncio.wait({self._under_way[0]})
-            self._advance(*self._under_way)
 
     def late(self, fact: CallLate) -> None:
         """Take in a late result: it is written with the next facts, or by whoever comes after."""
@@ -116,15 +132,29 @@ class Recorder:
             self.state, self._nth = state, 0
             for fact in () if self.closed else batch:
                 self._tell(fact)
+            if isinstance(batch[-1], RunEnded):
+                self.close()
             return
         raise self._failure
 
     def declare(self, *facts: Fact) -> State:
         """Tell the watchers of an end that the journal did not take; the state as if it had."""
-        state, batch = self._stamp(facts)
-        self._tell(batch[-1])
-        self.closed = True
+        if self._under_way is not None:
+            _, self.state, batch = self._under_way
+            facts = () if isinstance(batch[-1], RunEnded) else facts
+        else:
+            batch = list[Fact]()
+        state, told = self._stamp(facts)
+        self._tell((*batch, *told)[-1])
+        self.close()
         return state
+
+    def close(self) -> None:
+        """Tell nobody anything any more; what came too late goes to whoever comes after."""
+        self.closed = True
+        inbox, self._inbox = self._inbox, []
+        for fact in inbox:
+            self.on_late(fact)
 
     def show(self, delta: Delta) -> None:
         """Tell the watchers something that is not kept."""

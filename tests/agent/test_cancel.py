@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from windlass import Agent, Allow, FailedByJournal, Limits, RunEnded, RunResult, Toolbox, tool
+from windlass import (
+    Agent,
+    Allow,
+    FailedByJournal,
+    JournalFailed,
+    Limits,
+    RunEnded,
+    RunResult,
+    Toolbox,
+    tool,
+)
 from windlass.agent import driver as driver_module
 from windlass.core.events import CallFinished, CallLate, CallStarted, Event
 from windlass.core.fold import fold
@@ -150,7 +160,7 @@ AWAITS = awaits_in_all()
 
 
 def test_the_session_awaits_in_many_places() -> None:
-    assert AWAITS > 40
+    assert AWAITS > 30
 
 
 @pytest.mark.parametrize("at", range(1, AWAITS + 1))
@@ -308,6 +318,11 @@ async def test_a_journal_that_fails_stops_the_run_before_the_effect(
         journal=FailingJournal(store, at),
         clock=clock,
     )
+    if at == 1:  # Nothing has begun, and so nothing has failed but the journal.
+        with pytest.raises(JournalFailed):
+            await agent.run("Go.", session=SESSION, on_event=events.append)
+        assert not events
+        return
     with pytest.raises(FailedByJournal) as raised:
         await agent.run("Go.", session=SESSION, on_event=events.append)
     assert raised.value.result.outcome == "failed"
@@ -357,3 +372,18 @@ async def test_a_slow_journal_holds_up_no_cancel_and_still_keeps_the_end(
     assert isinstance(end, RunEnded)
     assert end.outcome == "cancelled"
     assert not fold(SESSION, facts).active
+
+
+@pytest.mark.leaves_tasks
+@pytest.mark.parametrize("after_ms", range(0, 40, 2))
+async def test_a_cancel_while_the_run_is_being_opened_is_not_lost(
+    after_ms: int, clock: VirtualClock
+) -> None:
+    """C1, C5: also before its first record."""
+    script = Script(clock)
+    task = asyncio.create_task(script.run())
+    await asyncio.sleep(after_ms / 1000)
+    assert script.agent.cancel(SESSION)
+    result = await task
+    assert (result.outcome, result.recorded) == ("cancelled", True)
+    assert isinstance((await script.store.read(SESSION))[-1], RunEnded)

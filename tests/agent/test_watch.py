@@ -121,6 +121,7 @@ async def test_what_belongs_together_is_merged(one: Any, two: Any, merged: Any) 
     events: Events[str] = Events(capacity=1)
     for event in (one, two, two, RunEnded("completed")):
         events.push(event)
+    events.close()
     kept = [event async for event in events]
     assert type(kept[0]) is type(merged)
     assert len(kept) == 2
@@ -141,6 +142,7 @@ async def test_what_does_not_belong_together_is_kept_apart(one: Any, two: Any) -
     events: Events[str] = Events(capacity=1)
     for event in (one, two, RunEnded("completed")):
         events.push(event)
+    events.close()
     assert [event async for event in events][:2] == [one, two]
 
 

@@ -425,9 +425,12 @@ def test_another_call_starts_a_new_count_with_a_new_note() -> None:
     assert same(story, 3).go(Remind)
 
 
-def test_enough_of_the_same_calls_in_one_reply_end_the_run() -> None:
-    story = Story().asked().did(*(call(f"c{at}") for at in range(5)))
-    assert story.outcome == "stuck"
+def test_many_of_the_same_calls_in_one_reply_earn_a_note_first() -> None:
+    """L11: the model is told before it is stopped, and two more end the run."""
+    story = Story().asked().did(*(call(f"c{at}") for at in range(7)))
+    story.tell(NoteGiven(story.go(Remind).text, "same_call")).did(call("d"))
+    story.go(Reason)
+    assert story.did(call("e")).outcome == "stuck"
 
 
 # ── failures ─────────────────────────────────────────────────────────────────

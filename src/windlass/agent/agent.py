@@ -4,23 +4,28 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any, Generic, Protocol, TypedDict, runtime_checkable
+from weakref import finalize
+
+import msgspec
 
 from windlass.agent.background import Background
 from windlass.agent.clock import RealClock
-from windlass.agent.driver import Driver
+from windlass.agent.driver import Driver, Opening
 from windlass.agent.output import Output
 from windlass.agent.runs import Runs, new_session, see_out
 from windlass.agent.watch import Events
 from windlass.config import environment
 from windlass.core.errors import ConfigError, failure
-from windlass.core.events import Event
+from windlass.core.events import Event, Fact
 from windlass.core.faults import Fault
 from windlass.core.messages import Content, Text
 from windlass.core.result import OutputT, RunResult
 from windlass.core.schema import Schema
 from windlass.core.setup import Limits, Price, Retries, Rules, Setup
+from windlass.core.state import State
 from windlass.core.verdicts import Answer
 from windlass.journals.memory import MemoryJournal
 from windlass.models.dialect import Options
@@ -76,8 +81,8 @@ class Agent(Generic[OutputT]):
     ) -> None:
         timeouts = timeouts or Timeouts()
         named = Named(key=key, base_url=base_url, options=options, price=price)
-        asked = self._asked = _resolved(model, timeouts, named)
-        models = [asked, *(_resolved(other, timeouts) for other in fallbacks)]
+        models = _all_resolved(model, fallbacks, timeouts, named)
+        self._asked = models[0]
         toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
         self._output = Output(output_type)
         world = World(
@@ -93,6 +98,7 @@ class Agent(Generic[OutputT]):
         setup = _setup(world, instructions, self._output.schema, limits, retries, rules)
         self._runs = Runs(world, setup)
         self._background = Background()
+        finalize(self, self._background.stop)
 
     async def run(
         self, prompt: Prompt, *, session: str | None = None, on_event: Watcher | None = None
@@ -101,8 +107,8 @@ class Agent(Generic[OutputT]):
 
         `on_event` is called with each event and must return at once; `stream` is for the rest.
         """
-        driver = await self._begin(prompt, session)
-        return self._checked(await self._drive(driver, on_event))
+        opening = self._begin(prompt)
+        return self._checked(await self._drive(session or new_session(), opening, on_event))
 
     def run_sync(
         self, prompt: Prompt, *, session: str | None = None, on_event: Watcher | None = None
@@ -130,8 +136,18 @@ class Agent(Generic[OutputT]):
         Leaving the block early does not stop the run: it is waited for. An error in the block
         stops it. Raises RunFailed on leaving if the run failed.
         """
-        async with self._watched(await self._begin(prompt, session)) as events:
+        events: Events[OutputT] = Events()
+        driver = self._runs.driver(session or new_session(), self._begin(prompt), events.push)
+        events.on_cancel(driver.cancel)
+        task = asyncio.create_task(self._seen(driver))
+        task.add_done_callback(events.end)
+        try:
             yield events
+        except BaseException:
+            driver.cancel("the watcher failed")
+            await see_out(task)
+            raise
+        self._checked(await task)
 
     async def resume(
         self, session: str, *, consent: bool = False, on_event: Watcher | None = None
@@ -139,9 +155,10 @@ class Agent(Generic[OutputT]):
         """Go on with a run that a crash, a restart or a pause left open.
 
         Raises SetupDrifted if this agent is set up otherwise than the run was, unless `consent`.
+        Its limits are the ones that count from here on.
         """
-        driver = await self._runs.take_over(session, consent=consent)
-        return self._checked(await self._drive(driver, on_event))
+        opening = partial(self._runs.take_over, consent=consent)
+        return self._checked(await self._drive(session, opening, on_event))
 
     async def answer(
         self,
@@ -154,16 +171,19 @@ class Agent(Generic[OutputT]):
         on_event: Watcher | None = None,
     ) -> RunResult[OutputT]:
         """Answer a question that a run waits for, and go on with the run."""
-        driver = await self._runs.answer(session, call_id, verdict, by=by, consent=consent)
-        return self._checked(await self._drive(driver, on_event))
+
+        def opening(state: State) -> Sequence[Fact]:
+            return self._runs.answer(state, call_id, verdict, by=by, consent=consent)
+
+        return self._checked(await self._drive(session, opening, on_event))
 
     def cancel(self, session: str, reason: str = "cancelled") -> bool:
-        """Stop the run that this agent drives in a session; whether there was one."""
+        """Stop the run that this agent drives in a session; from any thread. Whether it had one."""
         return self._runs.cancel(session, reason)
 
     async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
         """End a run that nobody drives any more, without going on with it."""
-        return await self._runs.abandon(session, reason)
+        return await self._runs.write(session, partial(self._runs.abandon, reason=reason))
 
     def watch(self, session: str, *, after: int = 0) -> AsyncGenerator[Event]:
         """The events of a session past a sequence number: the recorded ones, then the live ones."""
@@ -172,42 +192,56 @@ class Agent(Generic[OutputT]):
     async def aclose(self) -> None:
         """Stop what is running and wait until nothing is left of it."""
         await self._runs.close()
+        if self._background.alive:
+            await asyncio.wrap_future(self._background.submit(self._runs.close()))
         self._background.stop()
 
-    async def _begin(self, prompt: Prompt, session: str | None) -> Driver:
-        parts = (Text(prompt),) if isinstance(prompt, str) else tuple(prompt)
-        if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
-            raise ConfigError("the prompt is empty")
+    def _begin(self, prompt: Prompt) -> Opening:
+        parts = _presentable((Text(prompt),) if isinstance(prompt, str) else prompt)
         refusal = self._asked.refusal(parts) if isinstance(self._asked, Choosy) else None
         if refusal is not None:
             raise ConfigError(refusal)
-        return await self._runs.begin(parts, session or new_session())
+        return partial(self._runs.begin, prompt=parts)
 
-    async def _drive(self, driver: Driver, watcher: Watcher | None) -> RunResult[OutputT]:
+    async def _drive(
+        self, session: str, opening: Opening, watcher: Watcher | None
+    ) -> RunResult[OutputT]:
+        return await self._seen(self._runs.driver(session, opening, watcher))
+
+    async def _seen(self, driver: Driver) -> RunResult[OutputT]:
         """The result of a run, with its output parsed."""
-        result = await self._runs.drive(driver, watcher)
+        result = await self._runs.see_through(driver)
         return (
             replace(result, output=self._output.parse(result.text)) if result.completed else result
         )
-
-    @asynccontextmanager
-    async def _watched(self, driver: Driver) -> AsyncGenerator[Events[OutputT]]:
-        events: Events[OutputT] = Events()
-        events.on_cancel(driver.cancel)
-        task = asyncio.create_task(self._drive(driver, events.push))
-        task.add_done_callback(events.end)
-        try:
-            yield events
-        except BaseException:
-            driver.cancel("the watcher failed")
-            await see_out(task)
-            raise
-        self._checked(await task)
 
     def _checked(self, result: RunResult[OutputT]) -> RunResult[OutputT]:
         if result.outcome == "failed":
             raise failure(result.error or Fault("bug", result.reason), result)
         return result
+
+
+def _presentable(prompt: Sequence[Content]) -> tuple[Content, ...]:
+    """Refuse a prompt that no journal could keep or no model could be shown."""
+    try:
+        parts = tuple(prompt)
+        msgspec.convert(msgspec.to_builtins(parts), type=tuple[Content, ...])
+        msgspec.json.encode(parts)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the prompt is neither text nor parts: {error}") from None
+    if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
+        raise ConfigError("the prompt is empty")
+    return parts
+
+
+def _all_resolved(
+    model: Model | str,
+    fallbacks: Sequence[Model | str],
+    timeouts: Timeouts,
+    named: Named,
+) -> list[Model]:
+    others = [fallbacks] if isinstance(fallbacks, str) else fallbacks
+    return [_resolved(model, timeouts, named), *(_resolved(other, timeouts) for other in others)]
 
 
 def _resolved(model: Model | str, timeouts: Timeouts, named: "Named | None" = None) -> Model:
@@ -238,7 +272,7 @@ def _setup(
             f"Limits(usd=…): the price of {unknown[0]} is not known, so that money cannot be "
             "limited. Give the model a price, or limit tokens."
         )
-    return Setup(
+    setup = Setup(
         model=model,
         fallbacks=tuple(fallbacks),
         tools=world.tools.specs,
@@ -250,3 +284,7 @@ def _setup(
         retries=retries or Retries(),
         rules=rules or Rules(),
     )
+    try:
+        return msgspec.convert(msgspec.to_builtins(setup), type=Setup)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"a setting is not what it must be: {error}") from None

@@ -18,7 +18,7 @@ WEBP = b"RIFF", b"WEBP"
 def attach(
     source: str | Path | bytes, *, media_type: str | None = None, name: str = ""
 ) -> Image | File:
-    """Make a part of a prompt, as in `agent.run([Text("What is this?"), attach("a.png")])`.
+    """Make a part of a prompt, to stand beside its text.
 
     The kind is taken from the content, else from the name; say it if neither tells.
     """

@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from windlass.core.errors import ConfigError
+
 ValueT = TypeVar("ValueT")
 
 CLOSE_S = 2.0
@@ -20,9 +22,18 @@ class Background:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def submit(self, work: Coroutine[Any, Any, ValueT]) -> Future[ValueT]:
-        return asyncio.run_coroutine_threadsafe(work, self._running())
+        loop = self._running()
+        if self._thread is threading.current_thread():
+            work.close()
+            raise ConfigError("run_sync inside a run of run_sync waits for itself: use `run`")
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
+    @property
+    def alive(self) -> bool:
+        return self._loop is not None
 
     def call(self, function: Callable[..., object], *args: object) -> None:
         """Call a function in the loop's thread."""
@@ -32,9 +43,10 @@ class Background:
         with self._lock:
             if self._loop is None:
                 loop = self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=loop.run_forever, name="windlass-background", daemon=True
-                ).start()
+                self._thread = threading.Thread(
+                    target=_forever, args=(loop,), name="windlass-background", daemon=True
+                )
+                self._thread.start()
                 atexit.register(self.stop)
             return self._loop
 
@@ -50,3 +62,15 @@ class Background:
         with suppress(TimeoutError):
             closing.result(CLOSE_S)
         loop.call_soon_threadsafe(loop.stop)
+
+
+def _forever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped. A tool that wants to end the program ends itself only."""
+    stopped = False
+    while not stopped:
+        try:
+            loop.run_forever()
+            stopped = True
+        except (KeyboardInterrupt, SystemExit):
+            continue
+    loop.close()

@@ -34,9 +34,11 @@ class Crew:
         self._tasks.add(task)
         task.add_done_callback(self._forget)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something that no run waits for."""
-        self.keep(asyncio.create_task(work))
+        task = asyncio.create_task(work)
+        self.keep(task)
+        return task
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -44,10 +46,14 @@ class Crew:
             task.exception()
 
     async def rest(self) -> None:
-        """Wait until everything that was left behind is over; what takes too long is stopped."""
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=GRACE_S)
-        for task in self._tasks:
+        """Wait until what this event loop left behind is over; what takes too long is stopped."""
+        if left := self._here():
+            await asyncio.wait(left, timeout=GRACE_S)
+        for task in self._here():
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=GRACE_S)
+        if left := self._here():
+            await asyncio.wait(left, timeout=GRACE_S)
+
+    def _here(self) -> set[asyncio.Task[Any]]:
+        loop = asyncio.get_running_loop()
+        return {task for task in self._tasks if task.get_loop() is loop}

@@ -25,8 +25,6 @@ from windlass.core.result import OutputT, RunResult
 
 CAPACITY = 256
 
-Fragment = TextDelta | ThinkingDelta | CallDelta | CallProgress
-
 
 class Events(AsyncIterator[Event], Generic[OutputT]):
     """The events of a run, one by one, until its last. Then `result` is there."""
@@ -37,6 +35,8 @@ class Events(AsyncIterator[Event], Generic[OutputT]):
         self._merged: list[str] = []
         self._wake: asyncio.Future[None] | None = None
         self._over = False
+        """The last event is in the buffer, or no more will come."""
+        self._ended = False
         self._result: RunResult[OutputT] | None = None
         self._cancel: Callable[[str], None] | None = None
 
@@ -56,13 +56,12 @@ class Events(AsyncIterator[Event], Generic[OutputT]):
         """Whether the event went into the last one that waits."""
         last = self._queue[-1] if self._queue else None
         match last, event:
-            case (TextDelta(), TextDelta(text)) | (
-                ThinkingDelta(signature=None),
-                ThinkingDelta(text),
-            ):
+            case TextDelta(), TextDelta(text):
                 self._merged.append(text)
-            case CallDelta(index=at), CallDelta(index=index, id=None, name=None) if at == index:
-                self._merged.append(event.arguments)
+            case ThinkingDelta(signature=None), ThinkingDelta(text, None):
+                self._merged.append(text)
+            case CallDelta(at), CallDelta(index, None, None, text, None) if at == index:
+                self._merged.append(text)
             case CallProgress(of), CallProgress(call_id, text) if of == call_id:
                 self._merged.append(text)
             case UsageDelta(), UsageDelta():
@@ -84,17 +83,22 @@ class Events(AsyncIterator[Event], Generic[OutputT]):
             self._queue[-1] = replace(last, text=last.text + more)
 
     def end(self, drive: "asyncio.Task[RunResult[OutputT]]") -> None:
-        """No more events will come: the run is over."""
-        self._over = True
+        """The run is over, and its result is there."""
         if not drive.cancelled() and drive.exception() is None:
             self._result = drive.result()
+        self.close()
+
+    def close(self) -> None:
+        """No more events will come."""
+        self._over = self._ended = True
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     @override
     async def __anext__(self) -> Event:
+        # After the last event comes the result: whoever has read to the end finds it there.
         while not self._queue:
-            if self._over:
+            if self._ended:
                 raise StopAsyncIteration
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake

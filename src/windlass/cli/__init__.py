@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "windlass.cli.demo.command",
         "Watch an agent stall, be killed and finish. Needs no key.",
     ),
+    "doctor": ("windlass.cli.doctor", "Say what this machine can do, and what is missing."),
+    "policy": ("windlass.cli.policy", "Check a policy file, and ask it about a call."),
 }
 """The module of each command, which holds it under its own name, and its line in the help."""
 

@@ -7,6 +7,7 @@ attempts never mix.
 from dataclasses import dataclass, field
 from itertools import count
 
+from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
     Piece,
@@ -66,6 +67,9 @@ class Assembly:
                 self.usage = usage
             case ReplyEnd(stop):
                 self.stop = stop
+            case _:
+                told = f"the model streamed a {type(piece).__name__}, which is no piece of a reply"
+                raise ModelError("malformed_stream", told)
 
     def _block(self, *, thinking: bool) -> _Words:
         words = self._words

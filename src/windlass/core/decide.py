@@ -224,7 +224,7 @@ def _ask(state: State, setup: Setup, run: Run) -> Move:
     if stop is not None:
         return stop
     rules, streak = setup.rules, run.streak
-    if streak.count >= rules.same_call_note and not streak.noted:
+    if streak.count >= rules.same_call_note and not streak.noted_at:
         return Remind(
             f"You called {streak.name} {streak.count} times with the same arguments and got the "
             "same result. Try another way, or answer with what you have.",
@@ -250,7 +250,7 @@ def _stopped(setup: Setup, run: Run) -> Finish | None:
         return Finish("failed", fault.message, _SEAL, fault)
     if run.denials >= rules.denials_max:
         return Finish("policy_denied", f"{run.denials} replies were denied", _SEAL)
-    if run.streak.count >= rules.same_call_note + rules.same_call_stop:
+    if run.streak.noted_at and run.streak.count >= run.streak.noted_at + rules.same_call_stop:
         reason = f"{run.streak.name} gave the same result {run.streak.count} times"
         return Finish("stuck", reason, _SEAL)
     cap = limits.steps

@@ -220,7 +220,7 @@ def _reply_judged(state: State, run: Run, fact: ReplyJudged) -> State:
 
 def _note_given(state: State, run: Run, fact: NoteGiven) -> State:
     _nothing_open(state, run, fact)
-    run = replace(run, streak=replace(run.streak, noted=True))
+    run = replace(run, streak=replace(run.streak, noted_at=run.streak.count))
     return say(replace(state, run=run), User((Text(fact.text),), note=True))
 
 

@@ -18,6 +18,22 @@ ToolChoice = str
 """`auto`, `none`, `required`, or the name of a tool."""
 
 
+def _exact(settings: msgspec.Struct, name: str) -> None:
+    """Money is exact from the start, however it was written."""
+    amount = getattr(settings, name)
+    if isinstance(amount, float | int | str):
+        force_setattr(settings, name, Decimal(str(amount)))
+
+
+def _check(settings: msgspec.Struct, *names: str) -> None:
+    """Refuse what cannot be followed, when it is built and not when it is met."""
+    for name in names:
+        number = getattr(settings, name)
+        if number is not None and not (math.isfinite(number) and number > 0):
+            owner = type(settings).__name__
+            raise ValueError(f"{owner}({name}={number}): it must be a number above zero")
+
+
 class Price(msgspec.Struct, frozen=True, omit_defaults=True):
     """US dollars for a million tokens. Cache prices fall back to the price of input."""
 
@@ -25,6 +41,10 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
     output: Decimal
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            _exact(self, name)
 
 
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -37,15 +57,6 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens of input and output together."""
     output_max: int = 8_192
     """Output tokens to ask for at most in one reply."""
-
-
-def _check(settings: msgspec.Struct, *names: str) -> None:
-    """Refuse what cannot be followed, when it is built and not when it is met."""
-    for name in names:
-        number = getattr(settings, name)
-        if number is not None and not (math.isfinite(number) and number > 0):
-            owner = type(settings).__name__
-            raise ValueError(f"{owner}({name}={number}): it must be a number above zero")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,8 +72,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time at work; waiting for a person does not count."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.usd, float | int):
-            force_setattr(self, "usd", Decimal(str(self.usd)))  # Money is exact from the start.
+        _exact(self, "usd")
         _check(self, *self.__struct_fields__)
 
 

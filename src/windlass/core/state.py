@@ -73,7 +73,8 @@ class Streak(msgspec.Struct, frozen=True):
     arguments: str = ""
     result: Result | None = None
     count: int = 0
-    noted: bool = False
+    noted_at: int = 0
+    """At which count the model was told; zero if it was not."""
 
 
 class Run(msgspec.Struct, frozen=True):

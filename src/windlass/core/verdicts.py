@@ -49,3 +49,12 @@ class Misfit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict
 
 Verdict = Allow | Deny | Modify | Ask
 Answer = Allow | Deny | Modify
+
+
+def sound(verdict: object, kinds: object) -> bool:
+    """Whether this is a verdict through and through, so that it can be written down."""
+    try:
+        msgspec.convert(msgspec.to_builtins(verdict), type=kinds)
+    except (msgspec.ValidationError, TypeError):
+        return False
+    return isinstance(verdict, Allow | Deny | Modify | Ask)

@@ -60,8 +60,11 @@ def encode(fact: Fact) -> Record:
     try:
         content = _content(fact)
         if content and any(map(_kept_apart, content)):
-            return _encode_apart(fact, content)
-        return Record(b'{"v":%d,%b' % (VERSION, _encode(fact)[1:]))
+            record = _encode_apart(fact, content)
+        else:
+            record = Record(b'{"v":%d,%b' % (VERSION, _encode(fact)[1:]))
+        _decode(record.body)  # What cannot be read back is never written.
+        return record
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         msg = f"{type(fact).__name__} cannot be written down: {error}"
         raise JournalFailed(msg) from error

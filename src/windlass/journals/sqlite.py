@@ -76,6 +76,10 @@ class SqliteJournal:
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         """The facts of a session past a sequence number; each is checked against the chain."""
+        try:
+            session.encode()
+        except UnicodeEncodeError as error:
+            raise JournalFailed(f"{session!r} is no name for a session: {error.reason}") from None
         return await asyncio.to_thread(self._read, session, after)
 
     def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
