@@ -6,6 +6,8 @@ SEEDS ?= 0:2000
 
 VENV := .venv
 BIN := $(VENV)/bin
+# The tests find what the environment brings along: bwrap, rg.
+export PATH := $(abspath $(BIN)):$(PATH)
 PIP := $(PYTHON3) -m pip --python $(BIN)/python --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --compile
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
@@ -17,7 +19,7 @@ LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast format bench simulate mutants live prices \
-	local-weights test-local lock clean
+	mcp-servers local-weights test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -62,6 +64,9 @@ live: $(DEV) ## talk to real providers: those whose key is set
 prices: ## take prices and windows anew from a maintained price package
 	$(PYTHON3) tools/prices.py
 
+mcp-servers: $(DEV) ## fetch the MCP servers that the tests talk to into .cache/mcp
+	$(BIN)/python tests/support/mcp_servers.py
+
 local-weights: ## fetch the small model's weights into .cache/local
 	@$(PYTHON3) tools/local_weights.py
 
@@ -70,7 +75,7 @@ test-local: $(LOCAL) local-weights ## the wire against a real server with real w
 
 lock: ## pin anew after a change of dependencies (needs uv)
 	$(LOCK) --output-file requirements/run.txt
-	$(LOCK) --constraints requirements/run.txt --extra dev --output-file requirements/dev.txt
+	$(LOCK) --constraints requirements/run.txt --extra dev --extra mcp --output-file requirements/dev.txt
 	$(LOCK) --constraints requirements/run.txt --extra local --output-file requirements/local.txt
 
 clean: ## remove what the tools leave behind; keeps .venv

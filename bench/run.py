@@ -6,31 +6,47 @@ asserted: the aim stands beside each ratio.
 
 import argparse
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
-from measures import crowd, deltas, durable, growth, idle, imports
+from measures import (
+    crowd,
+    deltas,
+    durable,
+    growth,
+    http_crowd,
+    http_deltas,
+    http_growth,
+    idle,
+    imports,
+)
 from meter import Row
 
 Measure = Callable[[], list[Row]]
 
-FULL: Sequence[Measure] = (
-    lambda: deltas.measure(count=20_000, rounds=9),
-    lambda: growth.measure(lengths=(10, 100, 1_000), rounds=9),
-    lambda: crowd.measure(runs=1_000, rounds=5),
-    lambda: idle.measure(sessions=2_000),
-    lambda: imports.measure(rounds=7),
-    lambda: durable.measure(length=200, rounds=5),
-)
-QUICK: Sequence[Measure] = (
-    lambda: deltas.measure(count=2_000, rounds=3),
-    lambda: growth.measure(lengths=(10, 30, 100), rounds=3),
-    lambda: crowd.measure(runs=100, rounds=1),
-    lambda: idle.measure(sessions=100),
-    lambda: imports.measure(rounds=2),
-    lambda: durable.measure(length=20, rounds=1),
-)
+FULL: Mapping[str, Measure] = {
+    "deltas": lambda: deltas.measure(count=20_000, rounds=9),
+    "growth": lambda: growth.measure(lengths=(10, 100, 1_000), rounds=9),
+    "crowd": lambda: crowd.measure(runs=1_000, rounds=5),
+    "idle": lambda: idle.measure(sessions=2_000),
+    "imports": lambda: imports.measure(rounds=7),
+    "durable": lambda: durable.measure(length=200, rounds=5),
+    "http_deltas": lambda: http_deltas.measure(count=20_000, apart=2_000, rounds=9),
+    "http_growth": lambda: http_growth.measure(lengths=(50, 100, 200), rounds=9),
+    "http_crowd": lambda: http_crowd.measure(sizes=(200, 1_000), rounds=5),
+}
+QUICK: Mapping[str, Measure] = {
+    "deltas": lambda: deltas.measure(count=2_000, rounds=3),
+    "growth": lambda: growth.measure(lengths=(10, 30, 100), rounds=3),
+    "crowd": lambda: crowd.measure(runs=100, rounds=1),
+    "idle": lambda: idle.measure(sessions=100),
+    "imports": lambda: imports.measure(rounds=2),
+    "durable": lambda: durable.measure(length=20, rounds=1),
+    "http_deltas": lambda: http_deltas.measure(count=2_000, apart=100, rounds=3),
+    "http_growth": lambda: http_growth.measure(lengths=(10, 20, 40), rounds=3),
+    "http_crowd": lambda: http_crowd.measure(sizes=(20, 100), rounds=1),
+}
 LINE = "{:<44} {:>8} {:>9} {:>9} {:>9} {:>7}  {}"
 
 
@@ -38,12 +54,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What Windlass costs, in multiples of the floor.")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
+    told = "run these measures alone: %(choices)s"
+    parser.add_argument(
+        "--only", nargs="+", choices=FULL, metavar="NAME", default=[*FULL], help=told
+    )
     chosen = parser.parse_args()
     print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     print(LINE.format("", "", "model", "floor", "Windlass", "ratio", "aim"))
     rows: list[Row] = []
-    for measure in QUICK if chosen.quick else FULL:
-        for row in measure():
+    measures = QUICK if chosen.quick else FULL
+    for name in chosen.only:
+        for row in measures[name]():
             rows.append(row)
             print(_line(row), flush=True)
     if chosen.json:

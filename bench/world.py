@@ -3,10 +3,12 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from floor import Floor
+from wire_floor import WireFloor
 
 from windlass import Agent, Limits, ModelInfo, Toolbox, User, tool
 from windlass.core.events import Event, Piece, TextDelta
 from windlass.core.view import Prompt
+from windlass.models.resolve import resolve
 from windlass.ports import Journal, Model
 from windlass.testing import Reply, ScriptedModel, call
 
@@ -60,6 +62,14 @@ def floor_of(model: Model) -> Floor:
 
 def agent_of(model: Model, journal: Journal | None = None) -> Agent[str]:
     return Agent(model, tools=TOOLS, limits=Limits(steps=None), journal=journal)
+
+
+def floor_at(url: str) -> WireFloor:
+    return WireFloor(url, TOOLS.specs, {"look": look})
+
+
+def agent_at(url: str) -> Agent[str]:
+    return agent_of(resolve("openai-compatible:m", base_url=url, environ={}))
 
 
 async def drain(model: ScriptedModel, prompts: Sequence[Prompt]) -> None:

@@ -53,16 +53,16 @@ async def _at_once(model: Switchboard, run: Callable[[str], Awaitable[object]]) 
 def print_peak(side: str, runs: int) -> None:
     """In a process of its own, since a peak is never forgotten."""
     work = {"floor": _floor, "windlass": _windlass}[side](runs)
-    before = _peak_mb()
+    before = peak_mb()
 
     async def play() -> None:
         await work()
 
     asyncio.run(play())
-    print(json.dumps(_peak_mb() - before))
+    print(json.dumps(peak_mb() - before))
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     status = Path("/proc/self/status")
     if status.exists():  # Elsewhere the peak may be the one of the parent, before the child began.
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())

@@ -26,15 +26,15 @@ def measure(lengths: Sequence[int], rounds: int) -> list[Row]:
         *rows,
         Row(
             name=f"exponent of the total, {lengths[0]} to {lengths[-1]} steps",
-            floor=_exponent(lengths, totals["floor"]),
-            windlass=_exponent(lengths, totals["windlass"]),
+            floor=exponent(lengths, totals["floor"]),
+            windlass=exponent(lengths, totals["windlass"]),
             aim=EXPONENT_AIM,
         ),
         # The cost of a run without steps hides growth in short runs.
         Row(
             name=f"the same, {lengths[-2]} to {lengths[-1]} steps",
-            floor=_exponent(lengths[-2:], totals["floor"][-2:]),
-            windlass=_exponent(lengths[-2:], totals["windlass"][-2:]),
+            floor=exponent(lengths[-2:], totals["floor"][-2:]),
+            windlass=exponent(lengths[-2:], totals["windlass"][-2:]),
             aim=EXPONENT_AIM,
         ),
     ]
@@ -52,7 +52,7 @@ def _row(length: int, times: dict[str, Times]) -> Row:
     return Row(name=f"step, of {length:,}", unit="µs CPU", aim=AIM, **each)
 
 
-def _exponent(lengths: Sequence[int], totals: Sequence[float]) -> float:
+def exponent(lengths: Sequence[int], totals: Sequence[float]) -> float:
     return linear_regression([log(n) for n in lengths], [log(total) for total in totals]).slope
 
 

@@ -5,6 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from windlass.core.errors import ConfigError
+from windlass.tools.mcp.config import McpHttp, McpStdio, mcp_settings
+
 LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*)")
 
 
@@ -16,6 +19,18 @@ def environment(folder: Path | None = None) -> Mapping[str, str]:
     except (OSError, UnicodeDecodeError):
         return os.environ
     return {**dict(assignments(text)), **os.environ}
+
+
+def mcp_servers(folder: Path | None = None) -> tuple[McpStdio | McpHttp, ...]:
+    """The servers of the project's `.mcp.json`; none if there is no such file."""
+    path = (folder or Path.cwd()) / ".mcp.json"
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    return mcp_settings(text, environment(folder), source=str(path))
 
 
 def assignments(text: str) -> Iterator[tuple[str, str]]:

@@ -79,12 +79,12 @@ def test_it_shows_a_stall_a_denial_a_kill_and_the_proof(
             [
                 "The model is a script",
                 "Everything else is real",
-                '→ read_file(path="payments.csv")',
+                '→ read(path="payments.csv")',
                 "order 1042 tw…",
                 "! silent for ",
                 ", asking again",
                 "order 1042 twice",
-                '→ delete_file(path="payments.csv")',
+                '→ delete(path="payments.csv")',
                 "✗ denied: payment records are never deleted",
                 "Understood",
                 '→ refund(order=1042, amount="42.50 EUR")',
@@ -92,7 +92,7 @@ def test_it_shows_a_stall_a_denial_a_kill_and_the_proof(
                 "✗ kill -9 ",
                 "opens journal.db",
                 "← refund: its key is in outbox.txt",
-                "← wrote report.md",
+                "← Made 'report.md': 72 bytes.",
                 "5, in 6 attempts: 1 fell silent",
                 "4: 3 ran, 1 denied by the gate",
                 "1 killed with SIGKILL",
@@ -141,7 +141,7 @@ def test_an_encoding_without_our_symbols_gets_ascii(environment: dict[str, str])
     assert done.returncode == 0
     assert done.stdout.isascii()
     assert "?" not in done.stdout
-    assert '-> read_file(path="payments.csv")' in done.stdout
+    assert '-> read(path="payments.csv")' in done.stdout
 
 
 @pytest.fixture

@@ -24,13 +24,13 @@ REQUESTS_MAX = 20
 STALLED = "I see the charges: 2 March has order 1042 tw"
 REPORT = "Order 1042 was charged twice on 2 March. The second 42.50 EUR went back."
 REPLIES: tuple[Items, ...] = (
-    [say("I will look at the payments first."), call("read_file", {"path": "payments.csv"})],
+    [say("I will look at the payments first."), call("read", {"path": "payments.csv"})],
     [
         say(
             "I see the charges: 2 March has order 1042 twice, 42.50 EUR each. "
             "The list is wrong, so I will delete it."
         ),
-        call("delete_file", {"path": "payments.csv"}),
+        call("delete", {"path": "payments.csv"}),
     ],
     [
         say("Understood, the list stays. I will pay the second charge back instead."),
@@ -38,7 +38,7 @@ REPLIES: tuple[Items, ...] = (
     ],
     [
         say("The refund is booked. Now the report."),
-        call("write_file", {"path": "report.md", "text": REPORT}),
+        call("write", {"path": "report.md", "content": REPORT}),
     ],
     [say("Done: 42.50 EUR went back for order 1042, and report.md says why.")],
 )

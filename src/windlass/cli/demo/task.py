@@ -1,14 +1,15 @@
-"""The demo's task: a folder, four tools that really touch it, and a gate."""
+"""The demo's task: a folder, tools that really touch it, and a gate."""
 
 from pathlib import Path
 
 from windlass.agent.agent import Agent
 from windlass.cli.demo.script import DemoModel, Pace
-from windlass.core.errors import ModelRetry
 from windlass.core.setup import Retries, Rules
 from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.ports import Journal, Request, Timeouts
 from windlass.tools.context import RunContext
+from windlass.tools.files.tools import file_tools
+from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import NOT_DONE, Reconciliation, tool
 from windlass.tools.toolbox import Toolbox
 
@@ -39,7 +40,7 @@ def agent(folder: Path, journal: Journal, pace: Pace) -> Agent[str]:
     return Agent(
         DemoModel(folder, pace),
         instructions="You look after the payments in this folder.",
-        tools=Toolbox([read_file, write_file, delete_file, refund], deps=folder),
+        tools=Toolbox([*file_tools(Workspace(folder)), delete, refund], deps=folder),
         gate=KeepRecords(),
         journal=journal,
         rules=Rules(on_partial="restart"),
@@ -55,7 +56,7 @@ class KeepRecords:
     judges_replies = False
 
     async def judge(self, request: Request) -> Verdict:
-        if request.tool.name == delete_file.name:
+        if request.tool.name == delete.name:
             return Deny("payment records are never deleted", "keep-records")
         return Allow("everything else")
 
@@ -63,23 +64,10 @@ class KeepRecords:
         return Allow()
 
 
-@tool(effect="read")
-def read_file(context: Context, path: str) -> str:
-    """Read a file of the folder."""
-    return _inside(context, path).read_text("utf-8")
-
-
-@tool(effect="idempotent")
-def write_file(context: Context, path: str, text: str) -> str:
-    """Write a file of the folder."""
-    _inside(context, path).write_text(text + "\n", "utf-8")
-    return f"wrote {path}"
-
-
 @tool
-def delete_file(context: Context, path: str) -> str:
+def delete(context: Context, path: str) -> str:
     """Delete a file of the folder."""
-    _inside(context, path).unlink()
+    (context.deps / Path(path).name).unlink()
     return f"deleted {path}"
 
 
@@ -112,10 +100,3 @@ def outbox(folder: Path) -> list[str]:
 def key_of(line: str) -> str:
     """The idempotency key of a refund."""
     return line.rpartition(" key=")[2]
-
-
-def _inside(context: Context, path: str) -> Path:
-    found = (context.deps / path).resolve()
-    if not found.is_relative_to(context.deps.resolve()):
-        raise ModelRetry(f"{path} is outside of the folder")
-    return found

@@ -1,0 +1,208 @@
+"""Chat completions by script, over HTTP on 127.0.0.1, in a process of its own.
+
+The path of a request says what comes: `/text/COUNT/APART_MS` streams that many words, `/calls/
+COUNT/LATENCY_MS` asks for that many calls, one per reply, and then answers. All bytes are made
+before they are needed, so that the server is never what is waited for.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import http.client
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import cast
+
+import httptools
+import msgspec
+from typing_extensions import override
+
+from windlass.testing.chat_wire import called, chat, words
+from windlass.testing.wire import Answer
+
+WORD = "word"
+ANSWER = "That is all."
+COUNTED = "/counted"
+BACKLOG = 2_048
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_RESULT = b'"role":"tool"'
+
+
+class Counts(msgspec.Struct):
+    """What came since it was last asked for."""
+
+    requests: int = 0
+    body_bytes: int = 0
+    connections: int = 0
+    at_once: int = 0
+    """Requests that waited for their reply at one time, at the most."""
+    cpu_s: float = 0.0
+    """Of the server itself."""
+
+
+class Server:
+    """The server, as its clients see it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def text(self, count: int, apart_ms: int = 0) -> str:
+        return f"http://127.0.0.1:{self._port}/text/{count}/{apart_ms}"
+
+    def calls(self, count: int, latency_ms: int = 0) -> str:
+        return f"http://127.0.0.1:{self._port}/calls/{count}/{latency_ms}"
+
+    def counted(self) -> Counts:
+        """The counts since the last time."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        with contextlib.closing(connection):
+            connection.request("GET", COUNTED)
+            return msgspec.json.decode(connection.getresponse().read(), type=Counts)
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Server]:
+    """The server runs until the block is left; if we die, it goes with its standard input."""
+    _keep_memory()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, __file__], **pipes) as child, _apart(child.pid):
+        try:
+            assert child.stdout is not None
+            yield Server(int(child.stdout.readline()))
+        finally:
+            child.terminate()
+
+
+@contextlib.contextmanager
+def _apart(pid: int) -> Iterator[None]:
+    """The server has a core of its own: whether a client wakes up on its core is half its cost."""
+    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    if len(cores) < 2:
+        yield
+        return
+    os.sched_setaffinity(pid, cores[-1:])
+    os.sched_setaffinity(0, cores[:-1])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _keep_memory() -> None:
+    """A read takes 256 kB and gives most of it back; luck alone says if the kernel gets that."""
+    if platform.libc_ver()[0] == "glibc":
+        for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+            ctypes.CDLL(None).mallopt(option, 2**25)
+
+
+class _State:
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.waiting = 0
+        self.cpu_from = time.process_time()
+
+    def take(self) -> Counts:
+        """The request that asks for them is none of them."""
+        taken, now = self.counts, time.process_time()
+        taken.cpu_s, self.cpu_from = now - self.cpu_from, now
+        taken.connections -= 1
+        self.counts = Counts()
+        return taken
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, state: _State) -> None:
+        self._state = state
+        self._loop = asyncio.get_running_loop()
+        self._body: list[bytes] = []
+        self._url = ""
+        self._sending: asyncio.Task[None] | None = None
+        self.on_body = self._body.append
+        self._parser = httptools.HttpRequestParser(self)
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._state.counts.connections += 1
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_url(self, url: bytes) -> None:
+        self._url = url.decode()
+
+    def on_message_complete(self) -> None:
+        body = b"".join(self._body)
+        self._body.clear()
+        if self._url == COUNTED:
+            self._transport.write(_whole(msgspec.json.encode(self._state.take())))
+            return
+        state, counts = self._state, self._state.counts
+        counts.requests += 1
+        counts.body_bytes += len(body)
+        state.waiting += 1
+        counts.at_once = max(counts.at_once, state.waiting)
+        _, kind, count, wait_ms, *_ = self._url.split("/")
+        if kind == "calls":
+            reply = _step(body.count(_RESULT), int(count))
+            self._loop.call_later(int(wait_ms) / 1e3, partial(self._send, reply))
+        elif wait_ms == "0":
+            self._send(b"".join(_text(int(count))))
+        else:
+            self._sending = self._loop.create_task(self._trickle(int(count), int(wait_ms) / 1e3))
+
+    def _send(self, reply: bytes) -> None:
+        self._state.waiting -= 1
+        self._transport.write(reply)
+
+    async def _trickle(self, count: int, apart_s: float) -> None:
+        head, *pieces = _text(count)
+        self._send(head)
+        for piece in pieces:
+            await asyncio.sleep(apart_s)
+            self._transport.write(piece)
+
+
+def _whole(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+@cache
+def _text(count: int) -> tuple[bytes, ...]:
+    return _pieces(chat(*(words(WORD) for _ in range(count))))
+
+
+@cache
+def _step(done: int, count: int) -> bytes:
+    """The reply after so many results: the next call, or the answer."""
+    if done >= count:
+        return b"".join(_pieces(chat(words(ANSWER))))
+    call = called("look", f'{{"at": {done}', "}", id=f"call_{done}")
+    return b"".join(_pieces(chat(call)))
+
+
+def _pieces(answer: Answer) -> tuple[bytes, ...]:
+    """The head, and then one HTTP chunk for each event, as servers send them."""
+    acts = [act for act in answer.acts if isinstance(act, bytes)]
+    chunks = (b"%x\r\n%b\r\n" % (len(act), act) for act in acts)
+    return answer.head(), *chunks, b"0\r\n\r\n"
+
+
+async def _serve() -> None:
+    loop, over, state = asyncio.get_running_loop(), asyncio.Event(), _State()
+    loop.add_signal_handler(signal.SIGTERM, over.set)
+    loop.add_reader(sys.stdin, over.set)
+    server = await loop.create_server(lambda: _Connection(state), "127.0.0.1", 0, backlog=BACKLOG)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await over.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

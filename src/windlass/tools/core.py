@@ -1,0 +1,34 @@
+"""The tools that come with the runtime, over one folder."""
+
+import os
+from collections.abc import Collection
+from typing import Any
+
+from windlass.tools.files.tools import file_tools
+from windlass.tools.files.workspace import Workspace
+from windlass.tools.function import Tool
+from windlass.tools.todo import todo_tool
+from windlass.tools.web.fetch import fetch_tool
+
+
+def core_tools(
+    root: str | os.PathLike[str],
+    *,
+    private: bool = False,
+    untrusted: bool = False,
+    allow: Collection[str] = (),
+) -> tuple[Tool[..., Any], ...]:
+    """`read`, `glob`, `grep`, `write`, `edit`, `fetch` and `todo`.
+
+    Args:
+        root: The folder that the tools can reach, and no other.
+        private: Its files are secrets or private data.
+        untrusted: Its files come from strangers.
+        allow: Hosts that may be fetched from although they are not public; see `fetch_tool`.
+    """
+    workspace = Workspace(root)
+    return (
+        *file_tools(workspace, private=private, untrusted=untrusted),
+        fetch_tool(allow=allow),
+        todo_tool(),
+    )

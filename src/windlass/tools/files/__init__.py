@@ -1,0 +1,1 @@
+"""Files of a workspace, and nothing outside of it."""

@@ -1,0 +1,1 @@
+"""MCP: tools of other servers, over stdio and streamable HTTP."""

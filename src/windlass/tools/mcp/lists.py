@@ -1,0 +1,50 @@
+"""The lists of an MCP server, all their pages."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import Prompt, Resource, ResourceTemplate, Tool
+
+PAGES_MAX = 100
+"""A server whose pages never end must not hold anybody up."""
+
+
+class Page(Protocol):
+    next_cursor: str | None
+
+
+PageT = TypeVar("PageT", bound=Page)
+
+
+async def all_tools(client: "Client") -> "list[Tool]":
+    if client.server_capabilities.tools is None:
+        return []
+    pages = _pages(lambda cursor: client.list_tools(cursor=cursor))
+    return [one async for page in pages for one in page.tools]
+
+
+async def all_prompts(client: "Client") -> "list[Prompt]":
+    pages = _pages(lambda cursor: client.list_prompts(cursor=cursor))
+    return [one async for page in pages for one in page.prompts]
+
+
+async def all_resources(client: "Client") -> "list[Resource]":
+    pages = _pages(lambda cursor: client.list_resources(cursor=cursor))
+    return [one async for page in pages for one in page.resources]
+
+
+async def all_templates(client: "Client") -> "list[ResourceTemplate]":
+    pages = _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
+    return [one async for page in pages for one in page.resource_templates]
+
+
+async def _pages(fetch: Callable[[str | None], Awaitable[PageT]]) -> AsyncIterator[PageT]:
+    cursor: str | None = None
+    for _ in range(PAGES_MAX):
+        page = await fetch(cursor)
+        yield page
+        cursor = page.next_cursor
+        if cursor is None:
+            return

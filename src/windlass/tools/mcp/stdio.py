@@ -1,0 +1,114 @@
+"""The pipes of a server process as the streams that the SDK speaks over.
+
+The law: the end of its output is the end of the connection, and is told before anybody who waits
+for an answer wakes up.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from windlass.tools.mcp.config import McpStdio
+from windlass.tools.mcp.process import ServerProcess, start
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.client import Transport
+    from mcp.shared.message import SessionMessage
+
+_log = logging.getLogger(__name__)
+
+
+def stdio_transport(settings: McpStdio, ended: Callable[[str], None]) -> "Transport":
+    """A server process to connect to; `ended` is told why there is nothing more to come."""
+    return _streams(settings, ended)
+
+
+@asynccontextmanager
+async def _streams(
+    settings: McpStdio, ended: Callable[[str], None]
+) -> "AsyncGenerator[tuple[MemoryObjectReceiveStream[Any], MemoryObjectSendStream[Any]]]":
+    import anyio  # noqa: PLC0415 - of the extra
+
+    process = await start(settings)
+    send_in, receive_in = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+    send_out, receive_out = anyio.create_memory_object_stream["SessionMessage"](0)
+    pumps = [
+        asyncio.create_task(_listen(process, settings.name)),
+        asyncio.create_task(_read(process, send_in, ended)),
+        asyncio.create_task(_write(process, receive_out)),
+    ]
+    try:
+        yield receive_in, send_out
+    finally:
+        try:
+            with anyio.CancelScope(shield=True):
+                await process.stop()
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            for stream in (send_in, receive_in, send_out, receive_out):
+                stream.close()
+
+
+async def _read(
+    process: ServerProcess,
+    to: "MemoryObjectSendStream[SessionMessage | Exception]",
+    ended: Callable[[str], None],
+) -> None:
+    """Hand its messages on, until its output ends.
+
+    What nobody wants any more is read too: a server that cannot write does not see that its input
+    has ended.
+    """
+    why = ""
+    try:
+        while line := await process.output.readline():
+            await _hand_on(line, to)
+    except ValueError:
+        why = "it sent a message that is too long"
+    except OSError as error:
+        why = str(error)
+    ended(why or await process.cause())
+    to.close()
+
+
+async def _hand_on(line: bytes, to: "MemoryObjectSendStream[SessionMessage | Exception]") -> None:
+    import anyio  # noqa: PLC0415 - of the extra
+    from mcp.shared.message import SessionMessage  # noqa: PLC0415 - of the extra
+    from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - of the extra
+
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            # Programs print where they should not: that is no reason to leave them.
+            _log.debug("an MCP server wrote a line that is no message: %.200r", line)
+        else:
+            await to.send(SessionMessage(message))
+
+
+async def _write(
+    process: ServerProcess, messages: "MemoryObjectReceiveStream[SessionMessage]"
+) -> None:
+    with suppress(OSError):  # A broken pipe: its output ends too, and that is told.
+        async for message in messages:
+            whole = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            process.input.write(whole.encode() + b"\n")
+            await process.input.drain()
+
+
+async def _listen(process: ServerProcess, name: str) -> None:
+    """What it writes to its standard error goes to the log."""
+    while True:
+        try:
+            line = await process.errors.readline()
+        except ValueError:
+            continue
+        if not line:
+            return
+        said = line.decode("utf-8", "replace").rstrip()
+        process.hear(said)
+        _log.debug("%s: %s", name, said)

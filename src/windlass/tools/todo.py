@@ -1,0 +1,46 @@
+"""`todo`: the model's own list of what is to be done.
+
+The law: nothing is kept here. The model gives the whole list each time, and the record of that call
+is where it lives: so it survives whatever the session survives, in any process.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from windlass.tools.function import Tool, tool
+
+ITEMS_MAX = 100
+
+Status = Literal["open", "doing", "done"]
+_MARKS: dict[Status, str] = {"open": "[ ]", "doing": "[>]", "done": "[x]"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to do."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=500, description="What is to be done.")]
+    status: Annotated[Status, "One item at a time is `doing`."] = "open"
+
+
+def todo_tool() -> Tool[..., Any]:
+    """The tool `todo`."""
+    return tool(_todo, name="todo", effect="read", retries=0)
+
+
+def _todo(
+    items: Annotated[
+        list[Item], Meta(max_length=ITEMS_MAX, description="The whole list, in its order.")
+    ],
+) -> str:
+    """Keep a list of what is to be done, for work of several steps.
+
+    Give the whole list each time: items that are new, and those that are done, too.
+    """
+    if not items:
+        return "The list is empty."
+    lines = [f"{_MARKS[item.status]} {' '.join(item.text.split())}" for item in items]
+    done = sum(item.status == "done" for item in items)
+    return "\n".join([f"{done} of {len(items)} done:", *lines])

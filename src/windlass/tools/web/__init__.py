@@ -1,0 +1,1 @@
+"""Pages from outside, and nothing from inside."""

