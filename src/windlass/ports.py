@@ -4,7 +4,7 @@ Each has a conformance suite in `windlass.testing`; what passes it can be plugge
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -83,6 +83,15 @@ class Tools(Protocol):
 
     async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
         """Find out what became of a write that was interrupted."""
+        ...
+
+
+@runtime_checkable
+class Recovering(Protocol):
+    """Tools that may leave something behind when their process dies."""
+
+    def recover(self) -> Sequence[str]:
+        """End what a dead process left behind; what it was, in words. May take a moment."""
         ...
 
 

@@ -21,6 +21,7 @@ from windlass.core.events import (
     Fact,
     Outcome,
     RunEnded,
+    RunResumed,
     RunSuspended,
     TextDelta,
 )
@@ -31,7 +32,7 @@ from windlass.core.report import report
 from windlass.core.result import RunResult
 from windlass.core.state import State
 from windlass.loop import Underway, outcome_of, run
-from windlass.ports import World
+from windlass.ports import Recovering, World
 from windlass.recorder import Recorder
 
 UNWIND_S = 0.05
@@ -104,11 +105,19 @@ class Driver:
         if not reading.done():
             raise JournalFailed("the journal did not answer")
         self.recorder.state = fold(self.recorder.session, reading.result())
-        self._opened = self._opening(self.recorder.state)
+        self._opened = await self._recovered(self._opening(self.recorder.state))
         opening = asyncio.create_task(self.recorder.record(*self._opened))
         await self._wait(opening)
         if opening.done():
             opening.result()
+
+    async def _recovered(self, opening: Sequence[Fact]) -> Sequence[Fact]:
+        """Before a run is taken over, what its dead driver left running is ended."""
+        tools = self._world.tools
+        if not isinstance(opening[0], RunResumed) or not isinstance(tools, Recovering):
+            return opening
+        reaped = tuple(await asyncio.to_thread(tools.recover))
+        return (replace(opening[0], reaped=reaped), *opening[1:])
 
     async def _read(self) -> Sequence[Fact]:
         return await self._world.journal.read(self.recorder.session)

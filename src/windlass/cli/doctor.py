@@ -13,7 +13,7 @@ from windlass.config import environment
 from windlass.core.errors import WindlassError
 from windlass.journals.sqlite import SqliteJournal
 from windlass.models.vendors import vendors
-from windlass.tools.sandbox import describe
+from windlass.tools.shell.sandbox import describe
 
 EXTRAS = {"mcp": "mcp", "local": "xllamacpp"}
 """The package that each extra brings."""

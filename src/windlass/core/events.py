@@ -70,6 +70,8 @@ class RunResumed(Placed, frozen=True):
 
     drift: tuple[str, ...] = ()
     setup: Setup | None = None
+    reaped: tuple[str, ...] = ()
+    """What the dead driver had left running, and was ended."""
 
 
 class AttemptStarted(Placed, frozen=True):

@@ -1,12 +1,14 @@
 """The tools that come with the runtime, over one folder."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import Tool
+from windlass.tools.shell.sandbox import Sandbox
+from windlass.tools.shell.tools import shell_tools
 from windlass.tools.todo import todo_tool
 from windlass.tools.web.fetch import fetch_tool
 
@@ -17,18 +19,23 @@ def core_tools(
     private: bool = False,
     untrusted: bool = False,
     allow: Collection[str] = (),
+    sandbox: Sandbox | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> tuple[Tool[..., Any], ...]:
-    """`read`, `glob`, `grep`, `write`, `edit`, `fetch` and `todo`.
+    """`read`, `glob`, `grep`, `write`, `edit`, `bash` and its kin, `fetch` and `todo`.
 
     Args:
         root: The folder that the tools can reach, and no other.
         private: Its files are secrets or private data.
         untrusted: Its files come from strangers.
         allow: Hosts that may be fetched from although they are not public; see `fetch_tool`.
+        sandbox: How `bash` is confined; by default as well as this machine can.
+        environ: What `bash` may pass on of the environment; see `Sandbox.pass_env`.
     """
     workspace = Workspace(root)
     return (
         *file_tools(workspace, private=private, untrusted=untrusted),
+        *shell_tools(workspace, sandbox=sandbox, environ=environ),
         fetch_tool(allow=allow),
         todo_tool(),
     )

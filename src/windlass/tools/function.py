@@ -5,7 +5,7 @@ import logging
 import math
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import (
@@ -103,6 +103,8 @@ class Tool(Generic[P, R]):
     endpoint: str = ""
     source: str = ""
     """Where it comes from, for whoever has to tell it from another."""
+    recover: Callable[[], Sequence[str]] | None = field(default=None, repr=False)
+    """Ends what a dead process left behind, and says in words what that was."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -179,6 +179,10 @@ class Toolbox:
 
         return await clipped(result, keep)
 
+    def recover(self) -> Sequence[str]:
+        """End what a dead process left behind; what it was, in words."""
+        return [line for tool in self._tools.values() if tool.recover for line in tool.recover()]
+
     async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
         """Ask the tool what became of an interrupted call. Whatever goes wrong, it is unknown."""
         tool = self._tools.get(cleared.call.name)
