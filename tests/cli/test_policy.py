@@ -37,7 +37,7 @@ def run(*args: str) -> Result:
 def test_a_sound_policy_is_counted(file: str) -> None:
     said = run("check", file)
     assert said.exit_code == 0
-    assert f"{file}: 3 rules, 3 examples hold, default ask, team@" in said.output
+    assert f"{file}: 3 rules, 3 examples, default ask, team@" in said.output
 
 
 @pytest.mark.contract("G4")

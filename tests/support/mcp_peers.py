@@ -18,8 +18,8 @@ from windlass.core.messages import Result
 from windlass.ports import CallContext
 from windlass.testing.tools import call_context, cleared
 from windlass.tools.function import Tool
-from windlass.tools.mcp.servers import McpServers
 from windlass.tools.mcp.config import mcp_settings
+from windlass.tools.mcp.servers import McpServers
 from windlass.tools.toolbox import Toolbox
 
 T = TypeVar("T")

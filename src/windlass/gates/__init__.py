@@ -1,0 +1,5 @@
+"""Gates: who says what may happen, from ordered rules, presets, and several gates as one.
+
+The law: in doubt, the stricter. What cannot be read with certainty is never allowed by a rule that
+speaks of it, and is denied by a rule that might.
+"""

@@ -1,0 +1,155 @@
+"""A policy in a TOML file: the same rules as in code, with line numbers where they are wrong.
+
+    default = "ask"
+
+    [[rule]]
+    allow = "bash(git status*)"
+    matches = ["git status --short"]
+    not_matches = ["git status && rm -rf x"]
+
+    [[rule]]
+    deny = "write(.git/**)"
+    reason = "Git keeps its own files."
+
+Or, for those who need no order, three lists: what is denied comes first, then what is asked about.
+
+    allow = ["read", "bash(ls *)"]
+    deny = ["bash(rm *)"]
+
+The law: a policy that cannot be read, or has a word in it that is not known, lets nothing start.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import cast
+
+from windlass.core.errors import ConfigError
+from windlass.core.names import did_you_mean
+from windlass.gates.rules import Decision, Rule, RuleGate, check_decision
+
+ORDER: tuple[Decision, ...] = ("deny", "ask", "allow")
+KEYS = ("default", "rule", *ORDER, "deny_replies")
+RULE_KEYS = (*ORDER, "reason", "matches", "not_matches")
+
+_RULE_LINE = re.compile(r"^\s*\[\[\s*rule\s*\]\]")
+
+
+def load_policy(path: str | PathLike[str], *, root: str | PathLike[str] | None = None) -> RuleGate:
+    """The gate that a file describes. Raises ConfigError, with the line, if it describes none."""
+    place = Path(path)
+    try:
+        text = place.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"the policy {place} cannot be read: {told}") from None
+    return parse_policy(text, name=place.stem, source=str(place), root=root)
+
+
+def parse_policy(
+    text: str,
+    *,
+    name: str = "policy",
+    source: str = "the policy",
+    root: str | PathLike[str] | None = None,
+) -> RuleGate:
+    """The gate that a text describes."""
+    return _File(text, source).gate(name, root)
+
+
+class _File:
+    def __init__(self, text: str, source: str) -> None:
+        self._lines = text.splitlines()
+        self._source = source
+        try:
+            self._table: dict[str, object] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{source} is not TOML: {error}") from None
+
+    def gate(self, name: str, root: str | PathLike[str] | None) -> RuleGate:
+        self._check_keys(self._table, KEYS, self._line_of_key)
+        default = self._table.get("default", "ask")
+        if not isinstance(default, str):
+            raise self._error('default is not a text, such as "ask"', self._line_of_key("default"))
+        try:
+            check_decision(default)
+        except ConfigError as error:
+            raise self._error(str(error), self._line_of_key("default")) from None
+        rules = [*self._listed(), *self._ordered()]
+        replies = self._texts(self._table, "deny_replies", self._line_of_key("deny_replies"))
+        decision = cast("Decision", default)
+        return RuleGate(rules, default=decision, name=name, reply=replies or None, root=root)
+
+    def _listed(self) -> Iterator[Rule]:
+        given: list[Decision] = [one for one in ORDER if one in self._table]
+        if given and "rule" in self._table:
+            raise self._error(
+                "either lists or [[rule]] tables, not both: their order would not be clear",
+                self._line_of_key(given[0]),
+            )
+        for decision in given:
+            for pattern in self._texts(self._table, decision, self._line_of_key(decision)):
+                yield self._rule(decision, pattern, {}, self._line_with(pattern))
+
+    def _ordered(self) -> Iterator[Rule]:
+        tables = self._table.get("rule", [])
+        if not isinstance(tables, list):
+            raise self._error("write [[rule]], with two brackets", self._line_of_key("rule"))
+        lines = [at for at, line in enumerate(self._lines, 1) if _RULE_LINE.match(line)]
+        for at, table in enumerate(cast("list[object]", tables)):
+            line = lines[at] if at < len(lines) else 0
+            if not isinstance(table, dict):
+                raise self._error("a rule is a table: [[rule]]", line)
+            yield self._one(cast("dict[str, object]", table), line)
+
+    def _one(self, table: dict[str, object], line: int) -> Rule:
+        self._check_keys(table, RULE_KEYS, lambda _: line)
+        given: list[Decision] = [one for one in ORDER if one in table]
+        if len(given) != 1:
+            raise self._error("a rule has one of allow, ask and deny", line)
+        pattern = table[given[0]]
+        if not isinstance(pattern, str):
+            raise self._error(f"{given[0]} is not a text: write a rule for each pattern", line)
+        return self._rule(given[0], pattern, table, line)
+
+    def _rule(
+        self, decision: Decision, pattern: str, table: Mapping[str, object], line: int
+    ) -> Rule:
+        reason = table.get("reason", "")
+        if not isinstance(reason, str):
+            raise self._error("reason is not a text", line)
+        matches = self._texts(table, "matches", line)
+        not_matches = self._texts(table, "not_matches", line)
+        try:
+            return Rule(decision, pattern, reason, matches, not_matches)
+        except ConfigError as error:
+            raise self._error(str(error), line) from None
+
+    def _texts(self, table: Mapping[str, object], key: str, line: int) -> tuple[str, ...]:
+        found = table.get(key, [])
+        items = cast("list[object]", found) if isinstance(found, list) else [None]
+        texts = tuple(item for item in items if isinstance(item, str))
+        if len(texts) != len(items):
+            raise self._error(f'{key} is not a list of texts, such as ["bash(ls *)"]', line)
+        return texts
+
+    def _check_keys(
+        self, table: Mapping[str, object], known: tuple[str, ...], line_of: Callable[[str], int]
+    ) -> None:
+        for key in table:
+            if key not in known:
+                told = f"{key!r} is not known here.{did_you_mean(key, known)}"
+                raise self._error(told, line_of(key))
+
+    def _line_of_key(self, key: str) -> int:
+        form = re.compile(rf"""^\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=\].]""")
+        return next((at for at, line in enumerate(self._lines, 1) if form.match(line)), 0)
+
+    def _line_with(self, text: str) -> int:
+        return next((at for at, line in enumerate(self._lines, 1) if text in line), 0)
+
+    def _error(self, told: str, line: int) -> ConfigError:
+        place = f"{self._source}, line {line}" if line else self._source
+        return ConfigError(f"{place}: {told}")

@@ -1,0 +1,146 @@
+"""Addresses, as rules see them: scheme, host, port and path, each in its one spelling.
+
+The law: a star in the host never reaches into the path, and what precedes an `@` is never the host.
+An address that two programs could read as two hosts is matched for certain by no rule. A pattern
+without a path means every path of its host; one without a port means the scheme's own.
+"""
+
+import re
+import socket
+import unicodedata
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from urllib.parse import unquote
+
+from windlass.core.errors import ConfigError
+from windlass.gates.globs import Match, glob
+
+PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
+
+_PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^#]*)(?:#.*)?", re.DOTALL)
+_PATTERN = re.compile(r"([A-Za-z0-9+.*-]+)://([^/]*)(/.*)?", re.DOTALL)
+_PORT = re.compile(r"(.*?)(?::([0-9]*|\*))?", re.DOTALL)
+_UNRESERVED = re.compile(r"%(?:2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])")
+_DEVIANT = frozenset("ßς\u200c\u200d\u3002")
+"""Characters of which not every program makes the same host: IDNA has two editions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    scheme: str
+    host: str
+    port: str
+    rest: str
+    odd: bool
+    """Not every program reads it as we do."""
+
+
+def match_url(pattern: str, url: str) -> Match:
+    """Whether an address is one that the pattern means."""
+    wanted, given = _PATTERN.fullmatch(pattern), address(url)
+    if wanted is None or given is None:
+        return Match.MAYBE
+    scheme, authority, path = wanted.groups()
+    host, port = _host_and_port(authority)
+    found = min(
+        glob(scheme.lower()).match(given.scheme),
+        glob(_pattern_host(host)).match(given.host),
+        _match_port(scheme.lower(), port, given.port),
+        glob(_path(path), one=False).match(given.rest) if path else Match.YES,
+    )
+    return min(found, Match.MAYBE) if given.odd else found
+
+
+def check_url(pattern: str) -> None:
+    """Refuse a pattern that cannot mean any address."""
+    wanted = _PATTERN.fullmatch(pattern)
+    if wanted is None:
+        raise ConfigError("an address begins with its scheme: https://…, or *://…")
+    if "@" in wanted[2] or not wanted[2]:
+        raise ConfigError("between :// and the path stands a host, with no user before it")
+    _pattern_host(_host_and_port(wanted[2])[0])
+
+
+def address(url: str) -> Address | None:
+    """The parts of an address, or None if it is none."""
+    parts = _PARTS.fullmatch(url)
+    if parts is None or not url.isprintable() or " " in url or "\\" in url:
+        return None
+    scheme, authority, rest = parts[1].lower(), parts[2], parts[3]
+    host, port = _host_and_port(authority.rpartition("@")[2])
+    try:
+        known = _host(host)
+    except (UnicodeError, ValueError):
+        return None
+    odd = "@" in authority or known[1] or bool(re.search(r"%(2f|5c|00)", rest, re.IGNORECASE))
+    return Address(scheme, known[0], _own(scheme, port), _path(rest), odd)
+
+
+def _host_and_port(authority: str) -> tuple[str, str]:
+    if authority.startswith("[") and "]" in authority:
+        host, _, port = authority.partition("]")
+        return f"{host}]", port.removeprefix(":")
+    found = _PORT.fullmatch(authority)
+    return (found[1], found[2] or "") if found else (authority, "")
+
+
+def _own(scheme: str, port: str) -> str:
+    """A port in its one spelling; nothing for the scheme's own."""
+    number = port.lstrip("0") or port[:1]
+    return "" if number == PORTS.get(scheme) else number
+
+
+def _match_port(scheme: str, wanted: str, given: str) -> Match:
+    if wanted == "*" or _own(scheme, wanted) == given:
+        return Match.YES
+    return Match.NO if wanted else Match.MAYBE
+
+
+def _host(host: str) -> tuple[str, bool]:
+    """A host in its one spelling, and whether others might spell it otherwise."""
+    if host.startswith("["):
+        return f"[{IPv6Address(host[1:-1]).compressed}]", False
+    plain = unicodedata.normalize("NFKC", host).casefold()
+    odd = plain != host.lower() or not _DEVIANT.isdisjoint(host)
+    name = plain.encode("idna").decode("ascii").lower().removesuffix(".")
+    if not re.fullmatch(r"[a-z0-9_.-]+", name):
+        raise ValueError(host)
+    if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", name.rpartition(".")[2]):
+        number = _ipv4(name)
+        return number, odd or number != name
+    return name, odd
+
+
+def _ipv4(name: str) -> str:
+    """A number in any of the spellings that resolvers take: `0x7f.1` is 127.0.0.1."""
+    try:
+        return socket.inet_ntoa(socket.inet_aton(name))
+    except OSError:
+        raise ValueError(name) from None
+
+
+def _pattern_host(host: str) -> str:
+    try:
+        labels = [label if "*" in label else _label(label) for label in host.split(".")]
+    except UnicodeError:
+        raise ConfigError(f"{host!r} is no host") from None
+    return ".".join(labels).lower()
+
+
+def _label(label: str) -> str:
+    return label if label.isascii() else label.casefold().encode("idna").decode("ascii")
+
+
+def _path(rest: str) -> str:
+    """A path and its query, with escapes that need none taken out, and no detours."""
+    plain = _UNRESERVED.sub(lambda found: unquote(found[0]), rest)
+    path, mark, query = plain.partition("?")
+    names = list[str]()
+    for at, name in enumerate(path.split("/")[1:]):
+        if name == "..":
+            del names[-1:]
+        if name not in {".", ".."}:
+            names.append(name)
+        elif at == path.count("/") - 1:
+            names.append("")
+    return "/" + "/".join(names) + mark + query

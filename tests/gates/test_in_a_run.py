@@ -1,0 +1,62 @@
+"""The gates in a run: what they decide is on record, and the model hears of it."""
+
+import pytest
+
+from windlass import Agent
+from windlass.core.events import CallJudged
+from windlass.core.messages import Results
+from windlass.core.verdicts import Allow, Deny
+from windlass.gates.compose import all_of
+from windlass.gates.presets import read_only
+from windlass.gates.rules import Rule, RuleGate
+from windlass.journals.memory import MemoryJournal
+from windlass.testing import ScriptedModel, VirtualClock, call
+from windlass.tools.function import tool
+
+RAN: list[str] = []
+
+
+@tool
+def bash(command: str) -> str:
+    """Run a command."""
+    RAN.append(command)
+    return "done"
+
+
+@pytest.mark.contract("G2")
+async def test_a_command_that_hides_another_is_denied_on_record(clock: VirtualClock) -> None:
+    RAN.clear()
+    journal = MemoryJournal()
+    gate = RuleGate([Rule("allow", "bash(git status*)")], default="deny", name="mine")
+    script = [
+        call("bash", {"command": "git status"}),
+        call("bash", {"command": "git status && rm -rf x"}),
+        "Done.",
+    ]
+    with ScriptedModel(script) as model:
+        agent = Agent(model, tools=[bash], gate=gate, journal=journal, clock=clock)
+        result = await agent.run("Look.", session="s")
+    assert (result.text, RAN) == ("Done.", ["git status"])
+    verdicts = [fact.verdict for fact in await journal.read("s") if isinstance(fact, CallJudged)]
+    told = "Not allowed: no rule decides `rm -rf x`."
+    assert verdicts == [
+        Allow("mine: allow bash(git status*)"),
+        Deny(told, "mine: default deny"),
+    ]
+    kinds = [
+        (item.result.kind, told in item.result.text)
+        for message in result.messages
+        if isinstance(message, Results)
+        for item in message.items
+    ]
+    assert kinds == [("value", False), ("denied", True)]
+
+
+@pytest.mark.contract("G5")
+async def test_read_only_lets_nothing_happen(clock: VirtualClock) -> None:
+    RAN.clear()
+    replies = RuleGate([], default="allow", reply=["*secret*"])
+    with ScriptedModel([call("bash", {"command": "ls"}), "The secret.", "Nothing."]) as model:
+        agent = Agent(model, tools=[bash], gate=all_of(read_only(), replies), clock=clock)
+        result = await agent.run("Look.")
+    assert (result.text, result.gated, RAN) == ("Nothing.", True, [])

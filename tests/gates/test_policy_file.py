@@ -1,0 +1,114 @@
+"""Policies in files: what is wrong is told with its line, and lets nothing start."""
+
+from pathlib import Path
+
+import pytest
+
+from windlass.core.errors import ConfigError
+from windlass.gates.examples import written_call
+from windlass.gates.policy_file import load_policy, parse_policy
+from windlass.gates.rules import Rule
+
+ORDERED = """\
+default = "deny"
+deny_replies = ["*BEGIN PRIVATE KEY*"]
+
+[[rule]]
+allow = "bash(git status*)"
+matches = ["git status --short"]
+not_matches = ["git status && rm -rf x"]
+
+[[rule]]
+ask = "bash(git push*)"
+
+[[rule]]
+deny = "write(.git/**)"
+reason = "Git keeps its own files."
+"""
+
+
+@pytest.mark.contract("G4")
+def test_rules_are_read_in_their_order() -> None:
+    gate = parse_policy(ORDERED, name="mine")
+    assert gate.rules == (
+        Rule(
+            "allow",
+            "bash(git status*)",
+            matches=("git status --short",),
+            not_matches=("git status && rm -rf x",),
+        ),
+        Rule("ask", "bash(git push*)"),
+        Rule("deny", "write(.git/**)", "Git keeps its own files."),
+    )
+    assert (gate.default, gate.title, gate.judges_replies) == ("deny", "mine", True)
+
+
+@pytest.mark.contract("G4")
+def test_of_plain_lists_the_strictest_comes_first() -> None:
+    gate = parse_policy('allow = ["bash(git *)"]\nask = ["bash(git push*)"]\ndeny = ["bash(rm *)"]')
+    assert [str(rule) for rule in gate.rules] == [
+        "deny bash(rm *)",
+        "ask bash(git push*)",
+        "allow bash(git *)",
+    ]
+    assert gate.default == "ask"
+    assert gate.rule_on(written_call("bash(git push)")).decision == "ask"
+
+
+def test_an_empty_policy_asks() -> None:
+    gate = parse_policy("")
+    assert (gate.rules, gate.default, gate.judges_replies) == ((), "ask", False)
+
+
+@pytest.mark.contract("G4")
+def test_a_file_is_named_after_its_stem_and_its_rules(tmp_path: Path) -> None:
+    file = tmp_path / "team.toml"
+    file.write_text(ORDERED)
+    gate = load_policy(file, root="/ws")
+    assert gate.name.startswith("team@")
+    assert gate.name == load_policy(str(file)).name
+    file.write_text(ORDERED.replace("push", "pull"))
+    assert gate.name != load_policy(file).name
+
+
+@pytest.mark.contract("G4")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("default = @", "is not TOML: .*line 1"),
+        ('defualt = "ask"', "line 1: 'defualt' is not known here. Did you mean default"),
+        ('\ndefault = "alow"', "line 2: 'alow' is no decision. Did you mean allow"),
+        ("default = 1", "line 1: default is not a text"),
+        ('[[rule]]\nallow = "bash"\n\n[[rule]]\ndney = "x"', "line 4: 'dney' is not .* mean deny"),
+        ('[[rule]]\nallow = "bash"\ndeny = "bash"', "line 1: a rule has one of"),
+        ('[[rule]]\nreason = "x"', "line 1: a rule has one of"),
+        ('[[rule]]\nallow = ["bash"]', "line 1: allow is not a text"),
+        ('[[rule]]\nallow = "bash"\nreason = 1', "line 1: reason is not a text"),
+        ('[[rule]]\nallow = "bash"\nmatches = "x"', "line 1: matches is not a list"),
+        ('[[rule]]\nallow = "bash"\nmatches = [1]', "line 1: matches is not a list"),
+        ('[rule]\nallow = "bash"', "line 1: write .*two brackets"),
+        ("rule = [1]", "a rule is a table"),
+        ('\n\n[[rule]]\nallow = "bash("', "line 3: .*is no pattern"),
+        ('[[rule]]\nallow = "bash(ls)"\nmatches = ["rm"]', "line 1: .*does not match its own"),
+        ('[[rule]]\nallow = "bash(*)"\nnot_matches = ["rm"]', "line 1: .*says it does not"),
+        ('allow = [\n  "bash",\n  "@reed",\n]', "line 3: @reed is no effect or label"),
+        ('allow = "bash"', "line 1: allow is not a list"),
+        ('allow = ["x"]\n[[rule]]\ndeny = "y"', "line 1: either lists or"),
+        ('deny_replies = "x"', "line 1: deny_replies is not a list"),
+    ],
+)
+def test_a_policy_that_is_wrong_is_refused_with_its_line(text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_policy(text, source="team.toml")
+
+
+@pytest.mark.contract("G4")
+def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_policy(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_policy(tmp_path)
+    odd = tmp_path / "odd.toml"
+    odd.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="cannot be read: it is not UTF-8"):
+        load_policy(odd)
