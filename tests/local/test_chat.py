@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from smollm2 import CAPITAL, EXACT, PARIS, SYSTEM, smollm2
-from windlass import Agent, FailedByModel, TextDelta
+from windlass import Agent, ConfigError, FailedByModel, TextDelta
 from windlass.core.messages import Image, Text
 from windlass.models.dialect import Options
 from windlass.models.local import LocalModel
@@ -109,7 +109,7 @@ async def test_a_cancelled_run_frees_the_server() -> None:
 
 async def test_pictures_are_refused_by_name() -> None:
     """P7."""
-    with pytest.raises(FailedByModel, match="local"):
+    with pytest.raises(ConfigError, match="local"):
         await Agent(smollm2()).run([Text("What is it?"), Image("image/png", b"\x89PNG")])
 
 

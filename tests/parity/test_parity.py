@@ -190,8 +190,8 @@ async def play(
     async with FaultServer(*map(played, trace["server_script"])) as server:
         agent = Agent(
             model(server.url) if model else "openai-compatible:scripted-model",
-            base_url=server.url,
-            options=options,
+            base_url=None if model else server.url,
+            options=None if model else options,
             tools=tools,
             instructions=instructions_of(trace),
             **more,

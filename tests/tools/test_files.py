@@ -65,6 +65,9 @@ def test_what_is_offered(root: Path) -> None:
         "grep": "read",
         "write": "idempotent",
         "edit": "write",
+        "bash": "write",
+        "bash_output": "read",
+        "bash_kill": "idempotent",
         "fetch": "read",
         "todo": "read",
     }
