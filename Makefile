@@ -6,11 +6,10 @@ SEEDS ?= 0:2000
 
 VENV := .venv
 BIN := $(VENV)/bin
-# The tests find what the environment brings along: bwrap, rg.
-export PATH := $(abspath $(BIN)):$(PATH)
 PIP := $(PYTHON3) -m pip --python $(BIN)/python --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --compile
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# The tests find the programs that the environment brings along.
+PYTEST := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS)
 
 # Two stamps: to run the demo takes a few packages, to develop takes the tools as well.
 RUN := $(VENV)/.ready-to-run
