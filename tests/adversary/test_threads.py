@@ -120,6 +120,7 @@ def test_a_ctrl_c_counts_from_the_start(tmp_path: Path) -> None:
     """C5: Ctrl-C once cancels. Here the run goes on to its end first."""
     body = """
         import os, signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored above us
         agent = Agent(ScriptedModel([[say("x"), pause(5)]]), journal=Slow())
         threading.Timer(0.25, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         began = time.monotonic()

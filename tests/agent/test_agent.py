@@ -405,6 +405,7 @@ import os, signal, threading
 from windlass import Agent
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, stall
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored above us
 store = MemoryJournal()
 agent = Agent(ScriptedModel([[stall()]]), journal=store)
 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
