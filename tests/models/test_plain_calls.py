@@ -1,4 +1,4 @@
-"""Calls that come as plain JSON or in a fence, in place of calls of the wire (P9, issue 3.8)."""
+"""Calls that come as plain JSON or in a fence, in place of calls of the wire (P9)."""
 
 from typing import Any
 

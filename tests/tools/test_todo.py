@@ -13,7 +13,7 @@ ITEMS = [
 
 
 async def test_the_list_comes_back_as_text() -> None:
-    """T13: issue 4, item 6; the same from any process, as it depends on nothing but the call."""
+    """T13: the same from any process, as it depends on nothing but the call."""
     told: list[str] = []
     for box in (Toolbox([todo_tool()]), Toolbox([todo_tool()])):
         result = await box.run(cleared(box.specs[0], {"items": ITEMS}), call_context())
