@@ -1,6 +1,7 @@
 """What every test stands on: no network, and as many random cases as the place asks for."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,12 @@ settings.register_profile("night", settings.get_profile("ci"), max_examples=5_00
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") == "true" else "dev")
 )
+
+
+def pytest_configure() -> None:
+    """A shell that runs us in the background has us ignore Ctrl-C, and so would our children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
