@@ -3,6 +3,8 @@
 PYTHON3 ?= python3
 WORKERS ?= auto
 SEEDS ?= 0:2000
+TASK ?= Say hello in one short sentence.
+KILLS ?= 300
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,8 +19,9 @@ DEV := $(VENV)/.ready-to-develop
 LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types fast format bench simulate mutants live prices \
-	mcp-servers local-weights test-local lock clean
+.PHONY: help setup demo test check lint types fast format bench bench-peers bench-faults \
+	simulate crash mutants live prices \
+	mcp-servers local local-weights test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,8 +54,19 @@ format: $(DEV) ## format, and mend what can be mended
 bench: $(DEV) ## the cost of a delta, a step and a session, as ratios
 	$(BIN)/python bench/run.py
 
+bench-peers: $(DEV) ## the same work by Windlass and six other runtimes: make bench-peers BENCH=--quick
+	@$(BIN)/python bench/peers/roster.py
+	$(BIN)/python bench/peers/run.py $(BENCH)
+
+bench-faults: $(DEV) ## the same faults of the wire, and a kill, for all of them
+	@$(BIN)/python bench/peers/roster.py
+	$(BIN)/python bench/faults/run.py $(BENCH)
+
 simulate: $(DEV) ## random runs with faults and crashes: make simulate SEEDS=0:2000
 	$(BIN)/python -m windlass.testing.simulate --seeds $(SEEDS)
+
+crash: $(DEV) ## kill a real process at random moments, and count what it cost: make crash KILLS=300
+	$(BIN)/python -m windlass.testing.crash --kills $(KILLS)
 
 mutants: $(DEV) ## plant each known bug in turn and show that the tests notice
 	$(BIN)/python tests/mutants/run.py
@@ -69,18 +83,24 @@ mcp-servers: $(DEV) ## fetch the MCP servers that the tests talk to into .cache/
 local-weights: ## fetch the small model's weights into .cache/local
 	@$(PYTHON3) tools/local_weights.py
 
+local: $(LOCAL) local-weights ## an agent with a tool and a small model on this machine: no key
+	@WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/python examples/local_model.py --model local:smollm2
+	@WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/windlass run --tools none "$(TASK)"
+
 test-local: $(LOCAL) local-weights ## the wire against a real server with real weights, on this machine
 	WINDLASS_TEST_LOCAL=1 $(BIN)/python -m pytest -m local tests/local
 
 lock: ## pin anew after a change of dependencies (needs uv)
 	$(LOCK) --output-file requirements/run.txt
-	$(LOCK) --constraints requirements/run.txt --extra dev --extra mcp --output-file requirements/dev.txt
+	$(LOCK) --constraints requirements/run.txt --extra dev $(addprefix --extra ,$(EXTRAS)) --output-file requirements/dev.txt
 	$(LOCK) --constraints requirements/run.txt --extra local --output-file requirements/local.txt
 
 clean: ## remove what the tools leave behind; keeps .venv
 	rm -rf build dist htmlcov .coverage* .hypothesis .import_linter_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
+# The extras that the tests try.
+EXTRAS = cedar knowledge mcp otel postgres
 LOCK = uv pip compile pyproject.toml requirements/build.in --quiet --universal \
 	--python-version 3.11 --generate-hashes --strip-extras --custom-compile-command "make lock"
 

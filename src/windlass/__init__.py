@@ -1,8 +1,15 @@
 """Windlass: an agent runtime whose journal is the run."""
 
 from windlass.agent.agent import Agent
+from windlass.agent.answers import answer
 from windlass.agent.attach import attach
+from windlass.agent.delegate import delegate
+from windlass.agent.knowledge import knowledge_tools, recaller
+from windlass.agent.openings import Briefing
+from windlass.agent.options import AgentOptions
+from windlass.agent.skills import project_instructions, skill_tool
 from windlass.agent.watch import Events
+from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.errors import (
     ConfigError,
     FailedByBug,
@@ -22,6 +29,7 @@ from windlass.core.errors import (
     WindlassError,
 )
 from windlass.core.events import (
+    Allotted,
     AttemptDiscarded,
     AttemptFailed,
     AttemptStarted,
@@ -36,7 +44,11 @@ from windlass.core.events import (
     Event,
     Fact,
     FellBack,
+    Heeded,
+    Hydrated,
+    Nested,
     NoteGiven,
+    Recalled,
     ReplyJudged,
     Retrying,
     RunEnded,
@@ -44,11 +56,14 @@ from windlass.core.events import (
     RunStarted,
     RunSuspended,
     Stalled,
+    Steered,
     StepProposed,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
+from windlass.core.limits import Budget, Limits, SessionLimits
+from windlass.core.masking import Mask
 from windlass.core.messages import (
     Assistant,
     File,
@@ -64,8 +79,14 @@ from windlass.core.messages import (
     User,
 )
 from windlass.core.result import Question, RunResult
-from windlass.core.setup import Limits, ModelInfo, Price, Retries, Rules
-from windlass.core.verdicts import Allow, Ask, Deny, Modify
+from windlass.core.setup import ModelInfo, Price, Retries, Rules
+from windlass.core.verdicts import (
+    Allow,
+    Always,
+    Ask,
+    Deny,
+    Modify,
+)
 from windlass.models.dialect import Options
 from windlass.ports import Timeouts
 from windlass.tools.context import RunContext
@@ -77,12 +98,17 @@ __all__ = [
     "NOT_DONE",
     "UNKNOWN",
     "Agent",
+    "AgentOptions",
+    "Allotted",
     "Allow",
+    "Always",
     "Ask",
     "Assistant",
     "AttemptDiscarded",
     "AttemptFailed",
     "AttemptStarted",
+    "Briefing",
+    "Budget",
     "CallAnswered",
     "CallDelta",
     "CallFinished",
@@ -91,6 +117,7 @@ __all__ = [
     "CallProgress",
     "CallStarted",
     "Compacted",
+    "Compaction",
     "ConfigError",
     "Deny",
     "Event",
@@ -103,20 +130,27 @@ __all__ = [
     "FailedByTools",
     "FellBack",
     "File",
+    "Heeded",
+    "Hydrated",
+    "Hydration",
     "Image",
     "JournalCorrupt",
     "JournalFailed",
     "Limits",
+    "Mask",
     "Message",
     "ModelError",
     "ModelInfo",
     "ModelRetry",
     "Modify",
+    "Nested",
     "NoteGiven",
     "NothingToDo",
     "Options",
     "Price",
     "Question",
+    "Recalled",
+    "Reference",
     "ReplyJudged",
     "Result",
     "Results",
@@ -132,8 +166,10 @@ __all__ = [
     "RunSuspended",
     "RunUnfinished",
     "SessionBusy",
+    "SessionLimits",
     "SetupDrifted",
     "Stalled",
+    "Steered",
     "StepProposed",
     "Text",
     "TextDelta",
@@ -149,6 +185,12 @@ __all__ = [
     "UsageDelta",
     "User",
     "WindlassError",
+    "answer",
     "attach",
+    "delegate",
+    "knowledge_tools",
+    "project_instructions",
+    "recaller",
+    "skill_tool",
     "tool",
 ]

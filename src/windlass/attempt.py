@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 
+from msgspec.structs import replace
+
 from windlass.core.assemble import Assembly
 from windlass.core.budget import settle
-from windlass.core.decide import Reason
 from windlass.core.errors import ModelError
 from windlass.core.events import AttemptFailed, Piece, ReplyEnd, StepProposed, UsageDelta
 from windlass.core.faults import Fault
-from windlass.core.messages import Charge
+from windlass.core.messages import Charge, Purpose
+from windlass.core.moves import Reason, Summarise
 from windlass.ports import Model, Timeouts
 
 AFTERWORD_S = 5.0
@@ -24,8 +26,9 @@ GRAIN_S = 0.001
 class Attempt:
     """What has come of one request so far."""
 
-    def __init__(self, move: Reason, model: Model) -> None:
+    def __init__(self, move: Reason | Summarise, model: Model) -> None:
         self._move = move
+        self.purpose: Purpose = "main" if isinstance(move, Reason) else "compaction"
         self._model = model
         self._assembly = Assembly()
         self._established = False
@@ -57,6 +60,11 @@ class Attempt:
         return self._assembly.stop is not None
 
     @property
+    def answers(self) -> bool:
+        """A whole reply of the run itself, not one that sums up."""
+        return self.whole and self.purpose == "main"
+
+    @property
     def partial(self) -> str:
         return self._assembly.text
 
@@ -65,7 +73,9 @@ class Attempt:
         if fault is not None and fault.kind != "stalled" and not self._established:
             return None
         usage, size = self._assembly.usage, self._assembly.size
-        return settle(self._model.info, self._move.reserved, usage, size, whole=self.whole)
+        info, reserved = self._model.info, self._move.reserved
+        charge = settle(info, reserved, usage, size, whole=self.whole)
+        return charge if self.purpose == "main" else replace(charge, purpose=self.purpose)
 
     def proposed(self) -> StepProposed:
         # The step's number is the session's, and so the ids of its calls are unique there.

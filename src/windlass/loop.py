@@ -9,24 +9,18 @@ Nothing here chooses: `decide` does. Nothing here remembers: the recorder's stat
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from windlass.attempt import Attempt
-from windlass.core.decide import (
-    Act,
-    Cleared,
-    Finish,
-    Gate,
-    Hear,
-    Hold,
-    Proposed,
-    Reason,
-    Remind,
-    Shrink,
-    decide,
-)
+from windlass.core.budget import covers
+from windlass.core.decide import decide
+from windlass.core.errors import JournalFailed
 from windlass.core.events import (
+    Allotted,
     AttemptDiscarded,
     AttemptFailed,
     AttemptStarted,
@@ -38,22 +32,44 @@ from windlass.core.events import (
     Compacted,
     Fact,
     FellBack,
+    Heeded,
+    Hydrated,
     NoteGiven,
+    Recalled,
     ReplyJudged,
     Retrying,
     Stalled,
 )
-from windlass.core.messages import Result
-from windlass.core.names import did_you_mean
-from windlass.core.repair import Refused, prepare
+from windlass.core.faults import Fault
+from windlass.core.messages import Charge, Result
+from windlass.core.moves import (
+    Act,
+    Cleared,
+    Draw,
+    Finish,
+    Gate,
+    Hear,
+    Heed,
+    Hold,
+    Hydrate,
+    Reason,
+    Recall,
+    Remind,
+    Shrink,
+    Summarise,
+)
 from windlass.core.retry import backoff_s
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify, Verdict, sound
-from windlass.ports import CallContext, Request, World
+from windlass.core.summary import summed_up
+from windlass.core.verdicts import Allow, Ask
+from windlass.judging import judge, judge_reply, may_recall
+from windlass.logs import logger
+from windlass.ports import Blobs, CallContext, Pools, World
 from windlass.recorder import Recorder
 
-BROKEN = (Exception, asyncio.CancelledError)
-"""What a gate may fail with."""
+_log = logger(__name__)
+RECALL_S = 10.0
+"""How long a run waits for what is known about its prompt."""
 
 
 @dataclass(slots=True)
@@ -62,6 +78,13 @@ class Underway:
 
     attempt: Attempt | None = None
     calls: dict[asyncio.Task[Result], str] = field(default_factory=dict[asyncio.Task[Result], str])
+    paid: dict[str, Sequence[Charge]] = field(default_factory=dict[str, Sequence[Charge]])
+    """What the calls have paid to models of their own; it may grow while they run."""
+
+    def finished(self, task: asyncio.Task[Result]) -> CallFinished:
+        """The end of a call that is over."""
+        call_id = self.calls.pop(task)
+        return CallFinished(call_id, outcome_of(task), tuple(self.paid.pop(call_id, ())))
 
 
 async def run(world: World, recorder: Recorder, underway: Underway) -> Finish | Hold:
@@ -78,8 +101,18 @@ async def run(world: World, recorder: Recorder, underway: Underway) -> Finish | 
                 await hear(move, world, recorder)
             case Remind(text):
                 await recorder.record(NoteGiven(text, "same_call"))
-            case Shrink(upto, note):
-                await recorder.record(Compacted(upto, note))
+            case Draw() as move:
+                await draw(move, world, recorder)
+            case Shrink(upto, note, how):
+                await recorder.record(Compacted(upto, note, how))
+            case Summarise() as move:
+                await summarise(move, world, recorder, underway)
+            case Heed():
+                await recorder.record(Heeded())
+            case Hydrate(calls):
+                await recorder.record(Hydrated(calls))
+            case Recall(text):
+                await recorder.record(await recall(text, world, recorder.state))
             case Hold() as hold:
                 return hold
             case Finish() as finish:
@@ -96,14 +129,15 @@ async def reason(move: Reason, world: World, recorder: Recorder, underway: Under
     )
     attempt = underway.attempt = Attempt(move, world.models[model])
     fault = await attempt.stream(world.timeouts, recorder.pass_on)
-    underway.attempt = None
     if fault is None:
+        underway.attempt = None
         await recorder.record(attempt.proposed())
         return
     if fault.kind == "stalled":
         recorder.show(Stalled(move.step, move.attempt))
     wait_s = backoff_s(recorder.setup.retries, move.attempt - 1, fault, world.clock.roll())
     await recorder.record(attempt.failed(fault, wait_s))
+    underway.attempt = None
 
 
 async def _after_failure(
@@ -122,79 +156,54 @@ async def _after_failure(
 async def gate(move: Gate, world: World, recorder: Recorder) -> None:
     """Judge every call of a step; all verdicts go on record together."""
     names = [spec.name for spec in move.tools]
-    verdicts = [await _judge(proposed, names, world, recorder.state) for proposed in move.calls]
+    verdicts = [await judge(proposed, names, world, recorder.state) for proposed in move.calls]
     await recorder.record(*verdicts)
 
 
-async def _judge(
-    proposed: Proposed,
-    names: Sequence[str],
-    world: World,
-    state: State,
-) -> CallJudged:
-    call, spec = proposed.call, proposed.spec
-    if spec is None:
-        message = f"There is no tool {call.name!r}.{did_you_mean(call.name, names)}"
-        return CallJudged(call.id, Invalid("unknown_tool", message))
-    if proposed.cut and spec.effect != "read":
-        # What was to follow is not known, and an effect cannot be taken back.
-        message = f"{call.name}: your reply was cut off by its length. Make the call anew, whole."
-        return CallJudged(call.id, Invalid("arguments_truncated", message))
-    prepared = prepare(call.arguments, world.schemas[spec.name], cut=proposed.cut)
-    if isinstance(prepared, Refused):
-        message = f"{call.name}: {prepared.message}"
-        return CallJudged(call.id, Invalid(prepared.code, message))
-    arguments = prepared.arguments
-    request = Request(state.session, call.id, spec, arguments, state.labels)
-    verdict = await _verdict(request, world)
-    counts = verdict.arguments if isinstance(verdict, Modify) else arguments
-    return CallJudged(
-        call.id,
-        verdict,
-        arguments if prepared.changes else None,
-        prepared.changes,
-        world.tools.resource(call.name, counts),
+async def summarise(move: Summarise, world: World, recorder: Recorder, underway: Underway) -> None:
+    """Have the beginning summed up; a failure is on record, and fails nothing else."""
+    model = move.prompt.model
+    await recorder.record(
+        AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"),
     )
+    attempt = underway.attempt = Attempt(move, world.models[model])
+    fault = await attempt.stream(world.timeouts, lambda _: False)
+    underway.attempt = None
+    if fault is None and (attempt.proposed().stop == "refusal" or not attempt.partial.strip()):
+        fault = Fault("other", "the summary was refused, or is empty")
+    if fault is None:
+        note = summed_up(attempt.partial)
+        await recorder.record(Compacted(move.upto, note, "summary", attempt.charge()))
+    else:
+        await recorder.record(attempt.failed(fault, 0.0))
 
 
-async def _verdict(request: Request, world: World) -> Verdict:
-    if world.gate is None:
-        return Allow("no gate is set")
+async def recall(text: str, world: World, state: State) -> Recalled:
+    """What is known about a prompt; if nobody can say, or the gate does not let them, nothing."""
+    if world.recall is None or not await may_recall(text, world, state):
+        return Recalled("")
     try:
-        verdict = await world.gate.judge(request)
-    except BROKEN as error:
-        return _shut_by_itself(error)
-    if not sound(verdict, Verdict):
-        return Deny("the gate gave no verdict", "gate-failure")
-    schema = world.schemas[request.tool.name]
-    if isinstance(verdict, Modify) and not schema.accepts(verdict.arguments):
-        return Deny("the gate's own arguments do not fit the tool", verdict.rule)
-    return verdict
+        async with asyncio.timeout(RECALL_S):
+            known = await world.recall(text)
+        return msgspec.convert(msgspec.to_builtins(known), Recalled)
+    except Exception:  # noqa: BLE001 - what is not recalled fails no run
+        _log.warning("nothing could be recalled", exc_info=True)
+        return Recalled("")
 
 
-def _shut_by_itself(error: BaseException) -> Deny:
-    """A gate that breaks is a gate that is shut; but a cancel of the run is no fault of its own."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-        raise error
-    return Deny(f"the gate failed: {type(error).__name__}", "gate-failure")
+async def draw(move: Draw, world: World, recorder: Recorder) -> None:
+    """Ask a shared budget for what the next request may cost; it may have less."""
+    pools, state = world.journal, recorder.state
+    if not isinstance(pools, Pools) or state.run is None:
+        raise JournalFailed(f"the journal keeps no budgets, and {move.budget.name} is one")
+    budget, wanted = move.budget, move.wanted
+    amount = await pools.draw(budget, state.session, state.run.number, wanted)
+    await recorder.record(Allotted(budget.name, amount, dry=not covers(amount, wanted)))
 
 
 async def hear(move: Hear, world: World, recorder: Recorder) -> None:
     """Judge a final reply: does it fit the output type, and may it be said?"""
-    text = move.reply.text
-    misfit = world.fit(text) if world.fit and move.whole else None
-    if misfit is not None:
-        await recorder.record(ReplyJudged(Misfit(misfit)))
-        return
-    verdict: Allow | Deny = Allow()
-    if world.gate is not None and world.gate.judges_replies:
-        try:
-            verdict = await world.gate.judge_reply(recorder.session, text)
-        except BROKEN as error:
-            verdict = _shut_by_itself(error)
-        if not sound(verdict, Allow | Deny):
-            verdict = Deny("the gate gave no verdict", "gate-failure")
+    verdict = await judge_reply(move, world, recorder.session)
     await recorder.record(ReplyJudged(verdict))
 
 
@@ -204,14 +213,15 @@ async def act(move: Act, world: World, recorder: Recorder, underway: Underway) -
     for cleared in lost:
         await recorder.record(await _reconcile(cleared, move, world, recorder))
     if not lost:
-        await _together(move.calls, move.at_once_max, world, recorder, underway)
+        await _together(move, world, recorder, underway)
 
 
 async def _reconcile(
     cleared: Cleared, move: Act, world: World, recorder: Recorder
 ) -> CallFinished | CallJudged:
     call = cleared.call
-    match await world.tools.reconcile(cleared, _context(cleared, recorder)):
+    context = _context(cleared, world, recorder, Underway())
+    match await world.tools.reconcile(cleared, context):
         case Result() as result:
             return CallFinished(call.id, result)
         case "not_done":
@@ -224,30 +234,33 @@ async def _reconcile(
             return CallFinished(call.id, Result.say("unknown", told))
 
 
-async def _together(
-    calls: Sequence[Cleared],
-    at_once_max: int,
-    world: World,
-    recorder: Recorder,
-    underway: Underway,
-) -> None:
+async def _together(move: Act, world: World, recorder: Recorder, underway: Underway) -> None:
     """Run calls side by side. Each start is on record before it, each end as soon as it comes."""
-    waiting, running = deque(calls), underway.calls
+    waiting, running = deque(move.calls), underway.calls
     facts: list[Fact] = []
     while waiting or running or facts:
-        room = min(len(waiting), at_once_max - len(running))
+        room = min(len(waiting), move.at_once_max - len(running))
         starting = [waiting.popleft() for _ in range(room)]
         facts += [CallStarted(cleared.call.id, cleared.key) for cleared in starting]
         if facts:
             await recorder.record(*facts)
         for cleared in starting:
-            task = asyncio.create_task(world.tools.run(cleared, _context(cleared, recorder)))
-            running[task] = cleared.call.id
+            context = _context(cleared, world, recorder, underway)
+            work = world.tools.run(cleared, context)
+            bounded = work if move.seconds is None else _within(move.seconds, work)
+            running[asyncio.create_task(bounded)] = cleared.call.id
         facts = []
         if running:
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            ended = [task for task in running if task in done]
-            facts = [CallFinished(running.pop(task), outcome_of(task)) for task in ended]
+            facts = [underway.finished(task) for task in tuple(running) if task in done]
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        return Result.say("timed_out", f"It was not there within {seconds:g} s.")
 
 
 def outcome_of(task: asyncio.Task[Result]) -> Result:
@@ -260,12 +273,27 @@ def outcome_of(task: asyncio.Task[Result]) -> Result:
     return Result.say("error", f"{type(error).__name__}: the tool failed")
 
 
-def _context(cleared: Cleared, recorder: Recorder) -> CallContext:
-    number = recorder.state.run.number if recorder.state.run else 0
-    call_id = cleared.call.id
+def _context(cleared: Cleared, world: World, recorder: Recorder, underway: Underway) -> CallContext:
+    state, call_id = recorder.state, cleared.call.id
+
+    def paid(charges: Sequence[Charge]) -> None:
+        underway.paid[call_id] = charges
+
     return CallContext(
         recorder.session,
-        number,
+        state.run.number if state.run else 0,
         report=lambda text: recorder.show(CallProgress(call_id, text)),
         late=lambda result: recorder.late(CallLate(call_id, result)),
+        paid=paid,
+        earlier=recorder.state.transcript.result_of,
+        left=cleared.left,
+        blobs=world.journal if isinstance(world.journal, Blobs) else None,
+        budgets=recorder.setup.budgets,
+        hide=recorder.hide,
+        mask=recorder.mask,
+        show=recorder.show,
+        caller=state.run.caller if state.run else "",
+        trusted=state.run.context if state.run else {},
+        labels=state.labels,
+        world=world,
     )

@@ -3,17 +3,20 @@
 Each has a conformance suite in `windlass.testing`; what passes it can be plugged in.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from windlass.core.decide import Cleared
-from windlass.core.events import Event, Fact, Piece
-from windlass.core.messages import Label, Result, ToolSpec
+from windlass.core.events import Delta, Event, Fact, Piece, Recalled
+from windlass.core.limits import Amount, Budget
+from windlass.core.masking import Mask
+from windlass.core.messages import Charge, Label, Result, ToolSpec
+from windlass.core.moves import Cleared
+from windlass.core.result import Question
 from windlass.core.schema import Schema
 from windlass.core.setup import ModelInfo
-from windlass.core.verdicts import Allow, Deny, Verdict
+from windlass.core.verdicts import Allow, Deny, Grant, Reply, Verdict
 from windlass.core.view import Prompt
 
 
@@ -37,6 +40,15 @@ class Request(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any]
     labels: frozenset[Label] = frozenset()
     """What the session has come to hold by what was called in it."""
+    sources: Mapping[Label, str] = {}
+    """Which call first brought each label, in words."""
+    grants: tuple[Grant, ...] = ()
+    """What a person allowed for the rest of this session."""
+    agent: str = ""
+    caller: str = ""
+    """On whose behalf the agent runs."""
+    context: Mapping[str, Any] = {}
+    """What the program that runs the agent says; no model and no tool can write it."""
 
 
 class Gate(Protocol):
@@ -55,6 +67,18 @@ class Gate(Protocol):
     async def judge_reply(self, session: str, text: str) -> Allow | Deny: ...
 
 
+def _unpaid(_charges: Sequence[Charge]) -> None:
+    """Nobody keeps the books."""
+
+
+def _unseen(_delta: Delta) -> None:
+    """Nobody watches."""
+
+
+def _forgotten(_call_id: str) -> Result | None:
+    """Nothing came before."""
+
+
 class CallContext(msgspec.Struct, frozen=True):
     """What a running call may know of its run."""
 
@@ -64,6 +88,29 @@ class CallContext(msgspec.Struct, frozen=True):
     """Show progress to whoever watches."""
     late: Callable[[Result], None]
     """Hand in a result that came when the call had been given up."""
+    paid: Callable[[Sequence[Charge]], None] = _unpaid
+    """Say what the call has paid to models in all so far; it counts as the run's own."""
+    earlier: Callable[[str], Result | None] = _forgotten
+    """The result of an earlier call of the session, by the call's id."""
+    left: Amount = Amount()
+    """What the call may spend on models: its part of what the run has left."""
+    budgets: tuple[Budget, ...] = ()
+    """What the run shares with others; whoever works for it does too."""
+    hide: Callable[[str], str] = str
+    """A text without its secrets, for what is kept beside the records."""
+    mask: Mask | None = None
+    """What the run must not let be seen; whoever works for it must not either."""
+    show: Callable[[Delta], None] = _unseen
+    """Show an event to whoever watches the run."""
+    caller: str = ""
+    trusted: Mapping[str, Any] = {}
+    """What the program that runs the agent says; for the gates of those who work for it."""
+    labels: frozenset[Label] = frozenset()
+    """What the session has come to hold."""
+    world: "World | None" = None
+    """The world of the run, for an agent that works for it."""
+    blobs: "Blobs | None" = None
+    """Where what is too long for a result can be kept with the session."""
 
 
 Reconciled = Result | Literal["not_done", "unknown"]
@@ -79,7 +126,7 @@ class Tools(Protocol):
         """What a call would change: calls that name different resources may run side by side."""
         ...
 
-    async def run(self, cleared: Cleared, context: CallContext) -> Result: ...
+    def run(self, cleared: Cleared, context: CallContext) -> Coroutine[Any, Any, Result]: ...
 
     async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
         """Find out what became of a write that was interrupted."""
@@ -110,6 +157,67 @@ class Journal(Protocol):
         ...
 
 
+class Lease(Protocol):
+    """The right to drive a session, until it is let go or its holder dies."""
+
+    def release(self) -> None: ...
+
+
+@runtime_checkable
+class Leasing(Protocol):
+    """A journal that knows who drives a session."""
+
+    async def lease(self, session: str) -> Lease:
+        """Take the session; raises SessionBusy at once if somebody alive has it."""
+        ...
+
+    async def leased(self, session: str) -> bool:
+        """Whether somebody alive drives the session, in this process or another."""
+        ...
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A journal that can tell when another process wrote."""
+
+    async def news(self, session: str, after: int) -> None:
+        """Return when the session may have records past `after`; now and then also for nothing."""
+        ...
+
+
+@runtime_checkable
+class Blobs(Protocol):
+    """A journal that keeps things beside the records of a session, by their hash."""
+
+    async def keep(self, session: str, data: bytes) -> str:
+        """Keep the data for as long as the session; its name, once it is durable."""
+        ...
+
+    async def fetch(self, session: str, name: str) -> bytes | None:
+        """What the session keeps under a name; a prefix of 16 characters will do."""
+        ...
+
+
+@runtime_checkable
+class Pools(Protocol):
+    """A journal that keeps budgets which many runs share."""
+
+    async def draw(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+        """Raise what a run may spend in all to `wanted`, or as near as the budget allows.
+
+        Never less than it may already. Asking twice for the same is asking once.
+        """
+        ...
+
+    async def settle(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+        """Say what a run has spent in all; what it does not need goes back."""
+        ...
+
+    async def spent(self, budget: Budget) -> Amount:
+        """What is spent or promised of the budget for now."""
+        ...
+
+
 class Clock(Protocol):
     """Time and chance."""
 
@@ -127,6 +235,9 @@ class Clock(Protocol):
 Watcher = Callable[[Event], None]
 """Is told of every event; must return at once."""
 
+Approver = Callable[[Question], Awaitable[Reply | None]]
+"""Asks a person, who may take their time. None: no answer yet, and the run waits durably."""
+
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long silence may last. None waits for ever."""
@@ -138,6 +249,10 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Between two pieces of content; keep-alives do not count as content."""
     step_s: float | None = None
     """For a whole attempt at a step."""
+
+
+Recaller = Callable[[str], Awaitable[Recalled]]
+"""Finds what is known about a prompt. A failure is a warning, and nothing is known."""
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,5 +267,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts
     schemas: Mapping[str, Schema]
     """The compiled schema of each tool, by name."""
+    approver: Approver | None = None
+    recall: Recaller | None = None
+    agent: str = ""
+    """The name of the agent, for the gate."""
+    lineage: tuple[str, ...] = ()
+    """The agents that this one works for, the first of them first."""
     fit: Callable[[str], str | None] | None = None
     """Says what is wrong with a final reply, in words for the model; None if it fits."""

@@ -3,11 +3,11 @@
 A fact is folded in before it is written, so that an illegal one is never written; it is shown once
 it is durable. An append that has begun cannot be recalled: whoever is cancelled meanwhile waits for
 it for a bounded time, and nothing else is written before it, so that the state in memory and the
-one on disk are never two.
+one on disk are never two. Secrets are masked here, before a fact is folded in and before a delta is
+shown; and a reply that its gate has yet to judge is shown when it has been.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -15,22 +15,32 @@ from msgspec.structs import replace
 
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import (
+    AttemptFailed,
+    AttemptStarted,
+    CallDelta,
+    CallFinished,
     CallLate,
     Delta,
+    Event,
     Fact,
     Piece,
     ReplyEnd,
     RunEnded,
+    StepProposed,
     TextDelta,
     ThinkingDelta,
 )
 from windlass.core.fold import apply
+from windlass.core.mask_pieces import MaskedPieces
+from windlass.core.masking import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
+from windlass.core.withheld import Curtain
+from windlass.logs import logger
 from windlass.ports import Clock, Journal, Watcher
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 PATIENCE_S = 0.04
 """How long somebody who was cancelled still waits for the journal."""
 
@@ -38,17 +48,30 @@ PATIENCE_S = 0.04
 class Recorder:
     """Writes the facts of one session and tells its watchers."""
 
-    def __init__(self, journal: Journal, clock: Clock, state: State) -> None:
+    def __init__(
+        self, journal: Journal, clock: Clock, state: State, mask: Mask | None = None
+    ) -> None:
         self._journal = journal
         self._clock = clock
+        self._mask = mask
+        self._pieces = MaskedPieces(mask) if mask else None
+        self._curtain = Curtain()
         self._nth = 0
         self._failure: WindlassError | None = None
         self._under_way: tuple[asyncio.Future[None], State, list[Fact]] | None = None
         self._inbox: list[CallLate] = []
         self.state = state
+        self.last: Fact | None = None
+        """The last fact of the session, once one was written here."""
+        self.heard: Callable[[], None] | None = None
+        """Is told whenever anything happens."""
         self.watchers: list[Watcher] = []
         self.on_late: Callable[[CallLate], None] = self._inbox.append
         self.closed = False
+
+    @property
+    def mask(self) -> Mask | None:
+        return self._mask
 
     @property
     def session(self) -> str:
@@ -74,18 +97,25 @@ class Recorder:
         inbox, self._inbox = self._inbox, []
         state, batch = self._stamp((*inbox, *facts))
         write = self._append(batch)
-        self._under_way = (write, state, batch)
+        mine = self._under_way = (write, state, batch)
         try:
             if not write.done():
                 await asyncio.shield(write)
         except asyncio.CancelledError:
             await _see_through(write)
             if write.done():
-                self._advance(write, state, batch)
+                self._complete(mine)
             raise
         except Exception:  # noqa: BLE001, S110 - whatever it was, `_advance` classifies it
             pass
-        self._advance(write, state, batch)
+        self._complete(mine)
+
+    def _complete(self, mine: "tuple[asyncio.Future[None], State, list[Fact]]") -> None:
+        """Advance by an append that is over, unless whoever waits behind it was faster."""
+        if self._under_way is mine:
+            self._advance(*mine)
+        elif self._failure is not None:
+            raise self._failure
 
     def _append(self, batch: list[Fact]) -> "asyncio.Future[None]":
         try:
@@ -99,9 +129,7 @@ class Recorder:
         """An append that somebody was too impatient for comes first."""
         while (under_way := self._under_way) is not None:
             await asyncio.wait({under_way[0]})
-            # Whoever began it may have seen it through in the meantime.
-            if self._under_way is under_way:
-                self._advance(*under_way)
+            self._complete(under_way)
         if self._failure is not None:
             raise self._failure
 
@@ -116,7 +144,8 @@ class Recorder:
         state, batch, now = self.state, list[Fact](), self._clock.now()
         for fact in facts:
             # Time never runs backwards in a journal, whatever the wall clock does.
-            placed = replace(fact, seq=state.seq + 1, at=max(now, state.at))
+            kept = self._mask.fact(fact) if self._mask else fact
+            placed = replace(kept, seq=state.seq + 1, at=max(now, state.at))
             state = apply(state, placed)
             batch.append(placed)
         return state, batch
@@ -127,15 +156,25 @@ class Recorder:
             self._failure = JournalFailed("the journal gave up an append")
         elif (error := write.exception()) is not None:
             known = isinstance(error, WindlassError)
-            self._failure = error if known else JournalFailed(f"the journal failed: {error}")
+            self._failure = error if known else self._unknown(error)
         else:
-            self.state, self._nth = state, 0
+            self._make_ready(batch)
+            self.state, self._nth, self.last = state, 0, batch[-1]
+            if self.heard is not None:
+                self.heard()
             for fact in () if self.closed else batch:
                 self._tell(fact)
             if isinstance(batch[-1], RunEnded):
                 self.close()
             return
         raise self._failure
+
+    def _unknown(self, error: BaseException) -> JournalFailed:
+        return JournalFailed(self.hide(f"the journal failed: {error}"))
+
+    def hide(self, text: str) -> str:
+        """A text without its secrets, for whoever must cut or keep it before it is recorded."""
+        return self._mask.text(text) if self._mask else text
 
     def declare(self, *facts: Fact) -> State:
         """Tell the watchers of an end that the journal did not take; the state as if it had."""
@@ -156,10 +195,20 @@ class Recorder:
         for fact in inbox:
             self.on_late(fact)
 
+    @property
+    def withholds(self) -> bool:
+        """Whether a reply is shown only when it has been judged."""
+        return self.state.setup is not None and self.state.setup.withhold_replies
+
     def show(self, delta: Delta) -> None:
         """Tell the watchers something that is not kept."""
-        if self.watchers and not self.closed:
-            self._tell(self.placed(delta))
+        if self.heard is not None:
+            self.heard()
+        if not self.watchers or self.closed:
+            return
+        shown = self._pieces.shown(delta) if self._pieces is not None else delta
+        if shown is not None:
+            self._tell(self.placed(shown))
 
     def placed(self, delta: DeltaT) -> DeltaT:
         """A delta at the next place after the last fact."""
@@ -168,20 +217,53 @@ class Recorder:
 
     def pass_on(self, piece: Piece) -> bool:
         """Show a piece of a reply; whether it was text that a watcher now has seen."""
-        if not self.watchers or self.closed:
+        if self.heard is not None:
+            self.heard()
+        withholds = self.withholds
+        if self.closed or not (self.watchers or withholds):
             return False
-        match piece:
-            case TextDelta():  # First, and by its class alone: nearly every piece is one.
-                if piece.text:
-                    self.show(piece)
-                return bool(piece.text)
-            case ThinkingDelta(text="") | ReplyEnd():
-                return False
-            case _:
-                self.show(piece)
-                return False
+        seen = False
+        for told in (piece,) if self._pieces is None else self._pieces.take(piece):
+            match told:
+                case TextDelta(text="") | ThinkingDelta(text="") | ReplyEnd():
+                    pass
+                case TextDelta() | ThinkingDelta() | CallDelta() if withholds:
+                    self._curtain.keep(told)
+                case _:
+                    self._tell(self.placed(told))
+                    seen = seen or type(told) is TextDelta
+        return seen
 
-    def _tell(self, event: Fact | Delta) -> None:
+    def caught_up(self, heard: TextDelta) -> TextDelta | None:
+        """What a watcher may see of the text so far that comes in the middle of it."""
+        if self._pieces is None:
+            return heard
+        text = self._pieces.so_far(heard.text)
+        return replace(heard, text=text) if text else None
+
+    def _make_ready(self, batch: list[Fact]) -> None:
+        """Before facts are told, what came before them has its place, or is dropped."""
+        for fact in batch:
+            match fact:
+                case StepProposed():
+                    self._curtain.place(self.placed)
+                case AttemptStarted() | AttemptFailed():
+                    self._curtain.drop()
+                    if self._pieces is not None:
+                        self._pieces.reset()
+                case CallFinished(call_id) if self._pieces is not None:
+                    rest = self._pieces.over(call_id)
+                    if rest is not None and self.watchers and not self.closed:
+                        self._tell(self.placed(rest))
+                case _:
+                    pass
+
+    def _tell(self, event: Event) -> None:
+        """Tell an event, or keep it back until the reply before it is judged."""
+        for told in self._curtain.told(event) if self.withholds else (event,):
+            self._tell_all(told)
+
+    def _tell_all(self, event: Event) -> None:
         for watcher in tuple(self.watchers):
             try:
                 watcher(event)

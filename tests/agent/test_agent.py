@@ -39,6 +39,7 @@ from windlass.core.events import CallJudged, CallStarted, StepProposed
 from windlass.core.messages import Assistant, Results
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
+    BareJournal,
     CutJournal,
     FixedGate,
     PowerCut,
@@ -360,6 +361,21 @@ async def test_a_resume_with_another_setup_needs_consent(clock: VirtualClock) ->
 async def test_a_second_driver_is_refused(clock: VirtualClock) -> None:
     """L14: in the same agent by the agent, elsewhere by the journal; never merged."""
     store = MemoryJournal()
+    slow = Agent(ScriptedModel([[say("x"), stall()]]), journal=store, clock=clock)
+    running = asyncio.create_task(slow.run("Go.", session="s"))
+    await asyncio.sleep(1)
+    other = Agent(ScriptedModel([]), journal=store, clock=clock)
+    with pytest.raises(SessionBusy, match="another driver"):
+        await other.resume("s")
+    slow.cancel("s")
+    assert (await running).recorded
+
+
+async def test_a_second_driver_is_fenced_off_by_the_numbers_where_nobody_holds_a_session(
+    clock: VirtualClock,
+) -> None:
+    """L14: a journal without leases lets two of them begin, and only one of them write."""
+    store = BareJournal(MemoryJournal())
     slow = Agent(ScriptedModel([[say("x"), stall()]]), journal=store, clock=clock)
     running = asyncio.create_task(slow.run("Go.", session="s"))
     await asyncio.sleep(1)

@@ -9,9 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from facts import MODEL, PRICE, Story, call, made_for, paid
-from windlass.core.budget import cost, input_max, reserve, settle
-from windlass.core.decide import Reason
-from windlass.core.events import NoteGiven, Reservation, RunStarted
+from windlass.core.budget import (
+    CHARS_PER_TOKEN,
+    MILLION,
+    cost,
+    covers,
+    estimate,
+    input_max,
+    left,
+    part,
+    reserve,
+    settle,
+    tightest,
+)
+from windlass.core.events import Compacted, NoteGiven, Reservation, RunStarted
+from windlass.core.limits import Amount, Limits
 from windlass.core.messages import (
     Charge,
     File,
@@ -24,7 +36,8 @@ from windlass.core.messages import (
     ToolSpec,
     Usage,
 )
-from windlass.core.setup import Limits, ModelInfo, Price
+from windlass.core.moves import Reason
+from windlass.core.setup import ModelInfo, Price
 from windlass.core.state import MEDIA_TOKENS, Measure
 from windlass.core.view import Prompt
 
@@ -38,18 +51,20 @@ EMPTY = Ledger()
 
 
 def test_without_a_limit_the_whole_output_is_reserved() -> None:
-    reserved = reserve(INFO, 2_000, Limits(), EMPTY)
+    reserved = reserve(INFO, 2_000, left(Limits(), EMPTY))
     assert reserved == Reservation(2_000, 1_000, Decimal("0.021"))
 
 
 def test_without_a_price_money_is_unknown() -> None:
     """P6: an unknown price is a visible unknown, and not zero."""
-    assert reserve(UNPRICED, 2_000, Limits(usd=Decimal(1)), EMPTY) == Reservation(2_000, 1_000)
+    assert reserve(UNPRICED, 2_000, left(Limits(usd=Decimal(1)), EMPTY)) == Reservation(
+        2_000, 1_000
+    )
 
 
 def test_the_output_is_lowered_to_the_tokens_that_are_left() -> None:
     """B2."""
-    reserved = reserve(INFO, 2_000, Limits(tokens=2_700), Ledger((paid(100, 100),)))
+    reserved = reserve(INFO, 2_000, left(Limits(tokens=2_700), Ledger((paid(100, 100),))))
     assert reserved is not None
     assert reserved.output == 500
 
@@ -57,52 +72,52 @@ def test_the_output_is_lowered_to_the_tokens_that_are_left() -> None:
 def test_the_output_is_lowered_to_the_money_that_is_left() -> None:
     """B2: prompt estimate plus output cap at known prices must fit."""
     spent = Ledger((paid(1, 1, "0.001"),))
-    reserved = reserve(INFO, 2_000, Limits(usd=Decimal("0.010")), spent)
+    reserved = reserve(INFO, 2_000, left(Limits(usd=Decimal("0.010")), spent))
     assert reserved == Reservation(2_000, 200, Decimal("0.009"))
 
 
 @pytest.mark.parametrize("limits", [Limits(tokens=2_000), Limits(usd=Decimal("0.006"))])
 def test_a_request_with_no_room_for_a_reply_is_not_made(limits: Limits) -> None:
     """B2: a call that cannot fit is not made."""
-    assert reserve(INFO, 2_000, limits, EMPTY) is None
+    assert reserve(INFO, 2_000, left(limits, EMPTY)) is None
 
 
 @pytest.mark.parametrize(
     "limits", [Limits(tokens=2_001), Limits(usd=Decimal("0.006015"))], ids=["tokens", "usd"]
 )
 def test_a_request_with_room_for_one_token_is_made(limits: Limits) -> None:
-    reserved = reserve(INFO, 2_000, limits, EMPTY)
+    reserved = reserve(INFO, 2_000, left(limits, EMPTY))
     assert reserved is not None
     assert reserved.output == 1
 
 
 def test_money_for_half_a_token_is_money_for_none() -> None:
-    assert reserve(INFO, 2_000, Limits(usd=Decimal("0.0060149")), EMPTY) is None
+    assert reserve(INFO, 2_000, left(Limits(usd=Decimal("0.0060149")), EMPTY)) is None
 
 
 def test_input_is_reserved_at_its_dearest() -> None:
     """B2: writing to a cache can cost more than plain input."""
     dear = ModelInfo(MODEL, Price(Decimal(3), Decimal(15), cache_write=Decimal(6)), output_max=1)
-    reserved = reserve(dear, 1_000_000, Limits(), EMPTY)
+    reserved = reserve(dear, 1_000_000, left(Limits(), EMPTY))
     assert reserved is not None
     assert reserved.usd == Decimal("6.000015")
 
 
 def test_a_free_model_needs_no_money() -> None:
-    reserved = reserve(FREE, 2_000, Limits(usd=Decimal("0.01")), EMPTY)
+    reserved = reserve(FREE, 2_000, left(Limits(usd=Decimal("0.01")), EMPTY))
     assert reserved == Reservation(2_000, 1_000, Decimal(0))
 
 
 def test_a_prompt_that_costs_too_much_is_not_sent_even_if_replies_are_free() -> None:
     """B2: a call that cannot fit is not made."""
     model = ModelInfo(MODEL, Price(Decimal(3), Decimal(0)), output_max=1_000)
-    assert reserve(model, 1_000_000, Limits(usd=Decimal("0.01")), EMPTY) is None
+    assert reserve(model, 1_000_000, left(Limits(usd=Decimal("0.01")), EMPTY)) is None
 
 
 def test_what_is_known_to_be_spent_counts_beside_an_unknown_price() -> None:
     """B2: money spent never exceeds the limit."""
     spent = Ledger((paid(1, 1, "0.99"), paid(1, 1, None, model="local:free")))
-    reserved = reserve(INFO, 2_000, Limits(usd=Decimal("1.00")), spent)
+    reserved = reserve(INFO, 2_000, left(Limits(usd=Decimal("1.00")), spent))
     assert reserved is not None
     assert reserved.usd is not None
     assert reserved.usd <= Decimal("0.01")
@@ -129,7 +144,7 @@ def test_money_spent_never_exceeds_the_limit(
     price = Price(prices[0], prices[1], cache_write=prices[2])
     model = ModelInfo(MODEL, price, output_max=output_max)
     ledger = Ledger((Charge(MODEL, usage=Usage(1, 1), usd=spent),))
-    reserved = reserve(model, tokens, Limits(usd=limit), ledger)
+    reserved = reserve(model, tokens, left(Limits(usd=limit), ledger))
     if reserved is None:
         return
     used = Usage(tokens, reserved.output, cache_write=int(tokens * share))
@@ -138,6 +153,66 @@ def test_money_spent_never_exceeds_the_limit(
     assert reserved.usd is not None
     assert money <= reserved.usd
     assert reserved.usd + spent <= limit
+
+
+# ── several limits at once ───────────────────────────────────────────────────
+
+
+def test_where_several_limits_hold_the_tightest_counts() -> None:
+    """B1."""
+    amounts = Amount(Decimal(2), None), Amount(Decimal(1), 70), Amount(None, 50)
+    assert tightest(*amounts) == Amount(Decimal(1), 50)
+    assert tightest(Amount(), Amount()) == Amount()
+
+
+@pytest.mark.parametrize(
+    ("held", "need", "enough"),
+    [
+        (Amount(), Amount(), True),
+        (Amount(), Amount(tokens=1), False),
+        (Amount(tokens=5), Amount(tokens=5), True),
+        (Amount(tokens=4), Amount(tokens=5), False),
+        (Amount(Decimal(1)), Amount(Decimal(1)), True),
+        (Amount(Decimal(1), 4), Amount(Decimal(1), 5), False),
+        (Amount(Decimal("0.9"), 5), Amount(Decimal(1), 5), False),
+        (Amount(Decimal(1), 5), Amount(None, 5), True),
+    ],
+)
+def test_an_amount_covers_another_in_all_that_this_counts(
+    held: Amount,
+    need: Amount,
+    enough: bool,  # noqa: FBT001
+) -> None:
+    assert covers(held, need) is enough
+
+
+@given(st.decimals(0, 1_000, places=9, allow_nan=False), st.integers(0, 10**9), st.integers(1, 64))
+def test_equal_parts_are_never_more_than_the_whole(usd: Decimal, tokens: int, count: int) -> None:
+    """B1: nor do they lose more than a millionth of a dollar or a token each."""
+    share = part(Amount(usd, tokens), count)
+    assert share.usd is not None
+    assert share.tokens is not None
+    assert usd - count * Decimal("0.000001") < share.usd * count <= usd
+    assert tokens - count < share.tokens * count <= tokens
+
+
+def test_a_part_of_no_limit_is_no_limit() -> None:
+    assert part(Amount(), 3) == Amount()
+
+
+@given(
+    st.integers(1, 5_000),
+    st.lists(st.tuples(st.none() | st.integers(-10, 9_000), st.none() | st.integers(-10, 90_000))),
+)
+def test_a_reservation_fits_into_every_amount(tokens: int, rooms: list[Any]) -> None:
+    """B2."""
+    amounts = [Amount(usd if usd is None else Decimal(usd) / MILLION, some) for some, usd in rooms]
+    reserved = reserve(INFO, tokens, *amounts)
+    if reserved is None:
+        return
+    for room in amounts:
+        assert room.tokens is None or reserved.input + reserved.output <= room.tokens
+        assert room.usd is None or (reserved.usd or 0) <= room.usd
 
 
 # ── how large a prompt is ────────────────────────────────────────────────────
@@ -179,6 +254,40 @@ def test_what_was_not_reported_calibrates_nothing(charge: Charge | None) -> None
     assert story.state.measure is None
 
 
+def test_an_estimate_starts_at_four_bytes_a_token() -> None:
+    """X6."""
+    story = Story().asked("Hello " * 100)
+    assert estimate(story.state, MODEL) == (story.state.fixed + story.state.size) / CHARS_PER_TOKEN
+
+
+def test_an_estimate_is_calibrated_by_reported_usage_per_model() -> None:
+    """X6, B4: what was measured counts as measured, what came since at that model's rate."""
+    story = Story().asked("Hello " * 100)
+    size = story.state.fixed + story.state.size
+    story.replied("Look:", call("a"), charge=paid(size // 2, 5)).allowed("a").began("a")
+    story.finished("a", text="x" * 600)
+    grown = story.state.fixed + story.state.size - size
+    assert estimate(story.state, MODEL) == pytest.approx(size // 2 + grown / 2, rel=0.01)
+    assert estimate(story.state, "test:other") == (size + grown) / CHARS_PER_TOKEN
+
+
+def test_an_estimate_stays_calibrated_when_the_view_is_made_anew() -> None:
+    """X6: also after a compaction, and in the next run."""
+    story = Story().asked("Hello " * 100).replied("Hi.", charge=paid(700, 5)).ended("completed")
+    story.asked("More.").did(call("a")).tell(Compacted(2, "[…]"))
+    assert story.state.measure is None
+    rate = dict(story.state.calibration)[MODEL]
+    assert rate != CHARS_PER_TOKEN
+    assert estimate(story.state, MODEL) == (story.state.fixed + story.state.size) / rate
+
+
+def test_a_token_is_never_shorter_than_a_byte() -> None:
+    """X6: a provider that counts what we cannot see does not make every view too long."""
+    story = Story().asked("Hello").replied("Hi.", charge=paid(10**6, 5)).ended("completed")
+    story.asked("More.").did(call("a")).tell(Compacted(2, "[…]"))
+    assert estimate(story.state, MODEL) == story.state.fixed + story.state.size
+
+
 def test_longer_instructions_count_although_the_transcript_was_measured() -> None:
     """B2: the set-up of the next run may be larger than the one that was measured."""
     story = Story().asked().replied("Hi.", charge=paid(40, 5)).ended("completed")
@@ -194,14 +303,14 @@ def bytes_of(prompt: Prompt) -> int:
         if isinstance(message, Results):
             words += [item.result.text for item in message.items]
             continue
-        for part in message.parts:
-            match part:
+        for piece in message.parts:
+            match piece:
                 case Text(text):
                     words.append(text)
                 case Thinking(text, signature):
                     words += [text, signature or ""]
                 case ToolCall():
-                    words += [part.name, part.arguments, part.signature or ""]
+                    words += [piece.name, piece.arguments, piece.signature or ""]
                 case _:
                     pass
     return sum(len(word.encode()) for word in words)

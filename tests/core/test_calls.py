@@ -9,22 +9,23 @@ from hypothesis import strategies as st
 
 from facts import SESSION, Story, call, made_for, tool, value
 from windlass.core.calls import UNREADABLE_MAX
-from windlass.core.decide import Act, Hold
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
     CallAnswered,
     CallFinished,
     CallJudged,
     CallStarted,
+    Compacted,
     Fact,
     RunEnded,
 )
 from windlass.core.fold import apply
 from windlass.core.messages import CallResult, Change, Results, ToolCall, ToolSpec
+from windlass.core.moves import Act, Hold
 from windlass.core.repair import Prepared, prepare
 from windlass.core.schema import Schema
 from windlass.core.setup import digest
-from windlass.core.verdicts import Allow, Answer, Ask, Deny, Invalid, Modify
+from windlass.core.verdicts import Allow, Answer, Ask, Deny, Grant, Invalid, Modify
 
 ANY_OBJECT = Schema({"type": "object", "properties": {"limit": {"type": "integer"}}})
 REPAIRED = (Change("", "repaired"),)
@@ -105,6 +106,50 @@ def test_a_question_waits_for_its_answer() -> None:
     ((asked, question),) = story.go(Hold).questions
     assert (asked.id, asked.decoded, question) == ("a", {"to": "ann"}, ASKED)
     assert story.state.waiting
+
+
+def test_the_arguments_of_a_question_are_the_ones_that_run() -> None:
+    """G6, T4: what a person is asked about, and nothing else; history says so too."""
+    story = proposed().tell(CallJudged("a", Ask("May I?", arguments={"to": "bob"})))
+    ((asked, _),) = story.go(Hold).questions
+    assert asked.decoded == {"to": "bob"}
+    assert story.open_call("a").changes == (Change("", "the gate: as in its question"),)
+    assert "other arguments" in story.refuses(answered(Allow(), {"to": "ann"}))
+    story.tell(answered(Allow(), {"to": "bob"}))
+    assert story.cleared.arguments == {"to": "bob"}
+    assert json.loads(told(story.began("a").finished("a")).call.arguments) == {"to": "bob"}
+
+
+def test_the_arguments_of_a_question_outlive_a_crash() -> None:
+    """G6, J4."""
+    story = proposed().tell(CallJudged("a", Ask("May I?", arguments={}))).resumed(after_s=1e6)
+    assert story.tell(answered(Allow(), {})).cleared.arguments == {}
+
+
+def test_a_grant_comes_with_a_yes_and_lasts_for_the_session() -> None:
+    """G6."""
+    grant = Grant("send", pattern="send(*)")
+    story = proposed().tell(CallJudged("a", ASKED))
+    yes = CallAnswered("a", Allow(), digest({"to": "ann"}), grant=grant)
+    story.tell(yes)
+    assert story.state.grants == (grant,)
+    story.resumed().ended().asked("More.")
+    assert story.state.grants == (grant,)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "name"),
+    [(Deny("no"), "send"), (Modify({"to": "bob"}, "rather"), "send"), (Allow(), "look")],
+    ids=["a no", "another call", "another tool"],
+)
+def test_nothing_but_a_yes_for_that_tool_can_hold_for_more_than_one_call(
+    verdict: Answer, name: str
+) -> None:
+    """G6, J1."""
+    story = proposed().tell(CallJudged("a", ASKED))
+    answer = CallAnswered("a", verdict, digest({"to": "ann"}), grant=Grant(name))
+    assert "only a yes" in story.refuses(answer)
+    assert story.state.grants == ()
 
 
 @pytest.mark.parametrize(
@@ -442,6 +487,16 @@ def test_a_session_remembers_what_its_tools_brought_in() -> None:
     assert story.state.labels == {"untrusted"}
     story.ended().asked().did(call("b", "files"))
     assert story.state.labels == {"untrusted", "private"}
+    assert story.state.sources == (("untrusted", "page (a)"), ("private", "files (b)"))
+
+
+def test_what_a_session_holds_survives_compaction_resume_and_new_runs() -> None:
+    """G7: the first source is the one that is told."""
+    page = ToolSpec("page", "", {}, "read", ("untrusted",))
+    story = Story(tools=(page,)).asked().did(call("a", "page")).did(call("b", "page"))
+    story.tell(Compacted(3, "[…]")).resumed().ended("cancelled").asked("More.")
+    assert story.state.labels == {"untrusted"}
+    assert story.state.sources == (("untrusted", "page (a)"),)
 
 
 def test_a_call_that_never_ran_brings_nothing_in() -> None:

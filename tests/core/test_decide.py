@@ -5,28 +5,40 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import event, given
-from hypothesis import strategies as st
 
-from facts import MODEL, PRICE, SESSION, Story, broken, call, made_for, paid, tool
-from play import Play, calls_of, faults_of
-from windlass.core.decide import Act, Finish, Gate, Hear, Hold, Reason, Remind, decide
+from facts import MODEL, PRICE, SESSION, Story, broken, call, paid, tool
+from windlass.core.context import Compaction, Hydration, Reference
+from windlass.core.decide import decide
 from windlass.core.events import (
-    CallFinished,
     CallJudged,
-    Fact,
+    Heeded,
+    Hydrated,
     NoteGiven,
     Outcome,
+    Recalled,
     ReplyJudged,
     Reservation,
-    RunEnded,
     Stop,
 )
-from windlass.core.fold import fold
+from windlass.core.limits import Budget, Limits
 from windlass.core.messages import Assistant, Results, Text, Thinking, ToolCall, User
-from windlass.core.setup import Limits, ModelInfo, Retries, Rules
+from windlass.core.moves import (
+    Act,
+    Draw,
+    Finish,
+    Gate,
+    Hear,
+    Heed,
+    Hold,
+    Hydrate,
+    Reason,
+    Recall,
+    Remind,
+    Shrink,
+    Summarise,
+)
+from windlass.core.setup import ModelInfo, Retries, Rules
 from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit
 
 ANSWER = Rules(on_limit="answer")
@@ -532,81 +544,50 @@ def test_the_tools_stay_the_same_for_a_run() -> None:
     assert story.called(call("a")).go(Gate).tools == story.setup.tools
 
 
-# ── any world ────────────────────────────────────────────────────────────────
-
-SETUPS = st.builds(
-    lambda steps, tokens, judged, rules: made_for(
-        limits=Limits(steps=steps, tokens=tokens), judge_replies=judged, rules=rules
-    ),
-    st.sampled_from([1, 2, 5, 12]),
-    st.sampled_from([None, 5_000]),
-    st.booleans(),
-    st.builds(
-        Rules,
-        on_limit=st.sampled_from(["stop", "answer"]),
-        on_partial=st.sampled_from(["fail", "restart"]),
-        on_unknown=st.sampled_from(["tell", "ask"]),
-        tool_choice=st.sampled_from(["auto", "required", "look"]),
-        same_call_note=st.sampled_from([1, 3]),
-    ),
-)
-PLAYS = st.builds(
-    lambda random, setup: Play(random, setup).runs(2), st.randoms(use_true_random=True), SETUPS
-)
-_journal = msgspec.json.Decoder(list[Fact])
+# ── what comes before a request ──────────────────────────────────────────────
 
 
-@given(PLAYS)
-def test_any_world_comes_to_an_end_and_every_request_is_valid(play: Play) -> None:
-    """L3, X1, T6: `decide` never raises in an open run, and every run ends once.
-
-    Valid: each call is answered exactly once, in order, and its arguments are a JSON object.
-    """
-    ends = [fact for fact in play.facts if isinstance(fact, RunEnded)]
-    for end in ends:
-        event(end.outcome)
-    assert len(ends) == 2
-    assert [faults for prompt in play.prompts if (faults := faults_of(prompt))] == []
-
-
-@given(PLAYS)
-def test_any_session_is_what_its_journal_adds_up_to(play: Play) -> None:
-    """L1: resume after a crash is this same path, at any record, also through the bytes on disk."""
-    read = _journal.decode(msgspec.json.encode(play.facts))
-    assert read == play.facts
-    assert fold(SESSION, read) == play.state
-    state = fold(SESSION, read[: len(read) // 2])
-    assert state == play.states[len(read) // 2 - 1]
+def test_first_what_is_known_then_what_is_named_then_the_request() -> None:
+    """X4, K1: once, before the first step."""
+    hydration = Hydration(references=(Reference(r"#(\d+)", "look", "id"),))
+    story = Story(recalls=True, hydration=hydration).asked("What of #7?")
+    assert story.go(Recall).text == "What of #7?"
+    (named,) = story.tell(Recalled("")).go(Hydrate).calls
+    assert (named.id, named.name, named.arguments) == ("h1_0", "look", '{"id":"7"}')
+    story.tell(Hydrated((named,))).allowed("h1_0").began("h1_0").finished("h1_0")
+    assert story.go(Reason).step == 1
+    story.failing(broken()).go(Reason)
 
 
-@given(PLAYS)
-def test_no_world_gets_more_replies_or_money_than_its_limits(play: Play) -> None:
-    """L7, B2."""
-    setup, landing = play.setup, play.setup.rules.on_limit == "answer"
-    for state in play.states:
-        run = state.run
-        assert run is not None
-        assert run.steps <= (setup.limits.steps or 0) + landing
-        used = run.ledger.usage.total if run.ledger.usage else 0
-        assert setup.limits.tokens is None or used <= setup.limits.tokens
+def test_what_a_failed_request_left_open_is_not_looked_up_anew() -> None:
+    story = Story(recalls=True).asked().tell(Recalled("")).failing(broken())
+    story.go(Reason)
 
 
-@given(PLAYS)
-def test_in_any_world_the_transcript_only_grows(play: Play) -> None:
-    """X1: the transcript is never rewritten."""
-    longest = list(play.state.transcript)
-    for state in play.states:
-        assert list(state.transcript) == longest[: len(state.transcript)]
+def test_the_view_is_made_shorter_before_anything_is_drawn_or_said() -> None:
+    """X2, B1: shorten, draw, heed, remind, ask."""
+    window = Compaction(window=400, strategies=("mask", "summary", "window"))
+    story = Story(compaction=window, budgets=(Budget("team", tokens=10**6),))
+    story.asked("Do it.").did(call("a"), text="much " * 80).did(call("b"), text="more " * 250)
+    story.did(call("c"), text="more " * 250).did(call("d"), text="more " * 250).said("Wait.")
+    assert story.go(Shrink).how == "mask"
+    story.shrunk()
+    assert story.go(Draw).budget.name == "team"
+    assert story.drew().go(Summarise).upto == 7
+    story.summed_up()
+    story.go(Heed)
+    story.tell(Heeded()).go(Remind)
+    story.tell(NoteGiven(story.go(Remind).text, "same_call")).go(Draw)
+    story.drew().go(Reason)
 
 
-@given(PLAYS)
-def test_in_any_world_every_call_has_one_result(play: Play) -> None:
-    """T6, J2: and what ran, finished at most once."""
-    transcript = play.state.transcript
-    made = [one.id for message in transcript for one in calls_of(message)]
-    results = [message for message in transcript if isinstance(message, Results)]
-    told = [item.call.id for message in results for item in message.items]
-    finished = [fact.call_id for fact in play.facts if isinstance(fact, CallFinished)]
-    assert made == told
-    assert len(set(made)) == len(made)
-    assert len(set(finished)) == len(finished)
+def test_a_window_is_left_with_a_note_and_a_summary_asked_for_within_what_is_left() -> None:
+    """X2, B2."""
+    tight, prompt = Limits(tokens=1_900), "Go. " * 99
+    window = Compaction(window=200, target=0.3, strategies=("window",))
+    story = steps(Story(compaction=window, limits=tight).asked(prompt), 9)
+    assert "earlier messages were left out" in story.go(Shrink).note
+    summary = Compaction(window=200, target=0.3, strategies=("summary",))
+    move = steps(Story(compaction=summary, limits=tight).asked(prompt), 9).go(Summarise)
+    assert move.prompt.output_max == move.reserved.output
+    assert move.reserved.input + move.reserved.output <= 1_900

@@ -9,24 +9,31 @@ from msgspec.structs import replace
 from facts import MODEL, SESSION, Story, broken, call, fault, made_for, paid, tool, value
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
+    Allotted,
     AttemptStarted,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallLate,
     CallStarted,
+    Compacted,
     Fact,
+    Heeded,
+    Hydrated,
     NoteGiven,
     Outcome,
+    Recalled,
     ReplyJudged,
     Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
+    Steered,
     StepProposed,
     TextDelta,
 )
 from windlass.core.fold import apply, fold
+from windlass.core.limits import Amount, Budget
 from windlass.core.messages import Assistant, Results, Text, Thinking, Usage, User
 from windlass.core.setup import ModelInfo, Setup, digest
 from windlass.core.state import State
@@ -40,11 +47,11 @@ SOME_CALL = call("a", "send")
 
 
 def new() -> Story:
-    return Story()
+    return Story(budgets=(Budget("team", tokens=10**9),))
 
 
 def opened() -> Story:
-    return Story().asked()
+    return new().asked()
 
 
 def asking() -> Story:
@@ -53,6 +60,23 @@ def asking() -> Story:
 
 def failed() -> Story:
     return opened().failing(broken())
+
+
+def summing_up() -> Story:
+    compaction = AttemptStarted(1, 1, MODEL, RESERVED, purpose="compaction")
+    return opened().replied("Hi.").ended("completed").asked().tell(compaction)
+
+
+def steered() -> Story:
+    return opened().tell(Steered((Text("And more."),)))
+
+
+def known() -> Story:
+    return opened().tell(Recalled("It is known."))
+
+
+def looked_up() -> Story:
+    return opened().tell(Hydrated((call("h"),))).allowed("h").began("h").finished("h")
 
 
 def proposed() -> Story:
@@ -104,20 +128,34 @@ FACTS: dict[str, Fact] = {
     "CallLate": CallLate("a", value()),
     "ReplyJudged": ReplyJudged(Allow()),
     "NoteGiven": NoteGiven("You go round in circles.", "same_call"),
+    "Allotted": Allotted("team", Amount(tokens=1_000)),
+    "Compacted": Compacted(1, "[…]"),
+    "Compacted by a summary": Compacted(1, "Goals: none.", "summary"),
+    "Compacted by masks": Compacted(1, how="mask"),
+    "Steered": Steered((Text("And more."),)),
+    "Heeded": Heeded(),
+    "Hydrated": Hydrated((call("h"),)),
+    "Recalled": Recalled("It is known."),
     "RunEnded": RunEnded("cancelled"),
 }
-ALWAYS = {"RunResumed", "RunEnded", "CallLate"}
+ALWAYS = {"RunResumed", "RunEnded", "CallLate", "Steered"}
+FREE = {*ALWAYS, "AttemptStarted", "NoteGiven", "Allotted"}
+"""What may come whenever nothing is under way."""
 LEGAL: dict[Callable[[], Story], set[str]] = {
     new: {"CallLate"},
-    opened: {*ALWAYS, "AttemptStarted", "NoteGiven"},
+    opened: {*FREE, "Hydrated", "Recalled"},
     asking: {*ALWAYS, "AttemptFailed", "StepProposed"},
-    failed: {*ALWAYS, "AttemptStarted", "NoteGiven"},
+    summing_up: {*ALWAYS, "AttemptFailed", "Compacted by a summary"},
+    steered: {*FREE, "Heeded", "Hydrated", "Recalled"},
+    known: {*FREE, "Hydrated"},
+    looked_up: {*FREE, "Recalled", "Compacted", "Compacted by masks"},
+    failed: {*FREE, "Hydrated", "Recalled"},
     proposed: {*ALWAYS, "CallJudged"},
     questioned: {*ALWAYS, "CallAnswered"},
     cleared: {*ALWAYS, "CallStarted"},
     started: {*ALWAYS, "CallFinished"},
     interrupted: {*ALWAYS, "CallFinished", "CallJudged"},
-    observed: {*ALWAYS, "AttemptStarted", "NoteGiven"},
+    observed: {*FREE, "Compacted", "Compacted by masks"},
     replied: {*ALWAYS, "ReplyJudged"},
     passed: {*ALWAYS},
     ended: {"RunStarted", "CallLate"},
@@ -134,7 +172,8 @@ TABLE = [
 def test_an_illegal_fact_is_refused(point: Callable[[], Story], name: str) -> None:
     """L1: check, write, advance; the refusal names the fact and its place."""
     story = point()
-    assert f"{name} cannot be record {story.state.seq + 1}" in story.refuses(FACTS[name])
+    kind = type(FACTS[name]).__name__
+    assert f"{kind} cannot be record {story.state.seq + 1}" in story.refuses(FACTS[name])
 
 
 @pytest.mark.parametrize(

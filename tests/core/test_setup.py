@@ -10,9 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from facts import MODEL, PRICE, Story, made_for, tool
+from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide import decide
+from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ToolSpec
-from windlass.core.setup import Limits, ModelInfo, Retries, Rules, Setup, digest, drift
+from windlass.core.setup import ModelInfo, Retries, Rules, Setup, digest, drift
 
 NAN = float("nan")
 
@@ -73,6 +75,62 @@ def test_a_rule_that_cannot_be_followed_is_refused(
     """L7: with no call at once, for one, `act` would never come to an end."""
     with pytest.raises(ValueError, match=name):
         kind(**{name: number})
+
+
+@pytest.mark.parametrize("kind", [Limits, SessionLimits])
+@pytest.mark.parametrize("name", ["steps", "tokens", "usd", "seconds"])
+@pytest.mark.parametrize("limit", [0, -1, NAN])
+def test_a_session_refuses_what_a_run_refuses(kind: Any, name: str, limit: Any) -> None:
+    """L7, B1."""
+    with pytest.raises(ValueError, match=f"{kind.__name__}.{name}=.*above zero"):
+        kind(**{name: limit})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"name": "", "tokens": 1}, "needs a name"),
+        ({"name": "team"}, "usd= or tokens="),
+        ({"name": "team", "usd": 0}, "above zero"),
+        ({"name": "team", "tokens": -1}, "above zero"),
+        ({"name": "team", "tokens": 1, "per": "week"}, "hour, day or month"),
+    ],
+)
+def test_a_budget_that_bounds_nothing_is_refused(settings: Any, words: str) -> None:
+    """B1, L7."""
+    with pytest.raises(ValueError, match=words):
+        Budget(**settings)
+
+
+def test_the_money_of_a_budget_is_exact() -> None:
+    """B4."""
+    tenth: Any = 0.1
+    assert Budget("team", usd=tenth).usd == Decimal("0.1")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"trigger": 0.5, "target": 0.5},
+        {"trigger": 1.1},
+        {"target": 0},
+        {"window": 0},
+        {"cool_down": 0},
+        {"summary_tokens": -1},
+    ],
+)
+def test_a_compaction_that_cannot_work_is_refused(settings: Any) -> None:
+    """X2: the target is below the trigger, or it would be done at every step."""
+    with pytest.raises(ValueError, match="Compaction"):
+        Compaction(**settings)
+
+
+def test_a_reference_that_is_no_pattern_is_refused() -> None:
+    """X4: at once, and not when a prompt comes."""
+    with pytest.raises(ValueError, match="no regular expression"):
+        Hydration(references=(Reference("(", "read", "path"),))
+    with pytest.raises(ValueError, match="calls_max"):
+        Hydration(calls_max=0)
 
 
 # ── the set-up ───────────────────────────────────────────────────────────────

@@ -7,9 +7,10 @@ import pytest
 
 from facts import MODEL, Story, call, made_for
 from play import faults_of
-from windlass.core.decide import Reason
+from windlass.core.limits import Limits
 from windlass.core.messages import Message, Text, ToolCall, User
-from windlass.core.setup import Limits, ModelInfo, Rules
+from windlass.core.moves import Reason
+from windlass.core.setup import ModelInfo, Rules
 from windlass.core.view import Prompt, view
 
 

@@ -77,14 +77,40 @@ async def test_what_one_gate_makes_of_a_call_another_may_deny() -> None:
     assert verdict == Deny("Too short.", "rules: deny send(to=a.)")
 
 
+@pytest.mark.contract("T4")
 async def test_a_change_is_not_lost_to_a_question() -> None:
-    """A question holds no arguments: to ask would run the call as it was."""
-    verdict = await all_of(FixedGate(redact), FixedGate(Ask("may I?", "q"))).judge(CALL)
-    assert isinstance(verdict, Deny)
-    assert verdict == Deny(
-        "Names are shortened. Make the call so by yourself, and a person will be asked.",
-        "short + q",
-    )
+    """What a person is asked about is what would run."""
+    for gates in itertools.permutations([FixedGate(redact), FixedGate(Ask("may I?", "q", 9.0))]):
+        verdict = await all_of(*gates).judge(CALL)
+        assert verdict == Ask("may I?\nNames are shortened.", "short + q", 9.0, {"to": "a."})
+
+
+@pytest.mark.contract("T4")
+async def test_a_question_may_bring_its_own_arguments_and_all_judge_them() -> None:
+    def once(request: Request) -> Verdict:
+        if request.arguments["to"] == "ann":
+            return Ask("To bob instead?", "q", arguments={"to": "bob"})
+        return Allow("q")
+
+    seen = FixedGate(Allow("seen"))
+    verdict = await all_of(FixedGate(once), seen).judge(CALL)
+    assert verdict == Ask("To bob instead?", "q", arguments={"to": "bob"})
+    assert [request.arguments for request in seen.requests] == [{"to": "ann"}, {"to": "bob"}]
+    strict = RuleGate([Rule("deny", "send(to=bob)")], default="allow")
+    assert isinstance(await all_of(FixedGate(once), strict).judge(CALL), Deny)
+
+
+async def test_a_question_about_the_same_arguments_changes_nothing() -> None:
+    same = FixedGate(Ask("may I?", "q", arguments={"to": "ann"}))
+    assert await all_of(same, FixedGate(Allow("a"))).judge(CALL) == Ask("may I?", "q")
+
+
+async def test_a_question_that_a_change_answers_is_not_put() -> None:
+    def worried(request: Request) -> Verdict:
+        return Ask("A name?") if request.arguments["to"] == "ann" else Allow("calm")
+
+    verdict = await all_of(FixedGate(worried), FixedGate(redact)).judge(CALL)
+    assert verdict == Modify({"to": "a."}, "Names are shortened.", "short")
 
 
 async def test_gates_that_do_not_agree_have_denied() -> None:
@@ -139,7 +165,16 @@ def test_gates_are_flat_and_named_once() -> None:
         all_of()
 
 
-VERDICTS = st.sampled_from([Allow("a"), Modify({"to": "x"}, "m"), Ask("?"), Deny("no")])
+VERDICTS = st.sampled_from(
+    [
+        Allow("a"),
+        Modify({"to": "x"}, "m"),
+        Ask("?"),
+        Ask("?", arguments={"to": "x"}),
+        Ask("?", arguments={"to": "y"}),
+        Deny("no"),
+    ]
+)
 
 
 @pytest.mark.contract("G9")

@@ -3,11 +3,16 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from windlass.cli import main
 from windlass.core.errors import ConfigError
+from windlass.core.messages import Label, ToolSpec
+from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.gates.examples import written_call
 from windlass.gates.policy_file import load_policy, parse_policy
 from windlass.gates.rules import Rule
+from windlass.ports import Request
 
 ORDERED = """\
 default = "deny"
@@ -95,6 +100,9 @@ def test_a_file_is_named_after_its_stem_and_its_rules(tmp_path: Path) -> None:
         ('allow = "bash"', "line 1: allow is not a list"),
         ('allow = ["x"]\n[[rule]]\ndeny = "y"', "line 1: either lists or"),
         ('deny_replies = "x"', "line 1: deny_replies is not a list"),
+        ('\nflow_guard = "allow"', "line 2: flow_guard is true, false"),
+        ("flow_guard = 1", "line 1: flow_guard is true, false"),
+        ("flow_gaurd = true", "line 1: .*Did you mean flow_guard"),
     ],
 )
 def test_a_policy_that_is_wrong_is_refused_with_its_line(text: str, told: str) -> None:
@@ -112,3 +120,49 @@ def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     odd.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="cannot be read: it is not UTF-8"):
         load_policy(odd)
+
+
+SEND = ToolSpec("send", "", {"type": "object"}, labels=("external",))
+HELD: frozenset[Label] = frozenset(["untrusted", "private"])
+
+
+@pytest.mark.contract("G7")
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("", Allow),
+        ("flow_guard = false", Allow),
+        ("flow_guard = true", Ask),
+        ('flow_guard = "ask"', Ask),
+        ('flow_guard = "deny"', Deny),
+    ],
+)
+async def test_a_file_may_set_the_flow_guard(line: str, verdict: type) -> None:
+    gate = parse_policy(f'{line}\nallow = ["send"]\ndeny = ["rm"]\ndeny_replies = ["*key*"]')
+    assert isinstance(await gate.judge(Request("s", "c", SEND, {}, HELD)), verdict)
+    assert isinstance(await gate.judge(Request("s", "c", SEND, {})), Allow)
+    assert isinstance(await gate.judge(Request("s", "c", ToolSpec("rm", "", {}), {})), Deny)
+    assert gate.judges_replies
+    assert isinstance(await gate.judge_reply("s", "a key"), Deny)
+    assert isinstance(await gate.judge_reply("s", "hello"), Allow)
+
+
+@pytest.mark.contract("J9")
+def test_the_flow_guard_is_part_of_what_a_policy_is_called() -> None:
+    names = [parse_policy(line).name for line in ("", "flow_guard = true", 'flow_guard = "deny"')]
+    assert len(set(names)) == 3
+    assert parse_policy("flow_guard = false").name == names[0]
+    guarded = parse_policy('flow_guard = true\nallow = ["bash(ls *)"]', root="/ws")
+    assert guarded.rule_on(written_call("bash(ls x)")).decision == "allow"
+
+
+@pytest.mark.contract("G7")
+def test_check_and_explain_tell_of_the_flow_guard(tmp_path: Path) -> None:
+    file = tmp_path / "team.toml"
+    file.write_text('flow_guard = true\nallow = ["send"]')
+    checked = CliRunner().invoke(main, ["policy", "check", str(file)])
+    assert (checked.exit_code, "flow guard: ask" in checked.output) == (0, True)
+    explained = CliRunner().invoke(main, ["policy", "explain", str(file), "send(x)"])
+    assert (explained.exit_code, explained.output.splitlines()[0]) == (0, "decision  allow")
+    told = "flow      ask, if it sends out, and the session holds untrusted and private content"
+    assert explained.output.splitlines()[-1] == told

@@ -8,18 +8,32 @@ from typing_extensions import override
 from windlass.core.errors import SessionBusy
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
-from windlass.testing.journals import JournalConformance
+from windlass.testing import (
+    BlobsConformance,
+    FollowingConformance,
+    JournalConformance,
+    LeasingConformance,
+    ListingConformance,
+    PoolsConformance,
+)
 from windlass.testing.samples import notes, one_of_each
 
 
-class TestMemoryJournal(JournalConformance):
+class TestMemoryJournal(
+    JournalConformance,
+    LeasingConformance,
+    FollowingConformance,
+    BlobsConformance,
+    PoolsConformance,
+    ListingConformance,
+):
     """J5: one conformance suite for all stores."""
 
     durable = False
 
     @override
     def open(self, folder: Path) -> Journal:
-        return MemoryJournal()
+        return MemoryJournal(now=self.now)
 
 
 def test_an_append_is_done_at_once() -> None:

@@ -10,7 +10,6 @@ from decimal import Decimal
 import pytest
 
 from windlass.agent.agent import Agent
-from windlass.core.decide import Cleared
 from windlass.core.errors import FailedByJournal, FailedByModel, RunFailed, SessionBusy
 from windlass.core.events import (
     CallFinished,
@@ -22,13 +21,16 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.fold import fold
+from windlass.core.limits import Limits
 from windlass.core.messages import Effect, Results, ToolSpec
+from windlass.core.moves import Cleared
 from windlass.core.result import RunResult
-from windlass.core.setup import Limits, ModelInfo, Price, Rules
+from windlass.core.setup import ModelInfo, Price, Rules
 from windlass.core.verdicts import Allow, Ask, Deny, Modify
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import CallContext, Journal
 from windlass.testing import (
+    BareJournal,
     BrokenGate,
     CutJournal,
     FailingJournal,
@@ -250,8 +252,8 @@ async def test_two_writers_of_a_new_session(clock: VirtualClock) -> None:
 
 
 async def test_a_driver_whose_run_was_taken_over_does_no_more(clock: VirtualClock) -> None:
-    """L14: it finds its next record taken, and stops before the effect."""
-    store, tools = _store(), RecordingTools({"send": "sent"})
+    """L14: without leases, it finds its next record taken, and stops before the effect."""
+    store, tools = BareJournal(_store()), RecordingTools({"send": "sent"})
     slow = ScriptedModel([[pause(5), call("send")]])
     first = Agent(slow, tools=tools, journal=store, clock=clock)
     running = asyncio.create_task(first.run("Send it.", session=SESSION))
@@ -265,6 +267,29 @@ async def test_a_driver_whose_run_was_taken_over_does_no_more(clock: VirtualCloc
     kept = await facts_of(store)
     assert [fact.seq for fact in kept] == list(range(1, len(kept) + 1))
     assert tuple(fold(SESSION, kept).transcript) == result.messages
+
+
+async def test_a_session_that_somebody_drives_is_refused_before_it_is_read(
+    clock: VirtualClock,
+) -> None:
+    """L14: the driver that has it goes on undisturbed, and its session is free when it ends."""
+    store, tools = _store(), RecordingTools({"send": "sent"})
+    slow = ScriptedModel([[pause(5), call("send")], "Sent."])
+    running = asyncio.create_task(
+        Agent(slow, tools=tools, journal=store, clock=clock).run("Send it.", session=SESSION)
+    )
+    await asyncio.sleep(1)
+    known = list(await facts_of(store))
+    other = Agent(ScriptedModel(["Mine."]), tools=tools, journal=store, clock=clock)
+    with pytest.raises(SessionBusy):
+        await other.resume(SESSION)
+    with pytest.raises(SessionBusy):
+        await other.run("Me too.", session=SESSION)
+    assert list(await facts_of(store)) == known
+    result = await running
+    assert (result.text, len(tools.ran)) == ("Sent.", 1)
+    assert result.recorded
+    assert (await other.run("And now?", session=SESSION)).text == "Mine."
 
 
 # ── results ──────────────────────────────────────────────────────────────────

@@ -7,11 +7,11 @@ import pytest
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Text, User
+from windlass.core.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.dialect import Options
 from windlass.models.resolve import resolve, split
-from windlass.models.secret import Secret
 from windlass.models.vendors import vendors
 from windlass.testing.chat_wire import say
 from windlass.testing.fault_server import Asked, FaultServer

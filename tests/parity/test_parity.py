@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from windlass.agent.agent import Agent
-from windlass.core.decide import Cleared
 from windlass.core.errors import FailedByModel
 from windlass.core.events import AttemptFailed, CallJudged, Event, Invalid, TextDelta
+from windlass.core.limits import Limits
 from windlass.core.messages import Content, Image, Result, Results, Text, ToolSpec
+from windlass.core.moves import Cleared
 from windlass.core.result import RunResult
-from windlass.core.setup import Limits, Retries, Rules
+from windlass.core.setup import Retries, Rules
 from windlass.journals.memory import MemoryJournal
 from windlass.models.dialect import Options
 from windlass.models.model import HttpModel

@@ -21,7 +21,9 @@ class Disk:
         self.die_at = die_at
         """The process is killed in place of this change of a file."""
         self.full = False
+        self.read_only = False
         self.broken_sync = False
+        self.unreadable = False
 
     def __enter__(self) -> Self:
         self._vfs = _Layer(self)
@@ -68,7 +70,15 @@ class _File(apsw.VFSFile):
         self.disk.change()
         if self.disk.full:
             raise apsw.FullError("no space left")
+        if self.disk.read_only:
+            raise apsw.ReadOnlyError("mounted anew, for reading")
         super().xWrite(data, offset)
+
+    @override
+    def xRead(self, amount: int, offset: int) -> bytes:
+        if self.disk.unreadable:
+            raise apsw.IOError("the disk gave nothing back")
+        return super().xRead(amount, offset)
 
     @override
     def xTruncate(self, newsize: int) -> None:

@@ -7,29 +7,35 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from windlass.core.decide import Act, Cleared, Finish, Move, Reason, decide
+from windlass.core.budget import covers
+from windlass.core.decide import decide
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
+    Allotted,
     AttemptFailed,
     AttemptStarted,
     CallFinished,
     CallJudged,
     CallStarted,
+    Compacted,
     Fact,
     Outcome,
     Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
+    Steered,
     StepProposed,
     Stop,
 )
 from windlass.core.faults import Fault, FaultKind
 from windlass.core.fold import apply
+from windlass.core.limits import Amount, Limits
 from windlass.core.messages import (
     Assistant,
     Charge,
     Effect,
+    Label,
     Message,
     Result,
     Said,
@@ -38,8 +44,10 @@ from windlass.core.messages import (
     ToolSpec,
     Usage,
 )
-from windlass.core.setup import Limits, ModelInfo, Price, Rules, Setup
+from windlass.core.moves import Act, Cleared, Draw, Finish, Move, Reason, Shrink, Summarise
+from windlass.core.setup import ModelInfo, Price, Rules, Setup
 from windlass.core.state import Call, Run, State
+from windlass.core.summary import summed_up
 from windlass.core.verdicts import Allow
 
 MODEL = "test:model"
@@ -48,8 +56,8 @@ PRICE = Price(Decimal(3), Decimal(15))
 MoveT = TypeVar("MoveT", bound=Move)
 
 
-def tool(name: str, effect: Effect = "read") -> ToolSpec:
-    return ToolSpec(name, f"{name} things", {"type": "object"}, effect)
+def tool(name: str, effect: Effect = "read", *labels: Label) -> ToolSpec:
+    return ToolSpec(name, f"{name} things", {"type": "object"}, effect, labels)
 
 
 TOOLS = (tool("look"), tool("touch", "idempotent"), tool("send", "write"))
@@ -112,20 +120,24 @@ class Story:
         assert msgspec.to_builtins(tuple(self.state.transcript)) == before
         return str(refusal.value)
 
-    def asked(self, prompt: str = "Hello", setup: Setup | None = None) -> Self:
+    def asked(
+        self, prompt: str = "Hello", setup: Setup | None = None, *, pinned: bool = False
+    ) -> Self:
         """A run begins."""
         number = self.state.run.number + 1 if self.state.run else 1
         first = self.setup if self.state.setup is None else None
-        return self.tell(RunStarted(number, (Text(prompt),), setup or first))
+        return self.tell(RunStarted(number, (Text(prompt),), setup or first, pinned=pinned))
 
-    def trying(self, reserved: Reservation | None = None, *, landing: bool = False) -> Self:
+    def trying(
+        self, reserved: Reservation | None = None, *, landing: bool = False, model: str = MODEL
+    ) -> Self:
         """A request goes out."""
         run = self.run
         return self.tell(
             AttemptStarted(
                 self.state.steps + 1,
                 len(run.failures) + 1,
-                MODEL,
+                model,
                 reserved or Reservation(100, 100),
                 landing,
             )
@@ -155,6 +167,32 @@ class Story:
         """A whole step: called, allowed, run."""
         ids = [one.id for one in calls]
         return self.called(*calls).allowed(*ids).began(*ids).finished(*ids, text=text)
+
+    def said(self, text: str) -> Self:
+        """A person says something meanwhile."""
+        return self.tell(Steered((Text(text),), by="ann"))
+
+    def shrunk(self) -> Self:
+        """The view is made shorter as decided."""
+        move = self.go(Shrink)
+        return self.tell(Compacted(move.upto, move.note, move.how))
+
+    def summing_up(self) -> int:
+        """A summary is asked for as decided; up to which message."""
+        move = self.go(Summarise)
+        purpose = "compaction"
+        self.tell(AttemptStarted(move.step, 1, move.prompt.model, move.reserved, purpose=purpose))
+        return move.upto
+
+    def summed_up(self, text: str = "Goals: none.", charge: Charge | None = None) -> Self:
+        """A summary is asked for as decided, and comes."""
+        return self.tell(Compacted(self.summing_up(), summed_up(text), "summary", charge))
+
+    def drew(self, amount: Amount | None = None) -> Self:
+        """A budget gives what is wanted of it, or another amount."""
+        budget, wanted = (move := self.go(Draw)).budget, move.wanted
+        given = wanted if amount is None else amount
+        return self.tell(Allotted(budget.name, given, dry=not covers(given, wanted)))
 
     def resumed(self, after_s: float = 1.0) -> Self:
         return self.tell(RunResumed(), after_s=after_s)

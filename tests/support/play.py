@@ -1,33 +1,27 @@
 """A pure interpreter: a random world plays against `decide` and `apply`, without an event loop.
 
 The world answers as the shell may: replies whole, broken or empty; verdicts of every kind; results
-in any order; a driver that dies between any two facts; a person who cancels.
+in any order; summaries that fail; budgets that are short; a driver that dies between any two facts;
+a person who cancels, or says something meanwhile. What it charges, it tells truthfully.
 """
 
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from random import Random
 from typing import Any, assert_never
 
 from msgspec.structs import replace
+from typing_extensions import override
 
-from facts import MODEL, SESSION
-from windlass.core.decide import (
-    Act,
-    Cleared,
-    Finish,
-    Gate,
-    Hear,
-    Hold,
-    Proposed,
-    Reason,
-    Remind,
-    Shrink,
-    decide,
-)
+from facts import MODEL, PRICE, SESSION, made_for, tool
+from windlass.core.budget import cost, covers
+from windlass.core.context import Compaction, Hydration, Reference
+from windlass.core.decide import decide
 from windlass.core.events import (
+    Allotted,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -37,15 +31,21 @@ from windlass.core.events import (
     CallStarted,
     Compacted,
     Fact,
+    Heeded,
+    Hydrated,
     NoteGiven,
+    Recalled,
     ReplyJudged,
+    Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
+    Steered,
     StepProposed,
 )
 from windlass.core.faults import Fault
 from windlass.core.fold import apply
+from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import (
     Assistant,
     Change,
@@ -59,9 +59,27 @@ from windlass.core.messages import (
     Usage,
     User,
 )
-from windlass.core.setup import Setup, digest
+from windlass.core.moves import (
+    Act,
+    Cleared,
+    Draw,
+    Finish,
+    Gate,
+    Hear,
+    Heed,
+    Hold,
+    Hydrate,
+    Move,
+    Proposed,
+    Reason,
+    Recall,
+    Remind,
+    Shrink,
+    Summarise,
+)
+from windlass.core.setup import ModelInfo, Rules, Setup, digest
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify
+from windlass.core.verdicts import Allow, Answer, Ask, Deny, Grant, Invalid, Misfit, Modify
 from windlass.core.view import Prompt
 
 MOVES_MAX = 2_000
@@ -74,9 +92,18 @@ RESULTS = (
     Result.say("value", "done"),
     Result.say("value", "done"),
     Result.say("value", "done"),
+    Result.say("value", "much " * 60),
     Result.say("error", "it broke"),
     Result.say("timed_out", "too slow"),
     Result("value", ()),
+)
+SUMMARISER = "test:summariser"
+HELPER = "test:helper"
+PLENTY = Amount(Decimal(10**6), 10**9)
+LABELLED = (
+    replace(tool("look"), labels=("untrusted",)),
+    replace(tool("touch", "idempotent"), labels=("private",)),
+    replace(tool("send", "write"), labels=("external",)),
 )
 
 
@@ -84,7 +111,55 @@ class Died(Exception):
     """The driver is gone; the facts are all that is left."""
 
 
-@dataclass
+def any_setup(random: Random) -> Setup:
+    """A set-up of any kind: each of its settings is drawn by itself."""
+    pick = random.choice
+    priced = ModelInfo(MODEL, PRICE, pick([None, 120, 300, 1_000]), output_max=1_000)
+    summariser = ModelInfo(SUMMARISER, PRICE, 200, output_max=100)
+    limits = Limits(
+        steps=pick([1, 2, 5, 12, 30]),
+        tokens=pick([None, None, 5_000]),
+        usd=pick([None, None, Decimal("0.05")]),
+    )
+    hydration = Hydration(references=(Reference(r"#(\w+)", "look", "id"),), calls_max=2)
+    budgets = (Budget("team", tokens=6_000), Budget("house", usd=Decimal("0.06")))
+    return made_for(
+        model=priced,
+        tools=LABELLED,
+        limits=limits,
+        rules=_any_rules(random),
+        session_limits=SessionLimits(steps=pick([None, None, 14]), tokens=pick([None, 9_000])),
+        budgets=pick([(), (), budgets[:1], budgets]),
+        compaction=_any_compaction(random),
+        summariser=pick([None, None, summariser]),
+        hydration=pick([None, hydration]),
+        recalls=pick([False, True]),
+        judge_replies=pick([False, True]),
+    )
+
+
+def _any_rules(random: Random) -> Rules:
+    pick = random.choice
+    return Rules(
+        on_limit=pick(["stop", "answer"]),
+        on_partial=pick(["fail", "restart"]),
+        on_unknown=pick(["tell", "ask"]),
+        tool_choice=pick(["auto", "required", "look"]),
+        same_call_note=pick([1, 3]),
+    )
+
+
+def _any_compaction(random: Random) -> Compaction:
+    strategies: list[Any] = ["mask", "summary", "window"]
+    return Compaction(
+        strategies=tuple(random.sample(strategies, random.randint(0, 3))),
+        window=random.choice([None, 150, 400]),
+        cool_down=random.choice([1, 5]),
+        summary_tokens=20,
+    )
+
+
+@dataclass(repr=False)
 class Play:
     """One session, played to the end of each of its runs."""
 
@@ -93,16 +168,27 @@ class Play:
     state: State = field(default_factory=lambda: State(SESSION))
     facts: list[Fact] = field(default_factory=list[Fact])
     prompts: list[Prompt] = field(default_factory=list[Prompt])
+    summaries: list[Prompt] = field(default_factory=list[Prompt])
+    moves: list[tuple[State, Move]] = field(default_factory=list[tuple[State, Move]])
+    """Each move, with the state that it was decided from."""
     states: list[State] = field(default_factory=list[State])
+    """After each fact."""
     habit: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """The calls that this model likes to make."""
     deaths: int = 3
     """How often a driver may still die."""
 
+    @override
+    def __repr__(self) -> str:
+        told = "\n".join(map(repr, self.facts))
+        return f"Play of {self.setup!r}:\n{told}"
+
     def runs(self, count: int) -> "Play":
         for number in range(1, count + 1):
             setup = self.setup if number == 1 or self._chance(0.3) else None
-            self._to_the_end(RunStarted(number, (Text("Do it."),), setup))
+            prompt = self._pick("Do it.", f"Do #a and #b of run {number}, then #a.")
+            pinned = self._chance(0.2)
+            self._to_the_end(RunStarted(number, (Text(prompt),), setup, pinned=pinned))
         return self
 
     def _to_the_end(self, opening: Fact | None) -> None:
@@ -124,7 +210,11 @@ class Play:
         if self._chance(0.02):
             self._record(RunEnded("cancelled", "by a person"))
             return
-        match decide(self.state):
+        if self._chance(0.02):
+            self._steer()
+        move = decide(self.state)
+        self.moves.append((self.state, move))
+        match move:
             case Reason() as move:
                 self._reason(move)
             case Gate() as move:
@@ -136,17 +226,36 @@ class Play:
                 self._record(ReplyJudged(verdict))
             case Remind(text):
                 self._record(NoteGiven(text, "same_call"))
-            case Shrink(upto, note):
-                self._record(Compacted(upto, note))
+            case Draw(budget, wanted):
+                self._draw(budget, wanted)
+            case Shrink(upto, note, how):
+                self._record(Compacted(upto, note, how))
+            case Summarise() as move:
+                self._summarise(move)
+            case Heed():
+                self._record(Heeded())
+            case Hydrate(calls):
+                self._record(Hydrated(calls))
+            case Recall():
+                self._record(Recalled(self._pick("", "It is known."), self._pick((), ("private",))))
             case Hold(questions):
                 asked, _ = self.random.choice(questions)
                 verdict = self._pick(Allow(), Deny("no"), Modify(self._modified(), "safer"))
-                bound = digest(asked.decoded)
-                self._record(CallAnswered(asked.id, verdict, bound), after_s=1e6)
+                grant = self._grant(asked.call.name, verdict)
+                answer = CallAnswered(asked.id, verdict, digest(asked.decoded), grant=grant)
+                self._record(answer, after_s=1e6)
             case Finish(outcome, reason, fault=fault):
                 self._record(RunEnded(outcome, reason, fault))
             case other:
                 assert_never(other)
+
+    def _steer(self) -> None:
+        """Each time in other words, so that it can be found again."""
+        self._record(Steered((Text(f"By the way, {self.state.seq}."),), by="ann"))
+
+    def _grant(self, name: str, verdict: Answer) -> Grant | None:
+        always = isinstance(verdict, Allow) and self._chance(0.5)
+        return Grant(name, pattern=f"{name}(*)") if always else None
 
     # ── the model ────────────────────────────────────────────────────────────
 
@@ -156,31 +265,51 @@ class Play:
             AttemptStarted(move.step, move.attempt, MODEL, move.reserved, move.landing),
             after_s=move.wait_s,
         )
-        fate = self.random.random()
+        if self._chance(0.1):
+            self._steer()
+        fate, paid = self.random.random(), self._charge(move.reserved)
         if fate < 0.04:
-            self._record(RunEnded("cancelled", "by a person", None, "half a rep", self._charge()))
+            self._record(RunEnded("cancelled", "by a person", None, "half a rep", paid))
         elif fate < 0.2:
-            self._record(self._failure())
+            self._record(self._failure(paid))
         else:
             stop = self._pick("end", "end", "end", "calls", "calls", "length", "refusal")
             reply = Assistant(tuple(self._said(move.step)), MODEL)
-            self._record(StepProposed(reply, stop, self._charge()))
+            self._record(StepProposed(reply, stop, paid))
 
-    def _failure(self) -> AttemptFailed:
-        kind = self._pick("server", "network", "auth")
+    def _draw(self, budget: Budget, wanted: Amount) -> None:
+        amount = self._pick(wanted, _half(wanted), PLENTY)
+        self._record(Allotted(budget.name, amount, dry=not covers(amount, wanted)))
+
+    def _summarise(self, move: Summarise) -> None:
+        self.summaries.append(move.prompt)
+        model = move.prompt.model
+        self._record(AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"))
+        paid = self._charge(move.reserved)
+        bill = None if paid is None else replace(paid, model=model, purpose="compaction")
+        if self._chance(0.3):
+            self._record(AttemptFailed(Fault("server", "it broke", retryable=True), charge=bill))
+            return
+        self._record(Compacted(move.upto, f"Summary {move.upto}", "summary", bill))
+
+    def _failure(self, paid: Charge | None) -> AttemptFailed:
+        kind = self._pick("server", "network", "auth", "context_overflow")
         return AttemptFailed(
-            Fault(kind, "it broke", kind != "auth"),
-            charge=self._charge(),
+            Fault(kind, "it broke", kind not in ("auth", "context_overflow")),
+            charge=paid,
             established=self._chance(0.5),
             visible=self._chance(0.2),
             partial=self._pick("", "half a rep"),
             wait_s=self._pick(0.0, 1.0, 16.0),
         )
 
-    def _charge(self) -> Charge | None:
+    def _charge(self, reserved: Reservation) -> Charge | None:
+        """What a request cost: a token is from one to five bytes long."""
         if self._chance(0.3):
             return None
-        return Charge(MODEL, usage=Usage(self.random.randint(0, 50), self.random.randint(0, 9)))
+        tokens = self.random.randint(reserved.input // 5, reserved.input)
+        usage = Usage(tokens, self.random.randint(0, min(9, reserved.output)))
+        return Charge(MODEL, usage=usage, usd=cost(PRICE, usage))
 
     def _said(self, step: int) -> Iterator[Said]:
         calls = 0
@@ -215,17 +344,26 @@ class Play:
 
     def _act(self, move: Act) -> None:
         fresh = [cleared for cleared in move.calls if not self._reconciled(cleared, move)]
-        running: list[str] = []
+        running: list[Cleared] = []
         if self.state.waiting:
             return
         while fresh or running:
             if fresh and (self._chance(0.6) or not running):
                 cleared = fresh.pop(0)
                 self._record(CallStarted(cleared.call.id, cleared.key))
-                running.append(cleared.call.id)
+                running.append(cleared)
             else:
                 done = running.pop(self.random.randrange(len(running)))
-                self._record(CallFinished(done, self._pick(*RESULTS)))
+                bill = self._bill(done.left)
+                self._record(CallFinished(done.call.id, self._pick(*RESULTS), bill))
+
+    def _bill(self, left: Amount) -> tuple[Charge, ...]:
+        """What a tool paid to models of its own: no more than it was told that it may."""
+        tokens = 900 if left.tokens is None else min(900, left.tokens)
+        usd = Decimal("0.01") if left.usd is None else min(Decimal("0.01"), left.usd)
+        if tokens < 1 or usd < 0 or self._chance(0.8):
+            return ()
+        return (Charge(HELPER, "subagent", Usage(tokens), usd),)
 
     def _reconciled(self, cleared: Cleared, move: Act) -> bool:
         """Find out about an interrupted write, as the loop does."""
@@ -261,6 +399,11 @@ class Play:
 
     def _pick(self, *options: Any) -> Any:
         return self.random.choice(options)
+
+
+def _half(amount: Amount) -> Amount:
+    usd = None if amount.usd is None else amount.usd / 2
+    return Amount(usd, None if amount.tokens is None else amount.tokens // 2)
 
 
 def is_object(text: str) -> bool:

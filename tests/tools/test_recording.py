@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from windlass.core.decide import Cleared
 from windlass.core.messages import Result, ToolSpec
+from windlass.core.moves import Cleared
 from windlass.ports import CallContext
 from windlass.testing.clock import VirtualClock
 from windlass.testing.tools import (

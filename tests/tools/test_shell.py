@@ -171,13 +171,13 @@ def test_the_effect_and_the_labels_are_honest(tmp_path: Path) -> None:
     """Without a sandbox nobody can say that nothing is sent out."""
     plain = shell_tools(tmp_path, sandbox=Sandbox(require="process"))
     assert [(one.name, one.spec.effect, one.spec.labels) for one in plain] == [
-        ("bash", "write", ("external",)),
+        ("bash", "write", ("untrusted", "external")),
         ("bash_output", "read", ()),
         ("bash_kill", "idempotent", ()),
     ]
     needs("bubblewrap")
     shut, opened = (shell_tools(tmp_path, sandbox=Sandbox(network=on))[0] for on in (False, True))
-    assert (shut.spec.labels, opened.spec.labels) == ((), ("external",))
+    assert (shut.spec.labels, opened.spec.labels) == ((), ("untrusted", "external"))
     assert "no network" in shut.spec.description
 
 

@@ -1,55 +1,34 @@
 """Agent: where the parts become a whole."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from typing import Any, Generic, Protocol, TypedDict, runtime_checkable
+from typing import Any, Generic
 from weakref import finalize
 
-import msgspec
+from typing_extensions import Unpack
 
 from windlass.agent.background import Background
-from windlass.agent.clock import RealClock
+from windlass.agent.delegate import as_tool
 from windlass.agent.driver import Driver, Opening
+from windlass.agent.openings import Task
+from windlass.agent.options import AgentOptions, check_options
 from windlass.agent.output import Output
-from windlass.agent.runs import Runs, new_session, see_out
+from windlass.agent.parts import assembled
+from windlass.agent.prompts import Choosy, Prompt, RunOptions, checked, presentable
+from windlass.agent.runs import new_session, see_out
 from windlass.agent.watch import Events
-from windlass.config import environment
 from windlass.core.errors import ConfigError, failure
-from windlass.core.events import Event, Fact
+from windlass.core.events import Event, Fact, Steered
 from windlass.core.faults import Fault
 from windlass.core.messages import Content, Text
 from windlass.core.result import OutputT, RunResult
-from windlass.core.schema import Schema
-from windlass.core.setup import Limits, Price, Retries, Rules, Setup
 from windlass.core.state import State
-from windlass.core.verdicts import Answer
-from windlass.journals.memory import MemoryJournal
-from windlass.models.dialect import Options
-from windlass.ports import Clock, Gate, Journal, Model, Timeouts, Tools, Watcher, World
-from windlass.tools.toolbox import Toolbox
-
-Prompt = str | Sequence[Content]
-Resolve = Callable[..., Model]
-
-
-class Named(TypedDict):
-    """What may be said about a model that is given by its name."""
-
-    key: str | None
-    base_url: str | None
-    options: Options | None
-    price: Price | None
-
-
-@runtime_checkable
-class Choosy(Protocol):
-    """A model that knows beforehand what it cannot take."""
-
-    def refusal(self, parts: Sequence[Content]) -> str | None: ...
+from windlass.core.verdicts import Reply
+from windlass.ports import Model, Watcher
+from windlass.tools.function import Tool
 
 
 class Agent(Generic[OutputT]):
@@ -59,66 +38,61 @@ class Agent(Generic[OutputT]):
     set-up can go on with them, in any process.
     """
 
-    def __init__(  # noqa: PLR0913 - each part has a default, and its name
+    def __init__(
         self,
         model: Model | str,
         *,
-        fallbacks: Sequence[Model | str] = (),
-        key: str | None = None,
-        base_url: str | None = None,
-        options: Options | None = None,
-        price: Price | None = None,
-        instructions: str = "",
-        tools: Tools | Sequence[Callable[..., Any]] = (),
-        gate: Gate | None = None,
-        limits: Limits | None = None,
-        journal: Journal | None = None,
         output_type: type[OutputT] = str,
-        rules: Rules | None = None,
-        retries: Retries | None = None,
-        timeouts: Timeouts | None = None,
-        clock: Clock | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None:
-        timeouts = timeouts or Timeouts()
-        named = Named(key=key, base_url=base_url, options=options, price=price)
-        models = _all_resolved(model, fallbacks, timeouts, named)
-        self._asked = models[0]
-        toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
+        """Make an agent of a model, or of a name such as `openai:gpt-5`. See AgentOptions."""
+        check_options(options)
         self._output = Output(output_type)
-        world = World(
-            models={one.info.name: one for one in models},
-            tools=toolbox,
-            gate=gate,
-            journal=journal or MemoryJournal(),
-            clock=clock or RealClock(),
-            timeouts=timeouts,
-            schemas={spec.name: Schema(spec.parameters) for spec in toolbox.specs},
-            fit=None if self._output.plain else self._output.misfit,
-        )
-        setup = _setup(world, instructions, self._output.schema, limits, retries, rules)
-        self._runs = Runs(world, setup)
+        self.parts = assembled(model, self._output, options)
+        self._asked = self.parts.world.models[self.parts.setup.model.name]
+        self._openings = self.parts.openings
+        self._runs = self.parts.runs
         self._background = Background()
         finalize(self, self._background.stop)
 
+    def as_tool(self, name: str = "", description: str = "") -> Tool[..., Any]:
+        """A tool that gives a task to this agent, for an agent that this one works for."""
+        called = name or self.parts.world.agent
+        if not called:
+            raise ConfigError("as_tool(): an agent without a name needs one: as_tool(name=…)")
+        return as_tool(self.parts, called, description)
+
     async def run(
-        self, prompt: Prompt, *, session: str | None = None, on_event: Watcher | None = None
+        self,
+        prompt: Prompt,
+        *,
+        session: str | None = None,
+        on_event: Watcher | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunResult[OutputT]:
         """Run a prompt to its end. Raises RunFailed if it fails, which carries the result.
 
         `on_event` is called with each event and must return at once; `stream` is for the rest.
+        `caller` and `context` are for the gate, and for it alone: no model can write them.
         """
-        opening = self._begin(prompt)
+        opening = self._begin(prompt, options)
         return self._checked(await self._drive(session or new_session(), opening, on_event))
 
     def run_sync(
-        self, prompt: Prompt, *, session: str | None = None, on_event: Watcher | None = None
+        self,
+        prompt: Prompt,
+        *,
+        session: str | None = None,
+        on_event: Watcher | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunResult[OutputT]:
         """Do the same for code that is not async; works inside a running event loop too.
 
         Ctrl-C stops the run; it ends and is recorded before KeyboardInterrupt goes on.
         """
         session = session or new_session()
-        run = self._background.submit(self.run(prompt, session=session, on_event=on_event))
+        work = self.run(prompt, session=session, on_event=on_event, **options)
+        run = self._background.submit(work)
         try:
             return run.result()
         except KeyboardInterrupt:
@@ -129,7 +103,11 @@ class Agent(Generic[OutputT]):
 
     @asynccontextmanager
     async def stream(
-        self, prompt: Prompt, *, session: str | None = None
+        self,
+        prompt: Prompt,
+        *,
+        session: str | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncGenerator[Events[OutputT]]:
         """Run a prompt and watch it: events first, then `events.result`.
 
@@ -137,7 +115,8 @@ class Agent(Generic[OutputT]):
         stops it. Raises RunFailed on leaving if the run failed.
         """
         events: Events[OutputT] = Events()
-        driver = self._runs.driver(session or new_session(), self._begin(prompt), events.push)
+        opening = self._begin(prompt, options)
+        driver = self._runs.driver(session or new_session(), opening, events.push)
         events.on_cancel(driver.cancel)
         task = asyncio.create_task(self._seen(driver))
         task.add_done_callback(events.end)
@@ -157,23 +136,30 @@ class Agent(Generic[OutputT]):
         Raises SetupDrifted if this agent is set up otherwise than the run was, unless `consent`.
         Its limits are the ones that count from here on.
         """
-        opening = partial(self._runs.take_over, consent=consent)
+        opening = partial(self._openings.resume, consent=consent)
         return self._checked(await self._drive(session, opening, on_event))
 
     async def answer(
         self,
         session: str,
         call_id: str,
-        verdict: Answer,
+        verdict: Reply,
         *,
+        digest: str | None = None,
         by: str = "",
         consent: bool = False,
         on_event: Watcher | None = None,
     ) -> RunResult[OutputT]:
-        """Answer a question that a run waits for, and go on with the run."""
+        """Answer a question that a run waits for, and go on with the run.
+
+        Give the digest that the question showed, and the answer cannot be for anything else. While
+        other questions wait, the run does; `windlass.answer` answers without going on.
+        """
 
         def opening(state: State) -> Sequence[Fact]:
-            return self._runs.answer(state, call_id, verdict, by=by, consent=consent)
+            return self._openings.answer(
+                state, call_id, verdict, digest=digest, by=by, consent=consent
+            )
 
         return self._checked(await self._drive(session, opening, on_event))
 
@@ -183,7 +169,7 @@ class Agent(Generic[OutputT]):
 
     async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
         """End a run that nobody drives any more, without going on with it."""
-        return await self._runs.write(session, partial(self._runs.abandon, reason=reason))
+        return await self._runs.write(session, partial(self._openings.abandon, reason=reason))
 
     def watch(self, session: str, *, after: int = 0) -> AsyncGenerator[Event]:
         """The events of a session past a sequence number: the recorded ones, then the live ones."""
@@ -196,12 +182,23 @@ class Agent(Generic[OutputT]):
             await asyncio.wrap_future(self._background.submit(self._runs.close()))
         self._background.stop()
 
-    def _begin(self, prompt: Prompt) -> Opening:
-        parts = _presentable((Text(prompt),) if isinstance(prompt, str) else prompt)
+    async def steer(self, session: str, prompt: Prompt, *, by: str = "") -> None:
+        """Say something to a run that is under way; it is heeded before the next step.
+
+        Returns once it is on record, so that a crash does not lose it.
+        """
+        await self._runs.steer(session, Steered(self._presentable(prompt), str(by)))
+
+    def _begin(self, prompt: Prompt, options: RunOptions) -> Opening:
+        task = Task(prompt=self._presentable(prompt), **checked(options))
+        return partial(self._openings.begin, task=task)
+
+    def _presentable(self, prompt: Prompt) -> tuple[Content, ...]:
+        parts = presentable((Text(prompt),) if isinstance(prompt, str) else prompt)
         refusal = self._asked.refusal(parts) if isinstance(self._asked, Choosy) else None
         if refusal is not None:
             raise ConfigError(refusal)
-        return partial(self._runs.begin, prompt=parts)
+        return parts
 
     async def _drive(
         self, session: str, opening: Opening, watcher: Watcher | None
@@ -219,72 +216,3 @@ class Agent(Generic[OutputT]):
         if result.outcome == "failed":
             raise failure(result.error or Fault("bug", result.reason), result)
         return result
-
-
-def _presentable(prompt: Sequence[Content]) -> tuple[Content, ...]:
-    """Refuse a prompt that no journal could keep or no model could be shown."""
-    try:
-        parts = tuple(prompt)
-        msgspec.convert(msgspec.to_builtins(parts), type=tuple[Content, ...])
-        msgspec.json.encode(parts)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"the prompt is neither text nor parts: {error}") from None
-    if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
-        raise ConfigError("the prompt is empty")
-    return parts
-
-
-def _all_resolved(
-    model: Model | str,
-    fallbacks: Sequence[Model | str],
-    timeouts: Timeouts,
-    named: Named,
-) -> list[Model]:
-    others = [fallbacks] if isinstance(fallbacks, str) else fallbacks
-    return [_resolved(model, timeouts, named), *(_resolved(other, timeouts) for other in others)]
-
-
-def _resolved(model: Model | str, timeouts: Timeouts, named: "Named | None" = None) -> Model:
-    if not isinstance(model, str):
-        if named and any(named.values()):
-            given = ", ".join(f"{name}=" for name, value in named.items() if value)
-            raise ConfigError(f"{given} goes with the name of a model, not with a model")
-        return model
-    # The wire is half of what there is to load, and who brings a model of their own needs none of
-    # it: so it is loaded when a model is named.
-    resolve: Resolve = import_module("windlass.models.resolve").resolve
-    return resolve(model, environ=environment(), timeouts=timeouts, **(named or {}))
-
-
-def _setup(
-    world: World,
-    instructions: str,
-    output_schema: dict[str, Any] | None,
-    limits: Limits | None,
-    retries: Retries | None,
-    rules: Rules | None,
-) -> Setup:
-    """What is recorded with each run: all that decides what it may do."""
-    gate, (model, *fallbacks) = world.gate, [one.info for one in world.models.values()]
-    unknown = [info.name for info in (model, *fallbacks) if info.price is None]
-    if limits is not None and limits.usd is not None and unknown:
-        raise ConfigError(
-            f"Limits(usd=…): the price of {unknown[0]} is not known, so that money cannot be "
-            "limited. Give the model a price, or limit tokens."
-        )
-    setup = Setup(
-        model=model,
-        fallbacks=tuple(fallbacks),
-        tools=world.tools.specs,
-        gate=gate.name if gate else "",
-        judge_replies=world.fit is not None or bool(gate and gate.judges_replies),
-        instructions=instructions,
-        output_schema=output_schema,
-        limits=limits or Limits(),
-        retries=retries or Retries(),
-        rules=rules or Rules(),
-    )
-    try:
-        return msgspec.convert(msgspec.to_builtins(setup), type=Setup)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"a setting is not what it must be: {error}") from None

@@ -7,16 +7,21 @@ and a bug all lead to the same door, within a bounded time, whatever that task d
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import replace
 
+from windlass.agent.alarm import Alarm
+from windlass.agent.consult import consult
 from windlass.agent.crew import Crew
+from windlass.agent.known import Known
+from windlass.agent.pools import settle
+from windlass.agent.steering import Helm
 from windlass.agent.watch import Events
-from windlass.core.decide import Finish, Hold
+from windlass.core.budget import settle as settle_attempt
 from windlass.core.errors import ForOperator, JournalCorrupt, JournalFailed
 from windlass.core.events import (
-    CallFinished,
     CallLate,
     Fact,
     Outcome,
@@ -26,13 +31,13 @@ from windlass.core.events import (
     TextDelta,
 )
 from windlass.core.faults import Fault
-from windlass.core.fold import fold
-from windlass.core.messages import Result
+from windlass.core.messages import Charge, Result
+from windlass.core.moves import Finish, Hold
 from windlass.core.report import report
 from windlass.core.result import RunResult
 from windlass.core.state import State
-from windlass.loop import Underway, outcome_of, run
-from windlass.ports import Recovering, World
+from windlass.loop import Underway, run
+from windlass.ports import Lease, Leasing, Recovering, World
 from windlass.recorder import Recorder
 
 UNWIND_S = 0.05
@@ -49,9 +54,14 @@ Opening = Callable[[State], Sequence[Fact]]
 class Driver:
     """Drives one run to its end, or to the question that it must wait for."""
 
-    def __init__(self, world: World, recorder: Recorder, crew: Crew, opening: Opening) -> None:
+    def __init__(
+        self, world: World, recorder: Recorder, crew: Crew, opening: Opening, known: Known
+    ) -> None:
         self._world = world
         self._crew = crew
+        self._known = known
+        self._lease: Lease | None = None
+        self._left = False
         self._opening = opening
         self._opened: Sequence[Fact] = ()
         self._underway = Underway()
@@ -61,8 +71,9 @@ class Driver:
         self._stop: tuple[Outcome, str] | None = None
         self._halt: asyncio.Future[float] = self.loop.create_future()
         """When the run was stopped."""
-        self._deadline: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self.loop)
         self.recorder = recorder
+        self.helm = Helm(recorder, self._halt)
         self.attached: list[Events[Any]] = []
         """Watchers that came later."""
 
@@ -70,7 +81,7 @@ class Driver:
         """Stop the run, from any thread. The first reason counts."""
         self.loop.call_soon_threadsafe(self._cancel, str(reason), outcome)
 
-    def _cancel(self, reason: str, outcome: Outcome) -> None:
+    def _cancel(self, reason: str, outcome: Outcome = "cancelled") -> None:
         if self._stop is None:
             self._stop = (outcome, reason)
             self._halt.set_result(self.loop.time())
@@ -78,25 +89,78 @@ class Driver:
     def heard(self) -> TextDelta | None:
         """The text of the attempt under way, for a watcher that comes in the middle of it."""
         attempt = self._underway.attempt
-        if attempt is None or not attempt.partial:
+        if attempt is None or attempt.purpose != "main" or not attempt.partial:
             return None
         attempt.visible = True
         return self.recorder.placed(TextDelta(attempt.partial))
 
+    @property
+    def paid(self) -> tuple[Charge, ...]:
+        """All that the run has paid so far, what is not on record yet included."""
+        run, attempt = self.recorder.state.run, self._underway.attempt
+        if run is None:
+            return ()
+        charges = list(run.ledger.charges)
+        if run.outcome is None:
+            charges += chain.from_iterable(self._underway.paid.values())
+        if run.attempt is not None:
+            info, reserved = self._world.models[run.attempt.model].info, run.attempt.reserved
+            sent = settle_attempt(info, reserved, None, 0, whole=False)
+            charges += filter(None, [attempt.charge() if attempt else sent])
+        return tuple(charges)
+
     async def drive(self) -> RunResult[Any]:
         """The result of the run, whichever way it ends; raises if it cannot even begin."""
+        try:
+            return await self._driven()
+        finally:
+            self.helm.manned.set()
+            self._leave()
+
+    async def _driven(self) -> RunResult[Any]:
         await self._open()
-        body = asyncio.create_task(self._run())
-        await self._wait(body, cancel=True)
-        if self._deadline is not None:
-            self._deadline.cancel()
-        end = self._end_of(body)
-        if isinstance(end, Hold):
-            return self._pause(end)
+        self.helm.manned.set()
+        end = await self._to_the_end()
+        while isinstance(end, Hold) or await self.helm.turned():
+            asked = await self._consult(end) if isinstance(end, Hold) else True
+            if isinstance(end, Hold) and asked is False:
+                return self._pause(end)
+            end = asked if isinstance(asked, RunEnded) else await self._to_the_end()
         facts = (*self._leftovers(), self._settled(end))
         closing = asyncio.create_task(self.recorder.record(*facts))
         await self._wait(closing)
-        return self._close(closing, facts)
+        result = self._close(closing, facts)
+        if result.recorded and self.recorder.setup.budgets:
+            self._crew.start(settle(self._world.journal, self.recorder.state))
+        return result
+
+    def _leave(self) -> None:
+        """Let go of the session, also if it is only given to us from now on."""
+        self._left = True
+        if self._lease is not None:
+            self._lease.release()
+            self._known.keep(self.recorder)
+
+    async def _to_the_end(self) -> Hold | RunEnded:
+        """Where the loop comes to: the end of the run, or a question."""
+        body = asyncio.create_task(self._run())
+        await self._wait(body, cancel=True)
+        self._alarm.off()
+        return self._end_of(body)
+
+    async def _consult(self, hold: Hold) -> bool | RunEnded:
+        """Ask whoever is there to be asked; whether there are answers, or a stop, to go on with.
+
+        An answer that could not be written down ends the run.
+        """
+        if self._world.approver is None or self._stop is not None:
+            return self._stop is not None
+        asking = asyncio.create_task(consult(hold, self._world, self.recorder))
+        await self._wait(asking, cancel=True)
+        if not asking.done() or asking.cancelled():
+            return True
+        error = asking.exception()
+        return asking.result() if error is None else _failed(error)
 
     async def _open(self) -> None:
         """Read the session and write down that a run begins. Until then, no run can fail."""
@@ -104,7 +168,7 @@ class Driver:
         await self._wait(reading)
         if not reading.done():
             raise JournalFailed("the journal did not answer")
-        self.recorder.state = fold(self.recorder.session, reading.result())
+        self.recorder.state = reading.result()
         self._opened = await self._recovered(self._opening(self.recorder.state))
         opening = asyncio.create_task(self.recorder.record(*self._opened))
         await self._wait(opening)
@@ -119,18 +183,26 @@ class Driver:
         reaped = tuple(await asyncio.to_thread(tools.recover))
         return (replace(opening[0], reaped=reaped), *opening[1:])
 
-    async def _read(self) -> Sequence[Fact]:
-        return await self._world.journal.read(self.recorder.session)
+    async def _read(self) -> State:
+        """Take the session, then read it: nobody alive may be driving it."""
+        journal, session = self._world.journal, self.recorder.session
+        if isinstance(journal, Leasing):
+            self._lease = await journal.lease(session)
+            if self._left:
+                self._lease.release()
+        state = await self._known.read(journal, session)
+        if state.setup is not None and state.setup.budgets and not state.active:
+            await settle(journal, state)
+        return state
 
     async def _run(self) -> Finish | Hold:
         if self._stop is not None:
             raise asyncio.CancelledError
-        limit, run_state = self.recorder.setup.limits.seconds, self.recorder.state.run
-        if limit is not None and run_state is not None:
-            left = max(0.0, limit - run_state.elapsed_s)
-            stop = partial(self._cancel, f"the limit of {limit:g} s is reached", "timed_out")
-            self._deadline = asyncio.get_running_loop().call_later(left, stop)
-        return await run(self._world, self.recorder, self._underway)
+        self._alarm.on(self.recorder, partial(self._cancel, outcome="timed_out"))
+        self.helm.look(at_the_end=False)
+        end = await run(self._world, self.recorder, self._underway)
+        self.helm.look(at_the_end=True)
+        return end
 
     async def _wait(self, stage: asyncio.Task[Any], *, cancel: bool = False) -> None:
         """Wait for a stage of the run; once the run is stopped, for a bounded time."""
@@ -152,8 +224,7 @@ class Driver:
             return RunEnded(outcome, reason, fault)
         error = body.exception()
         if error is not None:
-            fault = _fault_of(error)
-            return RunEnded("failed", fault.message, fault)
+            return _failed(error)
         match body.result():
             case Finish(outcome, reason, fault=fault):
                 last = self.recorder.state.run
@@ -165,11 +236,11 @@ class Driver:
     def _leftovers(self) -> Iterator[Fact]:
         """What had come to its end when the run was stopped, and was not on record yet."""
         attempt, calls = self._underway.attempt, self._underway.calls
-        if attempt is not None and attempt.whole:
+        if attempt is not None and attempt.answers:
             yield attempt.proposed()
-        for task, call_id in calls.items():
+        for task, call_id in tuple(calls.items()):
             if task.done() and not task.cancelled():
-                yield CallFinished(call_id, outcome_of(task))
+                yield self._underway.finished(task)
             else:
                 self._crew.dismiss(task, partial(self._late, call_id))
         calls.clear()
@@ -179,10 +250,15 @@ class Driver:
 
     def _settled(self, end: RunEnded) -> RunEnded:
         """The end, with what was paid for and heard of an attempt that was under way."""
-        attempt = self._underway.attempt
-        if attempt is None or attempt.whole:
+        attempt, paid = self._underway.attempt, self._underway.paid
+        if paid:
+            end = replace(end, charges=tuple(chain.from_iterable(paid.values())))
+        if attempt is None or attempt.answers:
             return end
-        return replace(end, partial=attempt.partial, charge=attempt.charge())
+        said, run = attempt.partial if attempt.purpose == "main" else "", self.recorder.expected.run
+        # A failure that is on record, or is being written, brings its own charge.
+        settled = run is not None and run.attempt is None
+        return replace(end, partial=said, charge=None if settled else attempt.charge())
 
     def _pause(self, hold: Hold) -> RunResult[Any]:
         recorder = self.recorder
@@ -208,6 +284,11 @@ def _failure_of(closing: asyncio.Task[None]) -> BaseException | None:
     if closing.cancelled():
         return JournalFailed("the last append was cancelled")
     return closing.exception()
+
+
+def _failed(error: BaseException) -> RunEnded:
+    fault = _fault_of(error)
+    return RunEnded("failed", fault.message, fault)
 
 
 def _fault_of(error: BaseException) -> Fault:

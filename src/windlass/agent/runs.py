@@ -2,115 +2,90 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from windlass.agent.crew import Crew
 from windlass.agent.driver import Driver, Opening
+from windlass.agent.follow import followed
+from windlass.agent.known import Known
+from windlass.agent.leases import held
+from windlass.agent.observe import Metered, Observer, observed
 from windlass.agent.watch import Events
-from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, SessionBusy, SetupDrifted
-from windlass.core.events import (
-    CallAnswered,
-    CallLate,
-    Event,
-    Fact,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-)
-from windlass.core.fold import fold
-from windlass.core.messages import Content
+from windlass.core.errors import NothingToDo, SessionBusy
+from windlass.core.events import CallLate, Event, Fact, Steered
+from windlass.core.masking import Mask
 from windlass.core.report import report
 from windlass.core.result import RunResult
-from windlass.core.schema import outline
-from windlass.core.setup import Setup, digest, drift
-from windlass.core.state import State, call_of
-from windlass.core.verdicts import Answer, Deny, Modify, sound
+from windlass.core.setup import Setup
+from windlass.core.state import State
+from windlass.core.withheld import told
 from windlass.ports import Watcher, World
 from windlass.recorder import Recorder
+
+ValueT = TypeVar("ValueT")
 
 
 class Runs:
     """What an agent knows while it runs: which sessions it drives. The rest is in the journal."""
 
-    def __init__(self, world: World, setup: Setup) -> None:
+    def __init__(
+        self,
+        world: World,
+        setup: Setup,
+        mask: Mask | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self._world = world
-        self._setup = setup
+        self._mask = mask
+        self._observer = observer
+        self._withholds = setup.withhold_replies
         self._crew = Crew()
+        self._known = Known()
         self._live: dict[str, Driver] = {}
         self._late: dict[str, asyncio.Task[None]] = {}
         """Late results that are being written, by session."""
 
-    def begin(self, state: State, prompt: tuple[Content, ...]) -> Sequence[Fact]:
-        """What opens a new run in a session, old or new."""
-        if state.active:
-            raise RunUnfinished(
-                f"the last run of session {state.session} has not ended: "
-                "resume, answer or abandon it first"
-            )
-        number = state.run.number + 1 if state.run else 1
-        setup = None if state.setup == self._setup else self._setup
-        return (RunStarted(number, prompt, setup),)
-
-    def take_over(self, state: State, *, consent: bool) -> Sequence[Fact]:
-        """What opens a run that was left open. The limits of whoever goes on with it count."""
-        if not state.active or state.setup is None:
-            raise NothingToDo(f"session {state.session} has no open run")
-        changed = tuple(drift(state.setup, self._setup))
-        if changed and not consent:
-            raise SetupDrifted(changed)
-        setup = None if state.setup == self._setup else self._setup
-        return (RunResumed(changed, setup),)
-
-    def answer(
-        self, state: State, call_id: str, verdict: Answer, *, by: str, consent: bool
-    ) -> Sequence[Fact]:
-        """What opens a run whose question is answered."""
-        call = call_of(state, call_id)
-        if not state.active or call is None or call.question is None:
-            told = f"no question about call {call_id} waits in session {state.session}"
-            raise NothingToDo(told)
-        if not sound(verdict, Answer):
-            raise ConfigError(f"{verdict!r} is no answer: give Allow(), Deny(…) or Modify(…)")
-        expires_at = call.question.expires_at
-        if expires_at is not None and expires_at < max(self._world.clock.now(), state.at):
-            verdict = Deny("the question had expired", "expiry")
-        schema = self._world.schemas.get(call.call.name)
-        if isinstance(verdict, Modify) and schema and not schema.accepts(verdict.arguments):
-            raise ConfigError(f"the new arguments do not fit {call.call.name}: {outline(schema)}")
-        answered = CallAnswered(call_id, verdict, digest(call.decoded), str(by))
-        return (*self.take_over(state, consent=consent), answered)
-
-    def abandon(self, state: State, reason: str) -> Sequence[Fact]:
-        """What ends a run that nobody drives any more."""
-        if not state.active:
-            raise NothingToDo(f"session {state.session} has no open run")
-        return (RunResumed(), RunEnded("cancelled", str(reason)))
-
     async def write(self, session: str, opening: Opening) -> RunResult[Any]:
         """Write facts into a session that nobody drives."""
         self._free(session)
-        recorder = self._recorder(await self._state(session))
-        await recorder.record(*opening(recorder.state))
-        return report(recorder.state, recorded=True)
+        with await held(self._world.journal, session):
+            recorder = self._recorder(await self._state(session))
+            await recorder.record(*opening(recorder.state))
+            return report(recorder.state, recorded=True)
 
-    async def drive(
-        self, session: str, opening: Opening, watcher: Watcher | None
-    ) -> RunResult[Any]:
-        """See a run through, also when the caller is cancelled meanwhile."""
-        driver = self.driver(session, opening, watcher)
-        return await self.see_through(driver)
+    async def steer(self, session: str, fact: Steered) -> None:
+        """Write down what a person says meanwhile, in a run that is live here or that nobody has.
+
+        Returns once it is durable; the run heeds it before its next step.
+        """
+        driver = self._live.get(session)
+        if driver is not None and not driver.recorder.closed:
+            if not await _in_loop_of(driver, driver.helm.steer(fact)):
+                raise _too_late(session)
+            return
+        # Looked at before it is taken: a run that begins meanwhile must not find it taken.
+        if not (await self._state(session)).active:
+            raise _too_late(session)
+
+        def opening(state: State) -> Sequence[Fact]:
+            if not state.active:
+                raise _too_late(session)
+            return (fact,)
+
+        await self.write(session, opening)
 
     def driver(self, session: str, opening: Opening, watcher: Watcher | None) -> Driver:
         """A driver that holds its session from now on."""
         self._free(session)
         recorder = self._recorder(State(session))
         recorder.on_late = partial(self._take_late, session)
+        world = observed(self._observer, self._world, recorder)
         if watcher is not None:
             recorder.watchers.append(watcher)
-        driver = self._live[session] = Driver(self._world, recorder, self._crew, opening)
+        driver = self._live[session] = Driver(world, recorder, self._crew, opening, self._known)
         return driver
 
     async def see_through(self, driver: Driver) -> RunResult[Any]:
@@ -149,17 +124,22 @@ class Runs:
         driver, events = self._live.get(session), Events[Any]()
         if driver is not None and driver.recorder.closed:
             driver = None
-        heard = driver.heard() if driver else None
+        heard = driver.heard() if driver and not driver.recorder.withholds else None
         if driver is not None:
+            heard = heard and driver.recorder.caught_up(heard)
             driver.recorder.watchers.append(events.push)
             driver.attached.append(events)
         try:
-            seen = after
-            for fact in await self._world.journal.read(session, after):
+            seen, journal = after, self._world.journal
+            if driver is None:
+                withhold = self._withholds
+                async for event in followed(journal, session, after, withhold=withhold):
+                    yield event
+                return
+            facts = await journal.read(session, after)
+            for fact in told(facts, withhold=self._withholds, live=True):
                 seen = fact.seq
                 yield fact
-            if driver is None:
-                return
             if heard is not None and heard.seq == seen:
                 yield heard
             async for event in events:
@@ -184,10 +164,11 @@ class Runs:
             raise SessionBusy(f"session {session} is being driven by this agent: cancel it first")
 
     async def _state(self, session: str) -> State:
-        return fold(session, await self._world.journal.read(session))
+        return await self._known.read(self._world.journal, session)
 
     def _recorder(self, state: State) -> Recorder:
-        return Recorder(self._world.journal, self._world.clock, state)
+        kind = Recorder if self._observer is None else Metered
+        return kind(self._world.journal, self._world.clock, state, self._mask)
 
     def _take_late(self, session: str, fact: CallLate) -> None:
         """A late result goes in with the next record of a live run, else by itself."""
@@ -196,14 +177,33 @@ class Runs:
             driver.recorder.late(fact)
             return
         before = self._late.get(session)
-        self._late[session] = self._crew.start(self._record_late(session, fact, before))
+        self._late[session] = self._crew.start(self._record_late(session, fact, before, driver))
 
     async def _record_late(
-        self, session: str, fact: CallLate, before: asyncio.Task[None] | None
+        self,
+        session: str,
+        fact: CallLate,
+        before: asyncio.Task[None] | None,
+        driver: Driver | None,
     ) -> None:
         if before is not None:
             await asyncio.wait({before})
-        await self._recorder(await self._state(session)).record(fact)
+        # A run that has ended still holds its session for a moment.
+        if driver is not None and driver.loop is asyncio.get_running_loop():
+            await driver.gone.wait()
+        with await held(self._world.journal, session):
+            await self._recorder(await self._state(session)).record(fact)
+
+
+async def _in_loop_of(driver: Driver, work: Coroutine[Any, Any, ValueT]) -> ValueT:
+    """Do something where a run is driven, which may be another thread's event loop."""
+    if driver.loop is asyncio.get_running_loop():
+        return await work
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, driver.loop))
+
+
+def _too_late(session: str) -> NothingToDo:
+    return NothingToDo(f"session {session} has no open run: run a new prompt instead")
 
 
 def new_session() -> str:

@@ -17,9 +17,18 @@ from windlass.core.events import (
     Fact,
     RunEnded,
 )
-from windlass.core.messages import CallResult, Change, Result, Results, ToolCall
-from windlass.core.setup import ToolChoice, digest
-from windlass.core.state import Call, State, Streak, call_of, say
+from windlass.core.hydrate import found
+from windlass.core.messages import (
+    CallResult,
+    Change,
+    Charge,
+    Ledger,
+    Result,
+    Results,
+    ToolCall,
+)
+from windlass.core.setup import Setup, ToolChoice, digest
+from windlass.core.state import Call, State, Streak, call_of, holding, say
 from windlass.core.strict import Broken, Read, strict
 from windlass.core.verdicts import Allow, Answer, Ask, Deny, Invalid, Modify
 
@@ -33,7 +42,9 @@ UNSPEAKABLE = re.compile(r"[^a-zA-Z0-9_-]")
 def call_judged(state: State, fact: CallJudged) -> State:
     call = _open_call(state, fact.call_id, fact)
     # A call that a crash interrupted is judged again: by its own `reconcile`, or by a person.
-    if call.phase not in ("proposed", "interrupted"):
+    # And a yes may be taken back for a question, as long as the call has not started.
+    again = call.phase == "cleared" and isinstance(fact.verdict, Ask)
+    if call.phase not in ("proposed", "interrupted") and not again:
         illegal(fact, f"the call is {call.phase}")
     call = replace(call, changes=(*call.changes, *fact.changes), resource=fact.resource)
     given = None if fact.arguments is None else _encoded(fact.arguments)
@@ -46,8 +57,18 @@ def call_judged(state: State, fact: CallJudged) -> State:
             illegal(fact, "its arguments cannot be read")
         call = replace(call, arguments=text)
     if isinstance(fact.verdict, Ask):
-        return _put(state, replace(call, phase="asked", question=fact.verdict))
+        return _put(state, _asked(call, fact.verdict))
     return _settle(state, call, fact.verdict)
+
+
+def _asked(call: Call, question: Ask) -> Call:
+    """The arguments that would run are the ones that a person is asked about."""
+    if question.arguments is not None:
+        changed = Change("", "the gate: as in its question")
+        text, changes = _encoded(question.arguments), (*call.changes, changed)
+        call = replace(call, arguments=text, changes=changes)
+    call = replace(call, answered=False)
+    return replace(call, phase="asked", question=question)
 
 
 def call_answered(state: State, fact: CallAnswered) -> State:
@@ -60,9 +81,14 @@ def call_answered(state: State, fact: CallAnswered) -> State:
     expired = question.expires_at is not None and fact.at > question.expires_at
     if expired and not isinstance(fact.verdict, Deny):
         illegal(fact, "the question had expired")
+    if fact.grant is not None:
+        if not isinstance(fact.verdict, Allow) or fact.grant.tool != call.call.name:
+            illegal(fact, "only a yes can hold for more than one call, and only for that tool")
+        state = replace(state, grants=(*state.grants, fact.grant))
     # Nobody knows what other arguments would touch.
     resource = None if isinstance(fact.verdict, Modify) else call.resource
-    return _settle(state, replace(call, question=None, resource=resource), fact.verdict)
+    call = replace(call, question=None, answered=True, resource=resource)
+    return _settle(state, call, fact.verdict)
 
 
 def _settle(state: State, call: Call, verdict: Answer) -> State:
@@ -88,14 +114,35 @@ def call_started(state: State, fact: CallStarted) -> State:
     return _put(state, replace(call, phase="started", began=True))
 
 
+def taken_over(call: Call, before: Setup | None, after: Setup | None) -> Call:
+    """A call as the next driver has it. Under another gate, or for another tool, a yes is none."""
+    name, begun = call.call.name, call.phase in ("started", "interrupted")
+    spec = before.tool(name) if before else None
+    other = after is not None and (
+        before is None or before.gate != after.gate or after.tool(name) != spec
+    )
+    again = begun and not (spec is None or spec.effect == "write")
+    if other and not call.answered and (call.phase == "cleared" or again):
+        return replace(call, phase="proposed", arguments=None, changes=(), resource=None)
+    return replace(call, phase="interrupted") if begun else call
+
+
 def call_finished(state: State, fact: CallFinished) -> State:
     call = _open_call(state, fact.call_id, fact)
     if call.phase not in ("started", "interrupted"):
         illegal(fact, f"the call is {call.phase}")
     spec = state.setup.tool(call.call.name) if state.setup else None
-    if spec is not None and spec.labels:
-        state = replace(state, labels=state.labels.union(spec.labels))
-    return close(state, call, fact.result)
+    if spec is not None:
+        state = holding(state, spec.labels, f"{call.call.name} ({call.id})")
+    return close(charged(state, fact.charges), call, fact.result)
+
+
+def charged(state: State, charges: Sequence[Charge]) -> State:
+    """What a call paid to models of its own is the run's to pay."""
+    if not charges or state.run is None:
+        return state
+    run = replace(state.run, ledger=reduce(Ledger.add, charges, state.run.ledger))
+    return replace(state, run=run, ledger=reduce(Ledger.add, charges, state.ledger))
 
 
 def given_up(call: Call, end: RunEnded) -> Result:
@@ -112,6 +159,8 @@ def close(state: State, call: Call, result: Result) -> State:
     if step is None or run is None or any(one.phase != "closed" for one in step.calls):
         return state
     items = tuple(CallResult(_as_run(one), one.result or result) for one in step.calls)
+    if step.hydrates:
+        return say(replace(state, step=None), found(items, state.setup))
     ran = iter(item.call for item in items)
     parts = tuple(next(ran) if isinstance(part, ToolCall) else part for part in step.reply.parts)
     names = [call.call.name for call in step.calls]

@@ -1,161 +1,47 @@
-"""State in, the next move out.
+"""State in, the next move out. Pure: the same journal leads to the same move, in any process."""
 
-The moves are sealed: only this module can make one, and only from what the journal says, so that a
-call which nobody judged cannot be dispatched.
-"""
+from dataclasses import replace as dataclass_replace
 
-from dataclasses import InitVar, dataclass
-from typing import Any, final
+from msgspec.structs import replace
 
-from windlass.core.budget import input_max, reserve
-from windlass.core.compact import note, plan
-from windlass.core.events import AttemptFailed, Outcome, Reservation, Stop
-from windlass.core.faults import Fault
-from windlass.core.messages import Assistant, ToolCall, ToolSpec
+from windlass.core.budget import CHARS_PER_TOKEN, estimate, input_max, left, part, tightest
+from windlass.core.compact import Shorter, note, overflowing, plan
+from windlass.core.ends import exhausted, no_room, overtime
+from windlass.core.events import Stop
+from windlass.core.funds import Short, fund
+from windlass.core.hydrate import lookups
+from windlass.core.limits import Amount
+from windlass.core.messages import Assistant, ToolSpec, User
+from windlass.core.moves import (
+    _SEAL,  # pyright: ignore[reportPrivateUsage] - nobody else may make a move
+    Act,
+    Cleared,
+    Draw,
+    Finish,
+    Gate,
+    Hear,
+    Heed,
+    Hold,
+    Hydrate,
+    Move,
+    Proposed,
+    Reason,
+    Recall,
+    Remind,
+    Shrink,
+    Summarise,
+)
 from windlass.core.retry import whom_to_ask
-from windlass.core.setup import Setup
-from windlass.core.state import Call, Run, State, Step
-from windlass.core.verdicts import Ask
-from windlass.core.view import Prompt, view
+from windlass.core.setup import ModelInfo, Setup
+from windlass.core.state import Call, Run, State, Step, weigh
+from windlass.core.summary import summary_prompt
+from windlass.core.view import view
 from windlass.core.waves import next_wave
 
-
-class _Seal:
-    """Proof that `decide` made a value."""
-
-
-_SEAL = _Seal()
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Ask the model once."""
-
-    prompt: Prompt
-    reserved: Reservation
-    step: int
-    """Of the session, so that call ids made from it are unique there."""
-    attempt: int
-    wait_s: float
-    landing: bool
-    last: AttemptFailed | None
-    """The attempt before, which failed."""
-    failed: int
-    """Its number."""
-    moved_from: str
-    """The model whose attempts are spent, if this is the first one at another."""
-    seal: InitVar[_Seal]
-
-    @property
-    def discard(self) -> bool:
-        """Watchers saw text of the attempt before; they are told that it does not count."""
-        return self.last is not None and self.last.visible
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """A call that the model made and nobody has judged."""
-
-    call: ToolCall
-    spec: ToolSpec | None
-    cut: bool
-    """The reply ended by length, so that the arguments may not be whole."""
-    seal: InitVar[_Seal]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """Judge these calls."""
-
-    calls: tuple[Proposed, ...]
-    tools: tuple[ToolSpec, ...]
-    seal: InitVar[_Seal]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """A call that the journal says may run."""
-
-    call: ToolCall
-    arguments: dict[str, Any]
-    spec: ToolSpec
-    key: str
-    """Names this effect: the same each time this call is tried, and no other call's."""
-    interrupted: bool
-    """It had started when a driver died, so that its effect may have happened already."""
-    seal: InitVar[_Seal]
-
-    @property
-    def repeatable(self) -> bool:
-        return self.spec.effect != "write"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Act:
-    """Run these calls together."""
-
-    calls: tuple[Cleared, ...]
-    at_once_max: int
-    ask_unknown: bool
-    seal: InitVar[_Seal]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Hear:
-    """Judge a final reply."""
-
-    reply: Assistant
-    whole: bool
-    """It came to its end by itself, so that it must fit the output type too."""
-    seal: InitVar[_Seal]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Remind:
-    """Tell the model that it goes round in circles."""
-
-    text: str
-    seal: InitVar[_Seal]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Shrink:
-    """Leave the beginning out of the view: the provider says that the prompt is too long."""
-
-    upto: int
-    note: str
-    seal: InitVar[_Seal]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Wait for a person to answer these."""
-
-    questions: tuple[tuple[Call, Ask], ...]
-    seal: InitVar[_Seal]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """End the run."""
-
-    outcome: Outcome
-    reason: str
-    seal: InitVar[_Seal]
-    fault: Fault | None = None
-
-
-Move = Reason | Gate | Act | Hear | Remind | Shrink | Hold | Finish
+WINDOW = 32_000
+"""Tokens that a model is taken to have room for when nobody has said."""
+REPLY_MIN = 256
+"""Tokens that a reply gets, however full the window is taken to be."""
 
 
 def decide(state: State) -> Move:
@@ -164,9 +50,9 @@ def decide(state: State) -> Move:
     if run is None or setup is None or run.outcome is not None:
         msg = "no run is open"
         raise ValueError(msg)
-    seconds = setup.limits.seconds
-    if seconds is not None and run.elapsed_s >= seconds:
-        return Finish("timed_out", f"the limit of {seconds:g} s is reached", _SEAL)
+    late = overtime(state, setup, run)
+    if late is not None:
+        return Finish(*late, _SEAL)
     if state.step is not None:
         return _in_step(state, state.step, setup, run)
     if run.reply is not None:
@@ -187,18 +73,22 @@ def _in_step(state: State, step: Step, setup: Setup, run: Run) -> Move:
         return Hold(asked, _SEAL)
     rules = setup.rules
     open_calls = (call for call in step.calls if call.phase != "closed")
-    wave = tuple(_cleared(state, call, spec) for call, spec in next_wave(open_calls, setup))
-    return Act(wave, rules.calls_at_once_max, rules.on_unknown == "ask", _SEAL)
+    ready = tuple(next_wave(open_calls, setup))
+    room = left(setup.limits, run.ledger), left(setup.session_limits, state.ledger)
+    share = part(tightest(*room), len(ready))
+    wave = tuple(_cleared(state, call, spec, share) for call, spec in ready)
+    bound = setup.hydration.seconds if step.hydrates and setup.hydration else None
+    return Act(wave, rules.calls_at_once_max, rules.on_unknown == "ask", bound, _SEAL)
 
 
 def _proposed(call: Call, setup: Setup, stop: Stop) -> Proposed:
     return Proposed(call.call, setup.tool(call.call.name), stop == "length", _SEAL)
 
 
-def _cleared(state: State, call: Call, spec: ToolSpec) -> Cleared:
+def _cleared(state: State, call: Call, spec: ToolSpec, share: Amount) -> Cleared:
     key = f"{state.session}/{call.id}"
     interrupted = call.phase == "interrupted"
-    return Cleared(call.call, call.decoded, spec, key, interrupted, _SEAL)
+    return Cleared(call.call, call.decoded, spec, key, interrupted, share, _SEAL)
 
 
 def _settle_reply(run: Run, reply: Assistant, setup: Setup) -> Move:
@@ -206,6 +96,8 @@ def _settle_reply(run: Run, reply: Assistant, setup: Setup) -> Move:
     whole = run.stop not in ("length", "refusal")
     if setup.judge_replies and not run.passed and reply.text:
         return Hear(reply, whole, _SEAL)
+    if run.pending and not run.landing:
+        return Heed(_SEAL)
     if run.stop == "refusal":
         return Finish("refused", "the model refused", _SEAL)
     if run.stop == "length":
@@ -216,13 +108,22 @@ def _settle_reply(run: Run, reply: Assistant, setup: Setup) -> Move:
 
 
 def _ask(state: State, setup: Setup, run: Run) -> Move:
-    overflow = bool(run.failures) and run.failures[-1].fault.kind == "context_overflow"
-    upto = plan(state, run) if overflow and not run.shrunk else None
-    if upto is not None:
-        return Shrink(upto, note(upto), _SEAL)
-    stop = _stopped(setup, run)
-    if stop is not None:
-        return stop
+    """What comes before the next request, or the request itself."""
+    end = exhausted(state, setup, run)
+    fresh = end is None and not run.steps and not run.failures
+    first = _first(state, setup, run) if fresh else None
+    if first is not None:
+        return first
+    model = whom_to_ask(setup, run) or setup.model
+    # What comes to its end pays for no summary, unless it ends for want of one.
+    for shorter in plan(state, setup, run, model) if end is None or overflowing(run) else ():
+        move = _shorten(state, setup, run, model, shorter)
+        if move is not None:
+            return move
+    if end is not None:
+        return Finish(end.outcome, end.reason, _SEAL, end.fault)
+    if run.pending:
+        return Heed(_SEAL)
     rules, streak = setup.rules, run.streak
     if streak.count >= rules.same_call_note and not streak.noted_at:
         return Remind(
@@ -231,45 +132,55 @@ def _ask(state: State, setup: Setup, run: Run) -> Move:
             _SEAL,
         )
     landing = run.landing or (setup.limits.steps is not None and run.steps >= setup.limits.steps)
-    return _reason(state, setup, run, landing=landing)
+    return _reason(state, setup, run, model, landing=landing)
 
 
-def _stopped(setup: Setup, run: Run) -> Finish | None:
-    """The reasons not to ask the model again."""
-    rules, limits = setup.rules, setup.limits
-    if whom_to_ask(setup, run) is None:
-        fault = run.failures[-1].fault
-        return Finish("failed", fault.message, _SEAL, fault)
-    if run.empties > 1:
-        return Finish("empty_reply", "the model said nothing, twice", _SEAL)
-    if run.misfits > rules.misfits_max:
-        fault = Fault("output_misfit", "the replies did not fit the output type")
-        return Finish("failed", fault.message, _SEAL, fault)
-    if run.outages >= rules.outages_max:
-        fault = Fault("tools", f"the tools were out of order in {run.outages} steps in a row")
-        return Finish("failed", fault.message, _SEAL, fault)
-    if run.denials >= rules.denials_max:
-        return Finish("policy_denied", f"{run.denials} replies were denied", _SEAL)
-    if run.streak.noted_at and run.streak.count >= run.streak.noted_at + rules.same_call_stop:
-        reason = f"{run.streak.name} gave the same result {run.streak.count} times"
-        return Finish("stuck", reason, _SEAL)
-    cap = limits.steps
-    if cap is not None and run.steps >= cap and (run.steps > cap or rules.on_limit == "stop"):
-        return Finish("max_steps", f"the cap of {cap} steps is reached", _SEAL)
-    return None
+def _first(state: State, setup: Setup, run: Run) -> Move | None:
+    """What is looked up and recalled before the first step."""
+    prompt = state.transcript[run.new_from]
+    if not isinstance(prompt, User):  # pragma: no cover - a run begins with a prompt
+        return None
+    if setup.recalls and not run.recalled:
+        return Recall(prompt.text, _SEAL)
+    calls = () if run.hydrated else lookups(prompt.parts, setup, run.number)
+    return Hydrate(calls, _SEAL) if calls else None
 
 
-def _reason(state: State, setup: Setup, run: Run, *, landing: bool) -> Move:
-    model = whom_to_ask(setup, run) or setup.model
+def _shorten(
+    state: State, setup: Setup, run: Run, model: ModelInfo, shorter: Shorter
+) -> Move | None:
+    """The move that makes the view shorter so; None if it cannot be paid for."""
+    how, upto = shorter
+    if how == "mask":
+        return Shrink(upto, "", how, _SEAL)
+    if how == "window":
+        return Shrink(upto, note(state, upto), how, _SEAL)
+    model = setup.summariser or model
+    output = min(model.output_max, setup.compaction.summary_tokens)
+    chars = CHARS_PER_TOKEN * (model.window or setup.compaction.window or WINDOW) // 2
+    prompt = summary_prompt(state, upto, model.name, output, chars)
+    tokens = sum(map(weigh, prompt.messages)) + len(prompt.system)
+    funds = fund(state, setup, run, replace(model, output_max=output), tokens)
+    if funds is None:
+        return None
+    if isinstance(funds, Short):
+        return Draw(*funds, _SEAL)
+    prompt = dataclass_replace(prompt, output_max=funds.output)
+    return Summarise(prompt, funds, state.steps + 1, upto, _SEAL)
+
+
+def _reason(state: State, setup: Setup, run: Run, model: ModelInfo, *, landing: bool) -> Move:
     tokens = input_max(model.name, state.fixed, state.size, state.measure)
-    reserved = reserve(model, tokens, setup.limits, run.ledger)
-    if reserved is None:
-        return Finish("budget_exceeded", "the next request does not fit into what is left", _SEAL)
+    funds = fund(state, setup, run, _within_window(state, model), tokens)
+    if funds is None:
+        return Finish("budget_exceeded", no_room(run), _SEAL)
+    if isinstance(funds, Short):
+        return Draw(*funds, _SEAL)
     last = run.failures[-1] if run.failures else None
     moved = last is not None and model.name != run.model
     return Reason(
-        prompt=view(state, setup, run, model.name, output_max=reserved.output, landing=landing),
-        reserved=reserved,
+        prompt=view(state, setup, run, model.name, output_max=funds.output, landing=landing),
+        reserved=funds,
         step=state.steps + 1,
         attempt=1 if moved else len(run.failures) + 1,
         wait_s=0.0 if last is None or moved else last.wait_s,
@@ -279,3 +190,11 @@ def _reason(state: State, setup: Setup, run: Run, *, landing: bool) -> Move:
         moved_from=run.model if moved else "",
         seal=_SEAL,
     )
+
+
+def _within_window(state: State, model: ModelInfo) -> ModelInfo:
+    """A model asked for no longer a reply than its window has room for."""
+    if model.window is None:
+        return model
+    room = max(REPLY_MIN, model.window - int(estimate(state, model.name)))
+    return model if room >= model.output_max else replace(model, output_max=room)

@@ -12,10 +12,36 @@ from typing import Any, Literal
 
 import msgspec
 
+from windlass.core.deltas import (
+    AttemptDiscarded,
+    CallDelta,
+    CallProgress,
+    FellBack,
+    Nested,
+    Placed,
+    ReplyEnd,
+    Retrying,
+    RunSuspended,
+    Stalled,
+    Stop,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+)
 from windlass.core.faults import Fault
-from windlass.core.messages import Assistant, Change, Charge, Content, Result, Usage
+from windlass.core.limits import Amount
+from windlass.core.messages import (
+    Assistant,
+    Change,
+    Charge,
+    Content,
+    Label,
+    Purpose,
+    Result,
+    ToolCall,
+)
 from windlass.core.setup import Setup
-from windlass.core.verdicts import Allow, Answer, Deny, Invalid, Misfit, Verdict
+from windlass.core.verdicts import Allow, Answer, Deny, Grant, Invalid, Misfit, Verdict
 
 VERSION = 1
 """The version of this vocabulary. It grows when an old reader could misread a new journal."""
@@ -34,7 +60,6 @@ Outcome = Literal[
     "failed",
     "suspended",
 ]
-Stop = Literal["end", "calls", "length", "refusal"]
 
 
 class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,24 +70,22 @@ class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
     usd: Decimal | None = None
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Something that happened at a place in a session."""
-
-    seq: int = 0
-    nth: int = 0
-    at: float = 0.0
-
-    @property
-    def place(self) -> str:
-        return f"{self.seq}.{self.nth}" if self.nth else str(self.seq)
-
-
 class RunStarted(Placed, frozen=True):
     """A prompt opens a run. No set-up means the one of the run before."""
 
     run: int
     prompt: tuple[Content, ...]
     setup: Setup | None = None
+    caller: str = ""
+    """On whose behalf, as the program that runs the agent says."""
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    """What that program says about the run, for the gate alone: no model can write it."""
+    pinned: bool = False
+    """The prompt stays in view, however long the session grows."""
+    parent: str = ""
+    """The session and call that this one works for."""
+    labels: tuple[Label, ...] = ()
+    """What the prompt brings along: outside text, private data."""
 
 
 class RunResumed(Placed, frozen=True):
@@ -83,6 +106,7 @@ class AttemptStarted(Placed, frozen=True):
     reserved: Reservation
     landing: bool = False
     """The cap of steps is reached: this one more reply is asked for with the tools switched off."""
+    purpose: Purpose = "main"
 
 
 class AttemptFailed(Placed, frozen=True):
@@ -121,6 +145,8 @@ class CallAnswered(Placed, frozen=True):
     verdict: Answer
     digest: str
     by: str = ""
+    grant: Grant | None = None
+    """What was allowed along with it for the rest of the session."""
 
 
 class CallStarted(Placed, frozen=True):
@@ -135,6 +161,8 @@ class CallFinished(Placed, frozen=True):
 
     call_id: str
     result: Result
+    charges: tuple[Charge, ...] = ()
+    """What the tool paid to models of its own, such as a sub-agent's."""
 
 
 class CallLate(Placed, frozen=True):
@@ -157,11 +185,52 @@ class NoteGiven(Placed, frozen=True):
     why: Literal["same_call"]
 
 
+class Allotted(Placed, frozen=True):
+    """What a shared budget lets this run spend in all. `dry`: it has no more for now."""
+
+    budget: str
+    amount: Amount
+    dry: bool = False
+
+
 class Compacted(Placed, frozen=True):
-    """From here on the view leaves out what came before a message; the transcript keeps it."""
+    """What the model is shown gets shorter from here on; the transcript keeps all of it.
+
+    Up to a message, what came before is left out for a note, or summed up in one, or the results
+    of its calls are masked.
+    """
 
     upto: int
-    note: str
+    note: str = ""
+    how: Literal["window", "summary", "mask"] = "window"
+    charge: Charge | None = None
+
+
+class Steered(Placed, frozen=True):
+    """A person says something while the run is under way. It is heeded before the next step."""
+
+    prompt: tuple[Content, ...]
+    by: str = ""
+
+
+class Heeded(Placed, frozen=True):
+    """What was said meanwhile goes into the conversation here."""
+
+
+class Hydrated(Placed, frozen=True):
+    """What a prompt speaks of is looked up before the first step, by calls like any other."""
+
+    calls: tuple[ToolCall, ...]
+
+
+class Recalled(Placed, frozen=True):
+    """What is known about a prompt: shown beside it in this run, and not kept in the conversation.
+
+    Nothing may be known, and then it is empty.
+    """
+
+    text: str
+    labels: tuple[Label, ...] = ()
 
 
 class RunEnded(Placed, frozen=True):
@@ -172,83 +241,9 @@ class RunEnded(Placed, frozen=True):
     fault: Fault | None = None
     partial: str = ""
     charge: Charge | None = None
-
-
-class TextDelta(Placed, frozen=True):
-    text: str
-
-
-class ThinkingDelta(Placed, frozen=True):
-    text: str
-    signature: str | None = None
-
-
-class CallDelta(Placed, frozen=True):
-    """A fragment of a call. Not visible output: a call counts only when the reply is whole."""
-
-    index: int | None = None
-    id: str | None = None
-    name: str | None = None
-    arguments: str = ""
-    signature: str | None = None
-    origin: str = ""
-
-
-class UsageDelta(Placed, frozen=True):
-    """The attempt's usage so far; a later one replaces it."""
-
-    usage: Usage
-
-
-class ReplyEnd(Placed, frozen=True):
-    """The provider's end marker. A stream without one is incomplete."""
-
-    stop: Stop = "end"
-
-
-class AttemptDiscarded(Placed, frozen=True):
-    """What was shown of this attempt does not count; the step starts again."""
-
-    step: int
-    attempt: int
-    reason: str
-
-
-class Retrying(Placed, frozen=True):
-    """The step will ask again, after a while."""
-
-    step: int
-    attempt: int
-    wait_s: float
-    reason: str
-
-
-class Stalled(Placed, frozen=True):
-    """The model fell silent, and is not waited for any longer."""
-
-    step: int
-    attempt: int
-
-
-class FellBack(Placed, frozen=True):
-    """The attempts at one model are spent; the next one is asked."""
-
-    step: int
-    model: str
-    instead_of: str
-
-
-class CallProgress(Placed, frozen=True):
-    """A running tool says how it is getting on."""
-
-    call_id: str
-    text: str
-
-
-class RunSuspended(Placed, frozen=True):
-    """The run waits for a person. Not an end: the last event only of this watch."""
-
-    call_ids: tuple[str, ...]
+    """Of the attempt that was under way."""
+    charges: tuple[Charge, ...] = ()
+    """Of the calls that were under way."""
 
 
 InRun = (
@@ -262,12 +257,19 @@ InRun = (
     | CallFinished
     | ReplyJudged
     | NoteGiven
+    | Allotted
     | Compacted
+    | Steered
+    | Heeded
+    | Hydrated
+    | Recalled
     | RunEnded
 )
 """The facts that only an open run can have."""
 Fact = RunStarted | InRun | CallLate
 Piece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a model streams."""
-Delta = Piece | AttemptDiscarded | Retrying | Stalled | FellBack | CallProgress | RunSuspended
+Delta = (
+    Piece | AttemptDiscarded | Retrying | Stalled | FellBack | CallProgress | Nested | RunSuspended
+)
 Event = Fact | Delta

@@ -96,6 +96,8 @@ class User(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role", ta
 
     parts: tuple[Content, ...]
     note: bool = False
+    pinned: bool = False
+    """Stays in view, however long the session grows."""
 
     @property
     def text(self) -> str:
@@ -137,6 +139,8 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     parameters: dict[str, Any]
     effect: Effect = "write"
     labels: tuple[Label, ...] = ()
+    version: str = ""
+    """Tells what stands behind the tool from what stood there before, if that can change."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,38 +4,22 @@ It is recorded with the run, so that the journal alone says what may happen next
 """
 
 import hashlib
-import math
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import force_setattr
 
+from windlass.core.context import Compaction, Hydration
+from windlass.core.limits import Budget, Limits, SessionLimits, check, exact
 from windlass.core.messages import ToolSpec
 
 ToolChoice = str
 """`auto`, `none`, `required`, or the name of a tool."""
 
 
-def _exact(settings: msgspec.Struct, name: str) -> None:
-    """Money is exact from the start, however it was written."""
-    amount = getattr(settings, name)
-    if isinstance(amount, float | int | str):
-        force_setattr(settings, name, Decimal(str(amount)))
-
-
-def _check(settings: msgspec.Struct, *names: str) -> None:
-    """Refuse what cannot be followed, when it is built and not when it is met."""
-    for name in names:
-        number = getattr(settings, name)
-        if number is not None and not (math.isfinite(number) and number > 0):
-            owner = type(settings).__name__
-            raise ValueError(f"{owner}({name}={number}): it must be a number above zero")
-
-
 class Price(msgspec.Struct, frozen=True, omit_defaults=True):
-    """US dollars for a million tokens. Cache prices fall back to the price of input."""
+    """US dollars for a million tokens, never below zero. Cache prices fall back to input."""
 
     input: Decimal
     output: Decimal
@@ -44,7 +28,8 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            _exact(self, name)
+            exact(self, name)
+        check(self, *self.__struct_fields__, free=True)
 
 
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,23 +42,6 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens of input and output together."""
     output_max: int = 8_192
     """Output tokens to ask for at most in one reply."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a run ends at the latest. None is no limit."""
-
-    steps: int | None = 25
-    """Replies of the model."""
-    tokens: int | None = None
-    """Input and output together, over all attempts."""
-    usd: Decimal | None = None
-    """Money, over all attempts."""
-    seconds: float | None = None
-    """Time at work; waiting for a person does not count."""
-
-    def __post_init__(self) -> None:
-        _exact(self, "usd")
-        _check(self, *self.__struct_fields__)
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,7 +59,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """From the first request of a step to the start of its last one."""
 
     def __post_init__(self) -> None:
-        _check(self, "establish_max", "attempts_max", "budget_s")
+        check(self, "establish_max", "attempts_max", "budget_s")
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,7 +86,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Steps in a row with nothing but outages of the tools: the model sees all but the last."""
 
     def __post_init__(self) -> None:
-        _check(
+        check(
             self,
             "calls_at_once_max",
             "same_call_note",
@@ -140,8 +108,18 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name and digest of the policy in force; empty when none was set."""
     judge_replies: bool = False
     """Whether final replies are judged before they count."""
+    withhold_replies: bool = False
+    """Whether the gate judges them, so that nobody is shown one before that."""
     output_schema: dict[str, Any] | None = None
     limits: Limits = Limits()
+    session_limits: SessionLimits = SessionLimits()
+    budgets: tuple[Budget, ...] = ()
+    compaction: Compaction = Compaction()
+    summariser: ModelInfo | None = None
+    """Who sums up; None: the model that is asked anyway."""
+    hydration: Hydration | None = None
+    recalls: bool = False
+    """Whether what is known about a prompt is shown beside it."""
     retries: Retries = Retries()
     rules: Rules = Rules()
 

@@ -1,11 +1,13 @@
 """What the facts of a session add up to. Made by `fold`, and by nothing else."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.events import AttemptFailed, AttemptStarted, Outcome, Stop
+from windlass.core.context import How
+from windlass.core.events import Allotted, AttemptFailed, AttemptStarted, Outcome, Stop
 from windlass.core.faults import Fault
 from windlass.core.messages import (
     Assistant,
@@ -24,7 +26,7 @@ from windlass.core.messages import (
 )
 from windlass.core.setup import Setup
 from windlass.core.transcript import Transcript
-from windlass.core.verdicts import Ask
+from windlass.core.verdicts import Ask, Grant
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -45,6 +47,8 @@ class Call(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     resource: str | None = None
     question: Ask | None = None
+    answered: bool = False
+    """A person has said what becomes of it."""
     began: bool = False
     result: Result | None = None
 
@@ -64,6 +68,8 @@ class Step(msgspec.Struct, frozen=True):
     reply: Assistant
     stop: Stop
     calls: tuple[Call, ...]
+    hydrates: bool = False
+    """The runtime made the calls, to look up what the prompt speaks of."""
 
 
 class Streak(msgspec.Struct, frozen=True):
@@ -103,11 +109,23 @@ class Run(msgspec.Struct, frozen=True):
     outages: int = 0
     """Steps in a row in which nothing came of the calls but outages."""
     choice_met: bool = False
-    shrunk: bool = False
-    """The view was made smaller for the step that is being asked for."""
+    compacted: tuple[How, ...] = ()
+    """What was done to make the view smaller for the step that is being asked for."""
+    forced: bool = False
+    """A provider's word that the prompt is too long was followed once."""
+    pending: tuple[User, ...] = ()
+    """What was said meanwhile and is not heeded yet."""
+    hydrated: bool = False
+    recalled: bool = False
+    known: User | None = None
+    """What was recalled: it stands beside the prompt as long as the run lasts."""
     landing: bool = False
     """The cap is reached, and one more reply without tools was asked for."""
     streak: Streak = Streak()
+    caller: str = ""
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    allotments: tuple[Allotted, ...] = ()
+    """What each shared budget lets this run spend, as it last said."""
     text: str = ""
     partial: str = ""
     ledger: Ledger = Ledger()
@@ -136,17 +154,33 @@ class State(msgspec.Struct, frozen=True):
     shown: Transcript = msgspec.field(default_factory=Transcript)
     """The transcript, or what compaction has left of it."""
     shown_from: int = 0
+    masked_upto: int = 0
+    """Results of calls before this message are masked in the view."""
+    apart: bool = False
+    """The view is no longer the transcript itself."""
+    summary: str = ""
+    """What stands for the beginning that was left out."""
     size: int = 0
     """Tokens of what is shown at the most: a token is at least one byte."""
     fixed: int = 0
     """Tokens of the instructions and the tool specs at the most."""
     measure: Measure | None = None
+    calibration: tuple[tuple[str, float], ...] = ()
+    """How many bytes a token of each model was, when it last said."""
+    no_summary_before: int = 0
+    """The step up to which no summary is tried, since one failed."""
     steps: int = 0
     run: Run | None = None
     step: Step | None = None
     ledger: Ledger = Ledger()
+    elapsed_s: float = 0.0
+    """Time at work, over all runs."""
     labels: frozenset[Label] = frozenset()
     """What the session has come to hold: outside text, private data. It never forgets."""
+    sources: tuple[tuple[Label, str], ...] = ()
+    """Which call first brought each label, in words."""
+    grants: tuple[Grant, ...] = ()
+    """What a person allowed for the rest of the session."""
 
     @property
     def active(self) -> bool:
@@ -170,9 +204,17 @@ def call_of(state: State, call_id: str) -> Call | None:
 def say(state: State, *messages: Message) -> State:
     """The transcript grows by these messages."""
     transcript = state.transcript.append(*messages)
-    shown = state.shown.append(*messages) if state.shown_from else transcript
+    shown = state.shown.append(*messages) if state.apart else transcript
     size = state.size + sum(map(weigh, messages))
     return replace(state, transcript=transcript, shown=shown, size=size)
+
+
+def holding(state: State, labels: Sequence[Label], source: str) -> State:
+    """The session has come to hold what these labels say, from this source."""
+    if state.labels.issuperset(labels):
+        return state
+    new = ((label, source) for label in labels if label not in state.labels)
+    return replace(state, labels=state.labels.union(labels), sources=(*state.sources, *new))
 
 
 def weigh(message: Message) -> int:

@@ -10,7 +10,7 @@ from typing import final, overload
 
 from typing_extensions import override
 
-from windlass.core.messages import Assistant, Message
+from windlass.core.messages import Assistant, Message, Result, Results
 
 
 class Log:
@@ -52,6 +52,13 @@ class Transcript(Sequence[Message]):
 
     def has_call(self, call_id: str) -> bool:
         return self.log.calls.get(call_id, self._length) < self._length
+
+    def result_of(self, call_id: str) -> Result | None:
+        """The result of a call that was made in it."""
+        at = self.log.calls.get(call_id, self._length) + 1
+        results = self.log.messages[at] if at < self._length else None
+        items = results.items if isinstance(results, Results) else ()
+        return next((item.result for item in items if item.call.id == call_id), None)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...

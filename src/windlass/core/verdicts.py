@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from windlass.core.messages import Label
+
 
 class Allow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="allow"):
     """The call may run as it is."""
@@ -32,6 +34,8 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", 
     question: str
     rule: str = ""
     expires_at: float | None = None
+    arguments: dict[str, Any] | None = None
+    """Those that would run if the answer is yes; None for the call's own."""
 
 
 class Invalid(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="invalid"):
@@ -47,8 +51,34 @@ class Misfit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict
     message: str
 
 
+class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person allowed for the rest of a session.
+
+    It lifts a question only where the session holds no more than it held when it was given.
+    """
+
+    tool: str
+    digest: str = ""
+    """Of the arguments, if it is for exactly these."""
+    pattern: str = ""
+    """Else a pattern as in a rule, such as `bash(git status*)`."""
+    labels: tuple[Label, ...] = ()
+
+
+class Always(msgspec.Struct, frozen=True):
+    """An answer: yes, and do not ask again in this session.
+
+    Without a pattern that is for exactly this call; with one, for the calls that it means.
+    """
+
+    pattern: str = ""
+    rule: str = ""
+
+
 Verdict = Allow | Deny | Modify | Ask
 Answer = Allow | Deny | Modify
+Reply = Answer | Always
+"""What a person may answer."""
 
 
 def sound(verdict: object, kinds: object) -> bool:

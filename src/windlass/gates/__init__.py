@@ -1,4 +1,4 @@
-"""Gates: who says what may happen, from ordered rules, presets, and several gates as one.
+"""Gates: who says what may happen: rules, presets, Cedar, the flow guard, several gates as one.
 
 The law: in doubt, the stricter. What cannot be read with certainty is never allowed by a rule that
 speaks of it, and is denied by a rule that might.

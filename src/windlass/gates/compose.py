@@ -1,17 +1,19 @@
 """Several gates as one: the strictest wins.
 
 The law: deny, then ask, then modify, then allow. Each gate judges the arguments that would run: if
-one of them modifies a call, all judge it again. A gate that breaks has denied. A question cannot
-carry other arguments than the call's own, so a call that one gate would modify and another would
-ask about is denied, and the model is told to make it as it may be.
+one of them modifies a call, all judge it again. A gate that breaks has denied. A call that one gate
+modifies and another asks about is asked about with the modified arguments, which are those that a
+yes would run; a question that brings its own arguments is not lost when all have judged them.
 """
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar
 
 import msgspec
 
 from windlass.core.errors import ConfigError
+from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
 from windlass.ports import Gate, Request
 
@@ -33,18 +35,17 @@ class AllOf:
         return any(gate.judges_replies for gate in self.gates)
 
     async def judge(self, request: Request) -> Verdict:
-        modified: list[Modify] = []
+        changes = list[Modify | Ask]()
         for _ in range(ROUNDS_MAX):
             verdicts = [await _judged(gate, request) for gate in self.gates]
             if denied := next((one for one in verdicts if isinstance(one, Deny)), None):
                 return denied
-            changes = [one for one in verdicts if isinstance(one, Modify)]
-            change = next((one for one in changes if one.arguments != request.arguments), None)
+            change = next(_changes(verdicts, request), None)
             if change is None:
-                return _settled(verdicts, modified)
-            modified.append(change)
+                return _settled(verdicts, changes, dict(request.arguments))
+            changes.append(change)
             request = msgspec.structs.replace(request, arguments=change.arguments)
-        rules = " + ".join(dict.fromkeys(one.rule for one in modified))
+        rules = " + ".join(dict.fromkeys(one.rule for one in changes))
         return Deny("The gates do not agree on the arguments.", rules)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:
@@ -78,8 +79,10 @@ def stricter(parent: Gate | None, child: Gate | None) -> Gate | None:
 
 
 async def _judged(gate: Gate, request: Request) -> Verdict:
+    # Each has a copy of its own: what one of them scribbles on, the others would judge.
+    own = msgspec.structs.replace(request, arguments=deepcopy(dict(request.arguments)))
     try:
-        verdict = await gate.judge(request)
+        verdict = await gate.judge(own)
     except Exception as error:  # noqa: BLE001 - a gate that breaks is a gate that is shut
         return _broken(gate, error)
     if not isinstance(verdict, Verdict):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -96,18 +99,27 @@ def _named(gate: Gate, verdict: _Verdict) -> _Verdict:
     return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=gate.name)
 
 
-def _settled(verdicts: Sequence[Verdict], modified: Sequence[Modify]) -> Verdict:
+def _changes(verdicts: Sequence[Verdict], request: Request) -> Iterator[Modify | Ask]:
+    """Those that would run the call with other arguments. As JSON: `1` is not `true`."""
+    bringing = [one for one in verdicts if isinstance(one, Modify | Ask)]
+    known = digest(dict(request.arguments)) if bringing else ""
+    for one in bringing:
+        if one.arguments is not None and digest(one.arguments) != known:
+            yield one
+
+
+def _settled(
+    verdicts: Sequence[Verdict], changes: Sequence[Modify | Ask], arguments: dict[str, Any]
+) -> Verdict:
     """One verdict of those that deny nothing and change nothing any more."""
-    asked = [one for one in verdicts if isinstance(one, Ask)]
-    reason = " ".join(dict.fromkeys(one.reason for one in modified))
-    rules = " + ".join(dict.fromkeys(one.rule for one in (*modified, *asked)))
-    if asked and modified:
-        told = f"{reason} Make the call so by yourself, and a person will be asked."
-        return Deny(told.strip(), rules)
+    asked = [one for one in (*changes, *verdicts) if isinstance(one, Ask)]
+    modified = [one for one in changes if isinstance(one, Modify)]
+    reasons = dict.fromkeys(one.reason for one in modified if one.reason)
+    rules = " + ".join(dict.fromkeys(one.rule for one in (*changes, *asked)))
     if asked:
-        question = "\n".join(dict.fromkeys(one.question for one in asked))
+        question = "\n".join(dict.fromkeys([*(one.question for one in asked), *reasons]))
         times = [one.expires_at for one in asked if one.expires_at is not None]
-        return Ask(question, rules, min(times, default=None))
+        return Ask(question, rules, min(times, default=None), arguments if changes else None)
     if modified:
-        return Modify(modified[-1].arguments, reason, rules)
+        return Modify(arguments, " ".join(reasons), rules)
     return Allow(" + ".join(dict.fromkeys(one.rule for one in verdicts)))

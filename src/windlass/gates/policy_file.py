@@ -16,6 +16,8 @@ Or, for those who need no order, three lists: what is denied comes first, then w
     allow = ["read", "bash(ls *)"]
     deny = ["bash(rm *)"]
 
+`flow_guard = true` puts the flow guard beside the rules; "ask" is the same, and "deny" denies.
+
 The law: a policy that cannot be read, or has a word in it that is not known, lets nothing start.
 """
 
@@ -26,22 +28,54 @@ from os import PathLike
 from pathlib import Path
 from typing import cast
 
+from typing_extensions import override
+
 from windlass.core.errors import ConfigError
 from windlass.core.names import did_you_mean
+from windlass.core.verdicts import Allow, Deny, Verdict
+from windlass.gates.compose import all_of
+from windlass.gates.flow import FlowGuard, flow_guard
 from windlass.gates.rules import Decision, Rule, RuleGate, check_decision
+from windlass.ports import Request
 
 ORDER: tuple[Decision, ...] = ("deny", "ask", "allow")
-KEYS = ("default", "rule", *ORDER, "deny_replies")
+KEYS = ("default", "rule", *ORDER, "deny_replies", "flow_guard")
 RULE_KEYS = (*ORDER, "reason", "matches", "not_matches")
 
 _RULE_LINE = re.compile(r"^\s*\[\[\s*rule\s*\]\]")
+
+
+class GuardedRules(RuleGate):
+    """The rules of a file, with the flow guard beside them: the stricter of both wins."""
+
+    def __init__(
+        self, rules: RuleGate, guard: FlowGuard, *, root: str | PathLike[str] | None = None
+    ) -> None:
+        super().__init__(rules.rules, default=rules.default, name=rules.title, root=root)
+        self.guard = guard
+        self._both = all_of(rules, guard)
+        self.name = self._both.name
+
+    @property
+    @override
+    def judges_replies(self) -> bool:
+        return self._both.judges_replies
+
+    @override
+    async def judge(self, request: Request) -> Verdict:
+        return await self._both.judge(request)
+
+    @override
+    async def judge_reply(self, session: str, text: str) -> Allow | Deny:
+        return await self._both.judge_reply(session, text)
 
 
 def load_policy(path: str | PathLike[str], *, root: str | PathLike[str] | None = None) -> RuleGate:
     """The gate that a file describes. Raises ConfigError, with the line, if it describes none."""
     place = Path(path)
     try:
-        text = place.read_text("utf-8")
+        # As it stands: a bare carriage return, which may hide a line, is none that TOML has.
+        text = place.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"the policy {place} cannot be read: {told}") from None
@@ -80,7 +114,18 @@ class _File:
         rules = [*self._listed(), *self._ordered()]
         replies = self._texts(self._table, "deny_replies", self._line_of_key("deny_replies"))
         decision = cast("Decision", default)
-        return RuleGate(rules, default=decision, name=name, reply=replies or None, root=root)
+        gate = RuleGate(rules, default=decision, name=name, reply=replies or None, root=root)
+        guard = self._flow_guard()
+        return GuardedRules(gate, guard, root=root) if guard else gate
+
+    def _flow_guard(self) -> FlowGuard | None:
+        wanted = self._table.get("flow_guard", False)
+        if isinstance(wanted, bool):
+            return flow_guard() if wanted else None
+        if wanted not in ("ask", "deny"):
+            told = 'flow_guard is true, false, "ask" or "deny"'
+            raise self._error(told, self._line_of_key("flow_guard"))
+        return flow_guard(wanted)
 
     def _listed(self) -> Iterator[Rule]:
         given: list[Decision] = [one for one in ORDER if one in self._table]

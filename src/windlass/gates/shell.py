@@ -33,9 +33,10 @@ TRANSPARENT = {
 """What only runs another command, and the words that may stand before it."""
 RUNNERS = frozenset(
     """
-    ash bash builtin busybox chroot chrt command csh dash doas env exec fish gosu ionice ksh nice
-    nohup nsenter parallel pkexec proxychains runuser screen script setpriv setsid sg sh ssh stdbuf
-    strace su sudo systemd-run tcsh time timeout tmux toybox unshare watch xargs zsh
+    ash bash builtin busybox bwrap chroot chrt command csh dash doas env exec firejail fish flock
+    gosu ionice ksh ltrace nice nohup nsenter numactl parallel pkexec prlimit proxychains runuser
+    screen script setpriv setsid sg sh ssh stdbuf strace su sudo systemd-run taskset tcsh time
+    timeout tmux toybox unbuffer unshare watch xargs zsh
     """.split()  # noqa: SIM905 - a list of words
 )
 """What runs another command, as one more of its own words or as text."""
@@ -54,11 +55,17 @@ ARITHMETIC = SETTERS | frozenset(
 )
 """Builtins that may run what stands in an array's index, even if it is quoted."""
 REACHING: dict[str, str] = {
+    "compgen": "-C -F -W",
     "fd": "-x -X --exec --exec-batch",
     "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls",
     "git": "-c -O --config-env --exec --exec-path --ext-diff --output --open-files-in-pager "
     "--receive-pack --upload-pack",
+    "go": "-exec -toolexec -vettool",
+    "man": "-H -P --html --pager",
+    "mapfile": "-C",
+    "readarray": "-C",
     "rg": "--pre --hostname-bin",
+    "rsync": "-e --rsh --rsync-path",
     "sed": "-i --in-place",
     "sort": "-o --output --compress-program",
     "tar": "-I -F --checkpoint-action --info-script --new-volume-script --rsh-command --to-command "

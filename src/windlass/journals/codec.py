@@ -16,11 +16,15 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.errors import JournalFailed
-from windlass.core.events import VERSION, CallFinished, CallLate, Fact, RunStarted
+from windlass.core.events import VERSION, CallFinished, CallLate, Fact, RunStarted, Steered
 from windlass.core.messages import Content, Text
 
 LARGE = 16_384
 """Characters from which on a text is kept apart from its record."""
+
+NAME_CHARS = 64
+NAME_CHARS_MIN = 16
+"""How much of a name tells it from all others."""
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTS: Mapping[int, Upcast] = {}
@@ -92,6 +96,11 @@ def blob_name(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
+def is_blob_name(text: str) -> bool:
+    """Whether a text can be the name of kept bytes, or as much of one as tells it from others."""
+    return NAME_CHARS_MIN <= len(text) <= NAME_CHARS and not text.strip("0123456789abcdef")
+
+
 def _upcast(body: bytes, version: int, upcasts: Mapping[int, Upcast]) -> bytes:
     tree = _decode_tree(body)
     for step in range(version, VERSION):
@@ -103,7 +112,7 @@ def _content(fact: Fact) -> tuple[Content, ...]:
     """Where a fact can hold attachments and long texts."""
     if isinstance(fact, CallFinished | CallLate):
         return fact.result.content
-    return fact.prompt if isinstance(fact, RunStarted) else ()
+    return fact.prompt if isinstance(fact, RunStarted | Steered) else ()
 
 
 def _kept_apart(part: Content) -> bool:

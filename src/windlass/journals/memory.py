@@ -1,20 +1,35 @@
 """Sessions that live as long as the process."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from threading import Lock
 
-from windlass.core.errors import WindlassError
+from windlass.core.budget import window
+from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import Fact
+from windlass.core.limits import Amount, Budget
+from windlass.journals.bell import Bell
 from windlass.journals.chain import check_order
+from windlass.journals.codec import blob_name, is_blob_name
+from windlass.journals.leases import Held, Leases
+from windlass.journals.pools import Sum, drawn, settled
 from windlass.journals.summary import Summary, advance
 
 
 class MemoryJournal:
     """Keeps facts as they are. An append is done when it returns: nothing is waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._sessions: dict[str, list[Fact]] = {}
+        self._blobs: dict[str, dict[str, bytes]] = {}
+        self._shares: dict[tuple[str, int, str], tuple[str, Sum]] = {}
+        """By session, run and budget: the window that it counts for, and how much it is."""
+        self._promised: dict[tuple[str, str], Sum] = {}
+        """By budget and window: what all shares come to."""
+        self._leases = Leases()
+        self._bell = Bell()
+        self._now = now
         # `run_sync` may drive a session from a thread of its own.
         self._one_writer = Lock()
 
@@ -41,22 +56,102 @@ class MemoryJournal:
             check_order(session, len(known), facts)
             known.extend(facts)
             self._sessions[session] = known
+        self._bell.ring((session,))
+
+    async def lease(self, session: str) -> Held:
+        """Take a session; raises SessionBusy if somebody has it."""
+        return self._leases.take(session)
+
+    async def leased(self, session: str) -> bool:
+        """Whether somebody drives a session."""
+        return self._leases.taken(session)
+
+    async def news(self, session: str, after: int) -> None:
+        """Return once a session has records past `after`."""
+        with self._bell.listening(session) as heard:
+            if len(self._sessions.get(session, ())) <= after:
+                await heard
+
+    async def keep(self, session: str, data: bytes) -> str:
+        """Keep data for as long as the session; its name."""
+        with self._one_writer:
+            if session not in self._sessions:
+                raise JournalFailed(f"session {session!r}: there is none that could keep anything")
+            name = blob_name(data)
+            self._blobs.setdefault(session, {})[name] = data
+            return name
+
+    async def fetch(self, session: str, name: str) -> bytes | None:
+        """What the session keeps under a name, or under one that begins so."""
+        if not is_blob_name(name):
+            return None
+        kept = self._blobs.get(session, {})
+        return next((kept[whole] for whole in tuple(kept) if whole.startswith(name)), None)
+
+    async def draw(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+        """Raise what a run may spend in all, as far as the budget allows."""
+        return self._change(
+            budget, session, run, lambda whole, share: drawn(budget, whole, share, wanted)
+        )
+
+    async def settle(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+        """Say what a run has spent in all."""
+        self._change(budget, session, run, lambda _, share: settled(budget, share, spent))
+
+    async def spent(self, budget: Budget) -> Amount:
+        """What is spent or promised of the budget for now."""
+        place = (budget.name, window(budget, self._now()))
+        return self._promised.get(place, Sum()).of(budget)
+
+    def _change(
+        self, budget: Budget, session: str, run: int, after: Callable[[Sum, Sum], Sum]
+    ) -> Amount:
+        mine = (session, run, budget.name)
+        with self._one_writer:
+            fresh = (window(budget, self._now()), Sum())
+            period, before = self._shares.get(mine, fresh)
+            promised = self._promised.get((budget.name, period), Sum())
+            share = after(promised, before)
+            if share != before:
+                self._shares[mine] = (period, share)
+                self._promised[budget.name, period] = promised.plus(share, before)
+            return share.of(budget)
 
     async def sessions(
         self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
     ) -> list[Summary]:
         """The sessions whose name or first prompt holds the query, the latest first."""
-        found = [advance(Summary(name), facts) for name, facts in self._sessions.items()]
         wanted = (query or "").casefold()
         found = [
             one
-            for one in found
+            for one in self._summaries()
             if wanted in f"{one.session}\n{one.title}".casefold()
             and not (unfinished and one.outcome)
         ]
-        return sorted(found, key=lambda one: one.updated, reverse=True)[:limit]
+        return found[:limit]
+
+    async def abandoned(self) -> list[Summary]:
+        """The sessions that have not ended, wait for nobody and are driven by nobody."""
+        return [
+            one
+            for one in self._summaries()
+            if one.state == "open" and not self._leases.taken(one.session)
+        ]
+
+    def _summaries(self) -> list[Summary]:
+        sessions = tuple(self._sessions.items())
+        found = [advance(Summary(name), tuple(facts)) for name, facts in sessions]
+        return sorted(found, key=lambda one: one.updated, reverse=True)
 
     async def delete(self, session: str) -> bool:
-        """Forget a session; whether there was one."""
-        with self._one_writer:
-            return self._sessions.pop(session, None) is not None
+        """Forget a session, unless somebody drives it; whether there was one."""
+        held = self._leases.take(session)
+        try:
+            with self._one_writer:
+                self._blobs.pop(session, None)
+                # What was spent stays spent; but another session of this name starts anew.
+                for mine in [one for one in self._shares if one[0] == session]:
+                    del self._shares[mine]
+                return self._sessions.pop(session, None) is not None
+        finally:
+            held.release()

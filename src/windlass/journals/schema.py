@@ -82,6 +82,28 @@ STEPS = (
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX uses_by_session ON uses (number);
     """,
+    # A list of sessions reads as many as it shows. Of the shared budgets, a pool is what its
+    # shares come to; money is text, since no number of SQLite's is exact.
+    """
+    CREATE INDEX sessions_by_time ON sessions (updated);
+    CREATE INDEX sessions_left_open ON sessions (updated) WHERE outcome IS NULL;
+    CREATE TABLE pools (
+        budget TEXT NOT NULL,
+        period TEXT NOT NULL,
+        usd TEXT NOT NULL,
+        tokens INTEGER NOT NULL,
+        PRIMARY KEY (budget, period)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE shares (
+        session TEXT NOT NULL,
+        run INTEGER NOT NULL,
+        budget TEXT NOT NULL,
+        period TEXT NOT NULL,
+        usd TEXT NOT NULL,
+        tokens INTEGER NOT NULL,
+        PRIMARY KEY (session, run, budget)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 """Each step brings a file to the next version; a new file starts at version 0."""
 

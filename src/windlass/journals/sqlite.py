@@ -6,41 +6,34 @@ that somebody else wrote meanwhile is refused; nothing is ever merged.
 
 import asyncio
 import os
+import threading
+import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import apsw
 
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed
 from windlass.core.events import Fact
-from windlass.journals.chain import Link, Problem, root, walk
-from windlass.journals.codec import Fetch, Unreadable, blob_name, encode
-from windlass.journals.schema import (
-    Durability,
-    File,
-    connect,
-    failed,
-    open_writer,
-    reading,
-)
+from windlass.core.limits import Amount, Budget
+from windlass.journals import shares, tables
+from windlass.journals.bell import Bell
+from windlass.journals.chain import Problem
+from windlass.journals.codec import encode
+from windlass.journals.leases import FileLeases, Held
+from windlass.journals.schema import Durability, File, connect, failed, open_writer, reading
 from windlass.journals.summary import Summary
-from windlass.journals.writer import (
-    FIND_SESSION,
-    SELECT_SESSION,
-    Append,
-    Chore,
-    End,
-    Writer,
-    end_from,
-)
+from windlass.journals.writer import Append, Chore, Writer
 
 T = TypeVar("T")
 DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeError)
 """How a damaged page shows: as such, as tables that are not ours, or as text that is none."""
+LOOK_MIN_S, LOOK_MAX_S = 0.05, 0.25
+"""How often to look whether another process wrote: at first, and after a long silence."""
 
 
 class SqliteJournal:
@@ -50,17 +43,30 @@ class SqliteJournal:
     nothing is lost either way.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, durability: Durability = "full") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "full",
+        now: Callable[[], float] = time.time,
+    ) -> None:
         if durability not in ("full", "relaxed"):
             raise ConfigError(f"durability={durability!r}: it is 'full' or 'relaxed'")
         self.path = Path(path).expanduser().absolute()
-        self._writer = Writer(open_writer(self.path, durability), self.path)
+        self._now = now
+        self._bell = Bell()
+        self._writer = Writer(open_writer(self.path, durability), self.path, self._bell.ring)
         self._readers: list[File] = []
+        self._lookout: list[File] = []
+        """The one connection by which it is seen that others wrote, once somebody follows."""
+        self._one_look = threading.Lock()
+        self._leases = FileLeases(self.path)
         # A journal that is forgotten stops its thread; at the latest when Python exits.
-        self._last_rites = weakref.finalize(self, _close, self._writer, self._readers)
+        parts = (self._writer, self._readers, self._lookout, self._leases)
+        self._last_rites = weakref.finalize(self, _close, *parts)
 
     def close(self) -> None:
-        """Write what is waiting and let go of the file."""
+        """Write what is waiting, and let go of the file and of all sessions."""
         self._last_rites()
 
     def __enter__(self) -> Self:
@@ -76,11 +82,7 @@ class SqliteJournal:
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         """The facts of a session past a sequence number; each is checked against the chain."""
-        try:
-            session.encode()
-        except UnicodeEncodeError as error:
-            raise JournalFailed(f"{session!r} is no name for a session: {error.reason}") from None
-        return await asyncio.to_thread(self._read, session, after)
+        return await asyncio.to_thread(self._read, _named(session), after)
 
     def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
         """Write the facts, all or none; done when they are on the disk."""
@@ -98,11 +100,65 @@ class SqliteJournal:
             done.set_exception(JournalFailed(f"session {session!r}: no name for one ({error})"))
         return done
 
+    async def lease(self, session: str) -> Held:
+        """Take a session; raises SessionBusy at once if somebody alive has it."""
+        return self._leases.take(_named(session))
+
+    async def leased(self, session: str) -> bool:
+        """Whether somebody alive drives a session, in this process or another."""
+        return self._leases.taken(_named(session))
+
+    async def news(self, session: str, after: int) -> None:
+        """Return when the session may have records past `after`."""
+        seen, wait_s = None, LOOK_MIN_S
+        with self._bell.listening(_named(session)) as heard:
+            while not heard.done():
+                version = self._version()
+                if version == seen:
+                    wait_s = min(wait_s * 1.5, LOOK_MAX_S)
+                elif await self._look(lambda file: tables.last_of(file, session)) > after:
+                    return
+                else:
+                    seen, wait_s = version, LOOK_MIN_S
+                await asyncio.wait((heard,), timeout=wait_s)
+
+    async def keep(self, session: str, data: bytes) -> str:
+        """Keep data for as long as the session; its name, once it is on the disk."""
+        _named(session)
+        return await self._change(lambda file: tables.keep(file, session, data))
+
+    async def fetch(self, session: str, name: str) -> bytes | None:
+        """What the session keeps under a name, or under one that begins so."""
+        _named(session)
+        return await self._look(lambda file: tables.fetch(file, session, name))
+
+    async def draw(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+        """Raise what a run may spend in all, as far as the budget allows."""
+        whose, at = shares.Run(_named(session), run), self._now()
+        return await self._change(lambda file: shares.draw(file, budget, whose, wanted, at))
+
+    async def settle(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+        """Say what a run has spent in all; what it does not need goes back."""
+        whose, at = shares.Run(_named(session), run), self._now()
+        await self._change(lambda file: shares.settle(file, budget, whose, spent, at))
+
+    async def spent(self, budget: Budget) -> Amount:
+        """What is spent or promised of the budget for now."""
+        at = self._now()
+        return await self._look(lambda file: shares.spent(file, budget, at))
+
     async def sessions(
         self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
     ) -> list[Summary]:
         """The sessions whose name or first prompt holds the query, the latest first."""
-        return await asyncio.to_thread(self._sessions, query or "", limit, unfinished)
+        return await self._look(
+            lambda file: tables.listed(file, query or "", limit, unfinished=unfinished)
+        )
+
+    async def abandoned(self) -> list[Summary]:
+        """The sessions that have not ended, wait for nobody and are driven by nobody alive."""
+        found = await self._look(tables.left_open)
+        return [one for one in found if not self._leases.taken(one.session)]
 
     async def verify(self, session: str) -> list[Problem]:
         """Every record of a session that was changed, moved or taken out."""
@@ -113,22 +169,41 @@ class SqliteJournal:
         return await asyncio.to_thread(self._check)
 
     async def delete(self, session: str) -> bool:
-        """Delete a session and the attachments that only it used; whether there was one."""
-        return await self._change(lambda file: _delete(file, "session = ?", (session,))) > 0
+        """Delete a session and the attachments that only it used; whether there was one.
+
+        Raises SessionBusy if somebody drives it.
+        """
+        held = self._leases.take(_named(session))
+        gone = self._delete("session = ?", session, tables.nobody)
+        # Whoever stops waiting does not stop the deleting: nobody may drive it until it is gone.
+        gone.add_done_callback(lambda _: held.release())
+        return await asyncio.shield(gone) > 0
 
     async def prune(self, before: float) -> int:
-        """Delete the sessions that ended and were not touched since; returns how many."""
+        """Delete the sessions that ended, were not touched since and are not driven; how many."""
         ended = "updated < ? AND outcome IS NOT NULL"
-        return await self._change(lambda file: _delete(file, ended, (before,)))
+        return await self._delete(ended, before, self._leases.taken)
 
-    def _change(self, work: Callable[[File], T]) -> asyncio.Future[T]:
+    def _delete(
+        self, which: str, given: str | float, spared: Callable[[str], bool]
+    ) -> asyncio.Future[int]:
+        return self._change(lambda file: tables.delete(file, which, given, spared), moves=True)
+
+    def _change(self, work: Callable[[File], T], *, moves: bool = False) -> asyncio.Future[T]:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._writer.put(Chore(work, done))
+        self._writer.put(Chore(work, done, moves))
         return done
+
+    async def _look(self, work: Callable[[File], T]) -> T:
+        def look() -> T:
+            with self._reader() as file:
+                return work(file)
+
+        return await asyncio.to_thread(look)
 
     def _read(self, session: str, after: int) -> tuple[Fact, ...]:
         with self._reader() as file:
-            return tuple(self._sound(session, one) for one in _walk(file, session, after))
+            return tuple(self._sound(session, one) for one in tables.facts_of(file, session, after))
 
     def _sound(self, session: str, found: Fact | Problem) -> Fact:
         if isinstance(found, Problem):
@@ -138,33 +213,38 @@ class SqliteJournal:
 
     def _verify(self, session: str) -> list[Problem]:
         with self._reader() as file:
-            return [one for one in _walk(file, session, 0) if isinstance(one, Problem)]
+            return [one for one in tables.facts_of(file, session, 0) if isinstance(one, Problem)]
 
     def _check(self) -> list[str]:
         with self._reader() as file:
             found = [str(row[0]) for row in file.execute("PRAGMA integrity_check")]
             return [] if found == ["ok"] else found
 
-    def _sessions(self, query: str, limit: int, unfinished: bool) -> list[Summary]:  # noqa: FBT001
-        where = "WHERE instr(lower(session || char(10) || title), lower(?))"
-        if unfinished:
-            where += " AND outcome IS NULL"
-        listing = f"{SELECT_SESSION} {where} ORDER BY updated DESC LIMIT ?"
-        with self._reader() as file:
-            return [end_from(row).summary for row in file.execute(listing, (query, limit))]
+    def _version(self) -> int:
+        """Another number whenever another connection wrote. So quick that it needs no thread."""
+        with self._one_look, self._troubles():
+            if not self._lookout:
+                self._lookout.append(connect(self.path))
+            return self._lookout[0].execute("PRAGMA data_version").get
 
     @contextmanager
     def _reader(self) -> Generator[File]:
         """A connection of the caller's own, at one moment of the file."""
-        if not self._last_rites.alive:
-            raise JournalFailed(f"journal {self.path}: it is closed")
-        try:
+        with self._troubles():
             file = self._readers.pop() if self._readers else connect(self.path)
             try:
                 with reading(file):
                     yield file
             finally:
                 self._readers.append(file)
+
+    @contextmanager
+    def _troubles(self) -> Generator[None]:
+        """Whatever is wrong with the file, in words."""
+        if not self._last_rites.alive:
+            raise JournalFailed(f"journal {self.path}: it is closed")
+        try:
+            yield
         except DAMAGE as error:
             msg = f"journal {self.path}: the file is damaged; restore it from a copy ({error})"
             raise JournalCorrupt(msg) from error
@@ -172,57 +252,18 @@ class SqliteJournal:
             raise failed(self.path, error) from error
 
 
-def _walk(file: File, session: str, after: int) -> Iterator[Fact | Problem]:
-    row = file.execute(FIND_SESSION, (session,)).fetchone()
-    end = end_from(row) if row else None
-    if end is None or after >= end.head.seq:
-        return iter(())
-    if end.summary.session != session:
-        return iter((Problem(0, f"it is filed under {end.summary.session!r}"),))
-    rows = file.execute(
-        """SELECT seq, CAST(body AS BLOB), hash FROM records
-        WHERE number = ? AND seq > ? ORDER BY seq""",
-        (end.number, after),
-    )
-    return walk(rows, _start(file, end, after), end.head, _fetch(file))
+def _named(session: str) -> str:
+    try:
+        session.encode()
+    except UnicodeEncodeError as error:
+        raise JournalFailed(f"{session!r} is no name for a session: {error.reason}") from None
+    return session
 
 
-def _start(file: File, end: End, after: int) -> Link:
-    if after <= 0:
-        return root(end.summary.session)
-    place = (end.number, after)
-    found = file.execute("SELECT hash FROM records WHERE number = ? AND seq = ?", place).get
-    return Link(after, found or b"")
-
-
-def _fetch(file: File) -> Fetch:
-    def fetch(name: str) -> bytes:
-        data = file.execute("SELECT data FROM blobs WHERE hash = ?", (name,)).get
-        if data is None:
-            raise Unreadable(f"its attachment {name} is missing")
-        if blob_name(data) != name:
-            raise Unreadable(f"its attachment {name} was changed")
-        return data
-
-    return fetch
-
-
-def _delete(file: File, which: str, bindings: tuple[Any, ...]) -> int:
-    ends = [end_from(row) for row in file.execute(f"{SELECT_SESSION} WHERE {which}", bindings)]
-    for number in (end.number for end in ends):
-        file.execute("DELETE FROM records WHERE number = ?", (number,))
-        file.execute(
-            """DELETE FROM blobs WHERE hash IN (SELECT hash FROM uses WHERE number = ?1)
-            AND NOT EXISTS (
-                SELECT 1 FROM uses WHERE uses.hash = blobs.hash AND uses.number <> ?1)""",
-            (number,),
-        )
-        file.execute("DELETE FROM uses WHERE number = ?", (number,))
-        file.execute("DELETE FROM sessions WHERE number = ?", (number,))
-    return len(ends)
-
-
-def _close(writer: Writer, readers: list[File]) -> None:
+def _close(writer: Writer, readers: list[File], lookout: list[File], leases: FileLeases) -> None:
     writer.close()
     while readers and writer.at_home:
         readers.pop().close()
+    while lookout and writer.at_home:
+        lookout.pop().close()
+    leases.close()

@@ -63,10 +63,12 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """Another change of the file, in a transaction of its own."""
+    """Another change of the file, whole or not at all."""
 
     work: Callable[[File], Any]
     done: asyncio.Future[Any]
+    moves: bool = False
+    """Whether sessions may end elsewhere after it."""
 
 
 class End(NamedTuple):
@@ -99,12 +101,19 @@ class _Group:
         self.next_number = max(self.next_number, end.number + 1)
 
 
+def _unheard(_sessions: Iterable[str]) -> None:
+    """Nobody follows."""
+
+
 class Writer:
     """Owns the writing connection of a file, and the thread that uses it."""
 
-    def __init__(self, file: File, path: Path) -> None:
+    def __init__(
+        self, file: File, path: Path, wrote: Callable[[Iterable[str]], None] = _unheard
+    ) -> None:
         self._file = file
         self._path = path
+        self._wrote = wrote
         self._waiting: SimpleQueue[Append | Chore | None] = SimpleQueue()
         self._closed = False
         self._one_door = threading.Lock()
@@ -152,10 +161,14 @@ class Writer:
             if appends:
                 errors = self._write(appends)
                 outcomes += ((job.done, errors.get(id(job))) for job in appends)
-            outcomes += ((job.done, self._do(job)) for job in jobs if isinstance(job, Chore))
+            chores = [job for job in jobs if isinstance(job, Chore)]
+            if chores:
+                results = self._do(chores)
+                outcomes += zip((job.done for job in chores), results, strict=True)
+                del results
             _tell(outcomes)
             # An idle writer must not keep facts, futures or event loops alive.
-            del jobs, appends, outcomes
+            del jobs, appends, chores, outcomes
         with suppress(apsw.Error):
             self._file.close()
 
@@ -185,6 +198,7 @@ class Writer:
             return {id(append): failed(self._path, error) for append in appends}
         self._known.update(group.ends)
         self._next_number = group.next_number
+        self._wrote(group.ends)
         return errors
 
     def _refresh(self) -> None:
@@ -211,13 +225,25 @@ class Writer:
             _insert(run, "INSERT OR IGNORE INTO blobs VALUES ", "(?, ?)", [*group.blobs.items()])
             _insert(run, "INSERT OR IGNORE INTO uses VALUES ", "(?, ?)", group.uses)
 
-    def _do(self, chore: Chore) -> object:
-        self._version = -1
+    def _do(self, chores: Sequence[Chore]) -> Sequence[object]:
+        """Do them one by one in one transaction; returns what each gave, or its error."""
+        if any(chore.moves for chore in chores):
+            self._version = -1
         try:
             with writing(self._file):
-                return chore.work(self._file)
+                return [self._do_one(chore) for chore in chores]
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever
-            return failed(self._path, error)
+            return [failed(self._path, error)] * len(chores)
+
+    def _do_one(self, chore: Chore) -> object:
+        self._file.execute("SAVEPOINT chore")
+        try:
+            done = chore.work(self._file)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._file.execute("ROLLBACK TO chore")
+            done = error if isinstance(error, WindlassError) else failed(self._path, error)
+        self._file.execute("RELEASE chore")
+        return done
 
 
 def end_from(row: Sequence[Any]) -> End:

@@ -67,7 +67,10 @@ async def post_sse(
                 # Nothing to wait for: a response that was read to its end is already in the pool.
                 response.close()
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise _broken(error, site, timeouts) from error
+        broken = _broken(error, site, timeouts)
+    else:
+        return
+    raise broken  # On its own: what the library raises may hold the request's headers, and the key.
 
 
 async def _session() -> "aiohttp.ClientSession":

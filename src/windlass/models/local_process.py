@@ -22,8 +22,8 @@ from typing import IO, cast
 import msgspec
 
 from windlass.core.errors import ModelError
+from windlass.core.secret import Secret
 from windlass.models.errors import masked
-from windlass.models.secret import Secret
 
 _PROGRAM = Path(__file__).with_name("local_server.py")
 DEATH_S = 1.0

@@ -4,26 +4,30 @@ The law: single-shot. One call of `stream` is one request; what comes of it is p
 classified error (S1). A reply whose end has been told is whole, whatever the connection does then.
 """
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 from typing_extensions import override
 
 from windlass.core.errors import ModelError
 from windlass.core.events import Piece, ReplyEnd
 from windlass.core.messages import Content, Text, User
+from windlass.core.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, Options
 from windlass.models.effort import choose
 from windlass.models.errors import Site, masked
 from windlass.models.http import post_sse
-from windlass.models.secret import Secret
 from windlass.ports import Timeouts
 
 _TIMEOUTS = Timeouts()
+_TELLTALE = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+"""The headers that hold secrets."""
 
 
 @runtime_checkable
@@ -83,6 +87,19 @@ class HttpModel:
     @property
     def info(self) -> ModelInfo:
         return self._info
+
+    @property
+    def secrets(self) -> Mapping[str, Secret]:
+        """What must not be seen of how it is asked, by name."""
+        site, key = self._endpoint.site, self._endpoint.key
+        held = {site.key_env or f"{site.vendor}-key": key} if key else dict[str, Secret]()
+        if password := urlsplit(site.url).password:
+            held[f"{site.vendor}-password"] = Secret(password)
+        sent = {**self._endpoint.extra, **self._options.extra_headers}
+        for name, value in sent.items():
+            if _TELLTALE.search(name):
+                held[name] = Secret(value.removeprefix("Bearer ").strip())
+        return held
 
     @override
     def __repr__(self) -> str:

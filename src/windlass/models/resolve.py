@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 from windlass.core.errors import ConfigError
 from windlass.core.names import did_you_mean
+from windlass.core.secret import Secret
 from windlass.core.setup import ModelInfo, Price
 from windlass.models.anthropic import AnthropicMessages
 from windlass.models.dialect import Dialect, Options
-from windlass.models.errors import Site
+from windlass.models.errors import Site, masked
 from windlass.models.gemini import Gemini
 from windlass.models.http import proxy_for
 from windlass.models.local import local_model, local_name
@@ -22,7 +23,6 @@ from windlass.models.model import Endpoint, HttpModel
 from windlass.models.openai_responses import OpenAIResponses
 from windlass.models.prices import info_for
 from windlass.models.protocols import chat
-from windlass.models.secret import Secret
 from windlass.models.vendors import Vendor, vendors
 from windlass.ports import Timeouts
 
@@ -87,7 +87,8 @@ def _url(provider: str, vendor: Vendor, base_url: str | None, environ: Mapping[s
     if not url:
         raise ConfigError(f'"{provider}" needs base_url=, such as "http://localhost:8000/v1".')
     if not re.match(r"https?://[^/\s]", url):
-        said = f'base_url "{url}"' if base_url or not named else f'{vendor.url_env}="{url}"'
+        told = masked(url)
+        said = f'base_url "{told}"' if base_url or not named else f'{vendor.url_env}="{told}"'
         raise ConfigError(f'{said} is no URL: it reads like "https://host/v1".')
     return url
 

@@ -5,6 +5,7 @@
 Load `windlass.testing.plugin` into pytest, and each `async def test_*` runs on virtual time.
 """
 
+from windlass.testing.blobs import BlobsConformance
 from windlass.testing.cassettes import Cassette, CassetteMismatch
 from windlass.testing.clock import (
     ClockConformance,
@@ -17,6 +18,7 @@ from windlass.testing.clock import (
 from windlass.testing.events import Trace, check_trace
 from windlass.testing.fault_server import Asked, FaultServer, in_thread
 from windlass.testing.faults import (
+    BareJournal,
     CutJournal,
     FailingJournal,
     HungJournal,
@@ -26,7 +28,10 @@ from windlass.testing.faults import (
 )
 from windlass.testing.gates import BrokenGate, FixedGate, GateConformance
 from windlass.testing.journals import JournalConformance
+from windlass.testing.leases import FollowingConformance, LeasingConformance
+from windlass.testing.listing import ListingConformance
 from windlass.testing.models import ModelConformance
+from windlass.testing.pools import PoolsConformance
 from windlass.testing.prompts import PromptChecker, check_prompt
 from windlass.testing.script import Reply, ScriptedModel, ScriptExhausted
 from windlass.testing.tools import (
@@ -58,7 +63,9 @@ from windlass.testing.vocabulary import (
 
 __all__ = [
     "Asked",
+    "BareJournal",
     "Behaviour",
+    "BlobsConformance",
     "BrokenGate",
     "Cassette",
     "CassetteMismatch",
@@ -70,13 +77,17 @@ __all__ = [
     "FailingJournal",
     "FaultServer",
     "FixedGate",
+    "FollowingConformance",
     "GateConformance",
     "Hang",
     "HungJournal",
     "IgnoreCancel",
     "JournalConformance",
+    "LeasingConformance",
+    "ListingConformance",
     "ModelConformance",
     "OutsideJournal",
+    "PoolsConformance",
     "PowerCut",
     "PromptChecker",
     "Ran",

@@ -12,6 +12,7 @@ from windlass.core.events import (
     CallStarted,
     Event,
     Fact,
+    Hydrated,
     Placed,
     RunEnded,
     RunStarted,
@@ -117,6 +118,8 @@ def _check_calls(events: Sequence[Event]) -> None:
         match event:
             case StepProposed(reply):
                 announced |= {call.id for call in reply.calls}
+            case Hydrated(calls):
+                announced |= {call.id for call in calls}
             case CallJudged(call_id) | CallAnswered(call_id):
                 _require(not whole or call_id in announced, f"{_named(event)}: not announced")
                 judged.add(call_id)

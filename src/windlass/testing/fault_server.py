@@ -3,16 +3,16 @@
     async with FaultServer(say("Hello"), refuse_with(429), say("again")) as server:
         model = resolve("openai-compatible:m", base_url=server.url, environ={})
 
-Each request gets the next answer of the script; `always` answers when the script is used up. The
-server controls every byte (see `wire.py`), and records what it was asked and whether the client
-went before the answer was over.
+Each request gets the next answer of the script; `always` answers when the script is used up, and
+may be a function of the request. The server controls every byte (see `wire.py`), and records what
+it was asked and whether the client went before the answer was over.
 """
 
 import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -72,7 +72,9 @@ class _Reader(asyncio.StreamReader):
 class FaultServer:
     """A scripted HTTP server on 127.0.0.1. Enter it to start, leave it to stop."""
 
-    def __init__(self, *script: Answer, always: Answer | None = None) -> None:
+    def __init__(
+        self, *script: Answer, always: Answer | Callable[[Asked], Answer] | None = None
+    ) -> None:
         self._script = list(script)
         self._always = always or _USED_UP
         self._server: asyncio.Server | None = None
@@ -139,6 +141,8 @@ class FaultServer:
             while (asked := await _request(reader, number)) is not None:
                 self.asked.append(asked)
                 response = self._script.pop(0) if self._script else self._always
+                if not isinstance(response, Answer):
+                    response = response(asked)
                 await self._answer(response, asked, reader, writer)
         except (_Closed, ConnectionError, asyncio.CancelledError):
             # Ends here for good: a task of the server's own has nobody to tell.

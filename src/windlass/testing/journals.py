@@ -10,9 +10,15 @@ may use real threads and real disks.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+)
 from pathlib import Path
+from typing import Any, cast
 
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.events import Fact
@@ -23,37 +29,80 @@ SESSION = "a session"
 
 
 Scene = Coroutine[None, None, None]
-Scenario = Callable[["JournalConformance", Journal], Scene]
+Test = Callable[[Any, Path], None]
 
 
-def on_a_journal(scenario: Scenario) -> Callable[["JournalConformance", Path], None]:
+def on_a_journal(scenario: Callable[[Any, Any], Scene]) -> Test:
     """Run an async test on a new journal, in an event loop of its own."""
 
-    def test(self: "JournalConformance", tmp_path: Path) -> None:
+    def test(self: "Stage", tmp_path: Path) -> None:
         self.play(tmp_path, lambda journal: scenario(self, journal))
 
     test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
     return test
 
 
-class JournalConformance(ABC):
-    """Subclass it as `Test…` and say how a journal is opened."""
+def on_two_journals(scenario: Callable[[Any, Any, Any], Scene]) -> Test:
+    """Run an async test on two journals over one store, as two processes would open it."""
+
+    def test(self: "Stage", tmp_path: Path) -> None:
+        self.play_two(tmp_path, lambda one, two: scenario(self, one, two))
+
+    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+    return test
+
+
+class Stage(ABC):
+    """Where a suite meets a journal. Subclass a suite as `Test…` and say how one is opened.
+
+    A journal that is a context manager, plain or async, is closed when its test is over.
+    """
 
     durable = True
-    """Whether a session outlives the journal that wrote it."""
+    """Whether a session outlives the journal that wrote it, and two journals can share it."""
+    moment = 1_800_000_000.0
+    """What `now` says; a test of windows moves it."""
 
     @abstractmethod
     def open(self, folder: Path) -> Journal:
         """The journal in this folder, as its last user left it."""
 
-    def play(
-        self, folder: Path, scenario: Callable[[Journal], Coroutine[None, None, None]]
-    ) -> None:
+    def now(self) -> float:
+        """The time for a journal that keeps budgets: open it with this."""
+        return self.moment
+
+    def play(self, folder: Path, scenario: Callable[[Any], Scene]) -> None:
         """Open a journal, run the scenario, close the journal if it can be closed."""
-        journal = self.open(folder)
-        closing = journal if isinstance(journal, AbstractContextManager) else nullcontext()
-        with closing:
-            asyncio.run(scenario(journal))
+        with ExitStack() as later:
+            journal = self.open(folder)
+            if isinstance(journal, AbstractContextManager):
+                later.enter_context(journal)
+            asyncio.run(_opened([journal], lambda: scenario(journal)))
+
+    def play_two(self, folder: Path, scenario: Callable[[Any, Any], Scene]) -> None:
+        """As `play`, on two journals; a journal that cannot be shared stands for both."""
+        with ExitStack() as later:
+            one = self.open(folder)
+            two = self.open(folder) if self.durable else one
+            for journal in (one, two):
+                if isinstance(journal, AbstractContextManager):
+                    later.enter_context(journal)
+            both = [one, two] if two is not one else [one]
+            asyncio.run(_opened(both, lambda: scenario(one, two)))
+
+
+async def _opened(journals: Sequence[Any], scenario: Callable[[], Scene]) -> None:
+    async with AsyncExitStack() as later:
+        for journal in journals:
+            if isinstance(journal, AbstractAsyncContextManager):
+                await later.enter_async_context(
+                    cast("AbstractAsyncContextManager[object]", journal)
+                )
+        await scenario()
+
+
+class JournalConformance(Stage):
+    """What every journal must do."""
 
     @on_a_journal
     async def test_what_was_appended_is_read_back(self, journal: Journal) -> None:
@@ -180,8 +229,13 @@ class JournalConformance(ABC):
 
 async def failure(journal: Journal, session: str, facts: Sequence[Fact]) -> Exception | None:
     """The error of an append that should fail."""
+    return await refusal(journal.append(session, facts))
+
+
+async def refusal(asked: Awaitable[object]) -> Exception | None:
+    """The error of what should be refused."""
     try:
-        await journal.append(session, facts)
+        await asked
     except Exception as error:  # noqa: BLE001 - the test says which one it must be
         return error
     return None

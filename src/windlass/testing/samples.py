@@ -5,7 +5,9 @@ from decimal import Decimal
 
 from msgspec.structs import replace
 
+from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.events import (
+    Allotted,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -13,20 +15,25 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallStarted,
-    Change,
     Compacted,
     Fact,
+    Heeded,
+    Hydrated,
     NoteGiven,
+    Recalled,
     ReplyJudged,
     Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
+    Steered,
     StepProposed,
 )
 from windlass.core.faults import Fault
+from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import (
     Assistant,
+    Change,
     Charge,
     File,
     Image,
@@ -37,8 +44,8 @@ from windlass.core.messages import (
     ToolSpec,
     Usage,
 )
-from windlass.core.setup import Limits, ModelInfo, Price, Setup, digest
-from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Modify
+from windlass.core.setup import ModelInfo, Price, Setup, digest
+from windlass.core.verdicts import Allow, Ask, Deny, Grant, Invalid, Modify
 
 
 def notes(first: int, last: int, text: str = "note") -> list[Fact]:
@@ -65,15 +72,44 @@ def one_of_each() -> list[Fact]:
             *_a_step(),
             CallLate("a", Result.say("value", "too late")),
             NoteGiven("You said that before.", "same_call"),
-            Compacted(1, "[1 earlier message was left out.]"),
+            Compacted(3, how="mask"),
+            AttemptStarted(2, 1, "m:small", RESERVED, purpose="compaction"),
+            Compacted(
+                1, "Goals: to send.", "summary", Charge("m:small", "compaction", Usage(9, 2))
+            ),
+            Allotted("team", Amount(Decimal("0.25"), 5_000), dry=True),
+            Steered((Text("Hurry."),), by="ann"),
+            Heeded(),
             AttemptStarted(2, 1, "m:x", RESERVED, landing=True),
             StepProposed(Assistant((Text("Sent."),)), "end", Charge("m:x")),
             ReplyJudged(Allow()),
             RunEnded("completed", "done", partial=""),
-            RunStarted(2, (Text("Again."),)),
-            RunEnded("failed", "why", Fault("bug", "oh"), partial="Al", charge=PAID),
+            *_a_second_run(),
         ]
     )
+
+
+def _a_second_run() -> list[Fact]:
+    """What is known is recalled, what the prompt names is looked up, and then it fails."""
+    prompt, trusted = (Text("Again, see notes.txt."),), {"tenant": "north", "level": 2}
+    paid = Charge("m:child", "subagent", Usage(3, 1), Decimal("0.0001"))
+    return [
+        RunStarted(2, prompt, caller="ann", context=trusted, pinned=True, parent="above/c1_0"),
+        Recalled("Ann is a dentist.", ("private",)),
+        Hydrated((ToolCall("h2_0", "look", '{"at":"notes.txt"}'),)),
+        CallJudged("h2_0", Ask("May I?", arguments={"at": "notes"})),
+        CallAnswered(
+            "h2_0",
+            Allow("always"),
+            digest({"at": "notes"}),
+            "ann",
+            Grant("look", pattern="look(n*)"),
+        ),
+        CallStarted("h2_0", "key-h"),
+        CallFinished("h2_0", Result.say("value", "Be quick."), (paid,)),
+        AttemptStarted(3, 1, "m:x", RESERVED),
+        RunEnded("failed", "why", Fault("bug", "oh"), "Al", charge=PAID, charges=(paid,)),
+    ]
 
 
 def _a_step() -> list[Fact]:
@@ -121,5 +157,11 @@ def _setup() -> Setup:
         gate="rules 1",
         judge_replies=True,
         output_schema={"type": "string"},
-        limits=Limits(steps=5, usd=Decimal("0.5"), seconds=60.0),
+        limits=Limits(steps=5, usd=Decimal("0.5"), seconds=60.0, idle_seconds=30.0),
+        session_limits=SessionLimits(usd=Decimal(2)),
+        budgets=(Budget("team", Decimal(20), per="day"),),
+        compaction=Compaction(window=8_000, strategies=("summary", "window")),
+        summariser=ModelInfo("m:small"),
+        hydration=Hydration(references=(Reference(r"\w+\.txt", "look", "at"),)),
+        recalls=True,
     )

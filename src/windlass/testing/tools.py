@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from windlass.core.decide import Act, Cleared, decide
+from windlass.core.decide import decide
 from windlass.core.events import (
     AttemptStarted,
     CallJudged,
@@ -22,6 +22,7 @@ from windlass.core.events import (
 )
 from windlass.core.fold import apply
 from windlass.core.messages import Assistant, Effect, Result, Text, ToolCall, ToolSpec
+from windlass.core.moves import Act, Cleared
 from windlass.core.setup import ModelInfo, Setup
 from windlass.core.state import State
 from windlass.core.verdicts import Allow

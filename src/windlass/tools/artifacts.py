@@ -1,7 +1,8 @@
 """Results too long to show, kept whole, and the tool that reads them in parts.
 
 An artifact is named by its content, so that the same result has the same name in every process,
-and it is seen only by the session that made it.
+and it is seen only by the session that made it. A journal that can keep it does, for as long as the
+session, so that a run that another process takes over reads on; else it is kept in memory.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Protocol
 from msgspec import Meta
 
 from windlass.core.errors import ModelRetry
+from windlass.ports import Blobs
 from windlass.tools.context import RunContext
 from windlass.tools.function import Tool, tool
 
@@ -19,6 +21,8 @@ PAGE_CHARS = 8_000
 PAGE_CHARS_MAX = 8_000
 """At 4 bytes a character, the most, this stays below the size at which a result is clipped."""
 KEPT_BYTES_MAX = 64 * 2**20
+NAME_CHARS = 16
+"""As much of an artifact's name as a model is told."""
 
 
 class Artifacts(Protocol):
@@ -41,7 +45,7 @@ class MemoryArtifacts:
 
     async def keep(self, session: str, text: str) -> str:
         data = text.encode()
-        name = hashlib.blake2b(data, digest_size=8).hexdigest()
+        name = hashlib.blake2b(data, digest_size=NAME_CHARS // 2).hexdigest()
         if (session, name) not in self._kept:
             self._size += len(data)
         self._kept[session, name] = data
@@ -54,6 +58,23 @@ class MemoryArtifacts:
     async def read(self, session: str, name: str) -> str | None:
         data = self._kept.get((session, name))
         return None if data is None else data.decode()
+
+
+class KeptArtifacts:
+    """Keeps artifacts in the journal, beside the session's records."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    async def keep(self, session: str, text: str) -> str:
+        return (await self._blobs.keep(session, text.encode()))[:NAME_CHARS]
+
+    async def read(self, session: str, name: str) -> str | None:
+        data = await self._blobs.fetch(session, name)
+        try:
+            return None if data is None else data.decode()
+        except UnicodeDecodeError:
+            return None  # A session keeps pictures too; they are nobody's long result.
 
 
 def reader(artifacts: Artifacts) -> Tool[..., Any]:
@@ -69,7 +90,10 @@ def reader(artifacts: Artifacts) -> Tool[..., Any]:
         ] = PAGE_CHARS,
     ) -> str:
         """Read a part of a tool result that was too long to be shown whole."""
-        text = await artifacts.read(context.session_id, id)
+        earlier = context.call.earlier(id) if context.call else None
+        text = earlier.text if earlier else await artifacts.read(context.session_id, id)
+        if text is None and context.blobs is not None:
+            text = await KeptArtifacts(context.blobs).read(context.session_id, id)
         if text is None:
             raise ModelRetry(
                 f"There is no artifact {id!r} any more: call the tool that made it again."

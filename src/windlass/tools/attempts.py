@@ -8,7 +8,6 @@ the program.
 import asyncio
 import contextvars
 import inspect
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -18,9 +17,11 @@ from typing import Any, ParamSpec, TypeVar, final
 import msgspec
 from typing_extensions import override
 
+from windlass.logs import logger
+
 P = ParamSpec("P")
 R = TypeVar("R")
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @final

@@ -7,6 +7,8 @@ from typing import Generic, final
 
 from typing_extensions import TypeVar
 
+from windlass.ports import Blobs, CallContext
+
 DepsT_co = TypeVar("DepsT_co", covariant=True, default=object)
 
 
@@ -32,11 +34,18 @@ class RunContext(Generic[DepsT_co]):
     """Show progress to whoever watches. May be called from any thread."""
     stopping: threading.Event = field(default_factory=threading.Event, repr=False)
     """Set once the tool should stop: what `cancelled` looks at."""
+    call: CallContext | None = field(default=None, repr=False)
+    """What the runtime itself knows of the call; None in a unit test."""
 
     @property
     def cancelled(self) -> bool:
         """Whether the tool should stop. An async tool is also cancelled; a sync one must look."""
         return self.stopping.is_set()
+
+    @property
+    def blobs(self) -> Blobs | None:
+        """Where results that are too long to be shown are kept with the session, if anywhere."""
+        return self.call.blobs if self.call else None
 
     def wait(self, seconds: float) -> bool:
         """Sleep in a sync tool, until the time is over or the tool should stop (then True)."""

@@ -1,9 +1,13 @@
 """The tools that come with the runtime, over one folder."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace as struct_replace
+
+from windlass.core.messages import Label
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import Tool
@@ -33,9 +37,20 @@ def core_tools(
         environ: What `bash` may pass on of the environment; see `Sandbox.pass_env`.
     """
     workspace = Workspace(root)
+    marks: tuple[tuple[Label, bool], ...] = (("untrusted", untrusted), ("private", private))
+    labels: list[Label] = [label for label, held in marks if held]
+    shell = shell_tools(workspace, sandbox=sandbox, environ=environ)
     return (
         *file_tools(workspace, private=private, untrusted=untrusted),
-        *shell_tools(workspace, sandbox=sandbox, environ=environ),
+        *(_labelled(one, labels) for one in shell),
         fetch_tool(allow=allow),
         todo_tool(),
     )
+
+
+def _labelled(tool: Tool[..., Any], labels: Sequence[Label]) -> Tool[..., Any]:
+    """A shell reads what the files hold, and with a network what others say."""
+    own = tool.spec.labels
+    added = [*labels, *(("untrusted",) if "external" in own else ())]
+    spec = struct_replace(tool.spec, labels=tuple(dict.fromkeys((*own, *added))))
+    return replace(tool, spec=spec)

@@ -1,7 +1,6 @@
 """`@tool`: from a typed Python function to something that a model may call."""
 
 import inspect
-import logging
 import math
 import re
 import string
@@ -25,6 +24,7 @@ from typing import (
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolSpec
 from windlass.core.names import did_you_mean
+from windlass.logs import logger
 from windlass.tools.annotations import is_short
 from windlass.tools.context import RunContext
 from windlass.tools.docstrings import Docs, read_docstring
@@ -34,7 +34,7 @@ from windlass.tools.signature import Function, Signature, read_signature, schema
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LABELS: tuple[Label, ...] = ("untrusted", "private", "external")
 

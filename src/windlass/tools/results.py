@@ -122,14 +122,24 @@ def _innermost(error: BaseException) -> BaseException:
     return _innermost(inside[0]) if len(inside) == 1 else error
 
 
-async def clipped(result: Result, keep: Keep, bytes_max: int = TEXT_BYTES_MAX) -> Result:
-    """A result whose text fits. What is left out can be read by the id that `keep` gives."""
+async def clipped(
+    result: Result,
+    keep: Keep,
+    bytes_max: int = TEXT_BYTES_MAX,
+    *,
+    hide: Callable[[str], str] = str,
+) -> Result:
+    """A result whose text fits. What is left out can be read by the id that `keep` gives.
+
+    What is cut and kept is hidden first: half of a secret would not be known for one.
+    """
     left = bytes_max
     content: list[Content] = []
     for part in result.content:
         if isinstance(part, Text):
             room = max(left, TEXT_BYTES_MIN)
-            part = part if _fits(part.text, room) else await _clip(part.text, room, keep)  # noqa: PLW2901
+            fits = _fits(part.text, room)
+            part = part if fits else await _clip(hide(part.text), room, keep)  # noqa: PLW2901
             left -= len(part.text.encode())
         content.append(part)
     return replace(result, content=tuple(content))

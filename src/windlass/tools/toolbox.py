@@ -5,20 +5,20 @@ The law: a failing tool is a result. `run` raises only when it is cancelled.
 
 import asyncio
 import copy
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, final
 
-from windlass.core.decide import Cleared
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Result, ToolSpec
+from windlass.core.moves import Cleared
 from windlass.core.names import did_you_mean
+from windlass.logs import logger
 from windlass.ports import CallContext, Reconciled
 from windlass.tools.annotations import Misfit
-from windlass.tools.artifacts import Artifacts, MemoryArtifacts, reader
+from windlass.tools.artifacts import Artifacts, KeptArtifacts, MemoryArtifacts, reader
 from windlass.tools.attempts import Attempt, Ended, Expired, Raised, Returned, Stopped
 from windlass.tools.breaker import Breaker, Verdict
 from windlass.tools.context import RunContext
@@ -32,7 +32,7 @@ GRACE_S = 2.0
 BACKOFF_S = 0.5
 """The wait before the second try; it doubles from there."""
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @final
@@ -51,6 +51,7 @@ class Toolbox:
     ) -> None:
         chosen = [as_tool(given) for given in tools]
         self._artifacts = MemoryArtifacts() if artifacts is None else artifacts
+        self._given_artifacts = artifacts
         # A model that may be shown a clipped result must be able to read the rest, and what is
         # offered is fixed for a run: so it is offered from the start, or never.
         if not all(tool.answers_short for tool in chosen):
@@ -165,6 +166,7 @@ class Toolbox:
             idempotency_key=cleared.key,
             attempt=attempt,
             report=progress,
+            call=context,
         )
 
     async def _fitted(self, result: Result, context: CallContext) -> Result:
@@ -172,12 +174,18 @@ class Toolbox:
             if "read_artifact" not in self._tools:
                 return None
             try:
-                return await self._artifacts.keep(context.session, text)
+                return await self._store(context).keep(context.session, text)
             except Exception:  # noqa: BLE001 - a result that is clipped is still a result
                 _log.exception("a long result could not be kept whole")
                 return None
 
-        return await clipped(result, keep)
+        return await clipped(result, keep, hide=context.hide)
+
+    def _store(self, context: CallContext) -> Artifacts:
+        """Where the developer said, else with the session if that can be, else in memory."""
+        if self._given_artifacts is not None:
+            return self._given_artifacts
+        return self._artifacts if context.blobs is None else KeptArtifacts(context.blobs)
 
     def recover(self) -> Sequence[str]:
         """End what a dead process left behind; what it was, in words."""

@@ -1,24 +1,15 @@
 """A phase is made by the phase before it: forging one does not type-check (L2)."""
 
-from windlass.core.decide import (
-    Act,
-    Cleared,
-    Finish,
-    Gate,
-    Hear,
-    Hold,
-    Proposed,
-    Reason,
-    Remind,
-)
+from windlass.core.moves import Act, Cleared, Finish, Gate, Hear, Hold, Proposed, Reason, Remind
 
 # expect: "_Seal" is private
-from windlass.core.decide import _Seal
+from windlass.core.moves import _Seal
 
 # expect: "_SEAL" is private
-from windlass.core.decide import _SEAL
+from windlass.core.moves import _SEAL
 from windlass.core.events import Reservation
 from windlass.core.messages import Assistant, ToolCall, ToolSpec
+from windlass.core.limits import Amount
 from windlass.core.view import Prompt
 from windlass.ports import CallContext, Tools
 
@@ -27,11 +18,11 @@ async def dispatch(tools: Tools, call: ToolCall, spec: ToolSpec, context: CallCo
     # expect: "ToolCall" is not assignable to "Cleared"
     await tools.run(call, context)
     # expect: "seal"
-    await tools.run(Cleared(call, {}, spec, "key", False), context)
+    await tools.run(Cleared(call, {}, spec, "key", False, Amount()), context)
     # expect: "None" is not assignable to "_Seal"
-    await tools.run(Cleared(call, {}, spec, "key", False, None), context)
+    await tools.run(Cleared(call, {}, spec, "key", False, Amount(), None), context)
     # expect: "object" is not assignable to "_Seal"
-    await tools.run(Cleared(call, {}, spec, "key", False, object()), context)
+    await tools.run(Cleared(call, {}, spec, "key", False, Amount(), object()), context)
     # expect: Arguments missing for parameters
     await tools.run(Cleared(call), context)
 
@@ -86,5 +77,5 @@ def steal(call: ToolCall, spec: ToolSpec) -> tuple[Cleared, Cleared]:
 
     That one is refused when it runs: see `tests/core/test_decide.py`.
     """
-    stolen = Cleared(call, {}, spec, "key", False, _SEAL)
-    return stolen, Cleared(call, {}, spec, "key", False, _Seal())
+    stolen = Cleared(call, {}, spec, "key", False, Amount(), _SEAL)
+    return stolen, Cleared(call, {}, spec, "key", False, Amount(), _Seal())

@@ -2,8 +2,24 @@
 
 from typing import assert_never
 
-from windlass.core.decide import Act, Finish, Gate, Hear, Hold, Move, Reason, Remind, Shrink
+from windlass.core.moves import (
+    Act,
+    Draw,
+    Finish,
+    Gate,
+    Hear,
+    Heed,
+    Hold,
+    Hydrate,
+    Move,
+    Reason,
+    Recall,
+    Remind,
+    Shrink,
+    Summarise,
+)
 from windlass.core.events import (
+    Allotted,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -13,11 +29,15 @@ from windlass.core.events import (
     CallStarted,
     Compacted,
     Fact,
+    Heeded,
+    Hydrated,
     NoteGiven,
+    Recalled,
     ReplyJudged,
     RunEnded,
     RunResumed,
     RunStarted,
+    Steered,
     StepProposed,
 )
 from windlass.core.verdicts import Allow, Answer, Ask, Deny, Modify, Verdict
@@ -27,6 +47,8 @@ def every_move(move: Move) -> str:
     match move:
         case Reason() | Gate() | Act() | Hear() | Remind() | Shrink() | Hold() | Finish():
             return "performed"
+        case Draw() | Heed() | Hydrate() | Recall() | Summarise():
+            return "performed"
 
 
 def a_move_is_forgotten(move: Move) -> None:
@@ -34,11 +56,15 @@ def a_move_is_forgotten(move: Move) -> None:
     match move:
         case Reason() | Gate() | Act() | Hear() | Shrink() | Hold() | Finish():
             pass
+        case Draw() | Heed() | Hydrate() | Recall() | Summarise():
+            pass
 
 
 def every_fact(fact: Fact) -> None:
     match fact:
         case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
+            pass
+        case Allotted() | Steered() | Heeded() | Hydrated() | Recalled():
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass
@@ -51,6 +77,8 @@ def every_fact(fact: Fact) -> None:
 def a_fact_is_forgotten(fact: Fact) -> None:
     match fact:
         case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
+            pass
+        case Allotted() | Steered() | Heeded() | Hydrated() | Recalled():
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass
@@ -65,6 +93,8 @@ def a_fact_is_forgotten_silently(fact: Fact) -> None:
     # expect: Unhandled type: "CallFinished"
     match fact:
         case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
+            pass
+        case Allotted() | Steered() | Heeded() | Hydrated() | Recalled():
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass

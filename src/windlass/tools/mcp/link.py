@@ -7,7 +7,6 @@ is told, and never asked again here: only the caller knows whether it may be rep
 """
 
 import asyncio
-import logging
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -17,6 +16,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
 
 from windlass.core.errors import ConfigError
+from windlass.logs import logger
 from windlass.tools.mcp.config import McpHttp, McpSettings, McpStdio
 from windlass.tools.mcp.stdio import stdio_transport
 from windlass.tools.results import error_text
@@ -44,7 +44,7 @@ _STAND_IN = "Server returned an error response"
 _PASSING = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _statuses: ContextVar[deque[int] | None] = ContextVar("_statuses", default=None)
 """The HTTP errors that the requests of this context met: the SDK does not pass them on."""
 

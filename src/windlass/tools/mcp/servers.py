@@ -9,7 +9,6 @@ of tools is fixed once it was given: ask for it again between runs, and it is th
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, Result
 from windlass.core.names import did_you_mean
+from windlass.logs import logger
 from windlass.tools.context import RunContext
 from windlass.tools.function import Tool
 from windlass.tools.mcp.config import McpSettings, override_of, passes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import Tool as Listed
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _LABELS: tuple[Label, ...] = ("untrusted", "private", "external")
 
 Call = Callable[..., Awaitable[Result]]

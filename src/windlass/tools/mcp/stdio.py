@@ -5,11 +5,11 @@ for an answer wakes up.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from windlass.logs import logger
 from windlass.tools.mcp.config import McpStdio
 from windlass.tools.mcp.process import ServerProcess, start
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcp.client import Transport
     from mcp.shared.message import SessionMessage
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def stdio_transport(settings: McpStdio, ended: Callable[[str], None]) -> "Transport":

@@ -187,6 +187,8 @@ def _bash(shell: Shell) -> Tool[..., Any]:
             f"{network}{writable}"
         ),
         timeout=limits.timeout_s_max + limits.grace_s + 15,
+        # What can reach others brings their words along.
+        untrusted=confinement.network,
         external=confinement.network,
     )
     async def bash(

@@ -1,6 +1,7 @@
 """A key that cannot be printed by accident."""
 
 from typing import final
+from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
@@ -9,10 +10,11 @@ from typing_extensions import override
 class Secret:
     """Holds a secret value; shows it only when asked to by name."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("__weakref__", "_value")
 
     def __init__(self, value: str) -> None:
         self._value = value
+        _live[id(self)] = self
 
     def reveal(self) -> str:
         return self._value
@@ -35,3 +37,12 @@ class Secret:
     @override
     def __reduce__(self) -> str:
         raise TypeError("a secret is not pickled")
+
+
+# By identity: of two that are equal, one may be gone before the other.
+_live: WeakValueDictionary[int, Secret] = WeakValueDictionary()
+
+
+def held_secrets() -> frozenset[str]:
+    """The values that anybody in this process still holds: what no log may show."""
+    return frozenset(secret.reveal() for secret in tuple(_live.values()))

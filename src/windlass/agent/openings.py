@@ -1,0 +1,123 @@
+"""The facts that open a run: a new one, one that was left open, one whose question is answered.
+
+Each is made for a session as it is found, and raises ForOperator if no run may be opened so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from windlass.agent.answers import answered, expirations
+from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
+from windlass.core.events import Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.masking import Mask
+from windlass.core.messages import Content, Label
+from windlass.core.setup import Setup, drift
+from windlass.core.state import State
+from windlass.core.verdicts import Reply
+from windlass.ports import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a run is for, and what the program that runs it says about that."""
+
+    prompt: tuple[Content, ...]
+    caller: str = ""
+    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    pinned: bool = False
+    parent: str = ""
+    labels: tuple[Label, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """What instructions may depend on, when they are a function."""
+
+    session: str
+    run: int
+    caller: str
+    context: Mapping[str, Any]
+
+
+Instructions = Callable[[Briefing], str]
+
+
+class Openings:
+    """Opens runs with one set-up."""
+
+    def __init__(
+        self, setup: Setup, clock: Clock, mask: Mask | None, instructions: Instructions | None
+    ) -> None:
+        self._setup = setup
+        self._clock = clock
+        self._mask = mask
+        self._instructions = instructions
+
+    def begin(self, state: State, task: Task) -> Sequence[Fact]:
+        """What opens a new run in a session, old or new."""
+        if state.active:
+            raise RunUnfinished(
+                f"the last run of session {state.session} has not ended: "
+                "resume, answer or abandon it first"
+            )
+        number = state.run.number + 1 if state.run else 1
+        setup = self._briefed(Briefing(state.session, number, task.caller, task.context))
+        return (
+            RunStarted(
+                number,
+                task.prompt,
+                None if state.setup == setup else setup,
+                task.caller,
+                dict(task.context),
+                task.pinned,
+                task.parent,
+                task.labels,
+            ),
+        )
+
+    def _briefed(self, briefing: Briefing) -> Setup:
+        if self._instructions is None:
+            return self._setup
+        setup = replace(self._setup, instructions=self._instructions(briefing))
+        return self._mask.setup(setup) if self._mask else setup
+
+    def take_over(self, state: State, *, consent: bool) -> Sequence[Fact]:
+        """What opens a run that was left open. The limits of whoever goes on with it count."""
+        if not state.active or state.setup is None:
+            raise NothingToDo(f"session {state.session} has no open run")
+        offered = self._setup
+        if self._instructions is not None:
+            # They were made for the run when it began, and stay as they are until it ends.
+            offered = replace(offered, instructions=state.setup.instructions)
+        changed = tuple(drift(state.setup, offered))
+        if changed and not consent:
+            raise SetupDrifted(changed)
+        return (RunResumed(changed, None if state.setup == offered else offered),)
+
+    def resume(self, state: State, *, consent: bool) -> Sequence[Fact]:
+        """What opens a run that was left open, with a no to what nobody answered in time."""
+        taken = self.take_over(state, consent=consent)
+        return (*taken, *expirations(state, self._clock))
+
+    def answer(
+        self,
+        state: State,
+        call_id: str,
+        reply: Reply,
+        *,
+        digest: str | None,
+        by: str,
+        consent: bool,
+    ) -> Sequence[Fact]:
+        """What opens a run whose question is answered."""
+        fact = answered(state, call_id, reply, self._clock, digest=digest, by=by)
+        return (*self.take_over(state, consent=consent), fact)
+
+    def abandon(self, state: State, reason: str) -> Sequence[Fact]:
+        """What ends a run that nobody drives any more."""
+        if not state.active:
+            raise NothingToDo(f"session {state.session} has no open run")
+        return (RunResumed(), RunEnded("cancelled", str(reason)))

@@ -1,0 +1,108 @@
+"""What a watcher sees of a run and no journal keeps."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from windlass.core.messages import Usage
+
+Stop = Literal["end", "calls", "length", "refusal"]
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Something that happened at a place in a session."""
+
+    seq: int = 0
+    nth: int = 0
+    at: float = 0.0
+
+    @property
+    def place(self) -> str:
+        return f"{self.seq}.{self.nth}" if self.nth else str(self.seq)
+
+
+class TextDelta(Placed, frozen=True):
+    text: str
+
+
+class ThinkingDelta(Placed, frozen=True):
+    text: str
+    signature: str | None = None
+
+
+class CallDelta(Placed, frozen=True):
+    """A fragment of a call. Not visible output: a call counts only when the reply is whole."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    signature: str | None = None
+    origin: str = ""
+
+
+class UsageDelta(Placed, frozen=True):
+    """The attempt's usage so far; a later one replaces it."""
+
+    usage: Usage
+
+
+class ReplyEnd(Placed, frozen=True):
+    """The provider's end marker. A stream without one is incomplete."""
+
+    stop: Stop = "end"
+
+
+class AttemptDiscarded(Placed, frozen=True):
+    """What was shown of this attempt does not count; the step starts again."""
+
+    step: int
+    attempt: int
+    reason: str
+
+
+class Retrying(Placed, frozen=True):
+    """The step will ask again, after a while."""
+
+    step: int
+    attempt: int
+    wait_s: float
+    reason: str
+
+
+class Stalled(Placed, frozen=True):
+    """The model fell silent, and is not waited for any longer."""
+
+    step: int
+    attempt: int
+
+
+class FellBack(Placed, frozen=True):
+    """The attempts at one model are spent; the next one is asked."""
+
+    step: int
+    model: str
+    instead_of: str
+
+
+class CallProgress(Placed, frozen=True):
+    """A running tool says how it is getting on."""
+
+    call_id: str
+    text: str
+
+
+class Nested(Placed, frozen=True):
+    """An event of a session that works for a call of this one."""
+
+    call_id: str
+    agent: str
+    session: str
+    event: Any
+    """As it was told there: a fact or a delta, with its place in that session."""
+
+
+class RunSuspended(Placed, frozen=True):
+    """The run waits for a person. Not an end: the last event only of this watch."""
+
+    call_ids: tuple[str, ...]

@@ -1,0 +1,299 @@
+"""Sessions that leave a journal: as a copy that goes its own way, or as lines of a file.
+
+A file holds one JSON object a line: what it is; then the records, each exactly as the codec has it
+and with its hash in the chain, and each attachment once, before the first record that uses it; then
+where the session ends. So a line that was changed, moved or lost shows, and so does a missing tail.
+Everything here needs nothing of a journal but to read and to append.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from importlib import metadata
+from itertools import islice
+from typing import IO, Protocol, runtime_checkable
+
+import msgspec
+from msgspec.structs import replace
+
+from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
+from windlass.core.events import CallFinished, CallJudged, Fact, RunResumed
+from windlass.core.fold import fold
+from windlass.core.messages import Result
+from windlass.core.state import Call, State
+from windlass.core.verdicts import Ask
+from windlass.journals.chain import Link, hash_of, root
+from windlass.journals.codec import Unreadable, blob_name, decode, encode
+from windlass.ports import Journal
+
+FORMAT = "windlass-session"
+VERSION = 1
+"""Of the file; the records have one of their own."""
+BATCH = 500
+"""Records that are appended together."""
+FORKS_MAX = 1_000
+"""Forks of one session at one record, before their names are not looked for any longer."""
+
+Progress = Callable[[int], None]
+"""Is told how many records are done."""
+
+
+@runtime_checkable
+class Deleting(Protocol):
+    """A journal that can take a session back."""
+
+    async def delete(self, session: str) -> bool: ...
+
+
+class _Head(msgspec.Struct, forbid_unknown_fields=True):
+    """What the file is."""
+
+    format: str
+    version: int
+    session: str
+    windlass: str = ""
+
+
+class _Line(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """A record, an attachment, or the end."""
+
+    hash: str
+    record: msgspec.Raw = msgspec.Raw(b"")
+    blob: str | None = None
+    end: int | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+# ── fork ─────────────────────────────────────────────────────────────────────
+
+
+async def fork(journal: Journal, session: str, at: int, into: str | None = None) -> str:
+    """Begin a new session with the first `at` records of another one; returns its name.
+
+    Without `into` it is named after where it comes from: `<session>~<at>`. The old session is only
+    read, and nothing that happens in one of the two is seen in the other.
+
+    What had begun before record `at` and is not over there goes on in the old session, or went on;
+    the new one cannot know. A request that was out counts as all that was reserved for it, as after
+    a crash. A call that may have taken effect is not run again under a key of the new session: it
+    is settled at once as one whose outcome is unknown, by the rule of the run (`on_unknown`): the
+    model is told, or a person is asked. Reads are just made again. A call that a person has allowed
+    and that had not begun is asked about once more.
+    """
+    facts = await journal.read(session)
+    if not facts:
+        raise ConfigError(f"there is no session {session!r}")
+    if not 1 <= at <= len(facts):
+        raise ConfigError(f"session {session!r} has records 1 to {len(facts)}, and no record {at}")
+    told = list(facts[:at])
+    told += _settled(fold(session, told))
+    for name in [into] if into else islice(_names(session, at), FORKS_MAX):
+        with suppress(SessionBusy):
+            await journal.append(name, told)
+            return name
+    raise ConfigError(f"session {into or session!r} exists already; give another name")
+
+
+def _names(session: str, at: int) -> Iterator[str]:
+    yield f"{session}~{at}"
+    yield from (f"{session}~{at}.{nth}" for nth in range(2, FORKS_MAX + 1))
+
+
+def _settled(state: State) -> list[Fact]:
+    """What a copy must say of the effects that had begun: another session knows how they ended."""
+    setup, calls = state.setup, state.step.calls if state.step else ()
+    begun = [call for call in calls if call.phase in ("started", "interrupted")]
+    allowed = [call for call in calls if call.phase == "cleared" and call.answered]
+    if setup is None or not (begun or allowed):
+        return []
+    specs = {call.id: setup.tool(call.call.name) for call in begun}
+    effects = {name: spec.effect if spec else "write" for name, spec in specs.items()}
+    unsure = [call for call in begun if effects[call.id] != "read"]
+    # Writes come last: once they are settled, a driver asks anew what to do.
+    unsure.sort(key=lambda call: effects[call.id] == "write")
+    ask = setup.rules.on_unknown == "ask"
+    facts: list[Fact] = [RunResumed()] if unsure or allowed else []
+    # A person's yes is for one call: it does not run in two sessions.
+    told = f"was allowed in session {state.session}. May it be called here too?"
+    facts += (CallJudged(one.id, Ask(f"{one.call.name} {told}", "fork")) for one in allowed)
+    facts += (_unknown(call, state.session, ask=ask) for call in unsure)
+    return [replace(fact, seq=state.seq + nth, at=state.at) for nth, fact in enumerate(facts, 1)]
+
+
+def _unknown(call: Call, session: str, *, ask: bool) -> CallFinished | CallJudged:
+    if ask:
+        question = f"{call.call.name} had started in session {session}. Run it again here?"
+        return CallJudged(call.id, Ask(question, "interrupted"))
+    told = "Interrupted: it had started, and whether it took effect is not known."
+    return CallFinished(call.id, Result.say("unknown", told))
+
+
+# ── export ───────────────────────────────────────────────────────────────────
+
+
+async def export_session(
+    journal: Journal,
+    session: str,
+    write: Callable[[bytes], object],
+    progress: Progress | None = None,
+) -> int:
+    """Write a session, line by line; returns how many records it has."""
+    facts = await journal.read(session)
+    if not facts:
+        raise ConfigError(f"there is no session {session!r}")
+    for at, line in _lines(session, facts):
+        write(line + b"\n")
+        if progress is not None:
+            progress(at)
+    return len(facts)
+
+
+def _lines(session: str, facts: Sequence[Fact]) -> Iterator[tuple[int, bytes]]:
+    yield 0, _encode(_Head(FORMAT, VERSION, session, _version()))
+    last, written = root(session), set[str]()
+    for fact in facts:
+        record = encode(fact)
+        for name, data in record.blobs:
+            if name not in written:
+                written.add(name)
+                yield last.seq, _encode(_Line(name, blob=base64.b64encode(data).decode()))
+        last = Link(fact.seq, hash_of(last.hash, record.body))
+        yield last.seq, _encode(_Line(last.hash.hex(), msgspec.Raw(record.body)))
+    yield last.seq, _encode(_Line(last.hash.hex(), end=last.seq))
+
+
+def _version() -> str:
+    try:
+        return metadata.version("windlass")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+# ── import ───────────────────────────────────────────────────────────────────
+
+
+async def import_session(
+    journal: Journal, file: IO[bytes], into: str | None = None, progress: Progress | None = None
+) -> str:
+    """Take in a session from a file that can be read twice; returns its name.
+
+    All of the file is checked before any of it is written. Raises JournalCorrupt, with the line, if
+    it is not as it was exported, and ConfigError if there is such a session already. Under another
+    name (`into`) the records are chained anew, to that name.
+    """
+    for _ in _Reader(file).facts():
+        pass
+    reader, done = _Reader(file), 0
+    session, facts = into or reader.session, reader.facts()
+    try:
+        while batch := list(islice(facts, BATCH)):
+            await journal.append(session, batch)
+            done = batch[-1].seq
+            if progress is not None:
+                progress(done)
+    except SessionBusy:
+        if done:
+            raise
+        raise ConfigError(f"session {session!r} exists already; give another name") from None
+    except BaseException:
+        # Half a session is none; and a journal that cannot delete keeps a true beginning.
+        if done and isinstance(journal, Deleting):
+            with suppress(Exception):
+                await journal.delete(session)
+        raise
+    return session
+
+
+class _Reader:
+    """Reads a file from its first line to its last, and believes no line that it cannot prove."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._file.seek(0)
+        self._number = 0
+        self._blobs: dict[str, int] = {}
+        """Where the line of each attachment begins: they are not held in memory."""
+        head = self._head()
+        self.session = head.session
+
+    def _head(self) -> _Head:
+        try:
+            head = _decode_head(self._next())
+        except msgspec.MsgspecError:
+            raise self._corrupt("this is no exported session") from None
+        if head.format != FORMAT:
+            raise self._corrupt("this is no exported session")
+        if head.version > VERSION:
+            told = f"the file has version {head.version}, this Windlass knows {VERSION}: upgrade it"
+            raise JournalFailed(told)
+        return head
+
+    def facts(self) -> Iterator[Fact]:
+        """The facts in their order; raises JournalCorrupt where the file is not as it was."""
+        last = root(self.session)
+        while True:
+            begins = self._file.tell()
+            line = self._line()
+            if line.end is not None:
+                break
+            if line.blob is not None:
+                self._blobs[line.hash] = begins
+                self._attachment(line)
+                continue
+            body = bytes(line.record)
+            last = Link(last.seq + 1, hash_of(last.hash, body))
+            if last.hash.hex() != line.hash:
+                raise self._corrupt(f"record {last.seq} was changed, moved or taken out")
+            yield self._fact(last.seq, body)
+        if (line.end, line.hash) != (last.seq, last.hash.hex()):
+            raise self._corrupt(f"the session ends at record {line.end}, and not at {last.seq}")
+        if self._file.readline().strip():
+            raise self._corrupt("there is more after the end")
+
+    def _fact(self, seq: int, body: bytes) -> Fact:
+        try:
+            fact = decode(body, self._fetch)
+        except Unreadable as error:
+            raise self._corrupt(f"record {seq} cannot be read: {error}") from None
+        if fact.seq != seq:
+            raise self._corrupt(f"record {seq} says that it is record {fact.seq}")
+        return fact
+
+    def _fetch(self, name: str) -> bytes:
+        begins, here = self._blobs.get(name), self._file.tell()
+        if begins is None:
+            raise Unreadable(f"its attachment {name} is missing")
+        self._file.seek(begins)
+        line = _decode_line(self._file.readline())
+        self._file.seek(here)
+        return self._attachment(line)
+
+    def _attachment(self, line: _Line) -> bytes:
+        try:
+            data = base64.b64decode(line.blob or "", validate=True)
+        except binascii.Error:
+            data = b""
+        if blob_name(data) != line.hash:
+            raise self._corrupt(f"attachment {line.hash} was changed")
+        return data
+
+    def _line(self) -> _Line:
+        try:
+            return _decode_line(self._next())
+        except msgspec.MsgspecError as error:
+            raise self._corrupt(f"it is no line of a session: {error}") from None
+
+    def _next(self) -> bytes:
+        line = self._file.readline()
+        self._number += 1
+        if not line.strip():
+            raise self._corrupt("the file ends before the session does")
+        return line
+
+    def _corrupt(self, told: str) -> JournalCorrupt:
+        return JournalCorrupt(f"line {self._number}: {told}")

@@ -1,0 +1,97 @@
+"""`AGENTS.md`: what a project tells every agent that works in it.
+
+The law: the same files give the same text, byte for byte, and nothing outside the root is read, not
+by a link either.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from windlass.core.errors import ConfigError
+from windlass.logs import logger
+
+NAMES = ("AGENTS.md", "CLAUDE.md")
+"""In each folder the first that is there; the second is an alias."""
+FILE_BYTES_MAX = 32_768
+BYTES_MAX = 98_304
+
+_log = logger(__name__)
+
+
+class Instructions(msgspec.Struct, frozen=True):
+    """The text of all files, and which they were, from the root down."""
+
+    text: str = ""
+    sources: tuple[str, ...] = ()
+
+
+def read_instructions(
+    root: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    bytes_max: int = BYTES_MAX,
+) -> Instructions:
+    """The instructions of a project for who works in a folder of it: the nearest come last.
+
+    What does not fit is left out, and the text says so.
+    """
+    top = Path(root).resolve()
+    place = top if folder is None else Path(folder).resolve()
+    if not place.is_relative_to(top):
+        raise ConfigError(
+            f"{place} is not inside of {top}: instructions are read from the root down"
+        )
+    parts: list[str] = []
+    sources: list[str] = []
+    left = bytes_max
+    for path in _files(top, place):
+        data = read_inside(top, path, FILE_BYTES_MAX + 1)
+        if data is None:
+            continue
+        name = path.relative_to(top).as_posix()
+        text = _clipped(data, min(left, FILE_BYTES_MAX), name)
+        left -= min(len(data), FILE_BYTES_MAX)
+        parts.append(f"# From {name}\n\n{text}")
+        sources.append(name)
+        if left <= 0:
+            break
+    return Instructions("\n\n".join(parts), tuple(sources))
+
+
+def read_inside(root: Path, path: Path, bytes_max: int) -> bytes | None:
+    """The beginning of a plain file inside a resolved root; None, with a warning, for another."""
+    try:
+        real = path.resolve(strict=True)
+        if not real.is_relative_to(root):
+            _log.warning("%s is not read: it leads out of %s", path, root)
+            return None
+        # A link put in its place meanwhile is not followed, and a pipe does not make us wait.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(real, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                _log.warning("%s is not read: it is no plain file", path)
+                return None
+            return file.read(bytes_max)
+    except OSError as error:
+        _log.warning("%s is not read: %s", path, error.strerror)
+        return None
+
+
+def _files(top: Path, place: Path) -> Iterator[Path]:
+    """The file of each folder on the way down."""
+    above = reversed(place.relative_to(top).parents)
+    for folder in [*(top / part for part in above), place]:
+        found = (folder / name for name in NAMES if os.path.lexists(folder / name))
+        if (path := next(found, None)) is not None:
+            yield path
+
+
+def _clipped(data: bytes, bytes_max: int, name: str) -> str:
+    text = data[:bytes_max].decode("utf-8-sig", "replace").replace("\r\n", "\n").strip()
+    if len(data) <= bytes_max:
+        return text
+    return f"{text.rstrip(chr(0xFFFD))}\n\n[{name} is longer; the rest was left out]"

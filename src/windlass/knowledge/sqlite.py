@@ -1,0 +1,209 @@
+"""Notes in a SQLite file: a journal's, or one of their own.
+
+Any number of event loops, threads and processes may use the file at once, beside a journal too.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+import apsw
+
+from windlass.knowledge.embed import BATCH, Embedder, vectors_of
+from windlass.knowledge.file import File, connect, failed, open_file, reading, writing
+from windlass.knowledge.query import words_of
+from windlass.knowledge.sqlite_rows import (
+    drop,
+    expire,
+    forget,
+    insert,
+    insert_vectors,
+    places,
+    recall,
+    without_vector,
+)
+from windlass.knowledge.store import (
+    TAINTS,
+    Asked,
+    Entry,
+    Found,
+    KnowledgeFailed,
+    Labels,
+    Note,
+    Scope,
+    Taint,
+    clean,
+    entry_of,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NOTES_PER_WRITE = 50
+"""A journal in the same file waits for no more than this."""
+BATCHES_PER_NOTE = 4
+"""Requests to the embedder that one `remember` makes: the newest first, the rest next time."""
+
+
+class SqliteKnowledge:
+    """A store of notes in a file, searched by words and, with an embedder, by meaning."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        embedder: Embedder | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = Path(path).expanduser().absolute()
+        open_file(self.path)
+        self._embedder = embedder
+        self._now = now
+        self._embedded = 0
+        """No piece up to this number lacks its vector: it need not be looked for again."""
+        self._idle: list[File] = []
+        self._closed = False
+        self._process = os.getpid()
+        # Writers of this process wait here, and not in SQLite, which asks again and again.
+        self._one_writer = threading.Lock()
+
+    def close(self) -> None:
+        """Let go of the file; what is under way ends first."""
+        self._closed = True
+        while self._process == os.getpid() and (file := self._taken()):
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def remember(self, *notes: Note) -> list[str]:
+        """Keep the notes; their ids, once they are on the disk."""
+        return await self._keep(notes, "kept")
+
+    async def renew(self, *notes: Note) -> list[str]:
+        """Keep the notes, and forget what else their places held before."""
+        return await self._keep(notes, "anew")
+
+    async def recall(
+        self,
+        query: str,
+        scopes: Sequence[Scope],
+        *,
+        limit: int = 8,
+        taints: Collection[Taint] = TAINTS,
+    ) -> list[Found]:
+        """What answers the query in these scopes, best first."""
+        words = words_of(clean(query))
+        if not words or not scopes or limit < 1:
+            return []
+        vectors = await vectors_of(self._embedder, [clean(query)])
+        vector = vectors[0] if vectors else None
+        asked = Asked(words, vector, self._model, scopes, taints, self._now())
+        return await self._read(recall, asked, limit)
+
+    async def forget(self, note: str) -> bool:
+        """Forget a note, wherever it came from."""
+        return await self._write(forget, clean(note))
+
+    async def drop(self, scope: Scope, places: Sequence[str]) -> int:
+        """Forget what only these places hold."""
+        return await self._write(drop, scope, [clean(place) for place in places])
+
+    async def places(self, scope: Scope, under: str = "") -> dict[str, str]:
+        """The places that begin so, and the digest of what each held."""
+        return await self._read(places, scope, clean(under))
+
+    async def expire(self, now: float | None = None) -> int:
+        """Delete what has expired."""
+        return await self._write(expire, self._now() if now is None else now)
+
+    @property
+    def _model(self) -> str:
+        return self._embedder.name if self._embedder else ""
+
+    async def _keep(self, notes: Sequence[Note], labels: Labels) -> list[str]:
+        kept: list[str] = []
+        for start in range(0, len(notes), NOTES_PER_WRITE):
+            some = notes[start : start + NOTES_PER_WRITE]
+            entries = await asyncio.to_thread(_entries, some)
+            began = time.monotonic()
+            kept += await self._write(insert, entries, labels, self._now())
+            if len(some) == NOTES_PER_WRITE:
+                # SQLite has no queue: a journal that waits gets the file only while nobody has it.
+                await asyncio.sleep(time.monotonic() - began)
+        await self._embed(BATCHES_PER_NOTE + len(notes) // BATCH)
+        return kept
+
+    async def _embed(self, batches: int) -> None:
+        """Fetch the vectors that are missing, also those that an earlier failure left out."""
+        for _ in range(batches if self._embedder else 0):
+            missing, last = await self._read(without_vector, self._model, self._embedded)
+            if missing:
+                vectors = await vectors_of(self._embedder, [text for _, text in missing])
+                if vectors is None:
+                    return
+                numbers = [number for number, _ in missing]
+                await self._write(insert_vectors, self._model, numbers, vectors)
+            if len(missing) < BATCH:
+                self._embedded = last
+                return
+
+    async def _read(
+        self, work: Callable[Concatenate[File, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        def read() -> T:
+            with self._file() as file, reading(file):
+                return work(file, *args, **kwargs)
+
+        return await asyncio.to_thread(read)
+
+    async def _write(
+        self, work: Callable[Concatenate[File, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        def write() -> T:
+            with self._one_writer, self._file() as file, writing(file):
+                return work(file, *args, **kwargs)
+
+        return await asyncio.to_thread(write)
+
+    @contextmanager
+    def _file(self) -> Generator[File]:
+        """A connection of the caller's own."""
+        if self._process != os.getpid():
+            msg = f"knowledge {self.path}: it was opened before a fork; open it anew in the child"
+            raise KnowledgeFailed(msg)
+        if self._closed:
+            raise KnowledgeFailed(f"knowledge {self.path}: it is closed")
+        try:
+            file = self._taken() or connect(self.path)
+            try:
+                yield file
+            finally:
+                self._idle.append(file)
+                if self._closed:
+                    self.close()
+        except apsw.Error as error:
+            raise failed(self.path, error) from error
+
+    def _taken(self) -> File | None:
+        with suppress(IndexError):
+            return self._idle.pop()
+        return None
+
+
+def _entries(notes: Sequence[Note]) -> list[Entry]:
+    return [entry_of(note) for note in notes]

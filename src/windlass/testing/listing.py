@@ -1,0 +1,70 @@
+"""What a journal must do that lists its sessions and deletes them."""
+
+from typing import Protocol
+
+from windlass.core.errors import SessionBusy
+from windlass.journals.summary import Summary
+from windlass.ports import Journal, Leasing
+from windlass.testing.journals import SESSION, Stage, on_a_journal, on_two_journals, refusal
+from windlass.testing.samples import notes, one_of_each
+
+
+class ListingJournal(Journal, Leasing, Protocol):
+    """Lists its sessions, and deletes them."""
+
+    async def sessions(
+        self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
+    ) -> list[Summary]: ...
+
+    async def abandoned(self) -> list[Summary]: ...
+
+    async def delete(self, session: str) -> bool: ...
+
+
+class ListingConformance(Stage):
+    """Sessions are found and deleted, but not under their driver's hands."""
+
+    @on_a_journal
+    async def test_sessions_are_found(self, journal: ListingJournal) -> None:
+        facts = one_of_each()
+        await journal.append("ended", facts)
+        await journal.append("open", facts[:6])
+        await journal.append("waiting", facts[:10])
+        states = {one.session: one.state for one in await journal.sessions()}
+        assert states == {"ended": "failed", "open": "open", "waiting": "waiting"}
+        assert [one.session for one in await journal.sessions()] == ["ended", "waiting", "open"]
+        assert [one.session for one in await journal.sessions(limit=1)] == ["ended"]
+        assert [one.session for one in await journal.sessions("WAIT")] == ["waiting"]
+        unfinished = await journal.sessions(unfinished=True)
+        assert [one.session for one in unfinished] == ["waiting", "open"]
+
+    @on_two_journals
+    async def test_abandoned_is_what_nobody_drives_or_is_asked_about(
+        self, one: ListingJournal, two: ListingJournal
+    ) -> None:
+        facts = one_of_each()
+        await one.append("ended", facts)
+        await one.append("waiting", facts[:10])
+        await one.append("driven", facts[:6])
+        await one.append("left", facts[:5])
+        lease = await one.lease("driven")
+        for journal in (one, two):
+            assert [each.session for each in await journal.abandoned()] == ["left"]
+        lease.release()
+        for journal in (one, two):
+            assert [each.session for each in await journal.abandoned()] == ["driven", "left"]
+
+    @on_two_journals
+    async def test_a_session_that_is_driven_cannot_be_deleted(
+        self, one: ListingJournal, two: ListingJournal
+    ) -> None:
+        await one.append(SESSION, notes(1, 3))
+        lease = await one.lease(SESSION)
+        for journal in (one, two):
+            assert isinstance(await refusal(journal.delete(SESSION)), SessionBusy)
+        assert list(await two.read(SESSION)) == notes(1, 3)
+        lease.release()
+        assert await two.delete(SESSION)
+        assert not await one.delete(SESSION)
+        assert not await one.leased(SESSION)
+        assert list(await one.read(SESSION)) == []

@@ -1,0 +1,154 @@
+"""The replies and calls of a plan, and what will become of each call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal, NamedTuple
+
+from windlass.core.messages import Effect
+
+Judgement = Literal["allow", "deny", "modify", "ask", "ask_other", "raise", "nonsense"]
+Hearing = Literal["allow", "deny", "raise", "nonsense"]
+"""What becomes of a final reply."""
+Manner = Literal["value", "raise", "slow", "stubborn"]
+Spoken = Literal["yes", "no", "always", "always_tool", "modify"]
+Attention = Literal["now", "slow", "never", "raise", "nonsense"]
+
+EFFECTS: dict[str, Effect] = {
+    "look": "read",
+    "peek": "read",
+    "put": "idempotent",
+    "send": "write",
+    "pay": "write",
+}
+HELPER = "helper"
+INNER_FROM = 100
+"""The numbers of a helper's calls begin here."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """One call of a reply, and what will become of it."""
+
+    tool: str
+    number: int
+    arguments: str
+    judgement: Judgement
+    answer: Spoken
+    manner: Manner
+    attention: Attention = "now"
+    """What somebody who is there does when asked."""
+    expires_s: float | None = None
+    """How long its question holds."""
+    mistaken: bool = False
+    """The first answer to it is for other arguments."""
+    task: tuple["ReplyPlan", ...] = ()
+    """What a helper will say to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPlan:
+    """One whole reply of the model."""
+
+    text: str
+    thinking: str
+    calls: tuple[CallPlan, ...]
+    stop: Literal["end", "length", "refusal"]
+    judgement: Hearing = "allow"
+
+
+class Traits(NamedTuple):
+    """What a script is like."""
+
+    helped: bool
+    asks: bool
+    """Its gate asks about much, and people answer for more than one call."""
+    circles: bool
+    """It makes the same call over and over."""
+
+
+def draw_reply(
+    random: Random, extra: Random, at: int, before: Sequence[ReplyPlan], traits: Traits
+) -> ReplyPlan:
+    """The next reply of a script."""
+    count = random.choice((0, 0, 1, 1, 2, 3, 7)) if at < 6 else 0  # noqa: PLR2004
+    text = random.choice(("", f"Reply {at}. ", f"Reply {at}, at some length. " * 3))
+    thinking = random.choice(("", "", f"Thought {at}."))
+    calls = [_call(random, extra, at * 10 + nth) for nth in range(count)]
+    calls = [_asked(extra, call) if traits.asks else call for call in calls]
+    stop = random.choice(("end",) * 12 + ("length", "refusal"))
+    earlier = [call for reply in before for call in reply.calls if call.tool in EFFECTS]
+    again = 0.5 if traits.asks else 0.15
+    if calls and earlier and extra.random() < again:  # The same call once more.
+        calls[0] = extra.choice(earlier)
+        if extra.random() < 0.3:  # noqa: PLR2004 - or the same arguments for another tool
+            calls[0] = replace(calls[0], tool=extra.choice(tuple(EFFECTS)))
+    elif earlier and traits.circles:
+        calls = earlier[:1]
+    elif calls and traits.helped and extra.random() < 0.5:  # noqa: PLR2004
+        calls[-1] = _task(extra, calls[-1])
+    judgement = extra.choice(("allow", "allow", "deny", "deny", "raise", "nonsense"))
+    return ReplyPlan(text, thinking, tuple(calls), stop, judgement)
+
+
+def draw_lookup(random: Random, number: int) -> CallPlan:
+    """What a prompt speaks of: it is looked up, if it may be."""
+    judgement = random.choice(("allow", "allow", "deny", "ask", "raise"))
+    manner = random.choice(("value", "value", "raise"))
+    return CallPlan("look", number, "", judgement, "yes", manner)
+
+
+def _call(random: Random, extra: Random, number: int) -> CallPlan:
+    tool = random.choice((*EFFECTS, *EFFECTS, "nothing"))
+    whole = f'{{"number": {number}}}'
+    broken = (f'{{"number": "{number}"}}', f"{{'number': {number},}}", '{"number": ', "[]", "")
+    arguments = random.choice((whole,) * 12 + broken)
+    judgement: Judgement = random.choice(("allow",) * 8 + ("deny", "modify", "ask", "ask", "raise"))
+    answer: Spoken = "yes" if random.random() < 0.8 else "no"  # noqa: PLR2004
+    manner = random.choice(("value",) * 7 + ("raise", "slow", "slow", "stubborn"))
+    if judgement == "ask" and extra.random() < 0.3:  # noqa: PLR2004
+        judgement = "ask_other"
+    elif judgement == "raise" and extra.random() < 0.5:  # noqa: PLR2004
+        judgement = "nonsense"
+    if answer == "yes" and extra.random() < 0.4:  # noqa: PLR2004
+        answer = extra.choice(("always", "always_tool", "modify"))
+    return CallPlan(
+        tool=tool,
+        number=number,
+        arguments=arguments,
+        judgement=judgement,
+        answer=answer,
+        manner=manner,
+        attention=extra.choice(("now",) * 5 + ("slow", "slow", "never", "raise", "nonsense")),
+        expires_s=extra.choice((None,) * 6 + (1.0, 60.0)),
+        mistaken=extra.random() < 0.1,  # noqa: PLR2004
+    )
+
+
+def _asked(extra: Random, call: CallPlan) -> CallPlan:
+    """The same call, made where people are asked."""
+    judgement = extra.choice((call.judgement, "ask", "ask", "ask_other"))
+    answer = extra.choice((call.answer, "always", "always_tool"))
+    return replace(call, judgement=judgement, answer=answer, expires_s=None)
+
+
+def _task(extra: Random, call: CallPlan) -> CallPlan:
+    """The same call, made to a helper."""
+    first = INNER_FROM + call.number * 10
+    replies = tuple(_inner(extra, first, at) for at in range(extra.choice((0, 1, 1, 2))))
+    return replace(
+        call,
+        tool=HELPER,
+        arguments=f'{{"task": "Task {call.number}"}}',
+        judgement=extra.choice(("allow",) * 6 + ("ask", "deny")),
+        answer="yes" if call.answer == "modify" else call.answer,
+        manner="value",
+        task=replies,
+    )
+
+
+def _inner(extra: Random, first: int, at: int) -> ReplyPlan:
+    numbers = range(first + 3 * at, first + 3 * at + extra.choice((0, 1, 1, 2)))
+    calls = (_call(extra, extra, number) for number in numbers)
+    # A helper's reply has a text, so that it is never empty.
+    return ReplyPlan(f"Help {first + at}. ", "", tuple(calls), "end")

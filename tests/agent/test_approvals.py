@@ -1,0 +1,294 @@
+"""Questions and their answers: by a callback, by another process, for the session, and in time."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from windlass import (
+    Agent,
+    Allow,
+    Always,
+    Ask,
+    ConfigError,
+    Deny,
+    Modify,
+    NothingToDo,
+    Question,
+    SessionBusy,
+    answer,
+    tool,
+)
+from windlass.core.events import CallAnswered, CallJudged, CallStarted
+from windlass.gates.presets import ask
+from windlass.gates.rules import Rule, RuleGate
+from windlass.journals.memory import MemoryJournal
+from windlass.journals.sqlite import SqliteJournal
+from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
+
+sent: list[str] = []
+
+
+@tool
+def send(to: str) -> str:
+    """Send something."""
+    sent.append(to)
+    return f"sent to {to}"
+
+
+@tool(effect="read")
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    sent.clear()
+
+
+def three_letters() -> ScriptedModel:
+    return ScriptedModel([[call("send", {"to": one})] for one in ("ann", "bob", "ann")] + ["Done."])
+
+
+async def test_an_approver_is_asked_and_the_run_goes_on(clock: VirtualClock) -> None:
+    """G5, G6: with an approver and no gate, what changes something is asked about."""
+    asked: list[Question] = []
+
+    async def approver(question: Question) -> Allow | Deny:
+        asked.append(question)
+        await asyncio.sleep(3_600)
+        return Allow() if question.arguments["to"] == "ann" else Deny("not to him")
+
+    script = [[call("look", {}), call("send", {"to": "ann"}), call("send", {"to": "bob"})], "Done."]
+    agent = Agent(ScriptedModel(script), tools=[send, look], approver=approver, clock=clock)
+    result = await agent.run("Write to them.")
+    assert (result.outcome, result.gated) == ("completed", True)
+    assert sent == ["ann"]
+    assert [one.call.name for one in asked] == ["send", "send"]
+    assert result.duration_s < 1, "the run's clock stands still while a person thinks"
+    assert clock.elapsed_s >= 3_600
+
+
+async def test_an_approver_that_breaks_has_said_no(clock: VirtualClock) -> None:
+    """G1: no answer, or an exception, is a no."""
+
+    async def broken(question: Question) -> Allow:
+        raise OSError(question.digest)
+
+    async def nonsense(question: Question) -> Allow:
+        return "yes"  # type: ignore[return-value]
+
+    async def for_everything(question: Question) -> Always:
+        return Always("bash(rm *)")
+
+    for approver in (broken, nonsense, for_everything):
+        model = ScriptedModel([[call("send", {"to": "ann"})], "I may not."])
+        agent = Agent(model, tools=[send], approver=approver, clock=clock)
+        assert (await agent.run("Write.")).completed
+    assert sent == []
+
+
+async def test_an_approver_may_leave_it_open(clock: VirtualClock) -> None:
+    """G6: no answer yet suspends the run durably; the answers that came are kept."""
+
+    async def approver(question: Question) -> Allow | None:
+        return Allow() if question.arguments["to"] == "ann" else None
+
+    journal = MemoryJournal()
+    script = [[call("send", {"to": "bob"}), call("send", {"to": "ann"})], "Done."]
+    agent = Agent(
+        ScriptedModel(script), tools=[send], approver=approver, journal=journal, clock=clock
+    )
+    result = await agent.run("Write.", session="s")
+    assert result.outcome == "suspended"
+    assert [one.arguments for one in result.questions] == [{"to": "bob"}]
+    assert sent == []
+    (left,) = result.questions
+    result = await agent.answer("s", left.call.id, Allow(), digest=left.digest, by="ann")
+    assert (result.outcome, sent) == ("completed", ["bob", "ann"])
+
+
+async def test_a_cancel_reaches_a_run_whose_approver_thinks(clock: VirtualClock) -> None:
+    """C1."""
+
+    async def approver(question: Question) -> None:
+        await asyncio.sleep(86_400)
+
+    model = ScriptedModel([[call("send", {"to": "ann"})]])
+    agent = Agent(model, tools=[send], approver=approver, clock=clock)
+    run = asyncio.create_task(agent.run("Write.", session="s"))
+    await asyncio.sleep(5)
+    agent.cancel("s")
+    result = await run
+    assert (result.outcome, sent) == ("cancelled", [])
+    assert clock.elapsed_s < 5.1
+
+
+async def test_always_is_for_the_session_and_for_what_it_says(clock: VirtualClock) -> None:
+    """G6: "always allow this" adds a rule for the session, and no other session has it."""
+    journal = MemoryJournal()
+    agent = Agent(three_letters(), tools=[send], gate=ask(), journal=journal, clock=clock)
+    result = await agent.run("Write.", session="s")
+    result = await agent.answer("s", result.questions[0].call.id, Always(), by="ann")
+    assert [one.arguments for one in result.questions] == [{"to": "bob"}], "ann was for ann alone"
+    result = await agent.answer("s", result.questions[0].call.id, Allow())
+    assert result.completed, "the third letter goes to ann again"
+    facts = await journal.read("s")
+    verdicts = [type(fact.verdict) for fact in facts if isinstance(fact, CallJudged)]
+    assert verdicts == [Ask, Ask, Allow]
+    assert len([fact for fact in facts if isinstance(fact, CallAnswered)]) == 2
+    other = Agent(three_letters(), tools=[send], gate=ask(), journal=journal, clock=clock)
+    assert (await other.run("Write.", session="t")).outcome == "suspended"
+
+
+async def test_always_may_hold_for_a_pattern(clock: VirtualClock) -> None:
+    journal = MemoryJournal()
+    agent = Agent(three_letters(), tools=[send], gate=ask(), journal=journal, clock=clock)
+    result = await agent.run("Write.", session="s")
+    call_id = result.questions[0].call.id
+    with pytest.raises(ConfigError):
+        await agent.answer("s", call_id, Always("send(bob)"))
+    with pytest.raises(ConfigError):
+        await agent.answer("s", call_id, Always("send(("))
+    result = await agent.answer("s", call_id, Always("send(*)"))
+    assert (result.completed, sent) == (True, ["ann", "bob", "ann"])
+
+
+async def test_always_never_lifts_a_denial(clock: VirtualClock) -> None:
+    rules = [Rule("deny", "send(bob)"), Rule("ask", "send")]
+    agent = Agent(three_letters(), tools=[send], gate=RuleGate(rules), clock=clock)
+    result = await agent.run("Write.", session="s")
+    result = await agent.answer("s", result.questions[0].call.id, Always("send(*)"))
+    assert (result.completed, sent) == (True, ["ann", "ann"])
+
+
+async def test_an_answer_is_for_the_arguments_that_were_shown(clock: VirtualClock) -> None:
+    """G6: bound to the digest of the exact arguments."""
+    agent = Agent(three_letters(), tools=[send], gate=ask(), clock=clock)
+    result = await agent.run("Write.", session="s")
+    (question,) = result.questions
+    with pytest.raises(ConfigError, match="other arguments"):
+        await agent.answer("s", question.call.id, Allow(), digest="forged")
+    assert sent == []
+    result = await agent.answer("s", question.call.id, Allow(), digest=question.digest)
+    assert sent == ["ann"]
+
+
+async def test_a_question_may_be_about_other_arguments(clock: VirtualClock) -> None:
+    """G2, G6: what a gate would change, a person is asked about as changed."""
+    gate = FixedGate(Ask("May I?", arguments={"to": "the team"}))
+    model = ScriptedModel([[call("send", {"to": "ann"})], "Done."])
+    agent = Agent(model, tools=[send], gate=gate, clock=clock)
+    result = await agent.run("Write.", session="s")
+    (question,) = result.questions
+    assert question.arguments == {"to": "the team"}
+    await agent.answer("s", question.call.id, Allow(), digest=question.digest)
+    assert sent == ["the team"]
+
+
+async def test_what_nobody_answered_in_time_is_denied(clock: VirtualClock) -> None:
+    """G6: expiry denies, whoever comes after it."""
+    gate = FixedGate(lambda _: Ask("May I?", expires_at=clock.now() + 60))
+    model = ScriptedModel([[call("send", {"to": "ann"})], "I may not."])
+    agent = Agent(model, tools=[send], gate=gate, clock=clock)
+    result = await agent.run("Write.", session="s")
+    assert result.outcome == "suspended"
+    await asyncio.sleep(61)
+    result = await agent.resume("s")
+    assert (result.completed, sent) == (True, [])
+
+
+async def test_an_approver_has_only_so_long(clock: VirtualClock) -> None:
+    """G6."""
+
+    async def approver(question: Question) -> Allow:
+        await asyncio.sleep(100)
+        return Allow()
+
+    gate = FixedGate(lambda _: Ask("May I?", expires_at=clock.now() + 60))
+    model = ScriptedModel([[call("send", {"to": "ann"})], "I may not."])
+    agent = Agent(model, tools=[send], gate=gate, approver=approver, clock=clock)
+    assert (await agent.run("Write.")).completed
+    assert (sent, round(clock.elapsed_s)) == ([], 60)
+
+
+async def test_the_journal_alone_is_enough_to_answer(clock: VirtualClock) -> None:
+    """G6: any process with the journal can answer; the call runs once, when the run goes on."""
+    journal = MemoryJournal()
+    script = [[call("send", {"to": "bob"}), call("send", {"to": "ann"})], "Done."]
+    agent = Agent(ScriptedModel(script), tools=[send], gate=ask(), journal=journal, clock=clock)
+    first, second = (await agent.run("Write.", session="s")).questions
+    left = await answer(journal, "s", first.call.id, Deny("no"), by="ann")
+    assert [one.call.id for one in left] == [second.call.id]
+    assert await answer(journal, "s", second.call.id, Allow(), digest=second.digest) == ()
+    assert sent == []
+    with pytest.raises(NothingToDo):
+        await answer(journal, "s", second.call.id, Allow())
+    result = await agent.resume("s")
+    assert (result.completed, sent) == (True, ["ann"])
+
+
+async def test_a_run_that_is_driven_is_not_answered_from_outside(clock: VirtualClock) -> None:
+    """L14: whoever drives a session is the one who writes it."""
+
+    async def approver(question: Question) -> Allow:
+        await asyncio.sleep(10)
+        return Allow()
+
+    journal = MemoryJournal()
+    model = ScriptedModel([[call("send", {"to": "ann"})], "Done."])
+    agent = Agent(model, tools=[send], approver=approver, journal=journal, clock=clock)
+    run = asyncio.create_task(agent.run("Write.", session="s"))
+    await asyncio.sleep(5)
+    with pytest.raises(SessionBusy):
+        await answer(journal, "s", "c1_0", Allow())
+    assert (await run).completed
+    assert sent == ["ann"]
+
+
+async def test_a_person_may_change_the_arguments(clock: VirtualClock) -> None:
+    agent = Agent(three_letters(), tools=[send], gate=ask(), clock=clock)
+    result = await agent.run("Write.", session="s")
+    call_id = result.questions[0].call.id
+    with pytest.raises(ConfigError, match="do not fit"):
+        await agent.answer("s", call_id, Modify({"to": 7}, "?"))
+    await agent.answer("s", call_id, Modify({"to": "carl"}, "to carl instead"))
+    assert sent == ["carl"]
+
+
+ANSWERING = """
+import asyncio, sys
+from windlass import Allow, answer
+from windlass.journals.sqlite import SqliteJournal
+
+async def main():
+    journal = SqliteJournal(sys.argv[1])
+    await answer(journal, "s", sys.argv[2], Allow(), digest=sys.argv[3], by="another process")
+    journal.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.realtime
+async def test_another_process_answers_and_the_call_runs_once(tmp_path: Path) -> None:
+    """G6, J2: the process that asked is gone; the answer lands once, and so does the effect."""
+    path = tmp_path / "journal.db"
+    with SqliteJournal(path) as journal:
+        agent = Agent(three_letters(), tools=[send], gate=ask(), journal=journal)
+        (question,) = (await agent.run("Write.", session="s")).questions
+    asked = [str(path), question.call.id, question.digest]
+    program = [sys.executable, "-c", ANSWERING, *asked]
+    assert (await asyncio.to_thread(subprocess.run, program, check=False)).returncode == 0
+    again = await asyncio.to_thread(subprocess.run, program, check=False, capture_output=True)
+    assert b"NothingToDo" in again.stderr
+    with SqliteJournal(path) as journal:
+        model = ScriptedModel([[call("send", {"to": "bob"})]])
+        agent = Agent(model, tools=[send], gate=ask(), journal=journal)
+        result = await agent.resume("s")
+        assert (result.outcome, sent) == ("suspended", ["ann"])
+        starts = [fact for fact in await journal.read("s") if isinstance(fact, CallStarted)]
+        assert len(starts) == 1

@@ -1,0 +1,206 @@
+"""Runs that go in circles, and the landing at the cap of steps, with a full window in between."""
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+
+from windlass import (
+    Agent,
+    Compacted,
+    Compaction,
+    Limits,
+    ModelInfo,
+    NoteGiven,
+    Price,
+    Rules,
+    RunFailed,
+    RunResult,
+    SessionLimits,
+    User,
+    tool,
+)
+from windlass.core.view import Prompt
+from windlass.journals.memory import MemoryJournal
+from windlass.testing import (
+    Reply,
+    ScriptedModel,
+    VirtualClock,
+    call,
+    check_prompt,
+    fail,
+    pause,
+    say,
+)
+
+SMALL = ModelInfo("scripted:model", window=2_000)
+WINDOW = Compaction(strategies=("window",))
+
+
+@tool(effect="read")
+def poll(name: str) -> str:
+    """Look whether it is done."""
+    return f"{name} is not done " + "yet " * 500
+
+
+def polls(count: int) -> list[Reply]:
+    return [call("poll", {"name": "it"}) for _ in range(count)]
+
+
+def notes(prompt: Prompt) -> list[str]:
+    return [one.text for one in prompt.messages if isinstance(one, User) and one.note]
+
+
+@pytest.mark.contract("L11")
+@pytest.mark.parametrize("info", [None, SMALL], ids=["all in view", "with compaction"])
+async def test_the_same_call_thrice_earns_a_note_and_two_more_the_end(
+    info: ModelInfo | None, clock: VirtualClock
+) -> None:
+    journal = MemoryJournal()
+    with ScriptedModel(polls(5), info=info) as model:
+        agent = Agent(model, tools=[poll], compaction=WINDOW, journal=journal, clock=clock)
+        result = await agent.run("Wait for it.", session="s")
+    assert (result.outcome, result.steps) == ("stuck", 5)
+    assert "poll gave the same result 5 times" in result.reason
+    told = [any("3 times" in one for one in notes(prompt)) for prompt in model.prompts]
+    assert told[:3] == [False] * 3
+    assert told[3]
+    facts = await journal.read("s")
+    assert sum(isinstance(one, NoteGiven) for one in facts) == 1
+    assert any(isinstance(one, Compacted) for one in facts) == (info is not None)
+
+
+async def test_both_numbers_are_settings_and_another_call_starts_anew(clock: VirtualClock) -> None:
+    """L11."""
+    rules = Rules(same_call_note=2, same_call_stop=1)
+    script: list[Reply] = [*polls(1), call("poll", {"name": "that"}), *polls(3)]
+    with ScriptedModel(script) as model:
+        result = await Agent(model, tools=[poll], rules=rules, clock=clock).run("Wait.")
+    assert (result.outcome, result.steps) == ("stuck", 5)
+
+
+async def test_the_next_run_starts_anew(clock: VirtualClock) -> None:
+    """L11: a person who asks again wants it tried again."""
+    journal = MemoryJournal()
+    with ScriptedModel([*polls(5), *polls(2), "Not done."]) as model:
+        agent = Agent(model, tools=[poll], journal=journal, clock=clock)
+        assert (await agent.run("Wait.", session="s")).outcome == "stuck"
+        assert (await agent.run("Try again.", session="s")).text == "Not done."
+
+
+@pytest.mark.contract("L8")
+async def test_at_the_cap_one_more_reply_without_tools(clock: VirtualClock) -> None:
+    journal = MemoryJournal()
+    script: list[Reply] = [call("poll", {"name": f"part {at}"}) for at in range(4)]
+    with ScriptedModel([*script, "Four parts are not done."], info=SMALL) as model:
+        agent = Agent(
+            model,
+            tools=[poll],
+            rules=Rules(on_limit="answer"),
+            limits=Limits(steps=4),
+            compaction=WINDOW,
+            journal=journal,
+            clock=clock,
+        )
+        result = await agent.run("Look at all parts.", session="s")
+    assert (result.outcome, result.text) == ("max_steps", "Four parts are not done.")
+    assert result.steps == 5
+    assert [prompt.tool_choice for prompt in model.prompts] == ["auto"] * 4 + ["none"]
+    assert any(isinstance(one, Compacted) for one in await journal.read("s"))
+    for prompt in model.prompts:
+        check_prompt(prompt)
+
+
+@pytest.mark.contract("L8")
+@pytest.mark.parametrize(
+    ("last", "text"),
+    [
+        ([say("Wait. "), call("poll", {"name": "more"})], "Wait. "),
+        ([say(" ")], "Let me see. "),
+        ([say("Half an ans"), fail("bad_request")], "Let me see. "),
+    ],
+    ids=["calls all the same", "says nothing", "breaks off"],
+)
+async def test_whatever_the_landing_is_it_is_the_last(
+    last: Reply, text: str, clock: VirtualClock
+) -> None:
+    script: list[Reply] = [[say("Let me see. "), call("poll", {"name": "it"})], last]
+    with ScriptedModel(script) as model:
+        agent = Agent(
+            model,
+            tools=[poll],
+            rules=Rules(on_limit="answer"),
+            limits=Limits(steps=1),
+            clock=clock,
+        )
+        result = await _ended(agent)
+    assert result.outcome in ("max_steps", "failed")
+    assert result.text == text
+    assert model.requests == 2
+
+
+async def _ended(agent: Agent[str]) -> RunResult[str]:
+    try:
+        return await agent.run("Look.")
+    except RunFailed as failed:
+        return failed.result
+
+
+@pytest.mark.contract("L8")
+async def test_the_landing_is_held_by_money_too(clock: VirtualClock) -> None:
+    """B2: one more reply is made only if it can be paid for."""
+    info = ModelInfo("scripted:model", price=Price(Decimal(1), Decimal(1)), output_max=50)
+    script: list[Reply] = [call("poll", {"name": "it"})]
+    with ScriptedModel(script, info=info, truthful=True) as model:
+        agent = Agent(
+            model,
+            tools=[poll],
+            rules=Rules(on_limit="answer"),
+            limits=Limits(steps=1, usd=Decimal("0.0014")),
+            clock=clock,
+        )
+        result = await agent.run("Look.")
+    assert result.outcome == "budget_exceeded"
+    assert result.cost is not None
+    assert result.cost <= Decimal("0.0014")
+
+
+@pytest.mark.contract("B1")
+async def test_silence_is_a_limit_of_its_own(clock: VirtualClock) -> None:
+    """Words and news of tools are no silence; waiting for neither is."""
+    with ScriptedModel([[say("a"), pause(8), say("b"), pause(8), say("c")]]) as model:
+        agent = Agent(model, limits=Limits(idle_seconds=10), clock=clock)
+        assert (await agent.run("Go.")).text == "abc"
+    assert clock.elapsed_s == 16
+
+    @tool(effect="read")
+    async def sleep() -> str:
+        """Sleep."""
+        await asyncio.sleep(30)
+        return "slept"
+
+    with ScriptedModel([call("sleep")]) as model:
+        agent = Agent(model, tools=[sleep], limits=Limits(idle_seconds=10), clock=clock)
+        result = await agent.run("Go.")
+        await asyncio.sleep(5)
+    assert (result.outcome, result.reason) == ("timed_out", "nothing happened for 10 s")
+
+
+@pytest.mark.contract("B1")
+async def test_the_session_has_limits_of_its_own(clock: VirtualClock) -> None:
+    journal = MemoryJournal()
+    limits = SessionLimits(steps=3, seconds=50)
+    with ScriptedModel([*polls(1), "One.", [pause(20), say("Two.")]]) as model:
+        agent = Agent(model, tools=[poll], session_limits=limits, journal=journal, clock=clock)
+        assert (await agent.run("Go.", session="s")).completed
+        assert (await agent.run("Go.", session="s")).completed
+        third = await agent.run("Go.", session="s")
+    assert (third.outcome, third.steps) == ("max_steps", 0)
+    with ScriptedModel([[pause(20), say("One.")], [pause(40), say("Two.")]]) as model:
+        agent = Agent(model, session_limits=limits, journal=journal, clock=clock)
+        assert (await agent.run("Go.", session="t")).completed
+        # The time between two runs is nobody's work.
+        await asyncio.sleep(100)
+        late = await agent.run("Go.", session="t")
+    assert (late.outcome, late.reason) == ("timed_out", "the session's limit of 50 s is reached")
+    assert clock.elapsed_s == pytest.approx(20 + 20 + 100 + 30, abs=0.2)

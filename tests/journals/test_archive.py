@@ -1,0 +1,328 @@
+"""Sessions that leave their journal: forked at any record, exported, taken in again."""
+
+import asyncio
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typing_extensions import override
+
+from windlass import Agent
+from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
+from windlass.core.events import CallFinished, CallStarted, Fact, RunStarted
+from windlass.core.fold import fold
+from windlass.core.messages import Effect, Image, Result, Text
+from windlass.core.moves import Cleared
+from windlass.core.replay import replay
+from windlass.core.report import questions
+from windlass.core.setup import Rules
+from windlass.core.verdicts import Allow
+from windlass.journals.archive import export_session, fork, import_session
+from windlass.journals.chain import hash_of, root
+from windlass.journals.codec import encode
+from windlass.journals.memory import MemoryJournal
+from windlass.journals.sqlite import SqliteJournal
+from windlass.ports import CallContext, Journal, Reconciled
+from windlass.testing import RecordingTools, ScriptedModel, call
+from windlass.testing.samples import notes, one_of_each
+from windlass.testing.simulate import plan_of, play
+
+SESSION = "a session"
+
+
+async def filled(facts: Sequence[Fact] | None = None) -> MemoryJournal:
+    journal = MemoryJournal()
+    await journal.append(SESSION, one_of_each() if facts is None else facts)
+    return journal
+
+
+async def exported(journal: Journal, session: str = SESSION) -> bytes:
+    page = io.BytesIO()
+    await export_session(journal, session, page.write)
+    return page.getvalue()
+
+
+# ── export and import ────────────────────────────────────────────────────────
+
+
+@pytest.mark.contract("J8")
+async def test_what_was_exported_is_taken_in_as_it_was() -> None:
+    """Facts of every kind, with every kind of content."""
+    page = await exported(await filled())
+    other = MemoryJournal()
+    assert await import_session(other, io.BytesIO(page)) == SESSION
+    assert list(await other.read(SESSION)) == one_of_each()
+    assert await exported(other) == page
+
+
+@pytest.mark.realtime
+async def test_a_file_has_the_hashes_of_the_store(tmp_path: Path) -> None:
+    """J7: what SQLite holds and what a file holds are proved by the same chain."""
+    with SqliteJournal(tmp_path / "one.db") as one, SqliteJournal(tmp_path / "two.db") as two:
+        await one.append(SESSION, one_of_each())
+        page = await exported(one)
+        await import_session(two, io.BytesIO(page))
+        assert list(await two.read(SESSION)) == one_of_each()
+        assert await two.verify(SESSION) == []
+        assert await exported(two) == page
+    last = root(SESSION).hash
+    for fact in one_of_each():
+        last = hash_of(last, encode(fact).body)
+    assert msgspec.json.decode(page.splitlines()[-1]) == {
+        "hash": last.hex(),
+        "end": len(one_of_each()),
+    }
+
+
+async def test_the_first_line_says_what_the_file_is() -> None:
+    head = msgspec.json.decode((await exported(await filled())).splitlines()[0])
+    assert (head["format"], head["version"], head["session"]) == ("windlass-session", 1, SESSION)
+    assert "windlass" in head
+
+
+async def test_an_attachment_is_in_the_file_once() -> None:
+    """J10: stored once, by hash; also if it is empty."""
+    parts = (Image("image/png", b"\x00picture" * 1_000), Image("image/png", b""))
+    setup = next(fact.setup for fact in one_of_each() if isinstance(fact, RunStarted))
+    facts: list[Fact] = [RunStarted(1, (*parts, *parts, Text("?")), setup, seq=1)]
+    journal = await filled(facts)
+    page = await exported(journal)
+    assert page.count(b'"blob"') == 2
+    other = MemoryJournal()
+    await import_session(other, io.BytesIO(page))
+    assert list(await other.read(SESSION)) == facts
+
+
+async def test_a_long_session_goes_in_batches_and_tells_how_far_it_is() -> None:
+    facts, out, into = notes(1, 1_200), list[int](), list[int]()
+    page = io.BytesIO()
+    journal = await filled(facts)
+    assert await export_session(journal, SESSION, page.write, out.append) == 1_200
+    other = MemoryJournal()
+    await import_session(other, page, progress=into.append)
+    assert (out[-1], into) == (1_200, [500, 1_000, 1_200])
+    assert list(await other.read(SESSION)) == facts
+
+
+@pytest.mark.contract("J7")
+async def test_no_line_can_be_changed_moved_or_taken_out() -> None:
+    page = await exported(await filled())
+    lines = page.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        for wrong in (
+            [*lines[:at], *lines[at + 1 :]],
+            [*lines[:at], *lines[at + 1 : at + 2], line, *lines[at + 2 :]],
+            lines[:at],
+            [*lines[: at + 1], *lines[at:]],
+            [*lines[:at], line[: len(line) // 2] + b"\n", *lines[at + 1 :]],
+            [*lines[:at], line[: len(line) // 2] + b"!" + line[len(line) // 2 :]],
+        ):
+            # Attachments that come twice or early are the same attachments.
+            if records(wrong) == records(lines) and set(wrong) == set(lines):
+                continue
+            changed = b"".join(wrong)
+            other = MemoryJournal()
+            with pytest.raises(JournalCorrupt, match=r"^line \d+: "):
+                await import_session(other, io.BytesIO(changed))
+            assert await other.sessions() == []
+
+
+def records(lines: Sequence[bytes]) -> list[bytes]:
+    return [line for line in lines if b'"blob"' not in line]
+
+
+async def test_a_broken_line_is_named_by_its_number() -> None:
+    lines = (await exported(await filled(notes(1, 5)))).splitlines(keepends=True)
+    lines[3] = lines[3].replace(b"note 3", b"note 4")
+    with pytest.raises(JournalCorrupt, match="line 4: record 3 was changed, moved or taken out"):
+        await import_session(MemoryJournal(), io.BytesIO(b"".join(lines)))
+    for page in (b"", b"{}\n", b"\xff\xfe", b'{"format":"x","version":1,"session":"s"}\n'):
+        with pytest.raises(JournalCorrupt, match="line 1: "):
+            await import_session(MemoryJournal(), io.BytesIO(page))
+
+
+async def test_right_hashes_do_not_make_a_forged_record_true() -> None:
+    """A record that is none, and one with another's number, each in a chain that holds."""
+    first, last = encode(notes(7, 7)[0]).body, b'{"v":1,"type":"Nothing","seq":1}'
+    for body, told in ((first, "record 1 says that it is record 7"), (last, "cannot be read")):
+        proof = hash_of(root("s").hash, body).hex().encode()
+        head = b'{"format":"windlass-session","version":1,"session":"s"}\n'
+        line = b'{"hash":"%b","record":%b}\n{"hash":"%b","end":1}\n' % (proof, body, proof)
+        with pytest.raises(JournalCorrupt, match=f"line 2: .*{told}"):
+            await import_session(MemoryJournal(), io.BytesIO(head + line))
+
+
+async def test_a_file_of_a_newer_version_is_refused() -> None:
+    """J11: never guessed at."""
+    head = b'{"format":"windlass-session","version":2,"session":"s"}\n'
+    with pytest.raises(JournalFailed, match="upgrade"):
+        await import_session(MemoryJournal(), io.BytesIO(head))
+
+
+async def test_a_session_that_is_there_is_never_written_over() -> None:
+    journal = await filled()
+    page = await exported(journal)
+    with pytest.raises(ConfigError, match="exists already; give another name"):
+        await import_session(journal, io.BytesIO(page))
+    assert await import_session(journal, io.BytesIO(page), into="copy") == "copy"
+    assert list(await journal.read("copy")) == one_of_each()
+    with pytest.raises(ConfigError, match="there is no session 'none'"):
+        await exported(journal, "none")
+
+
+class Stopping(MemoryJournal):
+    """Takes one batch and no more."""
+
+    @override
+    def append(self, session: str, facts: Sequence[Fact]) -> "asyncio.Future[None]":
+        if facts[0].seq > 1:
+            raise self.error
+        return super().append(session, facts)
+
+    error: Exception = JournalFailed("the disk is full")
+
+
+async def test_half_a_session_is_taken_back() -> None:
+    page = io.BytesIO(await exported(await filled(notes(1, 600))))
+    journal = Stopping()
+    with pytest.raises(JournalFailed, match="the disk is full"):
+        await import_session(journal, page)
+    assert await journal.sessions() == []
+    journal.error = SessionBusy("another driver")
+    with pytest.raises(SessionBusy, match="another driver"):
+        await import_session(journal, page)
+    assert len(await journal.read(SESSION)) == 500
+
+
+# ── fork ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.contract("J8")
+def test_a_fork_can_begin_at_any_record_of_any_session() -> None:
+    """It begins with the records of the old one, replays, and can be gone on with."""
+    for seed in range(40):
+        asyncio.run(forked_everywhere(play(plan_of(seed)).facts))
+
+
+async def forked_everywhere(facts: Sequence[Fact]) -> None:
+    journal = MemoryJournal()
+    await journal.append("sim", facts)
+    for at in range(1, len(facts) + 1):
+        name = await fork(journal, "sim", at)
+        told = await journal.read(name)
+        assert (name, list(told[:at])) == (f"sim~{at}", facts[:at])
+        assert replay(name, told).difference is None
+        step = fold(name, told).step
+        calls = step.calls if step else ()
+        begun = {one.call.name for one in calls if one.phase in ("started", "interrupted")}
+        assert begun <= {"look", "peek"}
+    assert list(await journal.read("sim")) == facts
+
+
+async def test_a_fork_is_named_after_where_it_comes_from() -> None:
+    journal = await filled()
+    assert await fork(journal, SESSION, 2) == "a session~2"
+    assert await fork(journal, SESSION, 2) == "a session~2.2"
+    assert await fork(journal, SESSION, 2) == "a session~2.3"
+    assert await fork(journal, SESSION, 1, "mine") == "mine"
+    with pytest.raises(ConfigError, match="session 'mine' exists already"):
+        await fork(journal, SESSION, 1, "mine")
+    last = len(one_of_each())
+    for at in (0, -1, last + 1):
+        with pytest.raises(ConfigError, match=f"has records 1 to {last}, and no record {at}"):
+            await fork(journal, SESSION, at)
+    with pytest.raises(ConfigError, match="there is no session 'none'"):
+        await fork(journal, "none", 1)
+
+
+class Ledger:
+    """A service that does each thing once for each key, and can say what it did."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def __call__(self, cleared: Cleared, _context: CallContext) -> str:
+        if cleared.spec.effect == "write" or cleared.key not in self.done:
+            self.done.append(cleared.key)
+        return "done"
+
+
+class Asking(RecordingTools):
+    """Whether a write was done, its service knows by the key."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        effects: dict[str, Effect] = {"look": "read", "put": "idempotent", "send": "write"}
+        super().__init__(dict.fromkeys(effects, ledger), effects=effects)
+        self._ledger = ledger
+
+    @override
+    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
+        done = cleared.key in self._ledger.done
+        return Result.say("value", "done") if done else "not_done"
+
+
+async def worked(tool: str, **settings: Any) -> tuple[MemoryJournal, Ledger]:
+    """A session in which a tool was called once, and answered for."""
+    ledger, journal = Ledger(), MemoryJournal()
+    model = ScriptedModel([call(tool, {}), "Done."])
+    agent = Agent(model, tools=Asking(ledger), journal=journal, **settings)
+    assert (await agent.run("Go.", session="old")).text == "Done."
+    return journal, ledger
+
+
+async def begun(journal: Journal) -> int:
+    """The record at which the call had started and not ended."""
+    facts = await journal.read("old")
+    return next(fact.seq for fact in facts if isinstance(fact, CallStarted))
+
+
+@pytest.mark.contract("J2")
+@pytest.mark.contract("J8")
+@pytest.mark.parametrize("tool", ["put", "send"])
+async def test_what_had_begun_is_not_done_again_under_another_key(tool: str) -> None:
+    """The tool's own `reconcile` would say that the fork's key is not done, and run it anew."""
+    journal, ledger = await worked(tool)
+    name = await fork(journal, "old", await begun(journal))
+    with ScriptedModel(["I cannot tell."]) as model:
+        result = await Agent(model, tools=Asking(ledger), journal=journal).resume(name)
+    assert (result.text, ledger.done) == ("I cannot tell.", ["old/c1_0"])
+    facts = await journal.read(name)
+    told = [fact.result.kind for fact in facts if isinstance(fact, CallFinished)]
+    assert told == ["unknown"]
+    assert replay(name, facts).difference is None
+
+
+@pytest.mark.contract("J8")
+async def test_a_person_may_be_asked_whether_to_do_it_again() -> None:
+    journal, ledger = await worked("send", rules=Rules(on_unknown="ask"))
+    name = await fork(journal, "old", await begun(journal))
+    (question,) = questions(fold(name, await journal.read(name)))
+    assert question.question == "send had started in session old. Run it again here?"
+    with ScriptedModel(["Sent twice."]) as model:
+        tools, rules = Asking(ledger), Rules(on_unknown="ask")
+        agent = Agent(model, tools=tools, journal=journal, rules=rules)
+        result = await agent.answer(name, question.call.id, Allow(), by="ann")
+    assert (result.text, ledger.done) == ("Sent twice.", ["old/c1_0", f"{name}/c1_0"])
+    assert replay(name, await journal.read(name)).difference is None
+
+
+@pytest.mark.contract("J8")
+async def test_a_fork_goes_its_own_way() -> None:
+    """From the end of a run with another prompt, or from the middle with another reply."""
+    journal, ledger = await worked("look")
+    facts = await journal.read("old")
+    whole = await fork(journal, "old", len(facts))
+    with ScriptedModel(["And more."]) as model:
+        agent = Agent(model, tools=Asking(ledger), journal=journal)
+        assert (await agent.run("More!", session=whole)).run == 2
+    for at in range(1, len(facts)):
+        name = await fork(journal, "old", at)
+        script = [call("look", {}), "Otherwise."] if at <= 2 else ["Otherwise."]
+        agent = Agent(ScriptedModel(script), tools=Asking(ledger), journal=journal)
+        result = await agent.resume(name)
+        assert result.text == ("Done." if at == len(facts) - 1 else "Otherwise.")
+        assert replay(name, await journal.read(name)).difference is None
+    assert await journal.read("old") == facts

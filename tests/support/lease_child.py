@@ -1,0 +1,160 @@
+"""A process that holds sessions, draws on a budget or makes a file: `python lease_child.py what …`.
+
+It says in a line what it did, and goes on when it is told to in a line.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import apsw
+
+from disk import Disk
+from windlass.core.errors import JournalFailed, SessionBusy
+from windlass.core.limits import Amount, Budget
+from windlass.journals import schema
+from windlass.journals.sqlite import SqliteJournal
+from windlass.testing.samples import notes
+
+LONG_S = 600.0
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201
+
+
+async def hold(path: Path) -> None:
+    """Hold a session until killed."""
+    with SqliteJournal(path) as journal:
+        await journal.lease("s")
+        say("held")
+        time.sleep(LONG_S)  # noqa: ASYNC251
+
+
+async def hold_and_start(path: Path, how: str) -> None:
+    """Hold a session while a process of one's own lives on."""
+    journal = SqliteJournal(path)
+    await journal.lease("s")
+    if how == "exec":
+        command = [sys.executable, "-c", f"import time; time.sleep({LONG_S})"]
+        say(subprocess.Popen(command, close_fds=False).pid, "started")  # noqa: ASYNC220
+    elif os.fork() == 0:
+        try:
+            await journal.lease("other")
+        except JournalFailed as error:
+            say(os.getpid(), "refused" if "fork" in str(error) else error)
+    time.sleep(LONG_S)  # noqa: ASYNC251
+
+
+async def race(path: Path) -> None:
+    """Each line names a session: try to take it, and hold it until the next line."""
+    with SqliteJournal(path) as journal:
+        say("ready")
+        held = None
+        for line in sys.stdin:
+            if held is not None:
+                held.release()
+            try:
+                held = await journal.lease(line.strip())
+            except SessionBusy:
+                held = None
+            say("lost" if held is None else "won")
+
+
+async def draw(path: Path, name: str, runs: int) -> None:
+    """Draw on a budget with run after run; say what they may spend in all."""
+    budget, shares = Budget("team", Decimal(1)), Decimal(0)
+    with SqliteJournal(path) as journal:
+        say("ready")
+        sys.stdin.readline()
+        for run in range(runs):
+            amount = await journal.draw(budget, name, run, Amount(Decimal("0.013")))
+            share = amount.usd or Decimal(0)
+            if run % 3 == 0:
+                share /= 2
+                await journal.settle(budget, name, run, Amount(share))
+            shares += share
+    say(shares)
+
+
+async def follow(path: Path) -> None:
+    """Say each number of a session as soon as it is there."""
+    with SqliteJournal(path) as journal:
+        say("ready")
+        seen = 0
+        while True:
+            await journal.news("s", seen)
+            for fact in await journal.read("s", seen):
+                say(fact.seq)
+                seen = fact.seq
+
+
+def old_file(path: Path) -> None:
+    """A file as the first version made it, with a session in it."""
+    steps = schema.STEPS
+    schema.STEPS = steps[:1]
+    try:
+        with SqliteJournal(path) as journal:
+            asyncio.run(_write(journal))
+    finally:
+        schema.STEPS = steps
+    file = apsw.Connection(str(path))
+    assert file.execute("PRAGMA user_version").get == 1
+    file.close()
+
+
+async def _write(journal: SqliteJournal) -> None:
+    await journal.append("s", notes(1, 3))
+
+
+def migrate_and_die(folder: Path) -> None:
+    """In child after child, die one change of a file later, until one of them comes through."""
+    die_at = 0
+    while True:
+        die_at += 1
+        path = folder / f"{die_at}.db"
+        child = os.fork()
+        if child == 0:
+            old_file(path)
+            with Disk(die_at=die_at):
+                SqliteJournal(path).close()
+            os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+            say(die_at)
+            return
+
+
+def make(folder: Path, how: str) -> None:
+    """Make file after file, new or from an old one; say where it is at."""
+    at = 0
+    while True:
+        at += 1
+        path = folder / f"{at}.db"
+        if how == "old":
+            old_file(path)
+        say(at)
+        SqliteJournal(path).close()
+
+
+if __name__ == "__main__":
+    what, place, *rest = sys.argv[1:]
+    where = Path(place)
+    match what:
+        case "hold":
+            asyncio.run(hold(where))
+        case "hold_and_start":
+            asyncio.run(hold_and_start(where, rest[0]))
+        case "race":
+            asyncio.run(race(where))
+        case "draw":
+            asyncio.run(draw(where, rest[0], int(rest[1])))
+        case "follow":
+            asyncio.run(follow(where))
+        case "make":
+            make(where, rest[0])
+        case _:
+            migrate_and_die(where)

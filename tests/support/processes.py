@@ -1,0 +1,49 @@
+"""Child processes of a test, which are gone when the test is over."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHILD = Path(__file__).parent / "lease_child.py"
+
+
+class Child:
+    """`lease_child.py` at work: it is told and says lines."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, CHILD, *map(str, arguments)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
+
+    def says(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        print(line, file=self.process.stdin, flush=True)
+
+    def kill(self) -> None:
+        """SIGKILL, and gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def rest(self) -> list[str]:
+        """All that it still said, up to its end."""
+        assert self.process.stdout is not None
+        return self.process.stdout.read().split()
+
+
+@contextmanager
+def child(*arguments: object) -> Iterator[Child]:
+    one = Child(*arguments)
+    with one.process:
+        try:
+            yield one
+        finally:
+            one.process.kill()

@@ -1,0 +1,109 @@
+"""What the simulator has found, once each, in plain words."""
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+
+from windlass import Agent, Allow, Budget, Question, RunFailed, tool
+from windlass.core.events import AttemptFailed, CallStarted, Event, RunEnded, TextDelta
+from windlass.core.messages import Assistant
+from windlass.core.setup import ModelInfo, Price, Rules
+from windlass.journals.memory import MemoryJournal
+from windlass.testing import (
+    FailingJournal,
+    ScriptedModel,
+    Trace,
+    VirtualClock,
+    WaitingJournal,
+    call,
+    cut,
+    say,
+    usage,
+)
+
+PRICED = ModelInfo("scripted:model", Price(Decimal(1), Decimal(10)), output_max=100)
+ANSWER = 5
+"""The append of an answer: after the start, the request, the reply and its verdict."""
+
+
+@tool
+def send(to: str) -> str:
+    """Send something."""
+    return f"sent to {to}"
+
+
+async def _yes(_question: Question) -> Allow:
+    return Allow()
+
+
+async def test_an_answer_that_cannot_be_written_down_ends_the_run(clock: VirtualClock) -> None:
+    """L3, J1: with one terminal event, and the call is not made."""
+    trace = Trace()
+    agent = Agent(
+        ScriptedModel([call("send", {"to": "ann"})]),
+        tools=[send],
+        approver=_yes,
+        journal=FailingJournal(MemoryJournal(), at=ANSWER),
+        clock=clock,
+    )
+    with pytest.raises(RunFailed, match=f"append {ANSWER} was not kept") as failed:
+        await agent.run("Write to ann.", on_event=trace)
+    trace.check()
+    assert (failed.value.result.outcome, failed.value.result.recorded) == ("failed", False)
+    assert not trace.of(CallStarted)
+
+
+async def test_a_shared_budget_counts_a_sub_agent_once(clock: VirtualClock) -> None:
+    """B1, M1: who works for a run draws on its budgets itself."""
+    journal, budget = MemoryJournal(now=clock.now), Budget("team", usd=Decimal(1))
+    clerk = Agent(
+        ScriptedModel([[say("Filed."), usage(input=100, output=90)]], info=PRICED), name="clerk"
+    )
+    boss = Agent(
+        ScriptedModel(
+            [
+                [call("clerk", {"task": "File it."}), usage(input=100, output=90)],
+                [say("Done."), usage(input=100, output=90)],
+            ],
+            info=PRICED,
+        ),
+        tools=[clerk.as_tool()],
+        budgets=[budget],
+        journal=journal,
+        clock=clock,
+    )
+    result = await boss.run("Have it filed.")
+    await asyncio.sleep(1)
+    assert result.cost == Decimal("0.003")
+    assert (await journal.spent(budget)).usd == Decimal("0.003")
+
+
+async def test_text_that_was_seen_is_kept_if_the_run_is_stopped_while_its_failure_is_written(
+    clock: VirtualClock,
+) -> None:
+    """C2, S6: it was not taken back, so that it is in the history too."""
+    trace, session = Trace(), "s"
+    journal = WaitingJournal(MemoryJournal(), delay_s=0.02)
+    agent = Agent(
+        ScriptedModel([[say("Half a thought"), cut()]]),
+        journal=journal,
+        rules=Rules(on_partial="restart"),
+        clock=clock,
+    )
+
+    def watch(event: Event) -> None:
+        trace(event)
+        if isinstance(event, TextDelta) and trace.text_shown() == "Half a thought":
+            # The stream breaks at once, and its failure is on its way to the disk.
+            asyncio.get_running_loop().call_later(0.01, agent.cancel, session)
+
+    result = await agent.run("Go.", session=session, on_event=watch)
+    trace.check()
+    assert trace.of(AttemptFailed)
+    last = trace.events[-1]
+    assert isinstance(last, RunEnded)
+    assert last.partial == trace.text_shown() == "Half a thought"
+    said = [one.text for one in result.messages if isinstance(one, Assistant)]
+    assert (result.outcome, said) == ("cancelled", ["Half a thought"])
+    assert last.charge is None, "the failure has brought its own"

@@ -1,0 +1,88 @@
+"""A wrapper can what its journal can, beside reading and writing; a dead one holds nothing."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from windlass.core.errors import SessionBusy
+from windlass.core.limits import Amount, Budget
+from windlass.journals.memory import MemoryJournal
+from windlass.ports import Blobs, Following, Journal, Leasing, Pools
+from windlass.testing import (
+    BareJournal,
+    CutJournal,
+    FailingJournal,
+    HungJournal,
+    OutsideJournal,
+    PowerCut,
+    VirtualClock,
+    WaitingJournal,
+)
+from windlass.testing.samples import notes
+
+WRAPPERS: list[Callable[[Journal], Journal]] = [
+    lambda journal: CutJournal(journal, 99),
+    WaitingJournal,
+    lambda journal: FailingJournal(journal, 99),
+    lambda journal: HungJournal(journal, 99),
+    OutsideJournal,
+]
+PORTS = (Leasing, Following, Blobs, Pools)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_wrapper_can_what_its_journal_can(wrapper: Callable[[Journal], Journal]) -> None:
+    """J5."""
+    whole, bare = wrapper(MemoryJournal()), wrapper(BareJournal(MemoryJournal()))
+    assert [isinstance(whole, port) for port in PORTS] == [True] * 4
+    assert [isinstance(bare, port) for port in PORTS] == [False] * 4
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+async def test_what_is_asked_through_a_wrapper_is_answered(
+    wrapper: Callable[[Journal], Journal],
+) -> None:
+    """J5, L14."""
+    store = MemoryJournal()
+    journal, budget = wrapper(store), Budget("team", tokens=10)
+    assert isinstance(journal, Leasing)
+    assert isinstance(journal, Blobs)
+    assert isinstance(journal, Pools)
+    lease = await journal.lease("s")
+    assert await store.leased("s")
+    with pytest.raises(SessionBusy):
+        await journal.lease("s")
+    lease.release()
+    assert not await journal.leased("s")
+    await journal.append("s", notes(1, 1))
+    assert await store.fetch("s", await journal.keep("s", b"long")) == b"long"
+    assert await journal.draw(budget, "s", 1, Amount(tokens=99)) == Amount(tokens=10)
+    await journal.settle(budget, "s", 1, Amount(tokens=4))
+    assert await journal.spent(budget) == await store.spent(budget) == Amount(tokens=4)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_dead_process_holds_no_session(when: str) -> None:
+    """L14: and it can ask for nothing any more."""
+    store = MemoryJournal()
+    journal = CutJournal(store, 1, when)  # pyright: ignore[reportArgumentType]
+    assert isinstance(journal, Leasing)
+    await journal.lease("s")
+    with pytest.raises(PowerCut):
+        await journal.append("s", notes(1, 1))
+    (await store.lease("s")).release()
+    with pytest.raises(PowerCut):
+        await journal.lease("s")
+    assert not await store.leased("s")
+
+
+async def test_a_hung_journal_hangs_in_all_that_needs_its_disk(clock: VirtualClock) -> None:
+    journal = HungJournal(MemoryJournal(), 0)
+    assert isinstance(journal, Leasing)
+    assert isinstance(journal, Pools)
+    (await journal.lease("s")).release()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60):
+            await journal.spent(Budget("team", tokens=1))
+    assert clock.elapsed_s == 60
