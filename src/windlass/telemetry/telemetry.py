@@ -1,0 +1,82 @@
+"""Telemetry: the runs of an agent as OpenTelemetry spans and metrics (O1).
+
+    agent = Agent("openai:gpt-5", telemetry=Telemetry())
+
+The law: it is told events and does nothing to a run. What was said is exported only when that is
+asked for.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, final
+
+from windlass.config import captures_content
+from windlass.core.events import Event
+from windlass.core.state import State
+from windlass.telemetry.pen import Page, Pen
+from windlass.telemetry.scope import Scope
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+
+@final
+class Telemetry:
+    """Exports what agents do, for `Agent(telemetry=…)`. One may serve many agents."""
+
+    def __init__(
+        self,
+        *,
+        content: bool | None = None,
+        tracer_provider: "TracerProvider | None" = None,
+        meter_provider: "MeterProvider | None" = None,
+    ) -> None:
+        """Make one; raises ConfigError without the extra `otel`.
+
+        Args:
+            content: whether to export what was said: instructions, messages, arguments, results.
+                Unless told, what OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says, else no.
+            tracer_provider: where spans go; the global one unless told.
+            meter_provider: where metrics go; the global one unless told.
+        """
+        self._content = captures_content() if content is None else content
+        self._pen = Pen(tracer_provider, meter_provider, _version())
+
+    def begin(self, agent: str, session: str, now: Callable[[], float]) -> "RunTrace":
+        """Observe a run that is about to open. Its span is a child of the current one."""
+        return RunTrace(self._pen.page(), agent, session, now, say=self._content)
+
+
+@final
+class RunTrace:
+    """One run, with those that work for it."""
+
+    def __init__(
+        self, page: Page, agent: str, session: str, now: Callable[[], float], *, say: bool
+    ) -> None:
+        self._page = page
+        self._states: dict[str, Callable[[], State]] = {}
+        self._scope = Scope(agent, session, None, known=self._known, now=now, say=say)
+
+    def tell(self, event: Event) -> None:
+        for op in self._scope.read(event):
+            self._page.write(op)
+
+    def join(self, session: str, known: Callable[[], State]) -> None:
+        self._states[session] = known
+
+    def inside(self, session: str, call_id: str) -> AbstractContextManager[None]:
+        return self._page.inside((session, f"call:{call_id}"))
+
+    def _known(self, session: str) -> State | None:
+        state = self._states.get(session)
+        return state() if state is not None else None
+
+
+def _version() -> str:
+    try:
+        return version("windlass")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,71 @@
+"""Whoever does not use telemetry has none of it (O1)."""
+
+import subprocess
+import sys
+
+import pytest
+
+from windlass.agent.observe import observed
+from windlass.agent.output import Output
+from windlass.agent.parts import assembled
+from windlass.core.state import State
+from windlass.recorder import Recorder
+from windlass.testing import ScriptedModel
+
+pytestmark = pytest.mark.contract("O1")
+
+RUN = """
+import sys
+from windlass import Agent, tool
+from windlass.testing import ScriptedModel, call
+
+@tool
+def work() -> str:
+    "Work."
+    return "Done."
+
+agent = Agent(ScriptedModel([call("work"), "Done."]), tools=[work])
+assert agent.run_sync("Go.").text == "Done."
+loaded = [name for name in sys.modules if "opentelemetry" in name or "windlass.telemetry" in name]
+assert loaded == [], loaded
+import windlass.telemetry
+loaded = [name for name in sys.modules if "opentelemetry" in name]
+assert loaded == [], loaded
+"""
+MISSING = """
+import sys
+sys.modules["opentelemetry"] = None
+from windlass import ConfigError
+from windlass.telemetry import Telemetry
+try:
+    Telemetry()
+except ConfigError as error:
+    print(error)
+"""
+
+
+def ran(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_run_without_telemetry_loads_none_of_it() -> None:
+    ran(RUN)
+
+
+def test_the_extra_is_named_when_it_is_missing() -> None:
+    told = ran(MISSING)
+    assert told == (
+        "telemetry needs a package that is not installed: pip install 'windlass[otel]'\n"
+    )
+
+
+async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
+    parts = assembled(ScriptedModel([]), Output(str), {})
+    recorder = Recorder(parts.world.journal, parts.world.clock, State("s"))
+    assert observed(None, parts.world, recorder) is parts.world
+    assert recorder.watchers == []
+    assert type(parts.runs._recorder(State("s"))) is Recorder
