@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import windlass.cli
 from windlass.cli import main
-from windlass.core.errors import ConfigError
+from windlass.core.errors import ConfigError, NothingToDo
 
 
 def test_help_names_every_command() -> None:
@@ -32,7 +32,8 @@ def test_help_loads_no_command() -> None:
     program = (
         "import sys; from windlass.cli import main; main(['--help'], standalone_mode=False);"
         "print([name for name in sys.modules if name.split('.')[0] in {'rich', 'aiohttp', 'apsw'}"
-        " or name.startswith(('windlass.testing', 'windlass.cli.'))])"
+        " or name.startswith(('windlass.testing', 'windlass.cli.'))"
+        " and name != 'windlass.cli.exits'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -53,14 +54,17 @@ def test_a_mistyped_command_is_guessed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "told", "code"),
     [
-        (ConfigError("the key is missing"), "Error: the key is missing\n"),
-        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device\n"),
+        (ConfigError("the key is missing"), "Error: the key is missing\n", 2),
+        (NothingToDo("no such session"), "Error: no such session\n", 12),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device\n", 1),
     ],
-    ids=["ours", "the machine's"],
+    ids=["ours", "nothing", "the machine's"],
 )
-def test_an_error_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception, told: str) -> None:
+def test_an_error_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: str, code: int
+) -> None:
     @click.command()
     def broken() -> NoReturn:
         raise error
@@ -70,6 +74,37 @@ def test_an_error_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception,
 
     monkeypatch.setattr(windlass.cli.Commands, "get_command", load)
     said = CliRunner().invoke(main, ["demo"])
-    assert said.exit_code == 1
+    assert said.exit_code == code
     assert said.output.count("\n") == 1
     assert said.output.endswith(told)
+
+
+def test_ctrl_c_in_any_command_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def slow() -> NoReturn:
+        raise KeyboardInterrupt
+
+    def load(_group: object, _context: object, _name: str) -> click.Command:
+        return slow
+
+    monkeypatch.setattr(windlass.cli.Commands, "get_command", load)
+    assert CliRunner().invoke(main, ["demo"]).exit_code == 130
+
+
+def test_completion_names_commands_without_loading_them() -> None:
+    program = (
+        "import sys, click; from windlass.cli import main;"
+        "found = main.shell_complete(click.Context(main), 're');"
+        "print([item.value for item in found], 'windlass.cli.resume' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "['resume'] False\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(shell: str) -> None:
+    said = CliRunner().invoke(main, ["completion", shell])
+    assert said.exit_code == 0
+    assert f"_WINDLASS_COMPLETE={shell}_complete" in said.output

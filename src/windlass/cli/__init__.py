@@ -9,18 +9,34 @@ from importlib import import_module
 from typing import Any
 
 import click
+import click.shell_completion
 from typing_extensions import override
 
+from windlass.cli.exits import FAILED, INTERRUPTED, code_of
 from windlass.core.errors import WindlassError
 from windlass.core.names import did_you_mean
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("windlass.cli.run", "Run a task to its end in this folder."),
+    "chat": ("windlass.cli.chat", "Talk with an agent, prompt by prompt."),
+    "resume": ("windlass.cli.resume", "Go on with a run that was killed or waits."),
+    "approve": ("windlass.cli.answering", "Say yes to a call that waits, and go on."),
+    "deny": ("windlass.cli.answering", "Say no to a call that waits, and go on."),
+    "tools": ("windlass.cli.tools", "List the tools that an agent would have here."),
+    "models": ("windlass.cli.models", "List providers, models and what they cost."),
+    "mcp": ("windlass.cli.mcp", "Add, list, remove and try MCP servers."),
+    "config": ("windlass.cli.settings", "Show the settings, and where each comes from."),
     "demo": (
         "windlass.cli.demo.command",
         "Watch an agent stall, be killed and finish. Needs no key.",
     ),
     "doctor": ("windlass.cli.doctor", "Say what this machine can do, and what is missing."),
     "policy": ("windlass.cli.policy", "Check a policy file, and ask it about a call."),
+    "sessions": (
+        "windlass.cli.sessions",
+        "List, show, explain, check, copy and delete sessions.",
+    ),
+    "completion": ("windlass.cli.completion", "Print the completion script of a shell."),
 }
 """The module of each command, which holds it under its own name, and its line in the help."""
 
@@ -55,15 +71,33 @@ class Commands(click.Group):
             formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
 
     @override
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """The names from the table: whoever presses Tab waits for no import."""
+        item = click.shell_completion.CompletionItem
+        own = click.Command.shell_complete(self, ctx, incomplete)
+        fits = ((name, told) for name, (_, told) in COMMANDS.items() if name.startswith(incomplete))
+        return [*(item(name, help=told) for name, told in fits), *own]
+
+    @override
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except WindlassError as error:
-            raise click.ClickException(str(error)) from error
+            raise _told(str(error), code_of(error)) from error
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # Whoever read our output has gone; click ends quietly.
-            raise click.ClickException(str(error)) from error
+            raise _told(str(error), FAILED) from error
+
+
+def _told(message: str, code: int) -> click.ClickException:
+    """An error in a line, with an exit code of its own."""
+    kind = type("Told", (click.ClickException,), {"exit_code": code})
+    return kind(message)
 
 
 def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -79,7 +113,16 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
     ctx.exit()
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+First steps:
+  windlass demo                       no key needed
+  windlass run "what is in here?"     asks before it changes anything
+  windlass chat
+  windlass doctor                     what this machine can do""",
+)
 @click.option(
     "--version",
     is_flag=True,

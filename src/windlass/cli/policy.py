@@ -8,7 +8,7 @@ import click
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect
 from windlass.gates.examples import written_call
-from windlass.gates.policy_file import load_policy
+from windlass.gates.policy_file import GuardedRules, load_policy
 
 UNSOUND = 2
 """The exit code for a policy, or a call, that cannot be read."""
@@ -35,6 +35,8 @@ def check(file: str) -> None:
         f"{file}: {_count(len(gate.rules), 'rule')}, {_count(examples, 'example')}, "
         f"default {gate.default}, {gate.name}"
     )
+    if isinstance(gate, GuardedRules):
+        click.echo(f"flow guard: {gate.guard.decision}")
 
 
 @policy.command()
@@ -72,6 +74,9 @@ def explain(
     click.echo(f"why       {ruling.why}")
     if ruling.rule and ruling.rule.reason:
         click.echo(f"reason    {ruling.rule.reason}")
+    if isinstance(gate, GuardedRules):
+        held = "if it sends out, and the session holds untrusted and private content"
+        click.echo(f"flow      {gate.guard.decision}, {held}")
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from windlass.cli.screen import Screen
 from windlass.core.events import (
+    Allotted,
     AttemptDiscarded,
     AttemptFailed,
     AttemptStarted,
@@ -25,7 +26,11 @@ from windlass.core.events import (
     Compacted,
     Event,
     FellBack,
+    Heeded,
+    Hydrated,
+    Nested,
     NoteGiven,
+    Recalled,
     ReplyEnd,
     ReplyJudged,
     Retrying,
@@ -34,6 +39,7 @@ from windlass.core.events import (
     RunStarted,
     RunSuspended,
     Stalled,
+    Steered,
     StepProposed,
     TextDelta,
     ThinkingDelta,
@@ -74,20 +80,42 @@ class Renderer:
                 self._of_call(event)
             case ReplyJudged(verdict):
                 self._reply_judged(verdict)
-            case NoteGiven(text):
-                self._line(self._screen.glyphs.progress, f"note to the model: {text}", QUIET)
-            case Compacted():
-                told = "the conversation grew too long; its beginning is left out"
-                self._line(self._screen.glyphs.progress, told, TROUBLE)
-            case FellBack(_, model, instead_of):
-                told = f"{instead_of} keeps failing; asking {model}"
-                self._line(self._screen.glyphs.progress, told, TROUBLE)
+            case NoteGiven() | Compacted() | Allotted() | FellBack() | Steered() | Hydrated():
+                self._aside(event)
+            case Heeded() | Recalled() | Nested():
+                pass
             case CallStarted() | CallDelta() | UsageDelta() | ReplyEnd() | Retrying() | Stalled():
                 pass
             case _:
                 assert_never(event)
         if not isinstance(event, AttemptFailed | Stalled):
             self._heard_at = self._clock()
+
+    def _aside(
+        self, event: NoteGiven | Compacted | Allotted | FellBack | Steered | Hydrated
+    ) -> None:
+        """What the runtime does by itself, or is told meanwhile."""
+        style = TROUBLE
+        match event:
+            case NoteGiven(text):
+                told, style = f"note to the model: {text}", QUIET
+            case Compacted(how=how):
+                done = {"window": "left out", "summary": "summed up", "mask": "shortened"}[how]
+                told = f"the conversation grew too long; its beginning is {done}"
+            case Allotted(budget, _, dry):
+                if not dry:
+                    return
+                told = f"the shared budget {budget} has no more for now"
+            case FellBack(_, model, instead_of):
+                told = f"{instead_of} keeps failing; asking {model}"
+            case Steered(prompt):
+                said = " ".join(part.text for part in prompt if isinstance(part, Text))
+                told, style = f"said meanwhile: {said}", QUIET
+            case Hydrated(calls):
+                for call in calls:
+                    self._call_proposed(call)
+                return
+        self._line(self._screen.glyphs.progress, told, style)
 
     def _of_run(self, event: RunStarted | RunResumed | RunSuspended | RunEnded) -> None:
         glyphs = self._screen.glyphs
@@ -144,7 +172,7 @@ class Renderer:
 
     def _call_proposed(self, call: ToolCall) -> None:
         self._calls[call.id] = call
-        self._line(self._screen.glyphs.call, f"{call.name}({_shown(call.arguments)})", CALLED)
+        self._line(self._screen.glyphs.call, f"{call.name}({shown(call.arguments)})", CALLED)
         self._last = call.id
 
     def _of_call(
@@ -169,7 +197,7 @@ class Renderer:
             case Deny(reason):
                 self._about(call_id, glyphs.denied, f"denied: {reason}", BAD)
             case Modify(arguments, reason):
-                told = f"changed to ({_pairs(arguments)}): {reason}"
+                told = f"changed to ({pairs(arguments)}): {reason}"
                 self._about(call_id, glyphs.trouble, told, TROUBLE)
             case Ask(question):
                 self._about(call_id, glyphs.trouble, f"waits for you: {question}", TROUBLE)
@@ -199,15 +227,16 @@ class Renderer:
         self._last = ""
 
 
-def _shown(arguments: str) -> str:
+def shown(arguments: str) -> str:
     """A call's arguments as one would write them in Python."""
     try:
-        return _pairs(msgspec.json.decode(arguments or "{}", type=dict[str, Any]))
+        return pairs(msgspec.json.decode(arguments or "{}", type=dict[str, Any]))
     except msgspec.MsgspecError:
         return arguments
 
 
-def _pairs(arguments: Mapping[str, object]) -> str:
+def pairs(arguments: Mapping[str, object]) -> str:
+    """Arguments as one would write them in Python."""
     return ", ".join(
         f"{name}={msgspec.json.encode(value).decode()}" for name, value in arguments.items()
     )

@@ -1,7 +1,8 @@
 """What a command writes on: lines that wrap at words, behind a gutter, in colour if that is wanted.
 
 The words are the same everywhere. A pipe, `NO_COLOR` or a dumb terminal gets no escape codes, and
-an encoding that lacks our symbols gets ASCII. Nothing that was written is ever moved or rewritten.
+an encoding that lacks our symbols gets ASCII. Nothing that was written is ever moved or rewritten,
+but for one line at the bottom of a terminal, the footer, which goes before anything else is shown.
 """
 
 import re
@@ -33,6 +34,9 @@ class Glyphs:
     yes: str
     no: str
     cut: str
+    bullet: str
+    dot: str
+    spinner: str
 
 
 UNICODE = Glyphs(
@@ -48,6 +52,9 @@ UNICODE = Glyphs(
     yes="✓",
     no="✗",
     cut="…",
+    bullet="•",
+    dot="·",
+    spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
 )
 ASCII = Glyphs(
     bar="|",
@@ -62,7 +69,12 @@ ASCII = Glyphs(
     yes="ok",
     no="x",
     cut="...",
+    bullet="-",
+    dot="-",
+    spinner="|/-\\",
 )
+
+CLEAR = "\r\x1b[K"
 
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -82,13 +94,43 @@ class Screen:
             and not self._console.no_color
             and self._console.color_system is not None
         )
-        self.width = max(WIDTH_MIN, min(width or self._console.width, WIDTH_MAX))
+        self._given_width = width
+        self.width = 0
+        self.resize()
         self.glyphs = UNICODE if self._shows(UNICODE) else ASCII
         self.gutter = ""
         """Stands at the left of each line that is begun from now on."""
         self._column = 0
         self._indent = 0
         self._space = self._word = self._style = ""
+        self._footed = False
+
+    def resize(self) -> None:
+        """Take the width anew: the window may have changed."""
+        self.width = max(WIDTH_MIN, min(self._given_width or self._console.width, WIDTH_MAX))
+
+    @property
+    def is_terminal(self) -> bool:
+        return self._console.is_terminal
+
+    def footer(self, text: str = "") -> None:
+        """Show a line that goes away by itself; nothing where it could not, or within a line."""
+        if not self.styled or self._column:
+            return
+        self.clear()
+        if text:
+            room = max(1, self._console.width - 1)
+            shown = _cut(safe(text).replace("\n", " "), room, self.glyphs.cut)
+            self._console.out(shown, style="dim", highlight=False, end="")
+            self._file.flush()
+            self._footed = True
+
+    def clear(self) -> None:
+        """Take the footer away."""
+        if self._footed:
+            self._footed = False
+            self._file.write(CLEAR)
+            self._file.flush()
 
     def line(
         self, text: str = "", style: str = "", *, mark: str = "", marked: str = "", indent: int = 0
@@ -118,7 +160,7 @@ class Screen:
         if style != self._style:
             self._flush()
             self._style = style
-        for part in _PARTS.findall(_safe(text)):
+        for part in _PARTS.findall(safe(text)):
             if part == "\n":
                 self._flush()
                 self._break()
@@ -127,6 +169,32 @@ class Screen:
                 self._space += part
             else:
                 self._word += part
+
+    def newline(self) -> None:
+        """Go on at the very left of the next line."""
+        self._flush()
+        self._put("\n")
+        self._column = self._indent = 0
+        self._space = ""
+
+    def hang(self, space: str, mark: str, style: str = "") -> None:
+        """Put a mark before the words that follow; what does not fit hangs behind it."""
+        self._flush()
+        if not self._column:
+            self._begin()
+        self._put(space + mark, style)
+        self._indent = cell_len(space + mark)
+
+    def verbatim(self, text: str, style: str = "") -> None:
+        """Write text as it stands, however long it is."""
+        self._flush()
+        if text and not self._column:
+            self._begin()
+        self._put(safe(text), style)
+
+    def typed(self) -> None:
+        """Somebody typed a line: its end is the end of ours."""
+        self._column = self._indent = 0
 
     def end(self) -> None:
         """End the line, if there is one."""
@@ -139,13 +207,12 @@ class Screen:
     def clip(self, text: str, taken: int = 0) -> str:
         """As much of a text as one line holds, behind its mark and `taken` more cells."""
         room = self.width - cell_len(self.gutter) - 3 - taken
-        text = " ".join(_safe(text).split())
-        if cell_len(text) <= room:
-            return text
-        cut = self.glyphs.cut
-        while text and cell_len(text) > room - cell_len(cut):
-            text = text[:-1]
-        return text.rstrip() + cut
+        text = " ".join(safe(text).split())
+        return _cut(text, room, self.glyphs.cut)
+
+    def trim(self, text: str, taken: int = 0) -> str:
+        """As much of a line as fits, with the spaces in it."""
+        return _cut(safe(text), self.width - cell_len(self.gutter) - taken, self.glyphs.cut)
 
     def _flush(self) -> None:
         """Write the word that waits, on a new line if it does not fit on this one."""
@@ -177,6 +244,7 @@ class Screen:
     def _put(self, text: str, style: str = "") -> None:
         if not text:
             return
+        self.clear()
         self._column += cell_len(text)
         text = text.encode(self._encoding, "replace").decode(self._encoding)
         if self.styled and style:
@@ -194,5 +262,14 @@ class Screen:
         return not self._console.is_dumb_terminal
 
 
-def _safe(text: str) -> str:
+def _cut(text: str, room: int, mark: str) -> str:
+    if cell_len(text) <= room:
+        return text
+    while text and cell_len(text) > room - cell_len(mark):
+        text = text[:-1]
+    return text.rstrip() + mark
+
+
+def safe(text: str) -> str:
+    """The text without what could steer a terminal."""
     return _UNSAFE.sub("?", text.replace("\r\n", "\n").expandtabs(4))

@@ -1,0 +1,82 @@
+"""How a command ends: one exit code for each class of outcome.
+
+0   done: the run completed
+1   the run failed: the model, the tools or the runtime gave up
+2   what was asked for is wrong: a flag, a name, a key, a file
+3   the run waits for a person: windlass approve, windlass deny
+4   a limit was reached: steps, money, tokens
+5   the time was up
+6   the model refused, or said nothing
+7   the reply was cut off at the model's own limit
+8   the run went in circles
+9   the policy denied the reply
+10  the journal cannot be read or written
+11  the session is busy, or its last run is still open
+12  there is nothing to do: no such session, run or question
+129 the terminal was closed, and the run is open: windlass resume
+130 interrupted (Ctrl-C)
+143 ended by SIGTERM, and the run is open: windlass resume
+"""
+
+from collections.abc import Mapping
+from textwrap import dedent, indent
+from typing import Final
+
+from windlass.core.errors import (
+    ConfigError,
+    JournalCorrupt,
+    JournalFailed,
+    NothingToDo,
+    RunUnfinished,
+    SessionBusy,
+    SetupDrifted,
+)
+from windlass.core.events import Outcome
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+WAITS: Final = 3
+LIMIT: Final = 4
+TIME_UP: Final = 5
+REFUSED: Final = 6
+TRUNCATED: Final = 7
+STUCK: Final = 8
+DENIED: Final = 9
+JOURNAL: Final = 10
+BUSY: Final = 11
+NOTHING: Final = 12
+HUNG_UP: Final = 129
+INTERRUPTED: Final = 130
+ENDED: Final = 143
+
+OUTCOMES: Mapping[Outcome, int] = {
+    "completed": DONE,
+    "max_steps": LIMIT,
+    "budget_exceeded": LIMIT,
+    "timed_out": TIME_UP,
+    "cancelled": INTERRUPTED,
+    "refused": REFUSED,
+    "truncated": TRUNCATED,
+    "empty_reply": REFUSED,
+    "stuck": STUCK,
+    "policy_denied": DENIED,
+    "failed": FAILED,
+    "suspended": WAITS,
+}
+TABLE = indent(dedent((__doc__ or "").partition("\n\n")[2]), "  ")
+"""The codes, for a page of help."""
+ERRORS: Mapping[type[Exception], int] = {
+    ConfigError: USAGE,
+    SetupDrifted: USAGE,
+    JournalFailed: JOURNAL,
+    JournalCorrupt: JOURNAL,
+    SessionBusy: BUSY,
+    RunUnfinished: BUSY,
+    NothingToDo: NOTHING,
+}
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code for an error that ends a command."""
+    return next((code for kind, code in ERRORS.items() if isinstance(error, kind)), FAILED)

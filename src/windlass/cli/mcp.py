@@ -1,0 +1,176 @@
+"""`windlass mcp`: the MCP servers of this project, in its `.mcp.json`."""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from typing_extensions import override
+
+from windlass.cli.exits import FAILED
+from windlass.cli.render import BAD, GOOD, QUIET
+from windlass.cli.screen import Screen
+from windlass.cli.slash import show_tools
+from windlass.config import environment, mcp_servers
+from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.names import did_you_mean
+from windlass.tools.mcp.config import McpHttp, McpStdio, mcp_settings
+from windlass.tools.mcp.servers import McpServers
+
+FILE = ".mcp.json"
+PAIR = "NAME=VALUE"
+
+
+@click.group()
+def mcp() -> None:
+    """Add, list, remove and try the MCP servers of this project (.mcp.json)."""
+
+
+@mcp.command(
+    epilog="""\b
+Examples:
+  windlass mcp add files npx -y @modelcontextprotocol/server-filesystem .
+  windlass mcp add -e TOKEN='${TOKEN}' tickets uvx tickets-mcp
+  windlass mcp add docs https://docs.example.com/mcp -H "Authorization=Bearer ${KEY}"
+Write keys as '${NAME}': they are taken from the environment, and not written down.""",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("name")
+@click.argument("target")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("-e", "--env", metavar=PAIR, multiple=True, help="A variable for the server.")
+@click.option("-H", "--header", metavar=PAIR, multiple=True, help="A header for its address.")
+@click.option("--replace", is_flag=True, help="In place of one of the same name.")
+def add(
+    name: str,
+    target: str,
+    args: tuple[str, ...],
+    env: tuple[str, ...],
+    header: tuple[str, ...],
+    replace: bool,
+) -> None:
+    """Add a server: TARGET is the command that starts it, or its address."""
+    servers = _servers()
+    if name in servers and not replace:
+        raise ConfigError(f"there is a server {name!r} already: --replace, or another name")
+    if target.startswith(("http://", "https://")):
+        entry: dict[str, Any] = {"type": "http", "url": target}
+        if header:
+            entry["headers"] = _pairs(header, "--header")
+    else:
+        entry = {"command": target, "args": list(args)}
+        if env:
+            entry["env"] = _pairs(env, "--env")
+    _write({**servers, name: entry})
+    click.echo(f"{FILE}: {name} added. To try it: windlass mcp test {name}")
+
+
+@mcp.command(name="list")
+def list_() -> None:
+    """List the servers."""
+    screen, found = Screen(), _servers()
+    for name, entry in found.items():
+        screen.line(_target(entry), mark=f"{name:<16}", marked=GOOD)
+    if not found:
+        screen.line("No MCP servers here. Add one: windlass mcp add NAME COMMAND …", QUIET)
+
+
+@mcp.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Remove a server."""
+    servers = _servers()
+    if name not in servers:
+        raise NothingToDo(f"there is no server {name!r}.{did_you_mean(name, servers)}")
+    del servers[name]
+    _write(servers)
+    click.echo(f"{FILE}: {name} removed")
+
+
+@mcp.command()
+@click.argument("name", required=False)
+def test(name: str | None) -> None:
+    """Connect to a server, or to all, and list what it offers."""
+    found = [one for one in mcp_servers() if name in (None, one.name)]
+    if not found:
+        near = did_you_mean(name, [one.name for one in mcp_servers()]) if name else ""
+        raise NothingToDo(f"there is no server {name or ''}.{near}".replace(" .", "."))
+    if not asyncio.run(_try_all(found)):
+        raise click.exceptions.Exit(FAILED)
+
+
+async def _try_all(servers: list[McpStdio | McpHttp]) -> bool:
+    screen, sound = Screen(), True
+    for settings in servers:
+        try:
+            async with McpServers([settings]) as opened:
+                tools = await opened.tools()
+        except ConfigError as error:
+            screen.line(f"{settings.name}: {error}", BAD, mark=screen.glyphs.no)
+            sound = False
+            continue
+        told = f"{settings.name}: {len(tools)} tools"
+        screen.line(told, mark=screen.glyphs.yes, marked=GOOD)
+        show_tools(screen, [tool.spec for tool in tools])
+    return sound
+
+
+def _target(entry: dict[str, Any]) -> str:
+    """Where a server is, as it is written: with the names of its variables."""
+    return str(
+        entry.get("url") or " ".join(map(str, (entry.get("command"), *entry.get("args", []))))
+    )
+
+
+def _servers() -> dict[str, Any]:
+    """The file's servers as they are written, with what they take from the environment."""
+    path = Path(FILE)
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{FILE} cannot be read: {error}") from None
+    try:
+        return dict(msgspec.json.decode(text, type=dict[str, dict[str, Any]])["mcpServers"])
+    except (msgspec.MsgspecError, KeyError):
+        raise ConfigError(f"{FILE} is not the usual mcpServers JSON: mend it first") from None
+
+
+def _write(servers: dict[str, Any]) -> None:
+    """Write the file, all or nothing; what could not be read back is not written."""
+    text = msgspec.json.format(msgspec.json.encode({"mcpServers": servers}), indent=2).decode()
+    # A variable that is not set here may be set where the server is used.
+    mcp_settings(text, _Anything(environment()), source=FILE)
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=".", delete=False, encoding="utf-8") as file:
+            file.write(text + "\n")
+        Path(file.name).chmod(0o644)
+        os.replace(file.name, FILE)  # noqa: PTH105 - at once
+    except OSError as error:
+        raise ConfigError(f"{FILE} cannot be written: {error.strerror}") from None
+
+
+class _Anything(dict[str, str]):
+    """An environment in which every variable is set."""
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    @override
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name, f"${name}")
+
+    def __missing__(self, name: str) -> str:
+        return f"${name}"
+
+
+def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
+    pairs = [one.partition("=") for one in given]
+    if not all(name and sign for name, sign, _ in pairs):
+        raise ConfigError(f"{option} takes {PAIR}")
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,118 @@
+"""`windlass resume`: go on with what was killed, or waits."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from windlass.cli.desk import desk_for, desk_of, open_journal
+from windlass.cli.exits import DONE
+from windlass.cli.launch import find, latest
+from windlass.cli.options import agent_options, flags_of, limit_options, show_options
+from windlass.cli.render import TROUBLE
+from windlass.cli.screen import Screen
+from windlass.cli.stage import Stage, staged
+from windlass.cli.told import FORMATS, Format
+from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
+from windlass.journals.sqlite import SqliteJournal
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  windlass resume                  the last unfinished run of this folder
+  windlass resume a83f90           a session, by a part of its name
+  windlass resume --all            everything that nobody drives any more"""
+)
+@click.argument("session", required=False)
+@click.option("--all", "everything", is_flag=True, help="All runs that were killed, one by one.")
+@click.option("--consent", is_flag=True, help="Go on although the set-up changed since.")
+@agent_options
+@limit_options
+@click.option(
+    "--output-format", "form", type=click.Choice(FORMATS), default="text", help="What is printed."
+)
+@show_options
+def resume(
+    session: str | None,
+    everything: bool,
+    consent: bool,
+    form: Format,
+    quiet: bool,
+    **given: Any,  # noqa: ANN401 - the shared options, by name
+) -> None:
+    """Go on with a run that was killed or waits, exactly where its journal ends.
+
+    It is set up as it was started: in its folder, with its model, tools and policy; what is given
+    here goes before that. Finished calls are not run again, and no reply is paid for twice.
+    """
+    if everything and session:
+        raise ConfigError("either a session or --all, not both")
+    flags = flags_of(given)
+    stage = staged(form=form, quiet=quiet, thinking=desk_for(flags).settings.thinking)
+    work = _all(stage, flags, consent) if everything else _one(stage, session, flags, consent)
+    sys.exit(asyncio.run(work))
+
+
+async def _one(
+    stage: Stage, session: str | None, flags: Mapping[str, object], consent: bool
+) -> int:
+    here = desk_for(_journal_only(flags))
+    with open_journal(here.settings) as journal:
+        if session is None:
+            name = (await latest(journal, here.folder, unfinished=True)).session
+        else:
+            name = (await find(journal, session)).session
+        return await go_on(stage, journal, name, flags, consent=consent)
+
+
+async def _all(stage: Stage, flags: Mapping[str, object], consent: bool) -> int:
+    here = desk_for(_journal_only(flags))
+    with open_journal(here.settings) as journal:
+        found = await journal.abandoned()
+        if not found:
+            raise NothingToDo("there is no run that nobody drives")
+        codes = [
+            await go_on(stage, journal, one.session, flags, consent=consent, title=one.title)
+            for one in found
+        ]
+    return next((code for code in codes if code != DONE), DONE)
+
+
+async def go_on(
+    stage: Stage,
+    journal: SqliteJournal,
+    session: str,
+    flags: Mapping[str, object],
+    *,
+    consent: bool = False,
+    title: str = "",
+) -> int:
+    """Drive a session's open run to its end; the exit code for it."""
+    if title:
+        stage.screen.line(f"{session}: {title}", mark=stage.screen.glyphs.person)
+    desk = await desk_of(journal, session, flags)
+    stage.live.know(await journal.read(session))
+    async with desk.rig(stage, journal) as rig:
+        try:
+            result = await stage.drive(
+                rig.agent,
+                session,
+                lambda watch: rig.agent.resume(session, consent=consent, on_event=watch),
+            )
+        except SetupDrifted as error:
+            _show_drift(stage.screen, error)
+            raise ConfigError("go on all the same with --consent") from None
+    return stage.close(result, desk.settings.model)
+
+
+def _show_drift(screen: Screen, error: SetupDrifted) -> None:
+    screen.line("The set-up is another than the one that the run began with:", TROUBLE)
+    for change in error.drift:
+        screen.line(change, TROUBLE, mark=screen.glyphs.trouble, indent=2)
+
+
+def _journal_only(flags: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in flags.items() if key == "journal"}

@@ -1,0 +1,340 @@
+"""`windlass run` over a real wire to a scripted provider: prompts in, replies and codes out."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_types import Cli
+from windlass.testing import FaultServer
+from windlass.testing.chat_wire import called, chat, say, words
+from windlass.testing.wire import refuse_with
+
+pytestmark = pytest.mark.realtime
+OWN_SERVER = Path(__file__).parent.parent / "mcp" / "own_server.py"
+RUN = ("run", "-m", "openai-chat:m")
+
+
+def asked(server: FaultServer, at: int = -1) -> list[dict[str, Any]]:
+    """What the model was shown, without the system prompt."""
+    return server.asked[at].json["messages"][1:]
+
+
+def session_in(output: str) -> str:
+    return output.rsplit("session ", 1)[1].split(maxsplit=1)[0]
+
+
+def test_the_reply_alone_is_on_standard_output(cli: Cli, server: FaultServer) -> None:
+    """What is piped on is the reply; what happened is on the other stream."""
+    server.add(chat(words("Looking."), called("glob", '{"pattern":"*"}')), say("All *done*."))
+    done = cli(*RUN, "look", "around")
+    assert (done.exit_code, done.stdout) == (0, "All *done*.\n")
+    assert '→ glob(pattern="*")' in done.stderr
+    assert "✓ completed · 2 steps" in done.stderr
+    assert asked(server, 0) == [{"role": "user", "content": "look around"}]
+
+
+def test_quiet_says_nothing_else(cli: Cli, server: FaultServer) -> None:
+    server.add(say("Done."))
+    done = cli(*RUN, "-q", "go")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "Done.\n", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "prompt"),
+    [
+        (["-"], "all of it\n", "all of it\n"),
+        ([], "from a pipe\n", "from a pipe"),
+        (["review this"], "a diff\n", "review this\n\na diff"),
+    ],
+)
+def test_standard_input_is_a_prompt_or_a_part_of_one(
+    cli: Cli, server: FaultServer, args: list[str], stdin: str, prompt: str
+) -> None:
+    server.add(say("Yes."))
+    assert cli(*RUN, *args, stdin=stdin).exit_code == 0
+    assert asked(server)[0]["content"] == prompt
+
+
+def test_the_result_as_json(cli: Cli, server: FaultServer) -> None:
+    server.add(say("Done."))
+    done = cli(*RUN, "go", "--output-format", "json")
+    told = json.loads(done.stdout)
+    assert {key: told[key] for key in ("type", "outcome", "exit_code", "text", "model")} == {
+        "type": "result",
+        "outcome": "completed",
+        "exit_code": 0,
+        "text": "Done.",
+        "model": "openai-chat:m",
+    }
+    assert (told["usage"]["input"], told["steps"], told["questions"]) == (12, 1, [])
+
+
+def test_every_event_as_a_line_of_json(cli: Cli, server: FaultServer) -> None:
+    """E1, L3: the events as they come, and the result as the last line."""
+    server.add(say("Done."))
+    lines = [
+        json.loads(line)
+        for line in cli(*RUN, "go", "--output-format", "stream-json").stdout.splitlines()
+    ]
+    assert lines[0]["type"] == "RunStarted"
+    assert "".join(line["text"] for line in lines if line["type"] == "TextDelta") == "Done."
+    assert [line["type"] for line in lines[-2:]] == ["RunEnded", "result"]
+
+
+def test_the_reply_must_fit_a_schema(cli: Cli, server: FaultServer, project: Path) -> None:
+    """A reply that does not fit is asked for again; the value is in the result."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    (project / "s.json").write_text(json.dumps(schema))
+    server.add(say('{"n": "x"}'), say('{"n": 3}'))
+    done = cli(*RUN, "count", "--output-format", "json", "--output-schema", "s.json")
+    assert (done.exit_code, json.loads(done.stdout)["output"]) == (0, {"n": 3})
+    assert len(server.asked) == 2
+
+
+def test_a_session_goes_on_and_a_copy_leaves_it_alone(cli: Cli, server: FaultServer) -> None:
+    server.add(say("One."), say("Two."), say("Three."), say("Four."))
+    first = session_in(cli(*RUN, "a").stderr)
+    again = cli(*RUN, "-c", "b")
+    assert session_in(again.stderr) == first
+    assert [one["content"] for one in asked(server)] == ["a", "One.", "b"]
+    copied = cli(*RUN, "-r", first[-6:], "--fork", "c")
+    assert session_in(copied.stderr) not in (first, "")
+    assert [one["content"] for one in asked(server)][-2:] == ["Two.", "c"]
+    assert cli(*RUN, "--resume", first, "d").exit_code == 0
+    assert "c" not in [one["content"] for one in asked(server)]
+
+
+def test_without_a_session_nothing_is_kept(cli: Cli, server: FaultServer, home: Path) -> None:
+    server.add(say("Done."))
+    assert cli(*RUN, "--no-session", "go").exit_code == 0
+    assert list(home.rglob("*.db")) == []
+
+
+def test_a_picture_goes_along(cli: Cli, server: FaultServer, project: Path) -> None:
+    """P7."""
+    (project / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n0000")
+    server.add(say("A picture."))
+    assert cli(*RUN, "what is it?", "--image", "p.png").exit_code == 0
+    assert [part["type"] for part in asked(server)[0]["content"]] == ["text", "image_url"]
+
+
+def test_the_tools_that_are_offered_are_chosen(cli: Cli, server: FaultServer) -> None:
+    """T16."""
+    server.add(*[say("Done.")] * 4)
+
+    def offered(*flags: str) -> set[str]:
+        assert cli(*RUN, "go", *flags).exit_code == 0
+        tools = server.asked[-1].json.get("tools", [])
+        return {tool["function"]["name"] for tool in tools}
+
+    assert offered("--tools", "none") == set()
+    assert {"read", "write", "bash"} <= offered()
+    assert offered("--tools", "read,gl*") == {"read", "glob", "read_artifact"}
+    reading = offered("--tools", "read-only,-fetch")
+    assert {"read", "grep"} <= reading
+    assert not {"bash", "write", "fetch"} & reading
+
+
+@pytest.mark.contract("G5")
+def test_what_changes_things_waits_for_a_person(
+    cli: Cli, server: FaultServer, project: Path
+) -> None:
+    """G5, G6: nobody is there to ask, so the run waits; the answer comes from another command."""
+    write = called("write", '{"path":"out.txt","content":"x"}')
+    server.add(chat(write), say("Written."))
+    asks = cli(*RUN, "write it")
+    assert (asks.exit_code, asks.stdout) == (3, "")
+    name = session_in(asks.stderr)
+    assert f"windlass approve {name} c1_0" in asks.stderr
+    assert not (project / "out.txt").exists()
+    yes = cli("approve", name)
+    assert (yes.exit_code, yes.stdout) == (0, "Written.\n")
+    assert (project / "out.txt").read_text() == "x"
+
+
+def test_a_denial_reaches_the_model_with_its_reason(
+    cli: Cli, server: FaultServer, project: Path
+) -> None:
+    """G3."""
+    server.add(chat(called("bash", '{"command":"touch x"}')), say("All right."))
+    name = session_in(cli(*RUN, "do it").stderr)
+    no = cli("deny", name[-6:], "--reason", "not today")
+    assert (no.exit_code, no.stdout) == (0, "All right.\n")
+    assert "not today" in asked(server)[-1]["content"]
+    assert not (project / "x").exists()
+
+
+def test_an_answer_need_not_go_on(cli: Cli, server: FaultServer) -> None:
+    server.add(chat(called("bash", '{"command":"true"}')), say("Done."))
+    name = session_in(cli(*RUN, "do it").stderr)
+    assert cli("approve", name, "c1_0", "--always", "bash(true)", "--no-resume").exit_code == 0
+    assert len(server.asked) == 1
+    assert cli("approve", name).exit_code == 12
+    assert cli("resume", name).stdout == "Done.\n"
+
+
+def test_permission_modes(cli: Cli, server: FaultServer, project: Path) -> None:
+    """G5."""
+    call = chat(called("write", '{"path":"f","content":"1"}'))
+    server.add(call, say("No."), call, say("Yes."))
+    assert cli(*RUN, "x", "--permission-mode", "read-only").exit_code == 0
+    assert not (project / "f").exists()
+    assert cli(*RUN, "x", "--permission-mode", "allow-all").exit_code == 0
+    assert (project / "f").exists()
+
+
+def test_a_policy_file_decides(cli: Cli, server: FaultServer, project: Path) -> None:
+    """G4."""
+    (project / "p.toml").write_text('default = "deny"\nallow = ["write(ok.txt)"]')
+    both = called("write", '{"path":"ok.txt","content":"1"}')
+    server.add(chat(both), chat(called("write", '{"path":"no.txt","content":"1"}')), say("Done."))
+    assert cli(*RUN, "x", "--policy", "p.toml").exit_code == 0
+    assert [path.name for path in sorted(project.glob("*.txt"))] == ["ok.txt"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "answers", "code"),
+    [
+        (["--max-steps", "1"], [chat(called("glob", '{"pattern":"*"}'))], 4),
+        (["--max-tokens", "10"], [], 4),
+        ([], [refuse_with(401, {"error": {"message": "bad key"}})], 1),
+        ([], [chat(words("Half a"), stop="length")], 7),
+        ([], [chat(), chat()], 6),
+    ],
+    ids=["steps", "tokens", "auth", "truncated", "empty"],
+)
+def test_each_class_of_outcome_has_its_code(
+    cli: Cli, server: FaultServer, flags: list[str], answers: list[Any], code: int
+) -> None:
+    """L4."""
+    server.add(*answers)
+    done = cli(*RUN, "go", *flags)
+    assert done.exit_code == code, done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_an_agent_of_the_project_runs_by_name(cli: Cli, server: FaultServer, project: Path) -> None:
+    (project / "windlass.toml").write_text(
+        'model = "openai-chat:other"\n[agents.critic]\nmodel = "openai-chat:m"\n'
+        'instructions = "Be harsh."\ntools = ["none"]\n'
+    )
+    server.add(say("Bad."))
+    assert cli("run", "--agent", "critic", "look").stdout == "Bad.\n"
+    sent = server.asked[0].json
+    assert (sent["model"], sent["messages"][0]["content"], "tools" in sent) == (
+        "m",
+        "Be harsh.",
+        False,
+    )
+
+
+def test_a_run_that_was_killed_goes_on_by_name_or_by_folder(
+    cli: Cli, server: FaultServer, project: Path
+) -> None:
+    """J4: what was recorded is not asked for again."""
+    server.add(chat(called("bash", '{"command":"echo one >> log"}')), say("Finished."))
+    assert cli(*RUN, "count").exit_code == 3
+    waiting = cli("resume")
+    assert (waiting.exit_code, len(server.asked)) == (3, 1)
+    assert cli("approve", session_in(waiting.stderr)).stdout == "Finished.\n"
+    assert (project / "log").read_text() == "one\n"
+    assert cli("resume").exit_code == 12
+
+
+def test_the_tools_of_mcp_servers_are_tools_like_others(
+    cli: Cli, server: FaultServer, project: Path, tmp_path: Path
+) -> None:
+    """T15: from the project's `.mcp.json`, in a run, behind the same gate."""
+    pytest.importorskip("mcp")
+    own = {"command": sys.executable, "args": [str(OWN_SERVER), str(tmp_path)]}
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": own}}))
+    server.add(say("Hello."))
+    assert cli(*RUN, "go").exit_code == 0
+    names = {tool["function"]["name"] for tool in server.asked[0].json["tools"]}
+    assert any(name.startswith("own") for name in names)
+    assert {"read", "bash"} <= names
+
+
+def test_a_server_that_cannot_be_reached_stops_the_run_before_it_begins(
+    cli: Cli, server: FaultServer, project: Path
+) -> None:
+    bad = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"bad": bad}}))
+    server.add(say("Hello."))
+    done = cli(*RUN, "go")
+    assert (done.exit_code, len(server.asked)) == (2, 0)
+    bad["required"] = False
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"bad": bad}}))
+    without = cli(*RUN, "go")
+    assert (without.exit_code, "goes on without the MCP server bad" in without.stderr) == (0, True)
+
+
+def test_a_run_with_another_set_up_is_resumed_only_with_consent(
+    cli: Cli, server: FaultServer
+) -> None:
+    """J9."""
+    server.add(chat(called("bash", '{"command":"true"}')), say("Done."))
+    name = session_in(cli(*RUN, "go").stderr)
+    changed = cli("resume", name, "--tools", "bash", "--permission-mode", "allow-all")
+    assert changed.exit_code == 2
+    assert "tool read is gone" in changed.stderr
+    assert "--consent" in changed.stderr
+    agreed = ("resume", name, "--tools", "bash", "--permission-mode", "allow-all", "--consent")
+    assert cli(*agreed).exit_code == 3
+
+
+def test_a_key_reaches_neither_the_page_nor_the_journal(
+    cli: Cli, server: FaultServer, home: Path
+) -> None:
+    """P3, G8."""
+    key = os.environ["OPENAI_API_KEY"]
+    server.add(chat(called("read", '{"path":"secret.txt"}')), say(f"It is {key}."))
+    Path("secret.txt").write_text(key)
+    done = cli(*RUN, "look", "--output-format", "stream-json")
+    assert key not in done.output
+    kept = b"".join(path.read_bytes() for path in home.rglob("*.db*"))
+    assert kept
+    assert key.encode() not in kept
+
+
+def test_what_the_project_tells_its_agents_is_read(
+    cli: Cli, server: FaultServer, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X5: from the root of the repository down, behind the system prompt."""
+    (project / ".git").mkdir()
+    (project / "AGENTS.md").write_text("Use tabs.")
+    deep = project / "src"
+    deep.mkdir()
+    (deep / "AGENTS.md").write_text("Not here.")
+    monkeypatch.chdir(deep)
+    server.add(say("Yes."))
+    assert cli(*RUN, "go", "-s", "Be brief.").exit_code == 0
+    system = server.asked[0].json["messages"][0]["content"]
+    assert system.index("Be brief.") < system.index("Use tabs.") < system.index("Not here.")
+
+
+def test_the_skills_of_the_project_can_be_read(
+    cli: Cli, server: FaultServer, project: Path
+) -> None:
+    """X5: the name and what it is for at once, the body on demand."""
+    folder = project / "skills" / "release"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: release\ndescription: How to.\n---\nTag it.\n")
+    server.add(chat(called("skill", '{"name":"release"}')), say("Read."))
+    assert cli(*RUN, "go").exit_code == 0
+    first, second = (asked.json["messages"] for asked in server.asked)
+    assert "- release: How to." in first[0]["content"]
+    assert "Tag it." not in first[0]["content"]
+    assert "Tag it." in second[-1]["content"]
+
+
+def test_another_journal_may_be_named(cli: Cli, server: FaultServer, project: Path) -> None:
+    server.add(chat(called("bash", '{"command":"true"}')), say("Done."))
+    name = session_in(cli(*RUN, "go", "--journal", "here.db").stderr)
+    assert (project / "here.db").exists()
+    assert cli("approve", name).exit_code == 12
+    assert cli("deny", name, "--journal", "here.db").exit_code == 0

@@ -1,0 +1,422 @@
+"""A person at a real terminal: typing, approving, Ctrl-C, kill -9, and what the screen shows."""
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from terminal import Terminal
+from windlass.testing import FaultServer, in_thread
+from windlass.testing.chat_wire import called, chat, say, thought, words
+from windlass.testing.wire import answer, refuse_with, stall, wait
+
+pytestmark = [pytest.mark.realtime, pytest.mark.timeout(120)]
+WINDLASS = [sys.executable, "-m", "windlass.cli"]
+MODEL = ["-m", "openai-chat:m"]
+KEYS = "q later"
+MARK = "›"  # noqa: RUF001 - the prompt of a chat
+READLINE_S = 0.3
+"""Between showing its prompt and hearing a signal, readline is deaf for a moment."""
+
+
+class Shell:
+    """A shell in an empty project, with a scripted provider."""
+
+    def __init__(self, folder: Path, server: FaultServer) -> None:
+        self.project = folder / "project"
+        self.project.mkdir()
+        self.server = server
+        home = str(folder / "home")
+        hidden = re.compile(".*COLOR.*|COLUMNS|LINES|.*_API_KEY|WINDLASS_.*")
+        kept = {name: value for name, value in os.environ.items() if not hidden.fullmatch(name)}
+        self.env = kept | {
+            "HOME": home,
+            "XDG_CONFIG_HOME": home,
+            "XDG_STATE_HOME": home,
+            "XDG_DATA_HOME": home,
+            "OPENAI_BASE_URL": server.url,
+            "OPENAI_API_KEY": "sk-test-0123456789abcdef",
+            "PYTHONIOENCODING": "utf-8",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def windlass(self, *args: str, width: int = 80, **env: str) -> Terminal:
+        return Terminal([*WINDLASS, *args], env=self.env | env, cwd=self.project, width=width)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    with in_thread(FaultServer()) as server:
+        yield Shell(tmp_path, server)
+
+
+def bash(command: str) -> tuple[bytes, ...]:
+    return called("bash", f'{{"command":"{command}"}}')
+
+
+def test_a_run_streams_asks_and_ends(shell: Shell) -> None:
+    """G6: yes, once."""
+    shell.server.add(
+        chat(thought("Hm."), words("I will **write** it."), bash("echo hi > out.txt")),
+        say("# Done\n\nIt is `written`."),
+    )
+    with shell.windlass("run", *MODEL, "write it") as terminal:
+        asked = terminal.until(KEYS)
+        assert "Hm.\n\nI will write it.\n" in asked
+        assert '→ bash(command="echo hi > out.txt")' in asked
+        assert not (shell.project / "out.txt").exists()
+        terminal.type("y")
+        assert terminal.end() == 0
+    page = terminal.page.text
+    assert "Done\n\nIt is written.\n" in page
+    assert "✓ completed · 2 steps" in page
+    assert (shell.project / "out.txt").read_text() == "hi\n"
+    assert "\x1b[1m" in terminal.raw
+
+
+def test_no_with_a_reason(shell: Shell) -> None:
+    """G3."""
+    shell.server.add(chat(bash("rm x")), say("Then not."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        terminal.until(KEYS)
+        terminal.type("n")
+        terminal.until("why (for the model")
+        terminal.type("too risky\n")
+        assert terminal.end() == 0
+    assert "✗ denied: too risky" in terminal.page.text
+    assert "too risky" in shell.server.asked[1].json["messages"][-1]["content"]
+
+
+def test_always_is_not_asked_again_and_a_pattern_must_cover_the_call(shell: Shell) -> None:
+    shell.server.add(chat(bash("touch one")), chat(bash("touch two")), say("Both."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        terminal.until(KEYS)
+        terminal.type("a")
+        terminal.until("or a pattern")
+        terminal.type("bash(ls *)\n")
+        terminal.until("does not cover")
+        terminal.until(KEYS, count=2)
+        terminal.type("a")
+        terminal.until("or a pattern", count=2)
+        terminal.type("bash(touch *)\n")
+        assert terminal.end() == 0
+    assert terminal.page.text.count("May bash be called?") == 1
+    assert (shell.project / "two").exists()
+
+
+def test_arguments_are_edited_in_the_persons_own_editor(shell: Shell) -> None:
+    """G2: what runs is what the person wrote."""
+    editor = shell.project / "editor.py"
+    editor.write_text(
+        "import sys, pathlib\nfile = pathlib.Path(sys.argv[1])\n"
+        "file.write_text(file.read_text().replace('one', 'two'))\n"
+    )
+    shell.server.add(chat(bash("echo one > out")), say("Done."))
+    command = f"{sys.executable} {editor}"
+    with shell.windlass("run", *MODEL, "go", EDITOR=command, VISUAL=command) as terminal:
+        terminal.until(KEYS)
+        terminal.type("e")
+        assert terminal.end() == 0
+    assert '+  "command": "echo two > out"' in terminal.page.text
+    assert (shell.project / "out").read_text() == "two\n"
+
+
+def test_later_leaves_the_run_suspended_and_resume_asks_again(shell: Shell) -> None:
+    """G6: nothing is lost, and the answer may come from another process."""
+    shell.server.add(chat(bash("echo hi > out")), say("Done."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        terminal.until(KEYS)
+        terminal.type("q")
+        assert terminal.end() == 3
+        assert "windlass approve project-" in terminal.page.text
+    with shell.windlass("resume") as terminal:
+        terminal.until(KEYS)
+        terminal.type("y")
+        assert terminal.end() == 0
+    assert len(shell.server.asked) == 2
+    assert (shell.project / "out").exists()
+
+
+def test_a_key_that_was_pressed_too_early_answers_nothing(shell: Shell) -> None:
+    shell.server.add(replace(chat(bash("echo hi > out")), before=(wait(1.0),)))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        terminal.until("waiting for the model")
+        terminal.type("yyyy")
+        terminal.until(KEYS)
+        terminal.type("q")
+        assert terminal.end() == 3
+    assert not (shell.project / "out").exists()
+
+
+def test_ctrl_c_stops_the_run_which_is_recorded(shell: Shell) -> None:
+    """C5, C2: the partial text is kept, and the session can go on."""
+    shell.server.add(answer(words("Once upon a time "), words("there"), stall()), say("The end."))
+    with shell.windlass("run", *MODEL, "tell") as terminal:
+        terminal.until("Once upon")
+        terminal.interrupt()
+        assert terminal.end() == 130
+        assert "✗ cancelled" in terminal.page.text
+    with shell.windlass("run", *MODEL, "-c", "go on") as terminal:
+        assert terminal.end() == 0
+    assert "Once upon a time" in str(shell.server.asked[1].json["messages"])
+
+
+def test_killed_at_a_question_and_resumed_it_finishes(shell: Shell) -> None:
+    """J4: SIGKILL; no reply is paid for twice, and the work is done once."""
+    shell.server.add(chat(bash("echo hi >> out")), say("Finished."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        terminal.until(KEYS)
+        terminal.kill()
+    with shell.windlass("resume") as terminal:
+        terminal.until(KEYS)
+        terminal.type("y")
+        assert terminal.end() == 0
+        assert "Finished." in terminal.page.text
+    assert len(shell.server.asked) == 2
+    assert (shell.project / "out").read_text() == "hi\n"
+
+
+def test_killed_while_the_model_writes_and_resumed_it_finishes(shell: Shell) -> None:
+    """J4, S6."""
+    shell.server.add(answer(words("Half of "), words("it"), stall()), say("Else."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        terminal.until("Half of")
+        terminal.kill()
+    with shell.windlass("run", *MODEL, "something else") as terminal:
+        assert terminal.end() == 0
+        assert "an unfinished run is here: windlass resume project-" in terminal.page.text
+    shell.server.add(say("All of it."))
+    with shell.windlass("resume", "--all") as terminal:
+        assert terminal.end() == 0
+    assert "All of it." in terminal.page.text
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_what_ends_the_process_does_not_end_the_run(
+    shell: Shell, number: signal.Signals, code: int
+) -> None:
+    shell.server.add(chat(bash("echo hi >> out")), say("Finished."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        terminal.until(KEYS)
+        terminal.process.send_signal(number)
+        assert terminal.end() == code
+        assert "to go on: windlass resume project-" in terminal.page.text
+    with shell.windlass("resume") as terminal:
+        terminal.until(KEYS)
+        terminal.type("y")
+        assert terminal.end() == 0
+    assert (shell.project / "out").read_text() == "hi\n"
+
+
+def test_a_window_that_is_made_smaller(shell: Shell) -> None:
+    shell.server.add(
+        chat(words("word " * 30), called("glob", '{"pattern":"*"}')),
+        replace(say("less " * 30), before=(wait(1.0),)),
+    )
+    with shell.windlass("run", *MODEL, "go", width=90) as terminal:
+        terminal.until("No file fits")
+        terminal.resize(50)
+        assert terminal.end() == 0
+    lines = terminal.page.text.splitlines()
+    assert max(len(line) for line in lines if "word" in line) > 80
+    assert max(len(line) for line in lines if "less" in line) <= 50
+
+
+@pytest.mark.parametrize(("keys", "code"), [("y", 0), ("q", 3), ("\x03", 130), ("SIGTERM", 143)])
+def test_however_a_question_ends_the_terminal_is_left_as_it_was(
+    shell: Shell, keys: str, code: int
+) -> None:
+    shell.server.add(chat(bash("true")), say("Done."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        before = terminal.modes()
+        terminal.until(KEYS)
+        assert terminal.modes() != before
+        if keys == "SIGTERM":
+            terminal.process.send_signal(signal.SIGTERM)
+        else:
+            terminal.type(keys)
+        assert terminal.end() == code
+        assert terminal.modes() == before
+
+
+def test_the_footer_says_what_is_waited_for_and_goes_away(shell: Shell) -> None:
+    busy = refuse_with(503, {"error": {"message": "busy"}}, {"Retry-After": "1"})
+    shell.server.add(busy, replace(say("Here."), before=(wait(1.5),)))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        assert "step 1" in terminal.until("asking again in")
+        terminal.until("waiting for the model")
+        assert terminal.end() == 0
+    page = terminal.page.text
+    assert "waiting for" not in page
+    assert "Here." in page
+
+
+def test_a_reply_that_is_judged_first_is_shown_once(shell: Shell) -> None:
+    """G3: it is withheld while it comes, and then it is there."""
+    (shell.project / "p.toml").write_text('deny_replies = ["*secret*"]\nallow = ["read"]')
+    shell.server.add(say("The secret is out."), say("Nothing to tell."))
+    with shell.windlass("run", *MODEL, "go", "--policy", "p.toml") as terminal:
+        assert terminal.end() == 0
+    assert terminal.page.text.count("Nothing to tell.") == 1
+    assert "The secret is out." not in terminal.page.text
+
+
+def test_no_colour_means_no_escape_codes_and_no_footer(shell: Shell) -> None:
+    shell.server.add(say("**Plain**."))
+    with shell.windlass("run", *MODEL, "go", NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+    assert "\x1b" not in terminal.raw
+    assert "**Plain**." in terminal.page.text
+
+
+def test_a_chat_keeps_its_session_over_prompts_commands_and_ctrl_c(shell: Shell) -> None:
+    shell.server.add(
+        say("Hello."), answer(words("Well, let me"), words(" see"), stall()), say("Three lines.")
+    )
+    with shell.windlass("chat", *MODEL) as terminal:
+        terminal.until(MARK)
+        terminal.type("hi\r")
+        terminal.until("completed")
+        terminal.until(MARK, count=2)
+        terminal.type("/tols\r")
+        terminal.until("there is no /tols. Did you mean tools?")
+        terminal.until(MARK, count=3)
+        terminal.type("/to\t\r")
+        terminal.until("read_artifact")
+        terminal.until(MARK, count=4)
+        terminal.type("think\r")
+        terminal.until("Well, let")
+        terminal.interrupt()
+        terminal.until("✗ cancelled")
+        terminal.until(MARK, count=5)
+        terminal.type("\x1b[200~one\ntwo\nthree\x1b[201~\r")
+        terminal.until("Three lines.")
+        terminal.until(MARK, count=6)
+        terminal.type("/usage\r")
+        terminal.until("3 runs, 2 steps")
+        terminal.until(MARK, count=7)
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    assert "To go on: windlass chat -r project-" in terminal.page.text
+    said = [one["content"] for one in shell.server.asked[-1].json["messages"][1:]]
+    assert said == ["hi", "Hello.", "think", "Well, let me see", "one\ntwo\nthree"]
+
+
+def test_a_chat_asks_and_goes_on_with_c(shell: Shell) -> None:
+    shell.server.add(chat(bash("echo hi > out")), say("Done."), say("Again."))
+    with shell.windlass("chat", *MODEL) as terminal:
+        terminal.until(MARK)
+        terminal.type("write\r")
+        terminal.until(KEYS)
+        terminal.type("q")
+        terminal.until("suspended")
+        terminal.type("and now?\r")
+        terminal.until("/resume asks you again")
+        terminal.type("/resume\r")
+        terminal.until(KEYS, count=2)
+        terminal.type("y")
+        terminal.until("completed")
+        terminal.type("/exit\r")
+        assert terminal.end() == 0
+    assert (shell.project / "out").exists()
+    with shell.windlass("chat", *MODEL, "-c") as terminal:
+        terminal.until(MARK)
+        terminal.type("again\r")
+        terminal.until("Again.")
+        terminal.type("/exit\r")
+        assert terminal.end() == 0
+    assert len(shell.server.asked[-1].json["messages"]) == 6
+
+
+def test_a_chat_changes_its_model_and_its_session(shell: Shell) -> None:
+    shell.server.add(say("One."), say("Two."), say("Three."), say("Four."))
+
+    def enter(text: str, shown: str) -> None:
+        nonlocal prompts
+        terminal.until(MARK, count=prompts)
+        terminal.type(f"{text}\r")
+        terminal.until(shown)
+        prompts += 1
+
+    prompts = 1
+    with shell.windlass("chat", *MODEL) as terminal:
+        enter("first", "One.")
+        enter("/model nope:x", "unknown provider")
+        enter("/model openai-chat:other", "openai-chat:other ·")
+        enter("second", "Two.")
+        enter("/clear", "A new session.")
+        prompts = 1  # The page was cleared.
+        enter("third", "Three.")
+        enter("/sessions", "completed, just now: first")
+        name = re.findall(r"(project-\S+) *completed, just now: first", terminal.page.text)[0]
+        enter(f"/resume {name}", "nothing is open")
+        enter("/help", "Ctrl-C")
+        enter("fourth", "Four.")
+        enter("/exit", "To go on")
+        assert terminal.end() == 0
+    asked = [request.json for request in shell.server.asked]
+    assert [one["model"] for one in asked] == ["m", "other", "other", "other"]
+    said = [[part["content"] for part in one["messages"][1:]] for one in asked]
+    assert said[1:] == [
+        ["first", "One.", "second"],
+        ["third"],
+        ["first", "One.", "second", "Two.", "fourth"],
+    ]
+
+
+def test_ctrl_c_at_a_question_of_a_chat_stops_that_run_alone(shell: Shell) -> None:
+    """C5, C3: the next prompt is answered, with the call on record as cancelled."""
+    shell.server.add(chat(bash("touch x")), say("As you like."))
+    with shell.windlass("chat", *MODEL) as terminal:
+        terminal.until(MARK)
+        terminal.type("go\r")
+        terminal.until(KEYS)
+        terminal.interrupt()
+        terminal.until("✗ cancelled")
+        terminal.type("never mind\r")
+        terminal.until("As you like.")
+        terminal.type("/exit\r")
+        assert terminal.end() == 0
+    assert not (shell.project / "x").exists()
+
+
+def test_two_ctrl_c_at_the_prompt_leave_a_chat(shell: Shell) -> None:
+    """C5."""
+    with shell.windlass("chat", *MODEL) as terminal:
+        terminal.until(MARK)
+        time.sleep(READLINE_S)
+        terminal.interrupt()
+        terminal.until("Once more to leave")
+        terminal.until(MARK, count=2)
+        time.sleep(READLINE_S)
+        terminal.interrupt()
+        assert terminal.end() == 0
+
+
+def test_what_was_typed_in_a_chat_is_there_the_next_time(shell: Shell) -> None:
+    shell.server.add(say("Hello."), say("Again."))
+    for keys in ("remember me\r", "\x1b[A\r"):
+        with shell.windlass("chat", *MODEL) as terminal:
+            terminal.until(MARK)
+            terminal.type(keys)
+            terminal.until("completed")
+            terminal.until(MARK, count=2)
+            terminal.type("\x04")
+            assert terminal.end() == 0
+    assert shell.server.asked[1].json["messages"][1]["content"] == "remember me"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_page_keeps_to_the_width_of_the_window(shell: Shell, width: int) -> None:
+    shell.server.add(say("word " * 60))
+    with shell.windlass("run", *MODEL, "go", width=width) as terminal:
+        assert terminal.end() == 0
+    lines = terminal.page.text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert any(len(line) > min(width, 96) - 6 for line in lines)
