@@ -1,0 +1,36 @@
+"""How is money limited? It is reserved before each request, so that the limit holds."""
+
+import argparse
+import asyncio
+from decimal import Decimal
+
+from windlass import Agent, Budget, Limits, ModelInfo, Price
+from windlass.journals.memory import MemoryJournal
+from windlass.testing import Reply, ScriptedModel
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
+NAMED = parser.parse_args().model
+INFO = ModelInfo("scripted:dear", price=Price(Decimal(10), Decimal(50)), output_max=400)
+JOURNAL = MemoryJournal()
+TEAM = Budget("team", usd=Decimal("0.03"), per="day")
+
+
+def agent(cap: str, *script: Reply) -> Agent[str]:
+    model = NAMED or ScriptedModel(script, info=INFO, truthful=True)
+    return Agent(model, limits=Limits(usd=Decimal(cap)), budgets=[TEAM], journal=JOURNAL)
+
+
+async def main() -> None:
+    story = "Once there was a crane. " * 60
+    for cap in ("0.0001", "0.01", "1"):
+        result = await agent(cap, story).run("Tell me a story of a crane.")
+        print(f"up to ${cap}: {result.outcome}, ${result.cost or 0}")
+    # Many runs share the team's budget, in any number of processes on one journal.
+    for _ in range(2):
+        result = await agent("1", story).run("Another one.")
+    print(f"{result.outcome}: {result.reason}")
+    print(f"${(await JOURNAL.spent(TEAM)).usd} of ${TEAM.usd}")
+
+
+asyncio.run(main())

@@ -1,0 +1,39 @@
+"""How do agents work for agents? As tools, with no more rights than whoever they work for."""
+
+import argparse
+import asyncio
+
+from windlass import Agent, Event, Nested, RunEnded, delegate, tool
+from windlass.gates.rules import Rule, RuleGate
+from windlass.testing import Reply, ScriptedModel, call
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
+NAMED = parser.parse_args().model
+
+
+@tool
+def weld(part: str) -> str:
+    """Weld a part."""
+    return f"welded {part}"
+
+
+def model(*script: Reply) -> ScriptedModel | str:
+    return NAMED or ScriptedModel(script)
+
+
+smith_model = model(call("weld", {"part": "jib"}), "I was not allowed to.")
+smith = Agent(smith_model, instructions="You weld.", tools=[weld])
+clerk = Agent(model("A jib, 12 metres."), instructions="You read drawings.")
+give = [call("delegate", {"agent": one, "task": "The jib."}) for one in ("clerk", "smith")]
+gate = RuleGate([Rule("deny", "weld")], default="allow")
+told = "The jib is 12 metres long, and not welded."
+boss = Agent(model(give, told), tools=[delegate({"clerk": clerk, "smith": smith})], gate=gate)
+
+
+def show(event: Event) -> None:
+    if isinstance(event, Nested) and isinstance(event.event, RunEnded):
+        print(event.agent, event.event.outcome)
+
+
+print(asyncio.run(boss.run("See to the jib.", on_event=show)).text)

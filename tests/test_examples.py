@@ -1,0 +1,51 @@
+"""Each example answers its one question: what it prints, without a key and without a network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GUARD = ROOT / "tests" / "support" / "no_network.py"
+PRINTS = {
+    "first_agent": ["The jib weighs two tonnes.", "2 steps, 2 requests"],
+    "approvals": ["suspended [('lift', {'tonnes': 2})]", "Two tonnes are up."],
+    "budgets": [
+        "up to $0.0001: budget_exceeded, $0",
+        "up to $0.01: truncated, $0.0096",
+        "up to $1: completed, $0.0182",
+        "budget_exceeded: the budget team has no room for the next request",
+        "$0.02971 of $0.03",
+    ],
+    "subagents": [
+        "clerk completed",
+        "smith completed",
+        "The jib is 12 metres long, and not welded.",
+    ],
+    "local_model": [
+        "get_weather: It is 18 degrees and sunny in Paris.",
+        "18 degrees and sunny.",
+    ],
+    "skills_and_knowledge": ["Painted.", "Two coats."],
+    "resume_after_crash": ["Bolt 1 is in; look after bolt 2.", "['1', '2']"],
+}
+
+
+def test_all_of_them_are_known() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(PRINTS)
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_it_prints_its_answer(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", GUARD, ROOT / "examples" / f"{name}.py"],
+        capture_output=True,
+        cwd=tmp_path,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # Who works side by side may end in any order.
+    assert sorted(done.stdout.splitlines()) == sorted(PRINTS[name])
