@@ -93,6 +93,19 @@ def test_no_with_a_reason(shell: Shell) -> None:
     assert "too risky" in shell.server.asked[1].json["messages"][-1]["content"]
 
 
+def test_a_long_command_can_be_seen_whole_before_it_is_approved(shell: Shell) -> None:
+    """G6: nobody has to say yes to what they have not seen."""
+    lines = [*(f": {at}" for at in range(20)), "touch the-last-line"]
+    shell.server.add(chat(bash("\\n".join(lines))), say("Then not."))
+    with shell.windlass("run", *MODEL, "go") as terminal:
+        asked = terminal.until(KEYS)
+        assert "+8 lines: s shows all of it" in asked
+        terminal.type("s")
+        assert "    touch the-last-line" in terminal.until(KEYS, count=2)
+        terminal.type("q")
+        assert terminal.end() == 3
+
+
 def test_always_is_not_asked_again_and_a_pattern_must_cover_the_call(shell: Shell) -> None:
     shell.server.add(chat(bash("touch one")), chat(bash("touch two")), say("Both."))
     with shell.windlass("run", *MODEL, "go") as terminal:

@@ -77,6 +77,10 @@ class Asker:
                     reply = await self._always(question)
                 case "e":
                     reply = await self._edit(question)
+                case "s":
+                    self._screen.verbatim("all of it", QUIET)
+                    self._show(question, lines_max=None)
+                    reply = None
                 case "q" | "\x04" | "\x1b":
                     self._screen.verbatim("later", QUIET)
                     return None
@@ -90,7 +94,7 @@ class Asker:
         self._screen.open(self._screen.glyphs.person, TROUBLE)
         self._screen.verbatim(f"{KEYS}  ", QUIET)
 
-    def _show(self, question: Question) -> None:
+    def _show(self, question: Question, lines_max: int | None = VALUE_LINES) -> None:
         screen = self._screen
         screen.end()
         screen.line(question.question, TROUBLE, mark=screen.glyphs.trouble)
@@ -99,19 +103,20 @@ class Asker:
             changes = _changes(value) if name == "edits" else None
             written = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             lines = written.splitlines() if changes is None else ["", *changes]
-            self._show_lines(lines or [""])
+            self._show_lines(lines or [""], lines_max)
 
-    def _show_lines(self, lines: Sequence[str]) -> None:
+    def _show_lines(self, lines: Sequence[str], lines_max: int | None) -> None:
         """The first line where the page is, the others below it."""
         screen, (first, *others) = self._screen, lines
         screen.verbatim(first, CALLED)
         screen.newline()
-        for line in others[:VALUE_LINES]:
+        shown = others[:lines_max]
+        for line in shown:
             style = {"+": GOOD, "-": BAD}.get(line[:1], CALLED) if not first else CALLED
             screen.verbatim(f"    {line}", style)
             screen.newline()
-        if len(others) > VALUE_LINES:
-            left = f"    {screen.glyphs.cut} +{len(others) - VALUE_LINES} lines"
+        if len(others) > len(shown):
+            left = f"    {screen.glyphs.cut} +{len(others) - len(shown)} lines: s shows all of it"
             screen.verbatim(left, QUIET)
             screen.newline()
 
