@@ -20,6 +20,10 @@ from measures import (
     http_growth,
     idle,
     imports,
+    journal_appends,
+    journal_growth,
+    journal_postgres,
+    view_cost,
 )
 from meter import Row
 
@@ -28,10 +32,14 @@ Measure = Callable[[], list[Row]]
 FULL: Mapping[str, Measure] = {
     "deltas": lambda: deltas.measure(count=20_000, rounds=9),
     "growth": lambda: growth.measure(lengths=(10, 100, 1_000), rounds=9),
+    "view_cost": lambda: view_cost.measure(length=500, rounds=3),
     "crowd": lambda: crowd.measure(runs=1_000, rounds=5),
     "idle": lambda: idle.measure(sessions=2_000),
     "imports": lambda: imports.measure(rounds=7),
     "durable": lambda: durable.measure(length=200, rounds=5),
+    "journal_appends": lambda: journal_appends.measure((1, 10, 100), appends=500, rounds=4),
+    "journal_growth": lambda: journal_growth.measure(10, 1_000, facts=10_000, rounds=4),
+    "journal_postgres": lambda: journal_postgres.measure((1, 10, 100), appends=300, rounds=3),
     "http_deltas": lambda: http_deltas.measure(count=20_000, apart=2_000, rounds=9),
     "http_growth": lambda: http_growth.measure(lengths=(50, 100, 200), rounds=9),
     "http_crowd": lambda: http_crowd.measure(sizes=(200, 1_000), rounds=5),
@@ -39,10 +47,14 @@ FULL: Mapping[str, Measure] = {
 QUICK: Mapping[str, Measure] = {
     "deltas": lambda: deltas.measure(count=2_000, rounds=3),
     "growth": lambda: growth.measure(lengths=(10, 30, 100), rounds=3),
+    "view_cost": lambda: view_cost.measure(length=50, rounds=1),
     "crowd": lambda: crowd.measure(runs=100, rounds=1),
     "idle": lambda: idle.measure(sessions=100),
     "imports": lambda: imports.measure(rounds=2),
     "durable": lambda: durable.measure(length=20, rounds=1),
+    "journal_appends": lambda: journal_appends.measure((1, 10), appends=100, rounds=1),
+    "journal_growth": lambda: journal_growth.measure(10, 100, facts=500, rounds=1),
+    "journal_postgres": lambda: journal_postgres.measure((1, 10), appends=50, rounds=1),
     "http_deltas": lambda: http_deltas.measure(count=2_000, apart=100, rounds=3),
     "http_growth": lambda: http_growth.measure(lengths=(10, 20, 40), rounds=3),
     "http_crowd": lambda: http_crowd.measure(sizes=(20, 100), rounds=1),

@@ -15,6 +15,8 @@ from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite import SqliteJournal
 from windlass.testing import ScriptedModel
 
+AIM = 4.0
+
 
 def measure(length: int, rounds: int) -> list[Row]:
     """Both wait for the disk as often: a commit per fact, each with its fsync."""
@@ -33,7 +35,7 @@ def measure(length: int, rounds: int) -> list[Row]:
     wall = {side: time.wall_s / length * 1e6 for side, time in times.items()}
     return [
         Row(name=f"{name}, {len(bodies) / length:.0f} facts each", unit="µs CPU", **cpu),
-        Row(name=f"{name}, best", unit="µs wall", **wall),
+        Row(name=f"{name}, best", unit="µs wall", aim=AIM, **wall),
     ]
 
 

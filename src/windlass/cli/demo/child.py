@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
+from msgspec.structs import replace
 
-from windlass.core.events import Event
+from windlass.core.events import Event, Nested
 
 LOG = "worker.log"
 END_S = 10.0
@@ -43,7 +44,10 @@ class Child:
     def events(self) -> Iterator[Event]:
         """The events, as they come, until the process ends."""
         for line in self._process.stdout or ():
-            yield _decode(line)
+            event = _decode(line)
+            if isinstance(event, Nested):
+                event = replace(event, event=msgspec.convert(event.event, Event))
+            yield event
 
     def kill(self) -> bool:
         """End it with SIGKILL; whether that, and nothing before it, was its end."""

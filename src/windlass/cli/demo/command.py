@@ -26,8 +26,9 @@ INTERRUPTED = 130
 def demo(keep: bool, fast: bool) -> None:
     """Watch an agent stall, be denied, be killed with SIGKILL, and finish.
 
-    It takes some 15 seconds and needs neither key nor network: the model is a script, and
-    everything else is real. The exit code is 0 only if it is proved that nothing was done twice.
+    On the way it recalls a note, reads up on a skill and has a sub-agent look something up. It
+    takes some 15 seconds and needs neither key nor network: the model is a script, and everything
+    else is real. The exit code is 0 only if it is proved that nothing was done twice.
     """
     screen = Screen()
     try:

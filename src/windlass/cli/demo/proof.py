@@ -4,20 +4,30 @@ Three records that know nothing of each other must agree: the journal, the outbo
 wrote, and the meter that the model kept.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from windlass.cli.demo.script import PRICE, REPLIES, requests
-from windlass.cli.demo.task import JOURNAL, PAYMENTS, PAYMENTS_FILE, SESSION, key_of, outbox
+from windlass.cli.demo.script import CLERK, PRICE, REPLIES, requests
+from windlass.cli.demo.task import (
+    JOURNAL,
+    KNOWN,
+    PAYMENTS,
+    PAYMENTS_FILE,
+    SESSION,
+    key_of,
+    outbox,
+)
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
     CallJudged,
     CallStarted,
     Fact,
+    Recalled,
     RunResumed,
     StepProposed,
 )
@@ -43,7 +53,8 @@ class Check(NamedTuple):
 class Evidence:
     """What is left of the run."""
 
-    facts: Sequence[Fact]
+    sessions: Mapping[str, Sequence[Fact]]
+    """The run's own, and those of its sub-agents."""
     problems: Sequence[Problem]
     ledger: Ledger
     outcome: str
@@ -55,14 +66,35 @@ class Evidence:
     report: bool
     kills: int
 
+    @property
+    def facts(self) -> Sequence[Fact]:
+        """All of them."""
+        return [fact for facts in self.sessions.values() for fact in facts]
+
     def of(self, kind: type[FactT]) -> list[FactT]:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
     @property
     def survived(self) -> bool:
         """Whether the one kill hit the run in a call: the last that the first process wrote."""
-        before = [self.facts[fact.seq - 2] for fact in self.of(RunResumed)]
+        own = self.sessions.get(SESSION, ())
+        before = [own[fact.seq - 2] for fact in own if isinstance(fact, RunResumed)]
         return self.kills == len(before) == 1 and isinstance(before[0], CallStarted)
+
+    @property
+    def looked_up(self) -> Sequence[int]:
+        """How often a note was recalled, a skill read, and the clerk asked."""
+        own = self.sessions.get(SESSION, ())
+        # A call's name is its own only within its session.
+        names = {
+            call.id: call.name
+            for step in own
+            if isinstance(step, StepProposed)
+            for call in step.reply.calls
+        }
+        ran = Counter(names[fact.call_id] for fact in own if isinstance(fact, CallStarted))
+        recalled = sum(KNOWN in fact.text for fact in self.of(Recalled))
+        return recalled, ran["skill"], ran["clerk"]
 
     @property
     def denials(self) -> int:
@@ -72,12 +104,13 @@ class Evidence:
 async def gather(folder: Path, kills: int) -> Evidence:
     """Read everything anew, from the files alone."""
     with SqliteJournal(folder / JOURNAL) as journal:
-        problems = await journal.verify(SESSION)
-        facts: Sequence[Fact] = () if problems else await journal.read(SESSION)
-    state = fold(SESSION, facts)
+        names = sorted(one.session for one in await journal.sessions())
+        problems = [problem for name in names for problem in await journal.verify(name)]
+        sessions = {} if problems else {name: await journal.read(name) for name in names}
+    state = fold(SESSION, sessions.get(SESSION, ()))
     payments = folder / PAYMENTS_FILE
     return Evidence(
-        facts=facts,
+        sessions=sessions,
         problems=problems,
         ledger=state.ledger,
         outcome=(state.run.outcome if state.run else None) or "open",
@@ -93,15 +126,15 @@ def happened(found: Evidence) -> Iterable[tuple[str, str]]:
     """What happened, a line for each kind of thing."""
     replies, failed = len(found.of(StepProposed)), len(found.of(AttemptFailed))
     started, resumed = len(found.of(CallStarted)), len(found.of(RunResumed))
+    notes, skills, asked = found.looked_up
     usage = found.ledger.usage or Usage()
-    attempts = f"{replies + failed} attempts: {failed} fell silent"
-    yield "steps", f"{replies}, in {attempts}"
+    yield "steps", f"{replies}, in {replies + failed} attempts: {failed} fell silent"
     yield "calls", f"{started + found.denials}: {started} ran, {found.denials} denied by the gate"
+    yield "looked up", f"{notes} note, {skills} skill, and {asked} time with a sub-agent, the clerk"
     yield "processes", f"{resumed + 1}: {found.kills} killed with SIGKILL in the middle of a refund"
-    yield (
-        "journal",
-        f"{len(found.facts)} records, chain {'broken' if found.problems else 'verified'}",
-    )
+    chain = "broken" if found.problems else "verified"
+    kept = f"{len(found.facts)} records in {len(found.sessions)} sessions"
+    yield "journal", f"{kept}, chain {chain}; the notes are in the same file"
     price = f"a made-up price (${PRICE.input} in, ${PRICE.output} out per million)"
     spent = f"${found.ledger.usd or Decimal(0):.4f} for about {usage.total:,} tokens"
     yield "cost", f"{spent}, at {price}; nothing was charged"
@@ -109,8 +142,6 @@ def happened(found: Evidence) -> Iterable[tuple[str, str]]:
 
 def checks(found: Evidence) -> list[Check]:
     """What must be so, or the demo has failed."""
-    replies, failed = len(found.of(StepProposed)), len(found.of(AttemptFailed))
-    attempts = len(found.of(AttemptStarted))
     keys = {key_of(line) for line in found.sent}
     return [
         Check(
@@ -119,12 +150,13 @@ def checks(found: Evidence) -> list[Check]:
             f"outbox.txt should hold one refund. Lines: {len(found.sent)}, keys: {len(keys)}.",
             found.sent,
         ),
+        _paid_once(found),
         Check(
-            found.requests == attempts == replies + failed and replies == len(REPLIES),
-            f"No reply was paid for twice. The model's own meter counts {found.requests} requests: "
-            f"{replies} replies, and {failed} that fell silent.",
-            f"the model's meter counts {found.requests} requests, the journal {attempts}, with "
-            f"{replies} replies and {failed} failures; there should be {len(REPLIES)} replies",
+            found.looked_up == (1, 1, 1) and len(found.sessions) == 2,
+            "Nothing was looked up twice: the note, the skill and the clerk's answer were in the "
+            "journal when the second process opened it.",
+            f"the note, the skill and the clerk should be looked up once each: {found.looked_up}, "
+            f"in {len(found.sessions)} sessions",
         ),
         Check(
             found.payments == PAYMENTS and found.denials == 1,
@@ -142,3 +174,16 @@ def checks(found: Evidence) -> list[Check]:
             f"the journal is damaged: {'; '.join(map(str, found.problems)) or 'it is empty'}",
         ),
     ]
+
+
+def _paid_once(found: Evidence) -> Check:
+    """The model's meter, and the journal of those who asked it."""
+    replies, failed = len(found.of(StepProposed)), len(found.of(AttemptFailed))
+    attempts, lines = len(found.of(AttemptStarted)), sum(map(len, REPLIES.values()))
+    return Check(
+        found.requests == attempts == replies + failed and replies == lines,
+        f"No reply was paid for twice. The model's own meter counts {found.requests} requests: "
+        f"{replies} replies, {len(CLERK)} of them to the clerk, and {failed} that fell silent.",
+        f"the model's meter counts {found.requests} requests, the journal {attempts}, with "
+        f"{replies} replies and {failed} failures; there should be {lines} replies",
+    )

@@ -1,12 +1,13 @@
-"""The demo's model: a script that knows its lines by what it is shown, as a real model would.
+"""The demo's models: scripts that know their lines by what they are shown, as real models would.
 
-It keeps a meter of its own, as a provider does: a line for each request, written by nobody else.
+They keep a meter of their own, as a provider does: a line for each request, written by nobody else.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from windlass.core.events import Piece
 from windlass.core.messages import Assistant
@@ -21,27 +22,40 @@ PRICE = Price(Decimal(3), Decimal(15))
 METER = "meter.txt"
 REQUESTS_MAX = 20
 
-STALLED = "I see the charges: 2 March has order 1042 tw"
-REPORT = "Order 1042 was charged twice on 2 March. The second 42.50 EUR went back."
-REPLIES: tuple[Items, ...] = (
-    [say("I will look at the payments first."), call("read", {"path": "payments.csv"})],
+Role: TypeAlias = Literal["support", "clerk"]
+
+STALL_AT = 2
+"""The reply that falls silent the first time, counted from 0."""
+STALLED = "So the list has order 1042 tw"
+REPORT = "Order 1042 was charged twice on 2 March. The second 42.50 EUR went back to the card."
+SUPPORT: tuple[Items, ...] = (
     [
-        say(
-            "I see the charges: 2 March has order 1042 twice, 42.50 EUR each. "
-            "The list is wrong, so I will delete it."
-        ),
+        say("To the card, then. I will read up on how refunds are done here."),
+        call("skill", {"name": "refunds"}),
+    ],
+    [
+        say("The clerk is to look at the payments."),
+        call("clerk", {"task": "List the charges of order 1042."}),
+    ],
+    [
+        say("So the list has order 1042 twice. It is wrong, and I will delete it."),
         call("delete", {"path": "payments.csv"}),
     ],
     [
         say("Understood, the list stays. I will pay the second charge back instead."),
-        call("refund", {"order": 1042, "amount": "42.50 EUR"}),
+        call("refund", {"order": 1042, "amount": "42.50 EUR", "to": "card"}),
     ],
     [
         say("The refund is booked. Now the report."),
         call("write", {"path": "report.md", "content": REPORT}),
     ],
-    [say("Done: 42.50 EUR went back for order 1042, and report.md says why.")],
+    [say("Done: 42.50 EUR went back to the card, and report.md says why.")],
 )
+CLERK: tuple[Items, ...] = (
+    [call("read", {"path": "payments.csv"})],
+    [say("Two charges, both on 2 March, 42.50 EUR each.")],
+)
+REPLIES: Mapping[Role, tuple[Items, ...]] = {"support": SUPPORT, "clerk": CLERK}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +76,15 @@ FAST = Pace(token_s=0.001, think_s=0.01, idle_s=0.4, hold_s=0.05)
 
 
 class DemoModel:
-    """Plays the reply that the conversation has come to; the second falls silent the first time."""
+    """Plays the reply that its conversation has come to."""
 
-    def __init__(self, folder: Path, pace: Pace) -> None:
+    def __init__(self, role: Role, folder: Path, pace: Pace) -> None:
+        self._role: Role = role
         self._meter = folder / METER
         self._think_s = pace.think_s
         self._script = ScriptedModel(
             [self._reply] * REQUESTS_MAX,
-            info=ModelInfo("scripted:demo", PRICE),
+            info=ModelInfo(f"scripted:{role}", PRICE),
             pace_s=pace.token_s,
             truthful=True,
         )
@@ -84,11 +99,13 @@ class DemoModel:
     def _reply(self, prompt: Prompt) -> Items:
         at = sum(isinstance(message, Assistant) for message in prompt.messages)
         asked_before = requests(self._meter.parent)
+        asked = f"{self._role}, reply {at + 1}"
         with self._meter.open("a", encoding="utf-8") as meter:
-            meter.write(f"request {len(asked_before) + 1}: reply {at + 1}\n")
-        if at == 1 and not any(line.endswith("reply 2") for line in asked_before):
+            meter.write(f"request {len(asked_before) + 1}: {asked}\n")
+        first_time = not any(line.endswith(asked) for line in asked_before)
+        if (self._role, at) == ("support", STALL_AT) and first_time:
             return [pause(self._think_s), say(STALLED), stall()]
-        return [pause(self._think_s), *REPLIES[at : at + 1]]
+        return [pause(self._think_s), *REPLIES[self._role][at : at + 1]]
 
 
 def requests(folder: Path) -> list[str]:

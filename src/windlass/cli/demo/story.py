@@ -8,7 +8,8 @@ from windlass.cli.demo.child import Child
 from windlass.cli.demo.proof import Check, Evidence, checks, gather, happened
 from windlass.cli.demo.script import CALM, FAST
 from windlass.cli.demo.task import JOURNAL, OUTBOX, lay_out, outbox
-from windlass.cli.render import BAD, GOOD, QUIET, TROUBLE, Renderer
+from windlass.cli.demo.watch import Watch
+from windlass.cli.render import BAD, GOOD, QUIET, TROUBLE
 from windlass.cli.screen import Screen
 from windlass.core.errors import WindlassError
 from windlass.core.events import CallProgress
@@ -32,7 +33,7 @@ class Story:
         self._folder = folder
         self._fast = fast
         self._hold_s = (FAST if fast else CALM).hold_s
-        self._render = Renderer(screen)
+        self._render = Watch(screen)
 
     def show(self) -> bool:
         """Show it all; whether the proof holds."""

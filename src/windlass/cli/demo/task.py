@@ -1,16 +1,24 @@
-"""The demo's task: a folder, tools that really touch it, and a gate."""
+"""The demo's task: a folder, notes and a skill, tools that really touch it, and a gate."""
 
+import asyncio
 from pathlib import Path
 
 from windlass.agent.agent import Agent
+from windlass.agent.knowledge import recaller
+from windlass.agent.skills import project_instructions, skill_tool
 from windlass.cli.demo.script import DemoModel, Pace
 from windlass.core.setup import Retries, Rules
 from windlass.core.verdicts import Allow, Deny, Verdict
+from windlass.knowledge.memory import Memory
+from windlass.knowledge.skills import Skills
+from windlass.knowledge.sqlite import SqliteKnowledge
+from windlass.knowledge.store import Knowledge, Note, Scope, Source
 from windlass.ports import Journal, Request, Timeouts
 from windlass.tools.context import RunContext
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import NOT_DONE, Reconciliation, tool
+from windlass.tools.profile import Profile
 from windlass.tools.toolbox import Toolbox
 
 SESSION = "demo"
@@ -24,6 +32,21 @@ order,paid_on,amount
 1042,2026-03-02,42.50 EUR
 1043,2026-03-03,7.20 EUR
 """
+SKILL = """\
+---
+name: refunds
+description: How a charge is paid back.
+---
+Have the clerk list the charges of the order.
+Pay back what was charged too often, once, the way the customer wants it.
+Write report.md.
+"""
+SHOP = Scope("project", "shop")
+KNOWN = "This customer wants money back on the card, not as a voucher."
+NOTES = (
+    Note(KNOWN, SHOP, Source("a call on 12 January"), "Order 1042"),
+    Note("Parcels leave on Tuesdays.", SHOP, Source("handbook.pdf"), "Shipping"),
+)
 BANK_S = 30.0
 """Longer than it takes to be killed."""
 
@@ -33,14 +56,31 @@ Context = RunContext[Path]
 def lay_out(folder: Path) -> None:
     """Put what the task is about into an empty folder."""
     (folder / PAYMENTS_FILE).write_text(PAYMENTS, "utf-8")
+    skill = folder / "skills" / "refunds"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text(SKILL, "utf-8")
+    with SqliteKnowledge(folder / JOURNAL) as store:
+        asyncio.run(store.remember(*NOTES))
 
 
-def agent(folder: Path, journal: Journal, pace: Pace) -> Agent[str]:
+def agent(folder: Path, journal: Journal, notes: Knowledge, pace: Pace) -> Agent[str]:
     """The same agent in every process, so that any of them can go on with the run."""
+    skills, files = Skills.under(folder), file_tools(Workspace(folder))
+    clerk = Agent(
+        DemoModel("clerk", folder, pace),
+        name="clerk",
+        instructions="You look things up in payments.csv.",
+        tools=Toolbox(files, profile=Profile(include=("read*",))),
+    )
+    tools = [*files, skill_tool(skills), clerk.as_tool(), delete, refund]
     return Agent(
-        DemoModel(folder, pace),
-        instructions="You look after the payments in this folder.",
-        tools=Toolbox([*file_tools(Workspace(folder)), delete, refund], deps=folder),
+        DemoModel("support", folder, pace),
+        name="support",
+        instructions=project_instructions(
+            folder, skills=skills, before="You look after the payments in this folder."
+        ),
+        tools=Toolbox(tools, deps=folder),
+        knowledge=recaller(Memory(notes, project=SHOP.key)),
         gate=KeepRecords(),
         journal=journal,
         rules=Rules(on_partial="restart"),
@@ -75,6 +115,7 @@ def find_refund(
     context: Context,
     order: int,  # noqa: ARG001 - the key says it all
     amount: str,  # noqa: ARG001 - as above
+    to: str,  # noqa: ARG001 - as above
 ) -> str | Reconciliation:
     """What became of a refund that was interrupted: its key is in the outbox, or it is not."""
     sent = context.idempotency_key in map(key_of, outbox(context.deps))
@@ -82,10 +123,11 @@ def find_refund(
 
 
 @tool(reconcile=find_refund)
-def refund(context: Context, order: int, amount: str) -> str:
+def refund(context: Context, order: int, amount: str, to: str) -> str:
     """Pay an order back. Not to be done twice."""
+    line = f"refund order={order} amount={amount} to={to} key={context.idempotency_key}"
     with (context.deps / OUTBOX).open("a", encoding="utf-8") as outbox:
-        outbox.write(f"refund order={order} amount={amount} key={context.idempotency_key}\n")
+        outbox.write(f"{line}\n")
     context.report(f"written to {OUTBOX}, waiting for the bank")
     context.wait(BANK_S)
     return "the bank said yes"

@@ -16,6 +16,7 @@ from windlass.cli.demo.task import JOURNAL, SESSION, agent
 from windlass.core.errors import WindlassError
 from windlass.core.events import Event
 from windlass.journals.sqlite import SqliteJournal
+from windlass.knowledge.sqlite import SqliteKnowledge
 
 _encode = msgspec.json.Encoder().encode
 
@@ -26,8 +27,9 @@ def tell(event: Event) -> None:
 
 
 async def work(what: str, folder: Path, pace: Pace) -> None:
-    with SqliteJournal(folder / JOURNAL) as journal:
-        driven = agent(folder, journal, pace)
+    # The notes are in the journal's own file.
+    with SqliteJournal(folder / JOURNAL) as journal, SqliteKnowledge(folder / JOURNAL) as notes:
+        driven = agent(folder, journal, notes, pace)
         if what == "resume":
             await driven.resume(SESSION, on_event=tell)
         else:

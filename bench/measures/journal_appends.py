@@ -1,0 +1,98 @@
+"""One append at full durability, from one session or from many at once, against what it stands on.
+
+Each session waits for its append before it makes the next one. The floors make the same records
+durable one by one: a commit of raw SQLite for each, and a bare write with its fsync for each.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import apsw
+from meter import Row, Work, race
+
+from windlass.core.events import Fact
+from windlass.journals.codec import encode
+from windlass.journals.sqlite import SqliteJournal
+from windlass.testing.samples import notes
+
+AIM = {1: 2.0, 10: 1.0, 100: 0.5}
+"""In commits of raw SQLite: a crowd shares them."""
+
+
+def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[Row]:
+    """In all, so many appends of one record each."""
+    facts = notes(1, appends)
+    bodies = [encode(fact).body for fact in facts]
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        places = (Path(folder, f"{number}.db") for number in count())
+        for crowd in sessions:
+            times = race(
+                {
+                    "fsync": lambda: _fsyncs(bodies, next(places)),
+                    "commit": lambda: _commits(bodies, next(places)),
+                    "windlass": partial(_appends, facts, crowd, places),
+                },
+                rounds,
+            )
+            each = {side: time.wall_s / appends * 1e6 for side, time in times.items()}
+            name, ours = f"append, {crowd} at once", each["windlass"]
+            rows += (
+                Row(
+                    name=f"{name}, a commit each",
+                    unit="µs wall",
+                    floor=each["commit"],
+                    windlass=ours,
+                    aim=AIM.get(crowd),
+                ),
+                Row(
+                    name=f"{name}, an fsync each",
+                    unit="µs wall",
+                    floor=each["fsync"],
+                    windlass=ours,
+                ),
+            )
+    return rows
+
+
+def _fsyncs(bodies: Sequence[bytes], path: Path) -> Work:
+    async def work() -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        for body in bodies:
+            os.write(handle, body)
+            os.fdatasync(handle)
+        os.close(handle)
+
+    return work
+
+
+def _commits(bodies: Sequence[bytes], path: Path) -> Work:
+    file = apsw.Connection(str(path))
+    file.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
+    file.execute("CREATE TABLE records (seq INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+
+    async def work() -> None:
+        for body in bodies:
+            file.execute("INSERT INTO records (body) VALUES (?)", (body,))
+        file.close()
+
+    return work
+
+
+def _appends(facts: Sequence[Fact], crowd: int, places: Iterator[Path]) -> Work:
+    journal, each = SqliteJournal(next(places)), len(facts) // crowd
+
+    async def one(session: str) -> None:
+        for fact in facts[:each]:
+            await journal.append(session, [fact])
+
+    async def work() -> None:
+        await asyncio.gather(*(one(f"s{number}") for number in range(crowd)))
+        journal.close()
+
+    return work

@@ -1,0 +1,88 @@
+"""What a long session costs: the bytes of a late step, and going on after ten thousand records."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import apsw
+from meter import Row, Work, race
+from world import agent_of, steps
+
+from windlass.core.events import Fact, StepProposed
+from windlass.journals.codec import encode
+from windlass.journals.memory import MemoryJournal
+from windlass.journals.sqlite import SqliteJournal
+from windlass.testing import ScriptedModel
+
+FLAT_AIM = 1.1
+BATCH = 500
+
+
+def measure(early: int, late: int, facts: int, rounds: int) -> list[Row]:
+    """The bytes of a step early and late in a session, and the time to take a long one over."""
+    kept = asyncio.run(_session(max(late + 1, facts // 5)))
+    return [_bytes(kept, early, late), _resume(kept[:facts], rounds)]
+
+
+async def _session(length: int) -> list[Fact]:
+    journal = MemoryJournal()
+    result = await agent_of(ScriptedModel(steps(length)), journal).run("Go.")
+    return list(await journal.read(result.session_id))
+
+
+def _bytes(facts: Sequence[Fact], early: int, late: int) -> Row:
+    """From one reply of the model to the next."""
+    ends = [at for at, fact in enumerate(facts) if isinstance(fact, StepProposed)]
+
+    def size(step: int) -> int:
+        return sum(len(encode(fact).body) for fact in facts[ends[step - 2] : ends[step - 1]])
+
+    return Row(
+        name=f"records of step {late:,}, against step {early:,}",
+        unit="B",
+        floor=size(early),
+        windlass=size(late),
+        aim=FLAT_AIM,
+    )
+
+
+def _resume(facts: Sequence[Fact], rounds: int) -> Row:
+    """The whole of `agent.resume`, its one step included; the floor only fetches the rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "whole.db")
+        asyncio.run(_write(path, facts))
+        copies = (Path(folder, f"{number}.db") for number in count())
+        times = race(
+            {"floor": lambda: _fetch(path), "windlass": lambda: _go_on(path, next(copies))}, rounds
+        )
+    taken = {side: time.wall_s * 1e3 for side, time in times.items()}
+    return Row(name=f"resume of {len(facts):,} records, best", unit="ms wall", **taken)
+
+
+async def _write(path: Path, facts: Sequence[Fact]) -> None:
+    with SqliteJournal(path) as journal:
+        for at in range(0, len(facts), BATCH):
+            await journal.append("s", facts[at : at + BATCH])
+
+
+def _fetch(path: Path) -> Work:
+    async def work() -> None:
+        file = apsw.Connection(str(path))
+        file.execute("SELECT body, hash FROM records ORDER BY number, seq").fetchall()
+        file.close()
+
+    return work
+
+
+def _go_on(path: Path, copy: Path) -> Work:
+    shutil.copy(path, copy)
+
+    async def work() -> None:
+        with SqliteJournal(copy) as journal:
+            result = await agent_of(ScriptedModel(["Done."]), journal).resume("s")
+        assert result.completed
+
+    return work

@@ -1,0 +1,59 @@
+"""Whether a long session stays as cheap as a short one when its view is made shorter on the way.
+
+A view that were built anew from all that was ever said would cost more with every step. The floor
+of each row is a step of a short session, and Windlass a step of one several times as long.
+"""
+
+from functools import partial
+
+from meter import Row, Work, race
+
+from windlass import Agent, Compaction, Limits, ModelInfo, tool
+from windlass.core.context import How
+from windlass.testing import Reply, ScriptedModel, call
+
+AIM = 1.2
+TIMES = 4
+WINDOW = 8_000
+WAYS: dict[str, tuple[How, ...]] = {
+    "left out": ("window",),
+    "masked": ("mask", "window"),
+    "summed up": ("summary", "window"),
+}
+
+
+@tool(effect="read")
+async def read(at: int) -> str:
+    """Read a page.
+
+    Args:
+        at: its number.
+    """
+    return f"page {at} " + "of a long book " * 80
+
+
+def measure(length: int, rounds: int) -> list[Row]:
+    return [_row(way, strategies, length, rounds) for way, strategies in WAYS.items()]
+
+
+def _row(way: str, strategies: tuple[How, ...], length: int, rounds: int) -> Row:
+    lengths = {"floor": length, "windlass": length * TIMES}
+    sides = {side: partial(_session, strategies, count) for side, count in lengths.items()}
+    times = race(sides, rounds)
+    each = {side: times[side].cpu_s / lengths[side] * 1e6 for side in sides}
+    name = f"step, {way}, of {length * TIMES:,} to {length:,}"
+    return Row(name=name, unit="µs CPU", aim=AIM, **each)
+
+
+def _session(strategies: tuple[How, ...], length: int) -> Work:
+    script: list[Reply] = [call("read", {"at": at}) for at in range(length)]
+    model = ScriptedModel([*script, "That is all."], info=ModelInfo("scripted:m", window=WINDOW))
+    writer = ScriptedModel(["It is a long book."] * length, name="scripted:writer")
+    agent = Agent(
+        model,
+        tools=[read],
+        limits=Limits(steps=None),
+        compaction=Compaction(strategies=strategies),
+        summary_model=writer,
+    )
+    return lambda: agent.run("Read it.")

@@ -1,0 +1,66 @@
+"""How the demo's run looks: as any run does, with what was recalled and what the sub-agent does."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from typing_extensions import override
+
+from windlass.cli.demo.task import JOURNAL
+from windlass.cli.render import QUIET, Renderer
+from windlass.cli.screen import Screen
+from windlass.core.events import (
+    AttemptStarted,
+    Event,
+    Nested,
+    Recalled,
+    RunStarted,
+    TextDelta,
+)
+
+
+class Watch(Renderer):
+    """Shows the run of the demo, in both its lives."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(screen)
+        self._below = Renderer(screen)
+
+    @override
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        match event:
+            case Recalled(text):
+                self._recalled(text)
+            case Nested(agent=agent, session=session, event=inner):
+                self._nested(agent, session, inner)
+            case _:
+                pass
+
+    def _recalled(self, text: str) -> None:
+        # A block has an introduction, the notes, each below its head, and an end.
+        for note in text.split("\n\n")[1:-1]:
+            said = note.partition("\n")[2]
+            told = f"recalled from {JOURNAL}: {said}"
+            self._screen.line(told, QUIET, mark=self._screen.glyphs.progress)
+        self._screen.line()
+
+    def _nested(self, agent: str, session: str, event: Event) -> None:
+        """What a sub-agent does; what it says in the end is the result of the call, and is there."""
+        match event:
+            case RunStarted():
+                told = f"sub-agent {agent}, in a session of its own: {session}"
+                self._screen.line(told, QUIET, mark=self._screen.glyphs.first)
+            case TextDelta() | AttemptStarted():
+                pass
+            case _:
+                with self._deeper():
+                    self._below(event)
+
+    @contextmanager
+    def _deeper(self) -> Generator[None]:
+        before = self._screen.gutter
+        self._screen.gutter = f"{before}{self._screen.glyphs.bar} "
+        try:
+            yield
+        finally:
+            self._screen.gutter = before
