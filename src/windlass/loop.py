@@ -10,7 +10,6 @@ Nothing here chooses: `decide` does. Nothing here remembers: the recorder's stat
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -30,7 +29,6 @@ from windlass.core.events import (
     CallProgress,
     CallStarted,
     Compacted,
-    Fact,
     FellBack,
     Heeded,
     Hydrated,
@@ -64,48 +62,37 @@ from windlass.core.summary import summed_up
 from windlass.core.verdicts import Allow, Ask
 from windlass.judging import judge, judge_reply, may_recall
 from windlass.logs import logger
-from windlass.ports import Blobs, CallContext, Pools, World
+from windlass.ports import CallContext, Pools, World
 from windlass.recorder import Recorder
+from windlass.underway import Underway
 
 _log = logger(__name__)
 RECALL_S = 10.0
 """How long a run waits for what is known about its prompt."""
 
 
-@dataclass(slots=True)
-class Underway:
-    """What a run has in the air: not yet on record, and not to be lost when it is stopped."""
-
-    attempt: Attempt | None = None
-    calls: dict[asyncio.Task[Result], str] = field(default_factory=dict[asyncio.Task[Result], str])
-    paid: dict[str, Sequence[Charge]] = field(default_factory=dict[str, Sequence[Charge]])
-    """What the calls have paid to models of their own; it may grow while they run."""
-
-    def finished(self, task: asyncio.Task[Result]) -> CallFinished:
-        """The end of a call that is over."""
-        call_id = self.calls.pop(task)
-        return CallFinished(call_id, outcome_of(task), tuple(self.paid.pop(call_id, ())))
-
-
 async def run(world: World, recorder: Recorder, underway: Underway) -> Finish | Hold:
     """Go on until the run must end or wait for a person."""
     while True:
-        match decide(recorder.state):
-            case Reason() as move:
+        move = decide(recorder.state)
+        if not isinstance(move, Reason | Act):
+            await recorder.flush()
+        match move:
+            case Reason():
                 await reason(move, world, recorder, underway)
-            case Gate() as move:
+            case Gate():
                 await gate(move, world, recorder)
-            case Act() as move:
+            case Act():
                 await act(move, world, recorder, underway)
-            case Hear() as move:
+            case Hear():
                 await hear(move, world, recorder)
             case Remind(text):
                 await recorder.record(NoteGiven(text, "same_call"))
-            case Draw() as move:
+            case Draw():
                 await draw(move, world, recorder)
             case Shrink(upto, note, how):
                 await recorder.record(Compacted(upto, note, how))
-            case Summarise() as move:
+            case Summarise():
                 await summarise(move, world, recorder, underway)
             case Heed():
                 await recorder.record(Heeded())
@@ -113,15 +100,14 @@ async def run(world: World, recorder: Recorder, underway: Underway) -> Finish | 
                 await recorder.record(Hydrated(calls))
             case Recall(text):
                 await recorder.record(await recall(text, world, recorder.state))
-            case Hold() as hold:
-                return hold
-            case Finish() as finish:
-                return finish
+            case Hold() | Finish():
+                return move
 
 
 async def reason(move: Reason, world: World, recorder: Recorder, underway: Underway) -> None:
     """One attempt at one step: a whole reply on record, or its failure."""
     if move.last is not None:
+        await recorder.flush()
         await _after_failure(move, move.last, world, recorder)
     model = move.prompt.model
     await recorder.record(
@@ -154,10 +140,10 @@ async def _after_failure(
 
 
 async def gate(move: Gate, world: World, recorder: Recorder) -> None:
-    """Judge every call of a step; all verdicts go on record together."""
+    """Judge every call of a step; the verdicts go on record together, before any of them runs."""
     names = [spec.name for spec in move.tools]
     verdicts = [await judge(proposed, names, world, recorder.state) for proposed in move.calls]
-    await recorder.record(*verdicts)
+    await recorder.carry(*verdicts)
 
 
 async def summarise(move: Summarise, world: World, recorder: Recorder, underway: Underway) -> None:
@@ -210,6 +196,8 @@ async def hear(move: Hear, world: World, recorder: Recorder) -> None:
 async def act(move: Act, world: World, recorder: Recorder, underway: Underway) -> None:
     """Run the calls that may run now; first find out about those that a crash interrupted."""
     lost = [call for call in move.calls if call.interrupted and not call.repeatable]
+    if lost:
+        await recorder.flush()
     for cleared in lost:
         await recorder.record(await _reconcile(cleared, move, world, recorder))
     if not lost:
@@ -236,23 +224,24 @@ async def _reconcile(
 
 async def _together(move: Act, world: World, recorder: Recorder, underway: Underway) -> None:
     """Run calls side by side. Each start is on record before it, each end as soon as it comes."""
-    waiting, running = deque(move.calls), underway.calls
-    facts: list[Fact] = []
-    while waiting or running or facts:
+    waiting, running, ended = deque(move.calls), underway.calls, underway.ended
+    while waiting or running:
         room = min(len(waiting), move.at_once_max - len(running))
         starting = [waiting.popleft() for _ in range(room)]
-        facts += [CallStarted(cleared.call.id, cleared.key) for cleared in starting]
-        if facts:
-            await recorder.record(*facts)
+        starts = [CallStarted(cleared.call.id, cleared.key) for cleared in starting]
+        if ended or starts:
+            await recorder.record(*ended, *starts)
+            ended.clear()
         for cleared in starting:
             context = _context(cleared, world, recorder, underway)
             work = world.tools.run(cleared, context)
             bounded = work if move.seconds is None else _within(move.seconds, work)
             running[asyncio.create_task(bounded)] = cleared.call.id
-        facts = []
-        if running:
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            facts = [underway.finished(task) for task in tuple(running) if task in done]
+        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        ended += [underway.finished(task) for task in tuple(running) if task in done]
+    # The last results go on record with whatever comes next, which is at once.
+    await recorder.carry(*ended)
+    ended.clear()
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
@@ -261,16 +250,6 @@ async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
             return await work
     except TimeoutError:
         return Result.say("timed_out", f"It was not there within {seconds:g} s.")
-
-
-def outcome_of(task: asyncio.Task[Result]) -> Result:
-    """The result of a call that is over; a failing call never takes its siblings with it."""
-    if task.cancelled():
-        return Result.say("cancelled", "The tool gave up.")
-    error = task.exception()
-    if error is None:
-        return task.result()
-    return Result.say("error", f"{type(error).__name__}: the tool failed")
 
 
 def _context(cleared: Cleared, world: World, recorder: Recorder, underway: Underway) -> CallContext:
@@ -287,7 +266,7 @@ def _context(cleared: Cleared, world: World, recorder: Recorder, underway: Under
         paid=paid,
         earlier=recorder.state.transcript.result_of,
         left=cleared.left,
-        blobs=world.journal if isinstance(world.journal, Blobs) else None,
+        blobs=world.blobs,
         budgets=recorder.setup.budgets,
         hide=recorder.hide,
         mask=recorder.mask,

@@ -269,6 +269,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """The compiled schema of each tool, by name."""
     approver: Approver | None = None
     recall: Recaller | None = None
+    blobs: Blobs | None = None
+    """The journal, if it keeps more than records."""
     agent: str = ""
     """The name of the agent, for the gate."""
     lineage: tuple[str, ...] = ()

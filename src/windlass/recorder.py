@@ -38,6 +38,7 @@ from windlass.core.state import State
 from windlass.core.withheld import Curtain
 from windlass.logs import logger
 from windlass.ports import Clock, Journal, Watcher
+from windlass.waiting import see_through
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
 _log = logger(__name__)
@@ -60,7 +61,12 @@ class Recorder:
         self._failure: WindlassError | None = None
         self._under_way: tuple[asyncio.Future[None], State, list[Fact]] | None = None
         self._inbox: list[CallLate] = []
+        self._ahead: list[Fact] = []
+        """Facts that are folded in already and go to the disk with the next ones."""
         self.state = state
+        """With what is being carried, if anything is."""
+        self._kept = state
+        """As it is on the disk: what is shown is placed after its last fact."""
         self.last: Fact | None = None
         """The last fact of the session, once one was written here."""
         self.heard: Callable[[], None] | None = None
@@ -72,6 +78,10 @@ class Recorder:
     @property
     def mask(self) -> Mask | None:
         return self._mask
+
+    def begin_at(self, state: State) -> None:
+        """Go on from a session as it was found."""
+        self.state = self._kept = state
 
     @property
     def session(self) -> str:
@@ -85,8 +95,7 @@ class Recorder:
     @property
     def setup(self) -> Setup:
         if self.state.setup is None:
-            msg = "no run has started"
-            raise RuntimeError(msg)
+            raise RuntimeError("no run has started")
         return self.state.setup
 
     async def record(self, *facts: Fact) -> None:
@@ -95,20 +104,38 @@ class Recorder:
             raise JournalFailed("the run has ended")
         await self._finish()
         inbox, self._inbox = self._inbox, []
-        state, batch = self._stamp((*inbox, *facts))
+        state, stamped = self._stamp((*inbox, *facts))
+        batch, self._ahead = [*self._ahead, *stamped], []
         write = self._append(batch)
         mine = self._under_way = (write, state, batch)
         try:
             if not write.done():
                 await asyncio.shield(write)
         except asyncio.CancelledError:
-            await _see_through(write)
+            await see_through(write, PATIENCE_S)
             if write.done():
                 self._complete(mine)
             raise
         except Exception:  # noqa: BLE001, S110 - whatever it was, `_advance` classifies it
             pass
         self._complete(mine)
+
+    async def carry(self, *facts: Fact) -> None:
+        """Take facts in that the next record writes along with its own, in one append.
+
+        Only for whoever goes straight on to that record: nothing may be done or waited for in
+        between, or `flush` comes first.
+        """
+        if self.closed:
+            raise JournalFailed("the run has ended")
+        await self._finish()
+        self.state, stamped = self._stamp(facts)
+        self._ahead += stamped
+
+    async def flush(self) -> None:
+        """Write what is still being carried."""
+        if self._ahead:
+            await self.record()
 
     def _complete(self, mine: "tuple[asyncio.Future[None], State, list[Fact]]") -> None:
         """Advance by an append that is over, unless whoever waits behind it was faster."""
@@ -155,11 +182,12 @@ class Recorder:
         if write.cancelled():
             self._failure = JournalFailed("the journal gave up an append")
         elif (error := write.exception()) is not None:
-            known = isinstance(error, WindlassError)
-            self._failure = error if known else self._unknown(error)
+            told = self.hide(f"the journal failed: {error}")
+            self._failure = error if isinstance(error, WindlassError) else JournalFailed(told)
         else:
             self._make_ready(batch)
-            self.state, self._nth, self.last = state, 0, batch[-1]
+            self.state = self._kept = state
+            self._nth, self.last = 0, batch[-1]
             if self.heard is not None:
                 self.heard()
             for fact in () if self.closed else batch:
@@ -167,10 +195,9 @@ class Recorder:
             if isinstance(batch[-1], RunEnded):
                 self.close()
             return
+        # What was carried along was not kept either.
+        self.state, self._ahead = self._kept, []
         raise self._failure
-
-    def _unknown(self, error: BaseException) -> JournalFailed:
-        return JournalFailed(self.hide(f"the journal failed: {error}"))
 
     def hide(self, text: str) -> str:
         """A text without its secrets, for whoever must cut or keep it before it is recorded."""
@@ -213,7 +240,7 @@ class Recorder:
     def placed(self, delta: DeltaT) -> DeltaT:
         """A delta at the next place after the last fact."""
         self._nth += 1
-        return replace(delta, seq=self.state.seq, nth=self._nth)
+        return replace(delta, seq=self._kept.seq, nth=self._nth)
 
     def pass_on(self, piece: Piece) -> bool:
         """Show a piece of a reply; whether it was text that a watcher now has seen."""
@@ -270,15 +297,3 @@ class Recorder:
             except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
                 _log.exception("a watcher failed and is told no more")
                 self.watchers.remove(watcher)
-
-
-async def _see_through(write: "asyncio.Future[None]") -> None:
-    """Wait for an append although one is cancelled, for a bounded time."""
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + PATIENCE_S
-    while not write.done():
-        try:
-            await asyncio.wait({write}, timeout=max(0.0, ends - loop.time()))
-        except asyncio.CancelledError:
-            continue
-        return

@@ -68,9 +68,10 @@ def in_order(text: str, words: Sequence[str]) -> list[str]:
     return missing
 
 
-def test_it_shows_a_stall_a_denial_a_kill_and_the_proof(
+def test_it_shows_what_it_knows_a_stall_a_denial_a_kill_and_the_proof(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
+    """J4, with K1, X5 and a sub-agent's session on the way."""
     done = shown(environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert (
@@ -79,7 +80,14 @@ def test_it_shows_a_stall_a_denial_a_kill_and_the_proof(
             [
                 "The model is a script",
                 "Everything else is real",
-                '→ read(path="payments.csv")',
+                "· recalled from journal.db: This customer takes refunds by card only.",
+                '→ skill(name="refunds")',
+                "← Have the clerk list the charges of the order. (+2 lines)",
+                '│ → clerk(task="List the charges of order 1042.")',
+                "│ ┌ sub-agent clerk, in a session of its own: demo/c2_0",
+                '│ │ → read(path="payments.csv")',
+                "│ │ ← ",
+                "│ ← Two charges, both on 2 March, 42.50 EUR each.",
                 "order 1042 tw…",
                 "! silent for ",
                 ", asking again",
@@ -87,21 +95,24 @@ def test_it_shows_a_stall_a_denial_a_kill_and_the_proof(
                 '→ delete(path="payments.csv")',
                 "✗ denied: payment records are never deleted",
                 "Understood",
-                '→ refund(order=1042, amount="42.50 EUR")',
+                '→ refund(order=1042, amount="42.50 EUR", to="card")',
                 "waiting for the bank",
                 "✗ kill -9 ",
                 "opens journal.db",
                 "← refund: its key is in outbox.txt",
-                "← Made 'report.md': 72 bytes.",
-                "5, in 6 attempts: 1 fell silent",
-                "4: 3 ran, 1 denied by the gate",
+                "← Made 'report.md': 84 bytes.",
+                "8, in 9 attempts: 1 fell silent",
+                "6: 5 ran, 1 denied by the gate",
+                "1 note in journal.db, 1 skill, 1 answer of a sub-agent",
                 "1 killed with SIGKILL",
-                "records, chain verified",
+                "records in 2 sessions, chain verified",
                 "a made-up price",
                 "Proof that nothing was done twice",
                 "The refund was sent once",
-                "refund order=1042 amount=42.50 EUR key=demo/c3_0",
-                "6 requests",
+                "refund order=1042 amount=42.50 EUR to=card key=demo/c4_0",
+                "9 requests",
+                "2 of them to the clerk",
+                "Nothing was looked up twice",
                 "payments.csv is as it was",
                 "Next",
             ],
@@ -130,7 +141,7 @@ def test_what_it_kept_can_be_read_afterwards(environment: dict[str, str], tmp_pa
     assert done.returncode == 0
     assert done.stdout.split()[-2:] == ["Kept:", str(folder)]
     names = {path.name for path in folder.iterdir()}
-    assert {"journal.db", "meter.txt", "outbox.txt", "payments.csv", "report.md"} <= names
+    assert {"journal.db", "meter.txt", "outbox.txt", "payments.csv", "report.md", "skills"} <= names
     assert len((folder / "outbox.txt").read_text("utf-8").splitlines()) == 1
     assert (folder / "worker.log").read_text("utf-8") == ""
 
@@ -185,6 +196,16 @@ def test_a_terminal_gets_colours_and_the_same_words(
 
 
 @pytest.mark.slow
+def test_the_readme_shows_what_it_really_says(environment: dict[str, str]) -> None:
+    page = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    [excerpt] = re.findall(r"```text\n(.*?)```", page.split("## Watch it")[1], re.DOTALL)
+    lines = nameless(excerpt).splitlines()
+    told = [f"{line}\n" for line in lines if not re.fullmatch(r"(│ )?…", line)]
+    assert len(lines) - len(told) <= 3, "what is left out is marked, and little"
+    assert in_order(nameless(shown(environment).stdout), told) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["NO_COLOR", "dumb"])
 def test_no_escape_code_where_none_is_wanted(
     environment: dict[str, str], terminal: tuple[int, int], plain: dict[str, str]
@@ -199,7 +220,7 @@ STOPS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.S
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), STOPS, ids=["ctrl-c", "term", "kill"])
-@pytest.mark.parametrize("moment", ["process", "silent for", "kill -9", "opens"])
+@pytest.mark.parametrize("moment", ["process", "sub-agent", "silent for", "kill -9", "opens"])
 def test_when_it_is_stopped_nothing_is_left(
     environment: dict[str, str], tmp_path: Path, moment: str, number: signal.Signals, code: int
 ) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from windlass.cli.demo.child import Child
 from windlass.cli.demo.proof import checks, gather
-from windlass.cli.demo.task import lay_out
-from windlass.core.events import CallProgress
+from windlass.cli.demo.task import JOURNAL, lay_out
+from windlass.core.events import CallProgress, StepProposed
+from windlass.journals.sqlite import SqliteJournal
 
 pytestmark = pytest.mark.realtime
 
@@ -53,7 +54,8 @@ def again(name: str) -> Callable[[Path], None]:
 
 
 def another_key(folder: Path) -> None:
-    (folder / "outbox.txt").write_text("refund order=1042 amount=42.50 EUR key=demo/c9_9\n")
+    line = "refund order=1042 amount=42.50 EUR to=card key=demo/c9_9\n"
+    (folder / "outbox.txt").write_text(line, "utf-8")
 
 
 def deleted(name: str) -> Callable[[Path], None]:
@@ -65,12 +67,24 @@ def tampered(folder: Path) -> None:
         file.execute("UPDATE records SET body = replace(body, '42.50', '99.50')")
 
 
+def without_the_clerk(folder: Path) -> None:
+    with SqliteJournal(folder / JOURNAL) as journal:
+        assert asyncio.run(journal.delete("demo/c2_0"))
+
+
+def meter_of_another(folder: Path) -> None:
+    meter = folder / "meter.txt"
+    meter.write_text(
+        meter.read_text("utf-8").replace("clerk, reply 1", "support, reply 1"), "utf-8"
+    )
+
+
 def test_the_proof_holds(folder: Path) -> None:
     assert failing(folder) == []
 
 
 def test_a_run_that_nobody_killed_proves_nothing(folder: Path) -> None:
-    assert failing(folder, kills=0) == [3]
+    assert failing(folder, kills=0) == [4]
 
 
 @pytest.mark.parametrize(
@@ -80,11 +94,13 @@ def test_a_run_that_nobody_killed_proves_nothing(folder: Path) -> None:
         (another_key, 0),
         (deleted("outbox.txt"), 0),
         (again("meter.txt"), 1),
-        (deleted("payments.csv"), 2),
-        (again("payments.csv"), 2),
-        (deleted("report.md"), 3),
-        (tampered, 4),
-        (deleted("journal.db"), 4),
+        (meter_of_another, 1),
+        (without_the_clerk, 2),
+        (deleted("payments.csv"), 3),
+        (again("payments.csv"), 3),
+        (deleted("report.md"), 4),
+        (tampered, 5),
+        (deleted("journal.db"), 5),
     ],
 )
 def test_the_proof_fails_when_a_record_is_false(
@@ -92,3 +108,30 @@ def test_the_proof_fails_when_a_record_is_false(
 ) -> None:
     falsify(folder)
     assert broken in failing(folder)
+
+
+def no_notes(folder: Path) -> None:
+    (folder / JOURNAL).unlink()
+
+
+def no_way_to_refund(folder: Path) -> None:
+    skill = folder / "skills" / "refunds" / "SKILL.md"
+    skill.write_text(skill.read_text("utf-8").replace("clerk", "till"), "utf-8")
+
+
+def no_charges(folder: Path) -> None:
+    (folder / "payments.csv").write_text("order,paid_on,amount\n", "utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spoil", [no_notes, no_way_to_refund, no_charges])
+def test_the_model_goes_by_what_it_is_shown(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    """Its lines are a script; that the note, the skill and the clerk reach it is real."""
+    lay_out(tmp_path)
+    spoil(tmp_path)
+    with Child("run", tmp_path, fast=True) as child:
+        events = list(child.events())
+        assert child.trouble() is None
+    said = [event.reply.text for event in events if isinstance(event, StepProposed)]
+    assert said[-1].startswith("I cannot go on: nobody told me ")
+    assert not (tmp_path / "outbox.txt").exists()

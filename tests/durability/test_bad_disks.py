@@ -14,7 +14,7 @@ from windlass.journals.sqlite import SqliteJournal
 from windlass.testing import CutJournal, Reply, ScriptedModel, call
 
 TROUBLES = ["full", "read_only", "broken_sync"]
-KINDS = ["RunStarted", "AttemptStarted", "StepProposed", "CallJudged", "CallStarted"]
+KINDS = ["RunStarted", "AttemptStarted", "StepProposed", "CallStarted"]
 SCRIPT: list[Reply] = [call("send"), "Done."]
 
 
@@ -67,12 +67,12 @@ async def test_a_run_stops_where_its_disk_does(tmp_path: Path, trouble: str, kin
     assert (result.text, post.sent) == ("Done.", 1)
 
 
-CUT = 9
-"""The append after which the process died: the verdict on the second call."""
+CUT = 6
+"""The append after which the process died: the reply with the second call."""
 
 
 async def left_open(folder: Path) -> Path:
-    """A file in which a run has been allowed to send, and did not begin to."""
+    """A file in which a run was about to send, and did not begin to."""
     path = folder / "s.db"
 
     @tool(effect="read")
@@ -85,7 +85,7 @@ async def left_open(folder: Path) -> Path:
         model = ScriptedModel([call("look"), call("send")])
         with pytest.raises(RunFailed):
             await Agent(model, tools=[look, Post().tool], journal=cut).run("Go.", session="s")
-        assert type((await journal.read("s"))[-1]).__name__ == "CallJudged"
+        assert type((await journal.read("s"))[-1]).__name__ == "StepProposed"
     return path
 
 

@@ -411,7 +411,7 @@ async def test_wherever_a_crash_is_the_rest_is_a_whole_trace(clock: VirtualClock
             if not dying.dead:
                 raise
         if not dying.dead:
-            assert crashes > 15
+            assert crashes > 10
             return
         crashes += 1
         await asyncio.sleep(5)

@@ -18,7 +18,7 @@ from windlass.agent.options import AgentOptions, check_options
 from windlass.agent.output import Output
 from windlass.agent.parts import assembled
 from windlass.agent.prompts import Choosy, Prompt, RunOptions, checked, presentable
-from windlass.agent.runs import new_session, see_out
+from windlass.agent.runs import new_session
 from windlass.agent.watch import Events
 from windlass.core.errors import ConfigError, failure
 from windlass.core.events import Event, Fact, Steered
@@ -29,6 +29,7 @@ from windlass.core.state import State
 from windlass.core.verdicts import Reply
 from windlass.ports import Model, Watcher
 from windlass.tools.function import Tool
+from windlass.waiting import see_out
 
 
 class Agent(Generic[OutputT]):

@@ -159,6 +159,7 @@ def _world(parts: Parts, name: str, above: World, lineage: tuple[str, ...]) -> W
     return replace(
         held_by(above, parts.world, name),
         journal=above.journal,
+        blobs=above.blobs,
         clock=above.clock,
         agent=name,
         lineage=lineage,

@@ -36,9 +36,10 @@ from windlass.core.moves import Finish, Hold
 from windlass.core.report import report
 from windlass.core.result import RunResult
 from windlass.core.state import State
-from windlass.loop import Underway, run
+from windlass.loop import run
 from windlass.ports import Lease, Leasing, Recovering, World
 from windlass.recorder import Recorder
+from windlass.underway import Underway
 
 UNWIND_S = 0.05
 """How long the loop may take to let go once it is stopped."""
@@ -168,7 +169,7 @@ class Driver:
         await self._wait(reading)
         if not reading.done():
             raise JournalFailed("the journal did not answer")
-        self.recorder.state = reading.result()
+        self.recorder.begin_at(reading.result())
         self._opened = await self._recovered(self._opening(self.recorder.state))
         opening = asyncio.create_task(self.recorder.record(*self._opened))
         await self._wait(opening)
@@ -238,6 +239,7 @@ class Driver:
         attempt, calls = self._underway.attempt, self._underway.calls
         if attempt is not None and attempt.answers:
             yield attempt.proposed()
+        yield from self._underway.unrecorded(self.recorder.expected)
         for task, call_id in tuple(calls.items()):
             if task.done() and not task.cancelled():
                 yield self._underway.finished(task)

@@ -23,7 +23,7 @@ from windlass.core.masking import Mask
 from windlass.core.schema import Schema
 from windlass.core.setup import Retries, Rules, Setup
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Approver, Gate, Journal, Model, Pools, Timeouts, World
+from windlass.ports import Approver, Blobs, Gate, Journal, Model, Pools, Timeouts, World
 from windlass.tools.toolbox import Toolbox
 
 
@@ -120,13 +120,15 @@ def _world(
     tools = given.get("tools", ())
     toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
     approver = given.get("approver")
+    journal = given.get("journal") or MemoryJournal()
     return World(
         models={one.info.name: one for one in models},
         tools=toolbox,
         gate=_gate(given.get("gate"), approver),
         approver=approver,
         agent=given.get("name", ""),
-        journal=given.get("journal") or MemoryJournal(),
+        journal=journal,
+        blobs=journal if isinstance(journal, Blobs) else None,
         clock=given.get("clock") or RealClock(),
         timeouts=timeouts,
         schemas={spec.name: Schema(spec.parameters) for spec in toolbox.specs},

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from windlass.core.state import State
 from windlass.core.withheld import told
 from windlass.ports import Watcher, World
 from windlass.recorder import Recorder
+from windlass.waiting import see_out
 
 ValueT = TypeVar("ValueT")
 
@@ -209,10 +209,3 @@ def _too_late(session: str) -> NothingToDo:
 def new_session() -> str:
     """An id for a new session."""
     return os.urandom(8).hex()
-
-
-async def see_out(task: asyncio.Task[Any]) -> None:
-    """Wait for a task that is about to end, whoever is cancelled meanwhile."""
-    while not task.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({task})

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from windlass.cli.demo.script import CLERK, PRICE, REPLIES, requests
+from windlass.cli.demo.script import LINES, PRICE, requests
 from windlass.cli.demo.task import (
     JOURNAL,
     KNOWN,
@@ -60,8 +60,8 @@ class Evidence:
     outcome: str
     sent: Sequence[str]
     """The lines of the outbox."""
-    requests: int
-    """By the model's own meter."""
+    requests: Sequence[str]
+    """The lines of the model's own meter."""
     payments: str
     report: bool
     kills: int
@@ -80,6 +80,11 @@ class Evidence:
         own = self.sessions.get(SESSION, ())
         before = [own[fact.seq - 2] for fact in own if isinstance(fact, RunResumed)]
         return self.kills == len(before) == 1 and isinstance(before[0], CallStarted)
+
+    @property
+    def below(self) -> Sequence[Sequence[Fact]]:
+        """The sessions of sub-agents."""
+        return [facts for name, facts in self.sessions.items() if name != SESSION]
 
     @property
     def looked_up(self) -> Sequence[int]:
@@ -115,7 +120,7 @@ async def gather(folder: Path, kills: int) -> Evidence:
         ledger=state.ledger,
         outcome=(state.run.outcome if state.run else None) or "open",
         sent=outbox(folder),
-        requests=len(requests(folder)),
+        requests=requests(folder),
         payments=payments.read_text("utf-8") if payments.exists() else "",
         report=(folder / "report.md").exists(),
         kills=kills,
@@ -130,11 +135,11 @@ def happened(found: Evidence) -> Iterable[tuple[str, str]]:
     usage = found.ledger.usage or Usage()
     yield "steps", f"{replies}, in {replies + failed} attempts: {failed} fell silent"
     yield "calls", f"{started + found.denials}: {started} ran, {found.denials} denied by the gate"
-    yield "looked up", f"{notes} note, {skills} skill, and {asked} time with a sub-agent, the clerk"
+    yield "looked up", f"{notes} note in {JOURNAL}, {skills} skill, {asked} answer of a sub-agent"
     yield "processes", f"{resumed + 1}: {found.kills} killed with SIGKILL in the middle of a refund"
     chain = "broken" if found.problems else "verified"
     kept = f"{len(found.facts)} records in {len(found.sessions)} sessions"
-    yield "journal", f"{kept}, chain {chain}; the notes are in the same file"
+    yield "journal", f"{kept}, chain {chain}"
     price = f"a made-up price (${PRICE.input} in, ${PRICE.output} out per million)"
     spent = f"${found.ledger.usd or Decimal(0):.4f} for about {usage.total:,} tokens"
     yield "cost", f"{spent}, at {price}; nothing was charged"
@@ -152,11 +157,11 @@ def checks(found: Evidence) -> list[Check]:
         ),
         _paid_once(found),
         Check(
-            found.looked_up == (1, 1, 1) and len(found.sessions) == 2,
+            found.looked_up == (1, 1, 1) and len(found.below) == 1,
             "Nothing was looked up twice: the note, the skill and the clerk's answer were in the "
             "journal when the second process opened it.",
             f"the note, the skill and the clerk should be looked up once each: {found.looked_up}, "
-            f"in {len(found.sessions)} sessions",
+            f"in {len(found.below)} sessions of sub-agents",
         ),
         Check(
             found.payments == PAYMENTS and found.denials == 1,
@@ -177,13 +182,16 @@ def checks(found: Evidence) -> list[Check]:
 
 
 def _paid_once(found: Evidence) -> Check:
-    """The model's meter, and the journal of those who asked it."""
+    """The model's meter against the journal, whoever asked."""
     replies, failed = len(found.of(StepProposed)), len(found.of(AttemptFailed))
-    attempts, lines = len(found.of(AttemptStarted)), sum(map(len, REPLIES.values()))
+    attempts, lines = len(found.of(AttemptStarted)), sum(map(len, LINES.values()))
+    metered, clerk = len(found.requests), sum(" clerk," in line for line in found.requests)
+    below = sum(isinstance(fact, AttemptStarted) for facts in found.below for fact in facts)
     return Check(
-        found.requests == attempts == replies + failed and replies == lines,
-        f"No reply was paid for twice. The model's own meter counts {found.requests} requests: "
-        f"{replies} replies, {len(CLERK)} of them to the clerk, and {failed} that fell silent.",
-        f"the model's meter counts {found.requests} requests, the journal {attempts}, with "
-        f"{replies} replies and {failed} failures; there should be {lines} replies",
+        metered == attempts == replies + failed and replies == lines and clerk == below,
+        f"No reply was paid for twice. The model's own meter counts {metered} requests: "
+        f"{replies} replies, {clerk} of them to the clerk, and {failed} that fell silent.",
+        f"the model's meter counts {metered} requests, {clerk} by the clerk; the journal "
+        f"{attempts}, {below} by the clerk, with {replies} replies and {failed} failures; there "
+        f"should be {lines} replies",
     )

@@ -3,14 +3,14 @@
 They keep a meter of their own, as a provider does: a line for each request, written by nobody else.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from windlass.core.events import Piece
-from windlass.core.messages import Assistant
+from windlass.core.messages import Assistant, Results, User
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
 from windlass.testing.script import Items, ScriptedModel
@@ -24,38 +24,63 @@ REQUESTS_MAX = 20
 
 Role: TypeAlias = Literal["support", "clerk"]
 
+
+class Line(NamedTuple):
+    """A reply, and the words that must have been shown before it can be given."""
+
+    reply: Items
+    rests_on: str = ""
+
+
 STALL_AT = 2
-"""The reply that falls silent the first time, counted from 0."""
+"""The line that falls silent the first time, counted from 0."""
 STALLED = "So the list has order 1042 tw"
 REPORT = "Order 1042 was charged twice on 2 March. The second 42.50 EUR went back to the card."
-SUPPORT: tuple[Items, ...] = (
-    [
-        say("To the card, then. I will read up on how refunds are done here."),
-        call("skill", {"name": "refunds"}),
-    ],
-    [
-        say("The clerk is to look at the payments."),
-        call("clerk", {"task": "List the charges of order 1042."}),
-    ],
-    [
-        say("So the list has order 1042 twice. It is wrong, and I will delete it."),
-        call("delete", {"path": "payments.csv"}),
-    ],
-    [
-        say("Understood, the list stays. I will pay the second charge back instead."),
-        call("refund", {"order": 1042, "amount": "42.50 EUR", "to": "card"}),
-    ],
-    [
-        say("The refund is booked. Now the report."),
-        call("write", {"path": "report.md", "content": REPORT}),
-    ],
-    [say("Done: 42.50 EUR went back to the card, and report.md says why.")],
+SUPPORT = (
+    Line(
+        [
+            say("To the card, then. I will read up on how refunds are done here."),
+            call("skill", {"name": "refunds"}),
+        ],
+        rests_on="by card only",
+    ),
+    Line(
+        [
+            say("The clerk is to look at the payments."),
+            call("clerk", {"task": "List the charges of order 1042."}),
+        ],
+        rests_on="Have the clerk list the charges",
+    ),
+    Line(
+        [
+            say("So the list has order 1042 twice. It is wrong, and I will delete it."),
+            call("delete", {"path": "payments.csv"}),
+        ],
+        rests_on="Two charges, both on 2 March",
+    ),
+    Line(
+        [
+            say("Understood, the list stays. I will pay the second charge back instead."),
+            call("refund", {"order": 1042, "amount": "42.50 EUR", "to": "card"}),
+        ],
+        rests_on="never deleted",
+    ),
+    Line(
+        [
+            say("The refund is booked. Now the report."),
+            call("write", {"path": "report.md", "content": REPORT}),
+        ],
+    ),
+    Line(say("Done: 42.50 EUR went back to the card, and report.md says why.")),
 )
-CLERK: tuple[Items, ...] = (
-    [call("read", {"path": "payments.csv"})],
-    [say("Two charges, both on 2 March, 42.50 EUR each.")],
+CLERK = (
+    Line(call("read", {"path": "payments.csv"}), rests_on="order 1042"),
+    Line(
+        say("Two charges, both on 2 March, 42.50 EUR each."),
+        rests_on="1042,2026-03-02,42.50 EUR",
+    ),
 )
-REPLIES: Mapping[Role, tuple[Items, ...]] = {"support": SUPPORT, "clerk": CLERK}
+LINES: Mapping[Role, tuple[Line, ...]] = {"support": SUPPORT, "clerk": CLERK}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +130,19 @@ class DemoModel:
         first_time = not any(line.endswith(asked) for line in asked_before)
         if (self._role, at) == ("support", STALL_AT) and first_time:
             return [pause(self._think_s), say(STALLED), stall()]
-        return [pause(self._think_s), *REPLIES[self._role][at : at + 1]]
+        line = LINES[self._role][at]
+        if not any(line.rests_on in text for text in shown(prompt)):
+            return say(f"I cannot go on: nobody told me {line.rests_on!r}.")
+        return [pause(self._think_s), line.reply]
+
+
+def shown(prompt: Prompt) -> Iterator[str]:
+    """What the model is told, by people, tools and notes."""
+    for message in prompt.messages:
+        if isinstance(message, User):
+            yield message.text
+        if isinstance(message, Results):
+            yield from (one.result.text for one in message.items)
 
 
 def requests(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ from windlass.core.events import CallProgress
 
 HEADING = "bold"
 NEXT = (
-    "A real model: set a key or start a local server; README.md has the agent.",
+    "With a real model: set a key or start a local server, then windlass chat.",
     "How it works, and which test proves it: docs/ and ARCHITECTURE.md.",
 )
 

@@ -42,7 +42,7 @@ Pay back what was charged too often, once, the way the customer wants it.
 Write report.md.
 """
 SHOP = Scope("project", "shop")
-KNOWN = "This customer wants money back on the card, not as a voucher."
+KNOWN = "This customer takes refunds by card only."
 NOTES = (
     Note(KNOWN, SHOP, Source("a call on 12 January"), "Order 1042"),
     Note("Parcels leave on Tuesdays.", SHOP, Source("handbook.pdf"), "Shipping"),

@@ -39,13 +39,14 @@ class Watch(Renderer):
     def _recalled(self, text: str) -> None:
         # A block has an introduction, the notes, each below its head, and an end.
         for note in text.split("\n\n")[1:-1]:
-            said = note.partition("\n")[2]
+            _, _, said = note.partition("\n")
             told = f"recalled from {JOURNAL}: {said}"
             self._screen.line(told, QUIET, mark=self._screen.glyphs.progress)
-        self._screen.line()
+        if text:
+            self._screen.line()
 
     def _nested(self, agent: str, session: str, event: Event) -> None:
-        """What a sub-agent does; what it says in the end is the result of the call, and is there."""
+        """What a sub-agent does; what it says in the end is shown as the result of the call."""
         match event:
             case RunStarted():
                 told = f"sub-agent {agent}, in a session of its own: {session}"

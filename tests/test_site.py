@@ -1,0 +1,113 @@
+"""The site: it builds, nothing in it is broken, and nothing is fetched from anywhere else."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FETCHED = re.compile(r"""(?:src=|<link[^>]*href=|url\()["']?(?:https?:)?//""")
+BLOCKS = re.compile(r"```python[^\n]*\n(.*?)```", re.DOTALL)
+
+
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(site)]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` makes it."""
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The docs, to be broken."""
+    root = tmp_path / "copy"
+    for name in ("docs", "tools"):
+        shutil.copytree(ROOT / name, root / name)
+    for name in ("mkdocs.yml", "ARCHITECTURE.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, root / name)
+    return root
+
+
+def pages(site: Path) -> Iterator[tuple[str, str]]:
+    for page in sorted(site.rglob("*.html")):
+        yield page.relative_to(site).as_posix(), page.read_text("utf-8")
+
+
+def test_each_page_is_there_and_can_be_found(site: Path) -> None:
+    home = (site / "index.html").read_text("utf-8")
+    names = {page.stem for page in (ROOT / "docs").glob("*.md")} | {"architecture", "changelog"}
+    assert {name for name in names if not (site / f"{name}.html").is_file()} == set()
+    assert {name for name in names if f'href="{name}.html"' not in home} - {"index"} == set()
+
+
+def test_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
+    assert [name for name, text in pages(site) if FETCHED.search(text)] == []
+    styles = [path for path in site.rglob("*.css") if FETCHED.search(path.read_text("utf-8"))]
+    assert styles == []
+
+
+def test_code_is_shown_as_code(site: Path) -> None:
+    """A fence with words after its language is one all the same."""
+    assert [name for name, text in pages(site) if "```" in text or "no-run" in text] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("tools.md", "[gone](nowhere.md)"),
+        ("tools.md", "[gone](models.md#nothing-of-the-kind)"),
+        ("tools.md", "[gone](../src/nowhere.py)"),
+        ("tools.md", "![gone](img/nowhere.svg)"),
+        ("lost.md", "# A page that no other one leads to"),
+    ],
+    ids=["a page", "a place in it", "a file of the repository", "a picture", "a page to find"],
+)
+def test_what_is_missing_fails_the_build(copy: Path, page: str, text: str) -> None:
+    with (copy / "docs" / page).open("a", encoding="utf-8") as file:
+        file.write(f"\n{text}\n")
+    broken = build(copy, copy / "site")
+    assert broken.returncode != 0
+    told = re.search(r"\]\(([^)#]+)", text)
+    assert (Path(told[1]).name if told else page) in broken.stderr
+
+
+def test_the_command_line_reference_is_current() -> None:
+    command = [sys.executable, ROOT / "tools" / "cli_reference.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("said", "listed"), [("y\n", "tea"), ("n\n", "")])
+def test_the_first_agent_asks_before_it_changes_anything(
+    tmp_path: Path, said: str, listed: str
+) -> None:
+    """G5, G6: the last program of the page, put together as the page says."""
+    first, _, asking = BLOCKS.findall((ROOT / "docs" / "first.md").read_text("utf-8"))
+    program = tmp_path / "clerk.py"
+    program.write_text(f"{first.partition('model = ')[0]}\n{asking}", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", program],
+        cwd=tmp_path,
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (
+        0,
+        ["add {'item': 'tea'}: may it? [y/n] Done."],
+    ), done.stderr
+    kept = tmp_path / "list.txt"
+    assert (kept.read_text("utf-8").strip() if kept.exists() else "") == listed
