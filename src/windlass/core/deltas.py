@@ -9,7 +9,7 @@ from windlass.core.messages import Usage
 Stop = Literal["end", "calls", "length", "refusal"]
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Placed(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
     """Something that happened at a place in a session."""
 
     seq: int = 0

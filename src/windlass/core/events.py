@@ -62,7 +62,7 @@ Outcome = Literal[
 ]
 
 
-class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
+class Reservation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What an attempt may cost at the most."""
 
     input: int

@@ -1,6 +1,7 @@
 """What user, model and tools say: parts, messages, results, tool specs, usage.
 
-A message never changes once it is made, so that its encoded form can be kept beside it.
+A message never changes once it is made, so that its encoded form can be kept beside it. Nothing
+here can hold itself, and so none of it is looked at by the garbage collector (`gc=False`).
 """
 
 from decimal import Context, Decimal
@@ -10,7 +11,9 @@ from typing import Any, Literal, Self
 import msgspec
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag=str.lower):
+class Part(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag=str.lower
+):
     """A piece of a message."""
 
 
@@ -60,7 +63,7 @@ Said = Text | Thinking | ToolCall
 ResultKind = Literal["value", "error", "denied", "invalid", "timed_out", "cancelled", "unknown"]
 
 
-class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+class Result(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What became of a call. Every kind but `value` tells the model what went wrong."""
 
     kind: ResultKind
@@ -84,14 +87,14 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     what: str
 
 
-class CallResult(msgspec.Struct, frozen=True, omit_defaults=True):
+class CallResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A result in the transcript, paired with its call."""
 
     call: ToolCall
     result: Result
 
 
-class User(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role", tag="user"):
+class User(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="user"):
     """What a person said, or what the runtime says on their behalf (`note`)."""
 
     parts: tuple[Content, ...]
@@ -104,7 +107,9 @@ class User(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role", ta
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
-class Assistant(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role", tag="assistant"):
+class Assistant(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="assistant"
+):
     """A model's reply: text, thinking and calls in the order in which they came."""
 
     parts: tuple[Said, ...]
@@ -119,7 +124,9 @@ class Assistant(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
-class Results(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="role", tag="tool"):
+class Results(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="tool"
+):
     """The results of one reply's calls, in the model's order."""
 
     items: tuple[CallResult, ...]
@@ -143,7 +150,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tells what stands behind the tool from what stood there before, if that can change."""
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Tokens of one or more attempts. `input` includes what was read from or written to a cache."""
 
     input: int = 0
@@ -171,7 +178,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 Purpose = Literal["main", "compaction", "subagent"]
 
 
-class Charge(msgspec.Struct, frozen=True, omit_defaults=True):
+class Charge(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one attempt cost. No usage is None, and an unknown price is None: neither is zero."""
 
     model: str
@@ -184,7 +191,7 @@ EXACT = Context(prec=60)
 """Money is added and multiplied in this context, whatever precision the caller computes with."""
 
 
-class Ledger(msgspec.Struct, frozen=True, omit_defaults=True):
+class Ledger(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """All charges, summed up per model and purpose."""
 
     charges: tuple[Charge, ...] = ()

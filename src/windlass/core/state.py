@@ -37,7 +37,7 @@ MEDIA_TOKENS = 2_000
 """Tokens that a picture or a page is taken for."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, frozen=True, gc=False):
     """One call of the open step, and how far it has come."""
 
     call: ToolCall
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True):
         return _decode_object(self.arguments or "{}")
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """A reply with calls that are not all closed yet."""
 
     reply: Assistant
@@ -72,7 +72,7 @@ class Step(msgspec.Struct, frozen=True):
     """The runtime made the calls, to look up what the prompt speaks of."""
 
 
-class Streak(msgspec.Struct, frozen=True):
+class Streak(msgspec.Struct, frozen=True, gc=False):
     """How often in a row the same call gave the same result."""
 
     name: str = ""
@@ -83,7 +83,7 @@ class Streak(msgspec.Struct, frozen=True):
     """At which count the model was told; zero if it was not."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True, gc=False):
     """One prompt's way to its end."""
 
     number: int
@@ -134,7 +134,7 @@ class Run(msgspec.Struct, frozen=True):
     fault: Fault | None = None
 
 
-class Measure(msgspec.Struct, frozen=True):
+class Measure(msgspec.Struct, frozen=True, gc=False):
     """What a provider said that a prompt of this size was."""
 
     model: str
@@ -143,7 +143,7 @@ class Measure(msgspec.Struct, frozen=True):
     size: int
 
 
-class State(msgspec.Struct, frozen=True):
+class State(msgspec.Struct, frozen=True, gc=False):
     """A session, whole."""
 
     session: str

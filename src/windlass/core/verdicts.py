@@ -7,20 +7,26 @@ import msgspec
 from windlass.core.messages import Label
 
 
-class Allow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="allow"):
+class Allow(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="verdict", tag="allow"
+):
     """The call may run as it is."""
 
     rule: str = ""
 
 
-class Deny(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="deny"):
+class Deny(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="verdict", tag="deny"
+):
     """The call may not run; the reason is told to the model."""
 
     reason: str
     rule: str = ""
 
 
-class Modify(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="modify"):
+class Modify(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="verdict", tag="modify"
+):
     """The call may run with other arguments."""
 
     arguments: dict[str, Any]
@@ -28,7 +34,9 @@ class Modify(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict
     rule: str = ""
 
 
-class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="ask"):
+class Ask(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="verdict", tag="ask"
+):
     """A person must say; the run waits for as long as that takes."""
 
     question: str
@@ -51,7 +59,7 @@ class Misfit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict
     message: str
 
 
-class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
+class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a person allowed for the rest of a session.
 
     It lifts a question only where the session holds no more than it held when it was given.
