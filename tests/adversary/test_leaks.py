@@ -167,7 +167,6 @@ async def test_the_name_of_a_call_keeps_no_secret(clock: VirtualClock) -> None:
 
 
 @pytest.mark.contract("G8")
-@pytest.mark.xfail(strict=True, reason="a value is not looked for in hexadecimal")
 async def test_a_secret_in_hexadecimal(clock: VirtualClock) -> None:
     @tool(effect="read")
     def dump() -> str:
@@ -247,11 +246,6 @@ async def test_a_report_that_is_huge_ends_it(clock: VirtualClock) -> None:
 
 
 @pytest.mark.contract("B1")
-@pytest.mark.xfail(
-    strict=True,
-    reason="what a sub-agent had paid when its caller's process died is not charged to a caller's "
-    "run that is abandoned, and so not to the session's limit",
-)
 async def test_abandoning_forgets_no_money(clock: VirtualClock) -> None:
     def info(name: str) -> ModelInfo:
         return ModelInfo(f"test:{name}", price=PRICE, output_max=100)

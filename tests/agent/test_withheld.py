@@ -110,9 +110,7 @@ async def test_three_denials_end_the_run_and_leave_no_text(clock: VirtualClock) 
 
 
 @pytest.mark.parametrize("words", [[say(BAD), stall()], [say(BAD), pause(0.5)]])
-async def test_a_cancel_shows_nothing_that_was_not_judged(
-    words: Any, clock: VirtualClock
-) -> None:
+async def test_a_cancel_shows_nothing_that_was_not_judged(words: Any, clock: VirtualClock) -> None:
     """C2: while it is written, and while it is judged."""
     trace, store = Trace(), MemoryJournal()
     agent = Agent(ScriptedModel([words]), gate=gate(60.0), journal=store, clock=clock)

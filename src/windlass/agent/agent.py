@@ -11,7 +11,7 @@ from weakref import finalize
 from typing_extensions import Unpack
 
 from windlass.agent.background import Background
-from windlass.agent.delegate import as_tool
+from windlass.agent.delegate import as_tool, owed
 from windlass.agent.driver import Driver, Opening
 from windlass.agent.openings import Task
 from windlass.agent.options import AgentOptions, check_options
@@ -170,7 +170,9 @@ class Agent(Generic[OutputT]):
 
     async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
         """End a run that nobody drives any more, without going on with it."""
-        return await self._runs.write(session, partial(self._openings.abandon, reason=reason))
+        spent = await owed(self.parts.world.journal, await self._runs.state(session))
+        opening = partial(self._openings.abandon, reason=reason, charges=spent)
+        return await self._runs.write(session, opening)
 
     def watch(self, session: str, *, after: int = 0) -> AsyncGenerator[Event]:
         """The events of a session past a sequence number: the recorded ones, then the live ones."""

@@ -27,7 +27,7 @@ from windlass.core.report import report
 from windlass.core.result import RunResult
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
-from windlass.ports import CallContext, World
+from windlass.ports import CallContext, Journal, World
 from windlass.tools.context import RunContext
 from windlass.tools.function import Tool
 
@@ -276,3 +276,14 @@ def _told(name: str, result: RunResult[Any]) -> Result:
     said = result.text or result.partial_text
     words = f" It had said: {said}" if said else ""
     return Result.say("error", f"{name} ended as {result.outcome}: {result.reason}.{words}")
+
+
+async def owed(journal: Journal, state: State) -> tuple[Charge, ...]:
+    """What sub-agents have spent on calls of a run that nobody drives any more."""
+    charges: list[Charge] = []
+    for call in state.step.calls if state.step else ():
+        task = call.decoded.get("task")
+        if call.began and call.phase != "closed" and isinstance(task, str):
+            child = await own_session(journal, f"{state.session}/{call.id}", task)
+            charges += _for_caller(child.run.ledger.charges if child.run else ())
+    return tuple(charges)

@@ -13,7 +13,7 @@ from windlass.agent.answers import answered, expirations
 from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
 from windlass.core.events import Fact, RunEnded, RunResumed, RunStarted
 from windlass.core.masking import Mask
-from windlass.core.messages import Content, Label
+from windlass.core.messages import Charge, Content, Label
 from windlass.core.setup import Setup, drift
 from windlass.core.state import State
 from windlass.core.verdicts import Reply
@@ -116,8 +116,10 @@ class Openings:
         fact = answered(state, call_id, reply, self._clock, digest=digest, by=by)
         return (*self.take_over(state, consent=consent), fact)
 
-    def abandon(self, state: State, reason: str) -> Sequence[Fact]:
+    def abandon(
+        self, state: State, reason: str, charges: tuple[Charge, ...] = ()
+    ) -> Sequence[Fact]:
         """What ends a run that nobody drives any more."""
         if not state.active:
             raise NothingToDo(f"session {state.session} has no open run")
-        return (RunResumed(), RunEnded("cancelled", str(reason)))
+        return (RunResumed(), RunEnded("cancelled", str(reason), charges=charges))

@@ -52,7 +52,7 @@ class Runs:
         """Write facts into a session that nobody drives."""
         self._free(session)
         with await held(self._world.journal, session):
-            recorder = self._recorder(await self._state(session))
+            recorder = self._recorder(await self.state(session))
             await recorder.record(*opening(recorder.state))
             return report(recorder.state, recorded=True)
 
@@ -67,7 +67,7 @@ class Runs:
                 raise _too_late(session)
             return
         # Looked at before it is taken: a run that begins meanwhile must not find it taken.
-        if not (await self._state(session)).active:
+        if not (await self.state(session)).active:
             raise _too_late(session)
 
         def opening(state: State) -> Sequence[Fact]:
@@ -163,7 +163,7 @@ class Runs:
         if driver is not None and not driver.recorder.closed:
             raise SessionBusy(f"session {session} is being driven by this agent: cancel it first")
 
-    async def _state(self, session: str) -> State:
+    async def state(self, session: str) -> State:
         return await self._known.read(self._world.journal, session)
 
     def _recorder(self, state: State) -> Recorder:
@@ -177,7 +177,13 @@ class Runs:
             driver.recorder.late(fact)
             return
         before = self._late.get(session)
-        self._late[session] = self._crew.start(self._record_late(session, fact, before, driver))
+        late = self._crew.start(self._record_late(session, fact, before, driver))
+        self._late[session] = late
+        late.add_done_callback(partial(self._forget_late, session))
+
+    def _forget_late(self, session: str, late: asyncio.Task[None]) -> None:
+        if self._late.get(session) is late:
+            del self._late[session]
 
     async def _record_late(
         self,
@@ -192,7 +198,7 @@ class Runs:
         if driver is not None and driver.loop is asyncio.get_running_loop():
             await driver.gone.wait()
         with await held(self._world.journal, session):
-            await self._recorder(await self._state(session)).record(fact)
+            await self._recorder(await self.state(session)).record(fact)
 
 
 async def _in_loop_of(driver: Driver, work: Coroutine[Any, Any, ValueT]) -> ValueT:

@@ -135,6 +135,7 @@ def _forms(value: str) -> Iterator[str]:
         yield _PERCENT.sub(lambda found: found[0].lower(), escaped)
     yield from (escape(value), escape(value, quote=False))
     data = value.encode("utf-8", "surrogatepass")
+    yield from (data.hex(), data.hex().upper())
     for before in range(3):
         # In the middle of other data only the characters that are made of nothing else are sure.
         encoded = b64encode(b"\0" * before + data).decode()

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -34,6 +35,8 @@ DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeError)
 """How a damaged page shows: as such, as tables that are not ours, or as text that is none."""
 LOOK_MIN_S, LOOK_MAX_S = 0.05, 0.25
 """How often to look whether another process wrote: at first, and after a long silence."""
+PRUNED_AT_ONCE = 500
+"""Sessions that are deleted in one transaction."""
 
 
 class SqliteJournal:
@@ -174,20 +177,23 @@ class SqliteJournal:
         Raises SessionBusy if somebody drives it.
         """
         held = self._leases.take(_named(session))
-        gone = self._delete("session = ?", session, tables.nobody)
+        delete = partial(tables.delete, which="session = ?", given=session, spared=tables.nobody)
+        gone = self._change(delete, moves=True)
         # Whoever stops waiting does not stop the deleting: nobody may drive it until it is gone.
         gone.add_done_callback(lambda _: held.release())
         return await asyncio.shield(gone) > 0
 
     async def prune(self, before: float) -> int:
-        """Delete the sessions that ended, were not touched since and are not driven; how many."""
-        ended = "updated < ? AND outcome IS NOT NULL"
-        return await self._delete(ended, before, self._leases.taken)
+        """Delete the sessions that ended, were not touched since and are not driven; how many.
 
-    def _delete(
-        self, which: str, given: str | float, spared: Callable[[str], bool]
-    ) -> asyncio.Future[int]:
-        return self._change(lambda file: tables.delete(file, which, given, spared), moves=True)
+        Some at a time: whoever appends meanwhile waits for those, and not for all.
+        """
+        found, gone = await self._look(lambda file: tables.ended(file, before)), 0
+        for at in range(0, len(found), PRUNED_AT_ONCE):
+            some, taken = found[at : at + PRUNED_AT_ONCE], self._leases.taken
+            prune = partial(tables.prune, numbers=some, before=before, spared=taken)
+            gone += await self._change(prune, moves=True)
+        return gone
 
     def _change(self, work: Callable[[File], T], *, moves: bool = False) -> asyncio.Future[T]:
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()

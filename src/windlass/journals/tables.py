@@ -1,6 +1,6 @@
 """What is looked up and taken out in a SQLite file, statement by statement."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from windlass.core.errors import JournalCorrupt, JournalFailed
@@ -11,6 +11,8 @@ from windlass.journals.codec import Fetch, Unreadable, blob_name, is_blob_name
 from windlass.journals.schema import File
 from windlass.journals.summary import Summary
 from windlass.journals.writer import FIND_SESSION, SELECT_SESSION, End, end_from
+
+ENDED = "updated < ? AND outcome IS NOT NULL"
 
 
 def facts_of(file: File, session: str, after: int) -> Iterator[Fact | Problem]:
@@ -65,8 +67,8 @@ def listed(file: File, query: str, limit: int, *, unfinished: bool) -> list[Summ
 
 def left_open(file: File) -> list[Summary]:
     """The sessions that have not ended and wait for nobody, the latest first."""
-    found = _summaries(file, "outcome IS NULL", (), "")
-    return [one for one in found if one.state == "open"]
+    # As `Summary.state` has it: many may wait for a person, and none of those is read.
+    return _summaries(file, "outcome IS NULL AND (asked = 0 OR proposed > 0)", (), "")
 
 
 def _summaries(file: File, which: str, bindings: tuple[Any, ...], some: str) -> list[Summary]:
@@ -106,6 +108,18 @@ def fetch(file: File, session: str, name: str) -> bytes | None:
 def nobody(_session: str) -> bool:
     """No session is spared."""
     return False
+
+
+def ended(file: File, before: float) -> list[int]:
+    """The numbers of the sessions that ended and were not touched since, the oldest first."""
+    rows = file.execute(f"SELECT number FROM sessions WHERE {ENDED} ORDER BY updated", (before,))
+    return [number for (number,) in rows]
+
+
+def prune(file: File, numbers: Sequence[int], before: float, spared: Callable[[str], bool]) -> int:
+    """Delete those of these sessions that are still as `ended` found them."""
+    named = ", ".join(map(str, numbers))
+    return delete(file, f"number IN ({named}) AND {ENDED}", before, spared)
 
 
 def delete(file: File, which: str, given: str | float, spared: Callable[[str], bool]) -> int:
