@@ -5,6 +5,7 @@ WORKERS ?= auto
 SEEDS ?= 0:2000
 TASK ?= Say hello in one short sentence.
 KILLS ?= 300
+MINUTES ?= 10
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,7 +21,7 @@ LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast format bench bench-peers bench-faults \
-	simulate crash mutants live prices \
+	docs cli-reference simulate crash soak scale mutants live prices \
 	mcp-servers local local-weights test-local lock clean
 
 help: ## list the targets
@@ -62,11 +63,25 @@ bench-faults: $(DEV) ## the same faults of the wire, and a kill, for all of them
 	@$(BIN)/python bench/peers/roster.py
 	$(BIN)/python bench/faults/run.py $(BENCH)
 
+docs: $(DEV) ## the documentation as a site, in .cache/site; a broken link fails
+	@$(BIN)/python tools/cli_reference.py --check
+	@$(BIN)/mkdocs build --quiet
+	@echo "Open .cache/site/index.html"
+
+cli-reference: $(DEV) ## write docs/cli_reference.md anew from the commands' own help
+	@$(BIN)/python tools/cli_reference.py
+
 simulate: $(DEV) ## random runs with faults and crashes: make simulate SEEDS=0:2000
 	$(BIN)/python -m windlass.testing.simulate --seeds $(SEEDS)
 
 crash: $(DEV) ## kill a real process at random moments, and count what it cost: make crash KILLS=300
 	$(BIN)/python -m windlass.testing.crash --kills $(KILLS)
+
+soak: $(DEV) ## sessions, faults, kills and people for a long time: what grows? make soak MINUTES=10
+	$(BIN)/python bench/soak/run.py --minutes $(MINUTES)
+
+scale: $(DEV) ## 10,000 sessions in one process, 100,000 in one file: what stays flat
+	$(BIN)/python bench/scale/run.py
 
 mutants: $(DEV) ## plant each known bug in turn and show that the tests notice
 	$(BIN)/python tests/mutants/run.py

@@ -23,6 +23,7 @@ from measures import (
     journal_appends,
     journal_growth,
     journal_postgres,
+    startup,
     view_cost,
 )
 from meter import Row
@@ -36,6 +37,7 @@ FULL: Mapping[str, Measure] = {
     "crowd": lambda: crowd.measure(runs=1_000, rounds=5),
     "idle": lambda: idle.measure(sessions=2_000),
     "imports": lambda: imports.measure(rounds=7),
+    "startup": lambda: startup.measure(rounds=9),
     "durable": lambda: durable.measure(length=200, rounds=5),
     "journal_appends": lambda: journal_appends.measure((1, 10, 100), appends=500, rounds=4),
     "journal_growth": lambda: journal_growth.measure(10, 1_000, facts=10_000, rounds=4),
@@ -51,6 +53,7 @@ QUICK: Mapping[str, Measure] = {
     "crowd": lambda: crowd.measure(runs=100, rounds=1),
     "idle": lambda: idle.measure(sessions=100),
     "imports": lambda: imports.measure(rounds=2),
+    "startup": lambda: startup.measure(rounds=2),
     "durable": lambda: durable.measure(length=20, rounds=1),
     "journal_appends": lambda: journal_appends.measure((1, 10), appends=100, rounds=1),
     "journal_growth": lambda: journal_growth.measure(10, 100, facts=500, rounds=1),

@@ -30,7 +30,7 @@ agent = Agent(
     instructions="You are a helpful assistant. Use the tools.",
     tools=[get_weather],
     # A model this small must be told to call, and when to stop.
-    rules=Rules(tool_choice="required", on_limit="answer"),
+    rules=Rules(tool_choice="get_weather", on_limit="answer"),
     limits=Limits(steps=1),
 )
 result = agent.run_sync("What is the weather in Paris? Call get_weather.", on_event=show)

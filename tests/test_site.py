@@ -1,16 +1,21 @@
 """The site: it builds, nothing in it is broken, and nothing is fetched from anywhere else."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+
+from windlass.cli import main as windlass
 
 ROOT = Path(__file__).resolve().parent.parent
 FETCHED = re.compile(r"""(?:src=|<link[^>]*href=|url\()["']?(?:https?:)?//""")
+SHOWN = re.compile(r"^\$ (?:[^`\n]*\| )?(windlass .*)$|`(windlass [a-z][^`\n]+)`", re.MULTILINE)
 BLOCKS = re.compile(r"```python[^\n]*\n(.*?)```", re.DOTALL)
 
 
@@ -86,6 +91,39 @@ def test_the_command_line_reference_is_current() -> None:
     command = [sys.executable, ROOT / "tools" / "cli_reference.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def shown() -> Iterator[tuple[str, str]]:
+    """The commands that the pages show, with their page."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        if page.name != "cli_reference.md":
+            for line, inline in SHOWN.findall(page.read_text("utf-8")):
+                yield page.name, line or inline
+
+
+def understood(command: click.Command, words: list[str], parent: click.Context | None) -> None:
+    """Raise UsageError if a command, or a flag of one, is none."""
+    context = click.Context(command, info_name=command.name, parent=parent)
+    _, rest, _ = command.make_parser(context).parse_args(list(words))
+    if isinstance(command, click.Group) and rest:
+        _, found, left = command.resolve_command(context, list(rest))
+        assert found is not None
+        understood(found, left, context)
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(shown())))
+def test_a_command_that_is_shown_is_one(page: str, line: str) -> None:
+    name, *rest = shlex.split(line.replace("…", ""), comments=True)[1:]
+    # `windlass mcp add|list` is two commands.
+    ways = [[name, way, *rest[1:]] for way in rest[0].split("|")] if rest else [[name]]
+    for way in ways:
+        understood(windlass, way, None)
+
+
+@pytest.mark.parametrize("line", ["sesions list", "sessions --json", "run --max-usd", "mcp lists"])
+def test_a_command_that_is_none_is_noticed(line: str) -> None:
+    with pytest.raises(click.UsageError):
+        understood(windlass, line.split(), None)
 
 
 @pytest.mark.parametrize(("said", "listed"), [("y\n", "tea"), ("n\n", "")])

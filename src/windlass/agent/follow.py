@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 
 from windlass.core.events import Event, RunEnded
 from windlass.core.withheld import told
@@ -28,8 +27,21 @@ async def followed(
             yield fact
         if facts and isinstance(facts[-1], RunEnded):
             return
-        if driven and bell is not None:
-            # A driver that pauses lets go without a word.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN_S):
-                    await bell.news(session, facts[-1].seq if facts else seen)
+        if driven and leases is not None and bell is not None:
+            await _news(bell, leases, session, facts[-1].seq if facts else seen)
+
+
+async def _news(bell: Following, leases: Leasing, session: str, after: int) -> None:
+    """Return when there may be records, or nobody drives the session any more.
+
+    A driver that pauses lets go without a word; to look for that costs little, to ask for news anew
+    costs a look at the journal.
+    """
+    news = asyncio.ensure_future(bell.news(session, after))
+    try:
+        while not news.done() and await leases.leased(session):
+            await asyncio.wait({news}, timeout=LOOK_AGAIN_S)
+        if news.done():
+            news.result()
+    finally:
+        news.cancel()

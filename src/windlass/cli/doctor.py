@@ -23,7 +23,14 @@ from windlass.models.vendors import vendors
 from windlass.settings.keys import Settings
 from windlass.tools.shell.sandbox import bubblewrap, describe
 
-EXTRAS = {"mcp": "mcp", "local": "xllamacpp"}
+EXTRAS = {
+    "cedar": "cedarpy",
+    "knowledge": "pypdf",
+    "local": "xllamacpp",
+    "mcp": "mcp",
+    "otel": "opentelemetry",
+    "postgres": "asyncpg",
+}
 """The package that each extra brings."""
 
 

@@ -112,8 +112,7 @@ def nobody(_session: str) -> bool:
 
 def ended(file: File, before: float) -> list[int]:
     """The numbers of the sessions that ended and were not touched since, the oldest first."""
-    rows = file.execute(f"SELECT number FROM sessions WHERE {ENDED} ORDER BY updated", (before,))
-    return [number for (number,) in rows]
+    return [end.number for end in _ends(file, f"{ENDED} ORDER BY updated", before)]
 
 
 def prune(file: File, numbers: Sequence[int], before: float, spared: Callable[[str], bool]) -> int:
@@ -124,8 +123,7 @@ def prune(file: File, numbers: Sequence[int], before: float, spared: Callable[[s
 
 def delete(file: File, which: str, given: str | float, spared: Callable[[str], bool]) -> int:
     """Delete sessions, what only they used, and their shares; how many it were."""
-    ends = [end_from(row) for row in file.execute(f"{SELECT_SESSION} WHERE {which}", (given,))]
-    gone = [end for end in ends if not spared(end.summary.session)]
+    gone = [end for end in _ends(file, which, given) if not spared(end.summary.session)]
     for end in gone:
         file.execute("DELETE FROM records WHERE number = ?", (end.number,))
         file.execute(
@@ -138,3 +136,7 @@ def delete(file: File, which: str, given: str | float, spared: Callable[[str], b
         file.execute("DELETE FROM sessions WHERE number = ?", (end.number,))
         shares.forget(file, end.summary.session)
     return len(gone)
+
+
+def _ends(file: File, which: str, given: str | float) -> list[End]:
+    return [end_from(row) for row in file.execute(f"{SELECT_SESSION} WHERE {which}", (given,))]

@@ -1,0 +1,61 @@
+"""From nothing to the first word: `windlass --help`, and a program's first run, as whole processes.
+
+With compiled bytecode, as an installed package has it. Each process is timed from its start to its
+end, and the best counts: what others do on the machine makes one slow and never fast.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from meter import Row
+
+AIM_MS = 150.0
+RUN = """
+from windlass import Agent
+from windlass.testing import ScriptedModel
+print(Agent(ScriptedModel(["Hello."])).run_sync("Hi.").text)
+"""
+FLOORS = {"python -c pass": "pass", "import click": "import click"}
+OURS = {
+    "windlass --help": "from windlass.cli import main; main(prog_name='windlass')",
+    "a first scripted run": RUN,
+}
+
+
+def measure(rounds: int) -> list[Row]:
+    best = dict.fromkeys((*FLOORS, *OURS), float("inf"))
+    with tempfile.TemporaryDirectory() as cache:
+        for at in range(rounds + 1):
+            for name, code in (FLOORS | OURS).items():
+                taken_ms = _process(code, cache)
+                if at > 0:  # The first round compiles.
+                    best[name] = min(best[name], taken_ms)
+    return list(_rows(best))
+
+
+def _rows(best: dict[str, float]) -> Iterator[Row]:
+    bare = best["python -c pass"]
+    for name in OURS:
+        taken = best[name]
+        yield Row(name=f"{name}, in ms", floor=bare, windlass=taken, aim=AIM_MS)
+        for floor in FLOORS:
+            against = f"{name}, against {floor}"
+            yield Row(name=against, unit="ms wall", floor=best[floor], windlass=taken)
+
+
+def _process(code: str, cache: str) -> float:
+    """Milliseconds of a fresh interpreter, which finds the same modules as this one."""
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    path = os.pathsep.join(filter(None, sys.path))
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", code, "--help"],
+        env={**inherited, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": cache},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return (time.perf_counter() - began) * 1e3

@@ -1,0 +1,59 @@
+"""Pruning: some sessions at a time, so that nobody waits for all of them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from windlass.journals import sqlite
+from windlass.journals.sqlite import SqliteJournal
+from windlass.testing.samples import notes, one_of_each
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "PRUNED_AT_ONCE", 2)
+
+
+@pytest.mark.realtime
+async def test_all_parts_are_pruned_but_what_is_driven_or_open(tmp_path: Path) -> None:
+    facts = one_of_each()
+    with SqliteJournal(tmp_path / "journal.db") as journal:
+        for name in "abcdefg":
+            await journal.append(name, facts)
+        await journal.append("open", facts[:6])
+        await journal.lease("c")
+        assert await journal.prune(before=facts[-1].at + 1) == 6
+        assert {one.session for one in await journal.sessions()} == {"c", "open"}
+        assert await journal.verify("c") == []
+        assert await journal.check() == []
+
+
+@pytest.mark.realtime
+async def test_who_appends_does_not_wait_for_all_of_it(tmp_path: Path) -> None:
+    facts = one_of_each()
+    with SqliteJournal(tmp_path / "journal.db", durability="relaxed") as journal:
+        await asyncio.gather(*(journal.append(f"s{at}", facts) for at in range(400)))
+        pruning = asyncio.create_task(journal.prune(before=facts[-1].at + 1))
+        while len(await journal.sessions(limit=500)) == 400:
+            assert not pruning.done()
+        await journal.append("meanwhile", notes(1, 1))
+        assert not pruning.done()
+        assert await pruning == 400
+        assert [one.session for one in await journal.sessions()] == ["meanwhile"]
+
+
+@pytest.mark.realtime
+async def test_a_session_that_goes_on_meanwhile_is_kept(tmp_path: Path) -> None:
+    """What was found is looked at once more in the transaction that deletes it."""
+    facts = one_of_each()
+    with SqliteJournal(tmp_path / "journal.db", durability="relaxed") as journal:
+        await asyncio.gather(*(journal.append(f"s{at:03}", facts) for at in range(200)))
+        pruning = asyncio.create_task(journal.prune(before=facts[-1].at + 1))
+        while len(await journal.sessions(limit=500)) == 200:
+            assert not pruning.done()
+        again = replace(facts[0], seq=facts[-1].seq + 1, at=facts[-1].at + 5)
+        await journal.append("s199", [again])
+        assert await pruning == 199
+        assert [one.session for one in await journal.sessions()] == ["s199"]

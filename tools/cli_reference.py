@@ -1,0 +1,63 @@
+"""Write `docs/cli_reference.md` from the help of each command: `python tools/cli_reference.py`.
+
+With `--check` nothing is written, and the exit code is 1 if the page is not what would be.
+"""
+# ruff: noqa: INP001 - a script, not a package
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from windlass.cli import main as windlass
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli_reference.md"
+WIDTH = 90
+HEAD = """\
+<!-- Written by tools/cli_reference.py; not to be edited. -->
+
+# Command line reference
+
+What `windlass COMMAND --help` prints, for every command; [the guide](cli.md) says how to use them.
+"""
+
+
+def commands(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
+    """The section of a command, and then those of the commands that it has."""
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        **({} if parent else command.context_settings),
+    )
+    lines = (line.rstrip() for line in command.get_help(context).splitlines())
+    told = "\n".join(lines)
+    yield f"## {context.command_path}\n\n```text\n{told}\n```\n"
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            if found is not None and not found.hidden:
+                yield from commands(found, inner, context)
+
+
+def page() -> str:
+    return "\n".join((HEAD, *commands(windlass, "windlass", None)))
+
+
+def run() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.is_file() and PAGE.read_text("utf-8") == text:
+            return 0
+        sys.stderr.write(f"{PAGE.name} is not current: run `make cli-reference`\n")
+        return 1
+    PAGE.write_text(text, "utf-8")
+    sys.stdout.write(f"{PAGE.name}: {len(text.splitlines())} lines\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run())

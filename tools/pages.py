@@ -1,0 +1,44 @@
+"""What the site needs beyond the pages as they are: hooks of MkDocs, named in mkdocs.yml.
+
+The law: a page reads the same in the repository and on the site. So a link that leaves `docs/`
+leads to a page that is made of that file, or is shown as its name; and what it names must be there.
+"""
+# ruff: noqa: INP001 - a script, not a package
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import log
+
+ROOT = Path(__file__).resolve().parent.parent
+BESIDE = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
+"""Files of the repository that are pages of the site, too."""
+
+_FENCE = re.compile(r"^(?P<fence> *```\w+)[ \t]+no-run\b[^\n]*$", re.MULTILINE)
+_OUTSIDE = re.compile(r"\[(?P<text>[^]]*)\]\(\.\./(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made of files outside `docs/`."""
+    for name, page in BESIDE.items():
+        text = (ROOT / name).read_text("utf-8")
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Drop the words after a fence's language, which Markdown takes for text, and lead links."""
+    del config, files
+
+    def led(link: re.Match[str]) -> str:
+        path = link["path"].rstrip("/")
+        if path in BESIDE:
+            return f"[{link['text']}]({BESIDE[path]}{link['anchor'] or ''})"
+        if not (ROOT / path).exists():
+            log.warning("%s links to %s, which is not there", page.file.src_uri, path)
+        return f"{link['text']} (`{path}`)" if path not in link["text"] else f"`{path}`"
+
+    return _OUTSIDE.sub(led, _FENCE.sub(r"\g<fence>", markdown))
