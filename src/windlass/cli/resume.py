@@ -71,7 +71,8 @@ async def _one(
 async def _all(stage: Stage, flags: Mapping[str, object], consent: bool) -> int:
     here = desk_for(_journal_only(flags))
     with open_journal(here.settings) as journal:
-        found = await journal.abandoned()
+        # A sub-agent's session, SESSION/CALL, is its caller's to go on with.
+        found = [one for one in await journal.abandoned() if "/" not in one.session]
         if not found:
             raise NothingToDo("there is no run that nobody drives")
         codes = [

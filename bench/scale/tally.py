@@ -1,0 +1,79 @@
+"""The rows of the tables, and how a thing is timed."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+LINE = "{:<52} {:>8} {:>11} {:>11} {:>8}"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line: the same thing where there is little, and where there is much."""
+
+    title: str
+    unit: str
+    much: float
+    little: float | None = None
+
+    @property
+    def line(self) -> str:
+        little = "" if self.little is None else f"{self.little:,.2f}"
+        ratio = f"{self.much / self.little:.2f}" if self.little else ""
+        return LINE.format(self.title, self.unit, little, f"{self.much:,.2f}", ratio).rstrip()
+
+
+def head(little: str, much: str) -> str:
+    return LINE.format("", "", little, much, "ratio")
+
+
+class Taken(msgspec.Struct):
+    """Seconds of a piece of work."""
+
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+
+@contextmanager
+def timed() -> Generator[Taken]:
+    """What the block takes, with all its threads."""
+    gc.collect()
+    taken = Taken()
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    yield taken
+    taken.cpu_s = time.process_time() - cpu_s
+    taken.wall_s = time.perf_counter() - wall_s
+
+
+async def usual(work: Callable[[], Awaitable[object]], rounds: int) -> Taken:
+    """The usual CPU and the best wall time of one round."""
+    all_of_them: list[Taken] = []
+    await work()
+    for _ in range(rounds):
+        with timed() as taken:
+            await work()
+        all_of_them.append(taken)
+    return Taken(median(one.cpu_s for one in all_of_them), min(one.wall_s for one in all_of_them))
+
+
+async def crowd(works: Sequence[Callable[[], Awaitable[object]]], at_once: int) -> None:
+    """Do all of it, so many at a time."""
+    waiting = iter(works)
+
+    async def take() -> None:
+        for work in waiting:
+            await work()
+
+    await asyncio.gather(*(take() for _ in range(at_once)))
+
+
+def memory_kb(field: str = "VmRSS") -> int:
+    """What this process holds now, or held at the most (`VmHWM`), in kB."""
+    gc.collect()
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(dict(line.split(":", 1) for line in lines)[field].split()[0])

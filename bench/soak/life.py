@@ -1,0 +1,294 @@
+"""A process at work: many sessions at once, and whatever people do to them meanwhile.
+
+Any process may go on with any session: what another one left behind when it was killed is resumed
+by whoever looks first, and a question is answered by whoever finds it.
+"""
+
+import asyncio
+import os
+import random
+import sys
+import traceback
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from plan import MARKS, rolled
+
+from windlass import (
+    NOT_DONE,
+    Agent,
+    Allow,
+    Deny,
+    NothingToDo,
+    Question,
+    Retries,
+    Rules,
+    RunContext,
+    RunFailed,
+    RunResult,
+    SessionBusy,
+    Timeouts,
+    Tool,
+    tool,
+)
+from windlass.core.fold import fold
+from windlass.core.report import questions
+from windlass.gates.rules import Rule, RuleGate
+from windlass.journals.sqlite import SqliteJournal
+from windlass.models.resolve import resolve
+from windlass.tools.mcp.config import McpStdio
+from windlass.tools.mcp.servers import McpServer
+from windlass.tools.shell.tools import Shell, open_shell
+
+EFFECT_S = 0.003
+LOOK_S = 2.0
+"""How often to look for what was abandoned."""
+AGENT_RUNS_MAX = 40
+"""An agent is made anew after so many sessions, as in a program that makes one for each user."""
+EXPECTED = (RunFailed, SessionBusy, NothingToDo)
+"""Faults of the wire that cannot be mended, and people who come too late."""
+_GATE = RuleGate([Rule("ask", "send")], default="allow", name="soak")
+_RETRIES = Retries(
+    establish_max=8, attempts_max=10, wait_base_s=0.05, wait_max_s=0.4, retry_after_max_s=5.0
+)
+_TIMEOUTS = Timeouts(first_byte_s=4.0, idle_s=2.0)
+_RULES = Rules(on_partial="restart")
+
+
+class Place(NamedTuple):
+    """Where to work, and whom to ask."""
+
+    folder: Path
+    url: str
+    seed: int
+    at_once: int
+
+
+def mark(path: Path, line: str) -> None:
+    """One line at the end of a file, whole or not at all."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(handle, f"{line}\n".encode())
+    finally:
+        os.close(handle)
+
+
+def tools_in(folder: Path) -> list[Tool[..., Any]]:
+    """A read, a write that can be looked up, and one that cannot and is asked about."""
+    marks = folder / MARKS
+
+    @tool(effect="read")
+    async def look(what: str) -> str:
+        """Look at something."""
+        await asyncio.sleep(EFFECT_S)
+        return f"{what}: as it was"
+
+    def noted(context: RunContext[Any], what: str) -> Any:  # noqa: ANN401 - a value, or NOT_DONE
+        done = marks.read_text("utf-8").split() if marks.exists() else ()
+        known = context.idempotency_key in done
+        return f"{what}: noted" if known else NOT_DONE
+
+    @tool(effect="write", resource="{what}", reconcile=noted)
+    async def note(context: RunContext[Any], what: str) -> str:
+        """Write a line down."""
+        await asyncio.sleep(EFFECT_S)
+        mark(marks, context.idempotency_key)
+        context.report("written")
+        await asyncio.sleep(EFFECT_S)
+        return f"{what}: noted"
+
+    @tool(effect="write", resource="{what}")
+    async def send(context: RunContext[Any], what: str) -> str:
+        """Send a letter. Nobody can say later whether it went out."""
+        await asyncio.sleep(EFFECT_S)
+        mark(marks, context.idempotency_key)
+        await asyncio.sleep(EFFECT_S)
+        return f"{what}: sent"
+
+    return [look, note, send]
+
+
+class Life:
+    """One process's part of the work."""
+
+    def __init__(self, place: Place, peer: list[Tool[..., Any]], shell: Shell) -> None:
+        self.journal = SqliteJournal(place.folder / "sessions.db", durability="relaxed")
+        self.count: Counter[str] = Counter()
+        self.trouble: list[str] = []
+        self._url = place.url
+        self._at_once = place.at_once
+        self._rolls = random.Random(f"{place.seed}/{os.getpid()}")
+        self._own = tools_in(place.folder)
+        self._more = [*peer, *shell.tools]
+        self._agent = self.agent()
+        self._runs = 0
+        self.runs = 0
+        """In all."""
+        self._ended: list[str] = []
+        """A few sessions that can be gone on with."""
+
+    def agent(self) -> Agent[str]:
+        model = resolve("openai-compatible:soak", base_url=self._url, environ={})
+        with_all: dict[str, Any] = {
+            "journal": self.journal,
+            "retries": _RETRIES,
+            "timeouts": _TIMEOUTS,
+            "rules": _RULES,
+        }
+        helper = Agent(model, name="helper", tools=self._own[:2], **with_all)
+        tools = [*self._own, *self._more, helper.as_tool()]
+        return Agent(model, name="chief", tools=tools, gate=_GATE, **with_all)
+
+    async def work(self, resting: Callable[[], bool]) -> None:
+        """Keep so many sessions going until it is time to rest; then wait for them."""
+        async with asyncio.TaskGroup() as slots:
+            slots.create_task(self._adopt(resting))
+            for _ in range(self._at_once):
+                slots.create_task(self._slot(resting))
+
+    async def resume_all(self, *, helpers: bool = False) -> int:
+        """Go on with what a dead process left open; how many there were."""
+        found = [one.session for one in await self.journal.abandoned()]
+        own = [name for name in found if helpers or "/" not in name]
+        await asyncio.gather(*(self._resume(name) for name in own))
+        return len(own)
+
+    async def _resume(self, session: str) -> None:
+        agent = self._agent
+        await self._try("resumed", agent.abandon if "/" in session else agent.resume, session)
+
+    async def _adopt(self, resting: Callable[[], bool]) -> None:
+        while not resting():
+            await self.resume_all()
+            await asyncio.sleep(LOOK_S)
+
+    async def _slot(self, resting: Callable[[], bool]) -> None:
+        await asyncio.sleep(self._rolls.random())
+        while not resting():
+            roll = self._rolls.random()
+            if roll < 0.12:
+                await self._answer_one()
+            elif roll < 0.2 and self._ended:
+                await self._run(self._ended.pop(0), "followed up")
+            else:
+                await self._run(f"s-{os.urandom(6).hex()}", "begun")
+
+    async def _answer_one(self) -> None:
+        some = await self.journal.sessions(unfinished=True, limit=30)
+        waiting = [one.session for one in some if one.state == "waiting" and "/" not in one.session]
+        if not waiting:
+            await asyncio.sleep(0.1)
+            return
+        session, agent = self._rolls.choice(waiting), self._agent
+        if self._rolls.random() < 0.1:
+            await self._try("given up", agent.abandon, session)
+            return
+        calls = [one.call.id for one in await self._questions(session)]
+        if calls:
+            verdict = Allow() if self._rolls.random() < 0.7 else Deny("not today")
+            await self._try("answered", agent.answer, session, calls[0], verdict)
+
+    async def _questions(self, session: str) -> tuple[Question, ...]:
+        return questions(fold(session, await self.journal.read(session)))
+
+    async def _run(self, session: str, how: str) -> None:
+        if self._runs >= AGENT_RUNS_MAX:
+            self._agent, self._runs = self.agent(), 0
+        self._runs += 1
+        self.runs += 1
+        agent, prompt = self._agent, rolled(self._rolls).prompt
+        manner = self._rolls.random()
+        async with self._meddled(agent, session):
+            if manner < 0.2:
+                await self._try(how, self._streamed, agent, session, prompt)
+            elif manner < 0.4:
+                await self._try(how, agent.run, prompt, session=session, on_event=_unheard)
+            else:
+                await self._try(how, agent.run, prompt, session=session)
+
+    async def _streamed(self, agent: Agent[str], session: str, prompt: str) -> RunResult[str]:
+        """Watched to the end, or left in the middle."""
+        leave = self._rolls.random() < 0.3
+        async with agent.stream(prompt, session=session) as events:
+            async for _ in events:
+                if leave and self._rolls.random() < 0.1:
+                    break
+        return events.result
+
+    @asynccontextmanager
+    async def _meddled(self, agent: Agent[str], session: str) -> AsyncGenerator[None]:
+        """While a run is under way, people stop it, speak to it, or look on."""
+        roll, task = self._rolls.random(), None
+        if roll < 0.15:
+            task = asyncio.create_task(self._cancel(agent, session))
+        elif roll < 0.3:
+            task = asyncio.create_task(self._steer(agent, session))
+        elif roll < 0.4:
+            task = asyncio.create_task(_watched(agent, session))
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def _cancel(self, agent: Agent[str], session: str) -> None:
+        await asyncio.sleep(self._rolls.random())
+        self.count["cancels"] += agent.cancel(session)
+
+    async def _steer(self, agent: Agent[str], session: str) -> None:
+        await asyncio.sleep(self._rolls.random() / 2)
+        with suppress(*EXPECTED):
+            await agent.steer(session, "By the way: hurry.")
+            self.count["steered"] += 1
+
+    async def _try(self, how: str, act: Callable[..., Any], *given: Any, **named: Any) -> None:  # noqa: ANN401
+        try:
+            result: RunResult[str] = await act(*given, **named)
+        except RunFailed as failed:
+            self.count["failed"] += 1
+            if failed.result.error is not None and failed.result.error.kind in ("bug", "journal"):
+                self._wrong(failed)
+            return
+        except EXPECTED:
+            self.count["too late"] += 1
+            return
+        except Exception as error:  # noqa: BLE001 - that is what the soak is for
+            self._wrong(error)
+            return
+        self.count[how] += 1
+        self.count[result.outcome] += 1
+        if result.completed and "/" not in result.session_id and len(self._ended) < 20:
+            self._ended.append(result.session_id)
+
+    def _wrong(self, error: BaseException) -> None:
+        self.trouble.append("".join(traceback.format_exception(error)))
+
+
+def _unheard(_event: object) -> None:
+    """Somebody watches, and the text is shown."""
+
+
+async def _watched(agent: Agent[str], session: str) -> None:
+    await asyncio.sleep(0.05)
+    async for _ in agent.watch(session):
+        pass
+
+
+@asynccontextmanager
+async def living(place: Place) -> AsyncGenerator[Life]:
+    """A life with its shell and its MCP server, which end with it."""
+    peer = Path(__file__).with_name("mcp_peer.py")
+    settings = McpStdio(name="peer", command=sys.executable, args=("-I", "-S", str(peer)))
+    async with McpServer(settings) as server:
+        shell = open_shell(place.folder)
+        life = Life(place, await server.tools(), shell)
+        try:
+            yield life
+        finally:
+            await asyncio.to_thread(shell.close)
+            life.journal.close()

@@ -1,0 +1,89 @@
+"""What a session is to do, in a prompt that its model can read: random, and each effect named."""
+
+import random
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+HEAD = "Plan:"
+MARKS = "marks.txt"
+"""Where every effect leaves its name, in the workspace."""
+EFFECTS = ("note", "send", "bash")
+"""The tools that must do a thing once at the most for each call."""
+ECHO = "peer__echo"
+"""The tool of the MCP server."""
+
+Call = tuple[str, dict[str, Any]]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The calls of each reply; the one after them is the answer."""
+
+    steps: list[list[Call]]
+
+    @property
+    def prompt(self) -> str:
+        return f"{HEAD}{msgspec.json.encode(self).decode()}"
+
+    @property
+    def calls(self) -> Iterator[Call]:
+        for step in self.steps:
+            yield from step
+
+
+def read(prompt: str) -> Plan | None:
+    """The last plan in a prompt, which may be joined from several; None if there is none."""
+    found = [line for line in prompt.splitlines() if line.startswith(HEAD)]
+    return msgspec.json.decode(found[-1].removeprefix(HEAD), type=Plan) if found else None
+
+
+def rolled(rolls: random.Random) -> Plan:
+    """A plan of up to five replies with calls."""
+    steps = [_step(rolls) for _ in range(rolls.choice((0, 1, 1, 2, 2, 3, 4, 5)))]
+    return Plan(steps)
+
+
+def name_of(tool: str, arguments: dict[str, Any], key: str) -> str:
+    """The mark that a call leaves: its key, or the name that is in its command."""
+    return str(arguments["command"]).split()[1] if tool == "bash" else key
+
+
+def _step(rolls: random.Random) -> list[Call]:
+    kinds = rolls.choices(
+        ("look", "note", "send", "bash", "helper", ECHO),
+        weights=(6, 5, 2, 2, 2, 2),
+        k=rolls.choice((1, 1, 1, 2, 3)),
+    )
+    return [_call(rolls, kind) for kind in kinds]
+
+
+def _call(rolls: random.Random, kind: str) -> Call:
+    name = secrets.token_hex(6)
+    match kind:
+        case "bash":
+            return "bash", _command(rolls, name)
+        case "helper":
+            inner = [[("look", _what())], [("note", _what())]]
+            return "helper", {"task": Plan(inner[: rolls.choice((1, 2))]).prompt}
+        case _:
+            return kind, {"what": name}
+
+
+def _what() -> dict[str, Any]:
+    return {"what": secrets.token_hex(6)}
+
+
+def _command(rolls: random.Random, name: str) -> dict[str, Any]:
+    """A plain one, one that leaves something running, one that is too slow, one in the back."""
+    mark = f"echo {name} >> {MARKS}"
+    return rolls.choice(
+        (
+            {"command": mark},
+            {"command": f"{mark}; sleep 0.2"},
+            {"command": f"{mark}; sleep 300 & true"},
+            {"command": f"{mark}; sleep 300", "timeout_s": 0.3},
+            {"command": f"{mark}; sleep 300", "timeout_s": 0.5, "background": True},
+        )
+    )

@@ -1,0 +1,86 @@
+"""The model's side: a server that does what the prompt plans, and fails at random.
+
+It answers by what it is shown and remembers nothing, so it outlives every kill.
+"""
+
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+from plan import Plan, read
+
+from windlass.testing.chat_wire import called, chat, words
+from windlass.testing.fault_server import Asked, FaultServer
+from windlass.testing.wire import Answer, Wait, answer, wait
+from windlass.testing.wire_faults import FAULTS, WireFault
+
+FAULTY = 0.12
+"""The part of the requests that fail."""
+HOPELESS = 0.03
+"""The part of those that fail in a way which asking again cannot mend."""
+PATIENCE_S = 1.0
+"""A wait that the server asks for; a longer one would only make the soak idle."""
+KEPT_MAX = 200
+_MENDABLE = [
+    fault
+    for fault in FAULTS
+    if fault.retryable and (fault.retry_after_s or 0.0) <= PATIENCE_S and fault.name != "pings_only"
+]
+_HOPELESS = [fault for fault in FAULTS if not fault.retryable]
+
+
+class Provider:
+    """An OpenAI-compatible server for any number of sessions."""
+
+    def __init__(self, seed: int) -> None:
+        self.server = FaultServer(always=self._answer)
+        self.asked = 0
+        self.faults: Counter[str] = Counter()
+        self._rolls = random.Random(seed)
+
+    def _answer(self, asked: Asked) -> Answer:
+        self.asked += 1
+        if len(self.server.asked) > KEPT_MAX:
+            del self.server.asked[:-1]
+        if self._rolls.random() < FAULTY:
+            fault = self._fault()
+            self.faults[fault.name] += 1
+            return fault.answer
+        return self._reply(asked.json["messages"])
+
+    def _fault(self) -> WireFault:
+        hopeless = self._rolls.random() < HOPELESS
+        return self._rolls.choice(_HOPELESS if hopeless else _MENDABLE)
+
+    def _reply(self, messages: list[dict[str, Any]]) -> Answer:
+        plan, done = _underway(messages)
+        pause = wait(self._rolls.choice((0.0, 0.005, 0.02, 0.05)))
+        if done >= len(plan.steps):
+            return _paced(chat(words("That "), words("is "), words("all.")), pause)
+        calls = [
+            called(name, msgspec.json.encode(arguments).decode(), id=f"c{done}_{at}", index=at)
+            for at, (name, arguments) in enumerate(plan.steps[done])
+        ]
+        return _paced(chat(words("Next. "), *calls), pause)
+
+
+def _underway(messages: list[dict[str, Any]]) -> tuple[Plan, int]:
+    """The latest plan, and how many replies have been given since."""
+    done = 0
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            done += 1
+        elif message["role"] == "user" and (plan := read(_text(message["content"]))):
+            return plan, done
+    return Plan([]), done
+
+
+def _text(content: str | list[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", "") for part in content)
+
+
+def _paced(whole: Answer, pause: Wait) -> Answer:
+    return answer(*(act for piece in whole.acts for act in (piece, pause)))

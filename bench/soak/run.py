@@ -1,0 +1,209 @@
+"""Many sessions for a long time, with everything that can happen to them: `make soak`.
+
+Processes work on one journal, are killed now and then, and others go on with what they left. One
+process is never killed: it may not grow. In the end nothing is left behind, every session is ended
+or waits for a person, every record is as it was written, and no effect was done twice. The exit
+code is 1 if any of that is not so.
+"""
+
+import argparse
+import asyncio
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from audit import Audit, adopt_orphans, audited, left_behind
+from gauge import Sample, Trend, table, trends
+from life import Place
+from provider import Provider
+from worker import close_up
+
+from windlass.testing.fault_server import in_thread
+
+KILL_EVERY_S = (3.0, 9.0)
+END_S = 90.0
+"""How long a process may take to end what it has under way."""
+SAMPLES_MIN = 6
+
+
+class Soak:
+    """The processes, and what they leave behind."""
+
+    def __init__(self, folder: Path, url: str, given: argparse.Namespace) -> None:
+        self.kills = 0
+        self.trouble: list[str] = []
+        self._folder, self._url, self._at_once = folder, url, given.at_once
+        self._rolls = random.Random(given.seed)
+        self._steady = self._start("--steady", *(["--leak"] if given.leak else []))
+        self._workers = [self._start() for _ in range(given.workers)]
+
+    def _start(self, *flags: str) -> subprocess.Popen[bytes]:
+        worker = Path(__file__).with_name("worker.py")
+        seed, at_once = str(self._rolls.randrange(2**31)), str(self._at_once)
+        given = [str(self._folder), self._url, "--seed", seed, "--at-once", at_once]
+        log = (self._folder / "worker.log").open("ab")
+        with log:
+            return subprocess.Popen(
+                [sys.executable, str(worker), *given, *flags], stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def run(self, seconds: float) -> None:
+        """Kill a worker now and then, and start another at once."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, self._rolls.uniform(*KILL_EVERY_S)))
+            at = self._rolls.randrange(len(self._workers))
+            if not (self._alive(self._workers[at]) and self._alive(self._steady)):
+                return
+            self._workers[at].kill()
+            self._workers[at].wait()
+            self._workers[at] = self._start()
+            self.kills += 1
+
+    def _alive(self, process: subprocess.Popen[bytes]) -> bool:
+        if process.poll() is not None:
+            self.trouble.append(f"a process ended by itself with code {process.returncode}")
+        return process.returncode is None
+
+    def end(self) -> None:
+        """Ask all of them to end, and wait for it."""
+        all_of_them = [*self._workers, self._steady]
+        for process in all_of_them:
+            process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + END_S
+        for process in all_of_them:
+            try:
+                code = process.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                code = process.wait()
+                self.trouble.append("a process did not end when it was told to")
+            if code not in (0, -signal.SIGKILL, -signal.SIGTERM):
+                self.trouble.append(f"a process ended with code {code}")
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """All that came of a soak."""
+
+    minutes: float
+    kills: int
+    requests: int
+    faults: int
+    kinds: int
+    """Of faults."""
+    count: Counter[str]
+    audit: Audit
+    trends: list[Trend]
+    trouble: list[str]
+
+    @property
+    def sound(self) -> bool:
+        grew = any(one.grew for one in self.trends)
+        return not (grew or self.trouble or self.audit.faults) and bool(self.trends)
+
+
+def soaked(folder: Path, given: argparse.Namespace) -> Found:
+    """Run it, then look at what is left."""
+    provider = Provider(given.seed)
+    with in_thread(provider.server) as server:
+        soak = Soak(folder, server.url, given)
+        try:
+            soak.run(given.minutes * 60)
+        finally:
+            soak.end()
+        closing = asyncio.run(close_up(Place(folder, server.url, given.seed, given.at_once)))
+    audit = asyncio.run(audited(folder))
+    left_behind(audit)
+    count, trouble = _reports(folder)
+    samples = _samples(folder)
+    return Found(
+        minutes=given.minutes,
+        kills=soak.kills,
+        requests=provider.asked,
+        faults=provider.faults.total(),
+        kinds=len(provider.faults),
+        count=count + closing.count,
+        audit=audit,
+        trends=trends(samples) if len(samples) >= SAMPLES_MIN else [],
+        trouble=[*soak.trouble, *trouble, *closing.trouble],
+    )
+
+
+def _reports(folder: Path) -> tuple[Counter[str], list[str]]:
+    """What those that were not killed have to say, and what anybody said of a bug."""
+    count: Counter[str] = Counter()
+    trouble: list[str] = []
+    for path in folder.glob("report-*.json"):
+        told = msgspec.json.decode(path.read_bytes())
+        count.update(told["count"])
+        trouble += told["trouble"]
+    said = (folder / "worker.log").read_text("utf-8").strip()
+    return count, [*trouble, said] if said else trouble
+
+
+def _samples(folder: Path) -> list[Sample]:
+    decode = msgspec.json.Decoder(Sample).decode
+    lines = (folder / "samples.jsonl").read_bytes().splitlines()
+    return [decode(line) for line in lines]
+
+
+def lines(found: Found) -> Iterator[str]:
+    audit, count = found.audit, found.count
+    rows: list[tuple[str, object]] = [
+        ("minutes", found.minutes),
+        ("workers killed, and replaced", found.kills),
+        ("requests to the provider", f"{found.requests:,}"),
+        (f"of them failed, in {found.kinds} ways", f"{found.faults:,}"),
+        ("sessions, records", f"{audit.sessions:,}, {audit.records:,}"),
+        ("sessions that wait for a person", audit.waiting),
+        ("effects, and those whose fate is unknown", f"{audit.effects:,}, {audit.unknown}"),
+        ("seen by those that lived: cancels, steerings", f"{count['cancels']}, {count['steered']}"),
+        ("  answers, resumed", f"{count['answered']}, {count['resumed']}"),
+        ("helpers that nobody went on with", count["helpers left open"]),
+        ("effects done twice", audit.twice),
+        ("effects lost", audit.lost),
+        ("sessions left open", audit.open),
+        ("sessions that do not verify, fold or replay", audit.broken),
+        ("processes left behind", audit.processes),
+        ("errors that nobody expects", len(found.trouble)),
+    ]
+    yield from (f"{title:<46} {value!s:>16}" for title, value in rows)
+    yield ""
+    yield from table(found.trends) if found.trends else ["too short to see what grows"]
+    yield from audit.told[:20]
+    yield from found.trouble[:5]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--workers", type=int, default=2, help="processes that are killed (2)")
+    parser.add_argument("--at-once", type=int, default=8, help="sessions in each process (8)")
+    parser.add_argument("--seed", type=int, default=0)
+    told = "leak on purpose in the process that is never killed: the exit code must be 1"
+    parser.add_argument("--leak", action="store_true", help=told)
+    parser.add_argument("--keep", action="store_true", help="leave the folder to be looked at")
+    given = parser.parse_args()
+    adopt_orphans()
+    folder = Path(tempfile.mkdtemp(prefix="windlass-soak-"))
+    print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}: {folder}")
+    found = soaked(folder, given)
+    print(*lines(found), sep="\n")
+    if found.sound and not given.keep:
+        shutil.rmtree(folder)
+    else:
+        print(f"left to be looked at: {folder}")
+    return 0 if found.sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""A process of the soak: `worker.py PLACE [--steady]`.
+
+It works until it is told to end, by SIGTERM; or it is killed, and knows nothing of that. A steady
+one is never killed: it rests now and then, and writes down what it holds.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from gauge import children_of, kinds, sample
+from life import Life, Place, living
+
+from windlass.journals.sqlite import SqliteJournal
+
+WORK_S = 4.0
+"""Between two rests of a steady process."""
+ROUNDS_MAX = 20
+"""What is still open after so many tries to go on with it stays open, and is told of."""
+SETTLE_S = 5.0
+"""How long what a run left behind may take to be gone."""
+
+
+async def live(place: Place, *, steady: bool, leak: bool) -> None:
+    """A life of the process, to its end or to its kill."""
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+    async with living(place) as life:
+        try:
+            if steady:
+                await _steady(life, place, over, leak=leak)
+            else:
+                await life.work(over.is_set)
+        finally:
+            _report(life, place)
+
+
+async def _steady(life: Life, place: Place, over: asyncio.Event, *, leak: bool) -> None:
+    began, leaked = time.monotonic(), list[object]()
+    await _opened(life.journal)
+    tasks, children = len(asyncio.all_tasks()), len(children_of(os.getpid()))
+    first = None
+    with (place.folder / "samples.jsonl").open("wb") as file:
+        while not over.is_set():
+            until = time.monotonic() + WORK_S
+            await life.work(lambda until=until: over.is_set() or time.monotonic() > until)
+            await _settled(tasks, children)
+            if leak:
+                leaked += [b"x" * 2**22, (place.folder / "samples.jsonl").open("rb")]
+            minute = (time.monotonic() - began) / 60
+            file.write(msgspec.json.encode(sample(minute, life.runs)) + b"\n")
+            file.flush()
+            if first is None and minute > 0.5:
+                first = kinds()
+    if first is not None:
+        grown = (kinds() - first).most_common(12)
+        told = "".join(f"{name} +{count}\n" for name, count in grown)
+        (place.folder / "grown.txt").write_text(told, "utf-8")
+
+
+async def _opened(journal: SqliteJournal) -> None:
+    """Have all connections opened that there will be: one by one they would look like a leak."""
+    await asyncio.gather(*(journal.read("nobody") for _ in range(64)))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await journal.news("nobody", 0)
+
+
+async def _settled(tasks: int, children: int) -> None:
+    """What is stopped gets a moment to go; what does not go shows in the sample."""
+    until = time.monotonic() + SETTLE_S
+    while time.monotonic() < until:
+        await asyncio.sleep(0.1)
+        if len(asyncio.all_tasks()) <= tasks and len(children_of(os.getpid())) <= children:
+            return
+
+
+def _report(life: Life, place: Place) -> None:
+    name = f"report-{os.getpid()}.json"
+    report = {"count": life.count, "trouble": life.trouble}
+    (place.folder / name).write_bytes(msgspec.json.encode(report))
+
+
+async def close_up(place: Place) -> Life:
+    """Go on with all that was left open, until nothing is; then end what helpers left."""
+    async with living(place) as life:
+        for _ in range(ROUNDS_MAX):
+            if not await life.resume_all():
+                break
+        life.count["helpers left open"] += await life.resume_all(helpers=True)
+        return life
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("url")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--at-once", type=int, default=8)
+    parser.add_argument("--steady", action="store_true")
+    parser.add_argument("--leak", action="store_true")
+    given = parser.parse_args()
+    place = Place(given.folder, given.url, given.seed, given.at_once)
+    asyncio.run(live(place, steady=given.steady, leak=given.leak))
+
+
+if __name__ == "__main__":
+    main()
