@@ -1,0 +1,106 @@
+"""SIGKILL in the middle of a tool that has had its effect, and then a new process that goes on.
+
+A run of three replies: look, pay, and an answer. Right is: one payment, three requests, and an
+answer, or a plain word that nobody knows whether the payment went out.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from contestant import Contestant, Silent
+from lines import NONE
+from measures import STORES
+from roster import Peer
+
+from windlass.testing.chat_wire import called, chat, words
+from windlass.testing.fault_server import Asked, FaultServer, in_thread
+from windlass.testing.wire import Answer, refuse_with
+
+EFFECT_S = 60.0
+RESUME_S = 60.0
+NEEDED = 3
+ANSWER = "That is all."
+
+
+def killed(peer: Peer) -> dict[str, Any]:
+    if peer.name not in STORES:
+        return {"kept by": "no store of its own", "outcome": NONE}
+    server = FaultServer(always=_next)
+    with tempfile.TemporaryDirectory() as folder, in_thread(server):
+        effects = Path(folder) / "effects"
+        order = {"url": server.url, "store": folder, "steps": 8}
+        first = Contestant(peer, BENCH_EFFECTS=str(effects), BENCH_STUCK_S="300")
+        first.send("run", order=order)
+        until = time.monotonic() + EFFECT_S
+        while not effects.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(0.3)
+        first.kill()
+        if not effects.exists():
+            return {"kept by": STORES[peer.name], "outcome": "never came to the effect"}
+        second = Contestant(peer, BENCH_EFFECTS=str(effects), BENCH_STUCK_S="0")
+        try:
+            answer = second.ask("run", RESUME_S, order={**order, "resume": True})
+        except Silent as silent:
+            answer = {"error": {"type": "Silent", "message": str(silent)}, "text": None}
+        finally:
+            second.kill()
+        paid = len(effects.read_text("utf-8").splitlines())
+    return {
+        "kept by": STORES[peer.name],
+        "outcome": _outcome(answer, paid, len(server.asked)),
+        "effects": paid,
+        "requests": f"{len(server.asked)} of {NEEDED} needed",
+        "answer": _said(answer),
+        "told of the payment": _result_of_pay(server.asked[-1].json),
+        "bodies": [asked.json.get("messages") for asked in server.asked],
+    }
+
+
+def _said(answer: dict[str, Any]) -> str:
+    if error := answer.get("error"):
+        return f"{error['type']}: {error['message'][:90]}"
+    return str(answer["text"])
+
+
+def _outcome(answer: dict[str, Any], paid: int, requests: int) -> str:
+    found = []
+    if paid > 1:
+        found.append("**EFFECT TWICE**")
+    if requests > NEEDED:
+        found.append("**PAID TWICE**")
+    if answer.get("error"):
+        found.append("**NOT RESUMED**")
+    return ", ".join(found) or "resumed"
+
+
+def _next(asked: Asked) -> Answer:
+    """The reply that follows from what was said so far, as a real model's would; and as strict."""
+    messages = asked.json["messages"]
+    open_ids = _unanswered(messages)
+    if open_ids:
+        message = (
+            f"An assistant message with 'tool_calls' must be followed by tool messages: {open_ids}"
+        )
+        return refuse_with(400, {"error": {"message": message, "type": "invalid_request_error"}})
+    calls = [c["function"]["name"] for m in messages for c in m.get("tool_calls") or ()]
+    if "pay" in calls:
+        return chat(words(ANSWER))
+    if "look" in calls:
+        return chat(called("pay", '{"amount": 7}', id="call_pay"))
+    return chat(called("look", '{"at": 0}', id="call_look"))
+
+
+def _unanswered(messages: list[dict[str, Any]]) -> list[str]:
+    asked = [c["id"] for m in messages for c in m.get("tool_calls") or ()]
+    given = {m.get("tool_call_id") for m in messages if m["role"] == "tool"}
+    return [one for one in asked if one not in given]
+
+
+def _result_of_pay(body: dict[str, Any]) -> str:
+    """What the model was told of the payment."""
+    results = [m for m in body["messages"] if m["role"] == "tool"]
+    return msgspec.json.encode(results[-1]["content"]).decode()[:200] if results else ""
