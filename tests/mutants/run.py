@@ -1,7 +1,8 @@
 """Plants each known bug in turn and shows that the tests notice: `make mutants`.
 
-A mutant is caught by the simulator, else by the fast tests of the core and the loop. Each has a
-copy of `src` of its own, which goes before an installed Windlass on the path of its children.
+A mutant is caught by the simulator, else by the fast tests of the loop, of secrets and of the core.
+Each has a copy of `src` of its own, which goes before an installed Windlass on the path of its
+children.
 """
 
 # ruff: noqa: T201 - the table is printed
@@ -24,7 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "src"
 LIST = Path(__file__).with_name("mutants.toml")
 SEEDS = "0:150"
-TESTS = ("tests/loop", "tests/core")
+TESTS = (
+    "tests/loop",
+    "tests/agent/test_secrets.py",
+    "tests/agent/test_withheld.py",
+    "tests/core",
+)
 SIMULATION_S = 30.0
 TESTS_S = 90.0
 AT_ONCE_MAX = 2
