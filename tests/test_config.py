@@ -6,7 +6,8 @@ import pytest
 
 import windlass.config
 from windlass import ConfigError
-from windlass.config import assignments, environment, journal_path, mcp_servers, settings
+from windlass.config import journal_path, mcp_servers, settings
+from windlass.environ import assignments, environment
 
 
 def test_a_dotenv_file_adds_to_the_environment_and_changes_nothing_in_it(

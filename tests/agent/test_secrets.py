@@ -31,11 +31,11 @@ from windlass import (
     User,
     tool,
 )
-from windlass.config import secrets_of
 from windlass.core.errors import ModelError
 from windlass.core.masking import Mask
 from windlass.core.secret import Secret
 from windlass.core.view import Prompt
+from windlass.environ import secrets_of
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite import SqliteJournal
 from windlass.logs import logger

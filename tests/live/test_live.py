@@ -7,7 +7,7 @@ called and whose result is read, and what a wrong key is told.
 import pytest
 
 from windlass import Agent, FailedByModel, Limits, TextDelta, tool
-from windlass.config import environment
+from windlass.environ import environment
 from windlass.models.prices import lookup
 from windlass.models.vendors import vendors
 

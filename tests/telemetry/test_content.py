@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from collector import Collector, OtlpServer, otlp_server, told
 from windlass import Agent, Allow, Deny, FailedByModel, Image, Modify, Text, tool
-from windlass.config import captures_content
+from windlass.environ import captures_content
 from windlass.journals.memory import MemoryJournal
 from windlass.telemetry import Telemetry
 from windlass.testing import FixedGate, Reply, ScriptedModel, VirtualClock, call, fail, say, think

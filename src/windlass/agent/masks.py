@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
-from windlass.config import environment, secrets_of
 from windlass.core.errors import ConfigError
 from windlass.core.masking import VALUE_CHARS_MIN, Mask
 from windlass.core.secret import Secret
+from windlass.environ import environment, secrets_of
 
 Secrets: TypeAlias = Mapping[str, str] | Collection[str] | Mask
 """Values, by name or bare; or a mask of one's own, which is used as it is."""

@@ -15,13 +15,13 @@ from windlass.agent.openings import Instructions, Openings
 from windlass.agent.options import AgentOptions
 from windlass.agent.output import Output
 from windlass.agent.runs import Runs
-from windlass.config import environment
 from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.masking import Mask
 from windlass.core.schema import Schema
 from windlass.core.setup import Retries, Rules, Setup
+from windlass.environ import environment
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Approver, Blobs, Gate, Journal, Model, Pools, Timeouts, World
 from windlass.tools.toolbox import Toolbox

@@ -18,9 +18,9 @@ from windlass.cli.slash import HELP, Bill, show_help, show_sessions, show_tools
 from windlass.cli.stage import Stage, Work, staged
 from windlass.cli.told import how_to_answer, summary
 from windlass.cli.typing_in import Prompt
-from windlass.config import xdg_folder
 from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, WindlassError
 from windlass.core.names import did_you_mean
+from windlass.environ import xdg_folder
 from windlass.journals.sqlite import SqliteJournal
 from windlass.models.vendors import vendors
 from windlass.ports import Journal

@@ -19,9 +19,10 @@ from windlass.cli.rig import Rig, rigged
 from windlass.cli.screen import Screen
 from windlass.cli.stage import Stage
 from windlass.cli.terminal import typed_line
-from windlass.config import environment, journal_path, settings
+from windlass.config import journal_path, settings
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.core.fold import fold
+from windlass.environ import environment
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite import SqliteJournal
 from windlass.models.resolve import resolve

@@ -16,8 +16,9 @@ from windlass.cli.exits import FAILED
 from windlass.cli.nearby import answering, small_model
 from windlass.cli.render import BAD, GOOD, QUIET, TROUBLE
 from windlass.cli.screen import Screen
-from windlass.config import environment, mcp_servers, settings, settings_files
+from windlass.config import mcp_servers, settings, settings_files
 from windlass.core.errors import ConfigError, WindlassError
+from windlass.environ import environment
 from windlass.gates.policy_file import load_policy
 from windlass.models.vendors import vendors
 from windlass.settings.keys import Settings

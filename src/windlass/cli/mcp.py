@@ -14,9 +14,10 @@ from windlass.cli.exits import FAILED
 from windlass.cli.render import BAD, GOOD, QUIET
 from windlass.cli.screen import Screen
 from windlass.cli.slash import show_tools
-from windlass.config import environment, mcp_servers
+from windlass.config import mcp_servers
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.names import did_you_mean
+from windlass.environ import environment
 from windlass.tools.mcp.config import McpHttp, McpStdio, mcp_settings
 from windlass.tools.mcp.servers import McpServers
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from windlass.agent.agent import Agent
 from windlass.cli.schema_type import typed
-from windlass.config import environment, mcp_servers
+from windlass.config import mcp_servers
 from windlass.core.limits import Limits
+from windlass.environ import environment
 from windlass.gates.compose import all_of
 from windlass.gates.flow import flow_guard
 from windlass.gates.policy_file import load_policy

@@ -8,7 +8,6 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping
-from html import escape
 from typing import cast, final
 from urllib.parse import quote, quote_plus
 
@@ -24,6 +23,8 @@ VALUE_CHARS_MIN = 6
 """What is shorter would be found in words that hold no secret."""
 _ENCODED_CHARS_MIN = 8
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+_HTML_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_HTML = _HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&#x27;"})
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
 Marked = tuple[int, int, str]
@@ -133,7 +134,7 @@ def _forms(value: str) -> Iterator[str]:
     for escaped in (quote(value, safe=""), quote(value), quote_plus(value)):
         yield escaped
         yield _PERCENT.sub(lambda found: found[0].lower(), escaped)
-    yield from (escape(value), escape(value, quote=False))
+    yield from (value.translate(_HTML), value.translate(_HTML_TEXT))
     data = value.encode("utf-8", "surrogatepass")
     yield from (data.hex(), data.hex().upper())
     for before in range(3):

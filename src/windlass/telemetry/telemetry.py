@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, final
 
-from windlass.config import captures_content
 from windlass.core.events import Event
 from windlass.core.state import State
+from windlass.environ import captures_content
 from windlass.telemetry.pen import Page, Pen
 from windlass.telemetry.scope import Scope
 
