@@ -318,7 +318,9 @@ def test_a_chat_keeps_its_session_over_prompts_commands_and_ctrl_c(shell: Shell)
         assert terminal.end() == 0
     assert "To go on: windlass chat -r project-" in terminal.page.text
     said = [one["content"] for one in shell.server.asked[-1].json["messages"][1:]]
-    assert said == ["hi", "Hello.", "think", "Well, let me see", "one\ntwo\nthree"]
+    # Whether the second piece had come when Ctrl-C did is the wire's to say.
+    assert said[3] in ("Well, let me", "Well, let me see")
+    assert [*said[:3], *said[4:]] == ["hi", "Hello.", "think", "one\ntwo\nthree"]
 
 
 def test_a_chat_asks_and_goes_on_with_c(shell: Shell) -> None:

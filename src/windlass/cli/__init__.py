@@ -12,7 +12,7 @@ import click
 import click.shell_completion
 from typing_extensions import override
 
-from windlass.cli.exits import FAILED, INTERRUPTED, code_of
+from windlass.cli.exits import FAILED, INTERRUPTED, USAGE, code_of
 from windlass.core.errors import WindlassError
 from windlass.core.names import did_you_mean
 
@@ -91,7 +91,17 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # Whoever read our output has gone; click ends quietly.
-            raise _told(str(error), FAILED) from error
+            raise _of_file(error) from error
+
+
+def _of_file(error: OSError) -> click.ClickException:
+    """A file that was named and cannot be had is the caller's to mend; another trouble is not."""
+    if error.filename is None or error.strerror is None:
+        return _told(str(error), FAILED)
+    mistaken = isinstance(
+        error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError
+    )
+    return _told(f"{error.filename}: {error.strerror}", USAGE if mistaken else FAILED)
 
 
 def _told(message: str, code: int) -> click.ClickException:
