@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -131,3 +133,19 @@ async def test_a_hundred_thousand_sessions_are_listed(tmp_path: Path) -> None:
         assert len(await journal.abandoned()) == 499
         held.release()
         assert len(await journal.abandoned()) == 500
+
+
+OPENING = (
+    "import sys; from windlass.journals.sqlite import SqliteJournal; SqliteJournal(sys.argv[1])"
+)
+
+
+def test_processes_that_make_one_file_at_once_all_get_it(tmp_path: Path) -> None:
+    """J5: SQLite does not wait by itself while another process switches a new file to WAL."""
+    for turn in range(4):
+        program = [sys.executable, "-c", OPENING, str(tmp_path / f"{turn}.db")]
+        started = [subprocess.Popen(program, stderr=subprocess.PIPE) for _ in range(4)]
+        told = [one.communicate(timeout=50)[1] for one in started]
+        assert [(one.returncode, text) for one, text in zip(started, told, strict=True)] == [
+            (0, b"")
+        ] * 4

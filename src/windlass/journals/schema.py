@@ -5,6 +5,7 @@ made it: whatever steps are missing are taken, all in one transaction.
 """
 
 import os
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,6 +48,7 @@ APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL`, in the header of the file: tells our files from those of other programs."""
 BUSY_MS = 30_000
 """How long to wait while another process writes."""
+AGAIN_S = 0.005
 
 STEPS = (
     # Records lie in the order in which they came: a group of many sessions fills a few pages. Kept
@@ -131,7 +133,7 @@ def open_writer(path: Path, durability: Durability) -> File:
         file = connect(path, durability)
         try:
             _version(file, path)  # A file that is not ours is left as it is.
-            file.execute("PRAGMA journal_mode = WAL")
+            _log_ahead(file)
             _bring_up(file, path)
         except BaseException:
             file.close()
@@ -142,6 +144,20 @@ def open_writer(path: Path, durability: Durability) -> File:
         raise ConfigError(msg) from error
     except apsw.Error as error:
         raise failed(path, error) from error
+
+
+def _log_ahead(file: File) -> None:
+    """Switch to WAL; SQLite itself does not wait here for a process that does the same."""
+    ends = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(AGAIN_S)
+        else:
+            return
 
 
 def connect(path: Path, durability: Durability = "full") -> File:
