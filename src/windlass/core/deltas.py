@@ -9,7 +9,9 @@ from windlass.core.messages import Usage
 Stop = Literal["end", "calls", "length", "refusal"]
 
 
-class Placed(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag=True):
+class Placed(
+    msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"
+):
     """Something that happened at a place in a session."""
 
     seq: int = 0
@@ -21,16 +23,16 @@ class Placed(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
         return f"{self.seq}.{self.nth}" if self.nth else str(self.seq)
 
 
-class TextDelta(Placed, frozen=True):
+class TextDelta(Placed, frozen=True, tag="TextDelta"):
     text: str
 
 
-class ThinkingDelta(Placed, frozen=True):
+class ThinkingDelta(Placed, frozen=True, tag="ThinkingDelta"):
     text: str
     signature: str | None = None
 
 
-class CallDelta(Placed, frozen=True):
+class CallDelta(Placed, frozen=True, tag="CallDelta"):
     """A fragment of a call. Not visible output: a call counts only when the reply is whole."""
 
     index: int | None = None
@@ -41,19 +43,19 @@ class CallDelta(Placed, frozen=True):
     origin: str = ""
 
 
-class UsageDelta(Placed, frozen=True):
+class UsageDelta(Placed, frozen=True, tag="UsageDelta"):
     """The attempt's usage so far; a later one replaces it."""
 
     usage: Usage
 
 
-class ReplyEnd(Placed, frozen=True):
+class ReplyEnd(Placed, frozen=True, tag="ReplyEnd"):
     """The provider's end marker. A stream without one is incomplete."""
 
     stop: Stop = "end"
 
 
-class AttemptDiscarded(Placed, frozen=True):
+class AttemptDiscarded(Placed, frozen=True, tag="AttemptDiscarded"):
     """What was shown of this attempt does not count; the step starts again."""
 
     step: int
@@ -61,7 +63,7 @@ class AttemptDiscarded(Placed, frozen=True):
     reason: str
 
 
-class Retrying(Placed, frozen=True):
+class Retrying(Placed, frozen=True, tag="Retrying"):
     """The step will ask again, after a while."""
 
     step: int
@@ -70,14 +72,14 @@ class Retrying(Placed, frozen=True):
     reason: str
 
 
-class Stalled(Placed, frozen=True):
+class Stalled(Placed, frozen=True, tag="Stalled"):
     """The model fell silent, and is not waited for any longer."""
 
     step: int
     attempt: int
 
 
-class FellBack(Placed, frozen=True):
+class FellBack(Placed, frozen=True, tag="FellBack"):
     """The attempts at one model are spent; the next one is asked."""
 
     step: int
@@ -85,14 +87,14 @@ class FellBack(Placed, frozen=True):
     instead_of: str
 
 
-class CallProgress(Placed, frozen=True):
+class CallProgress(Placed, frozen=True, tag="CallProgress"):
     """A running tool says how it is getting on."""
 
     call_id: str
     text: str
 
 
-class Nested(Placed, frozen=True):
+class Nested(Placed, frozen=True, tag="Nested"):
     """An event of a session that works for a call of this one."""
 
     call_id: str
@@ -102,7 +104,7 @@ class Nested(Placed, frozen=True):
     """As it was told there: a fact or a delta, with its place in that session."""
 
 
-class RunSuspended(Placed, frozen=True):
+class RunSuspended(Placed, frozen=True, tag="RunSuspended"):
     """The run waits for a person. Not an end: the last event only of this watch."""
 
     call_ids: tuple[str, ...]

@@ -70,7 +70,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     usd: Decimal | None = None
 
 
-class RunStarted(Placed, frozen=True):
+class RunStarted(Placed, frozen=True, tag="RunStarted"):
     """A prompt opens a run. No set-up means the one of the run before."""
 
     run: int
@@ -88,7 +88,7 @@ class RunStarted(Placed, frozen=True):
     """What the prompt brings along: outside text, private data."""
 
 
-class RunResumed(Placed, frozen=True):
+class RunResumed(Placed, frozen=True, tag="RunResumed"):
     """Another driver takes over a run that has not ended."""
 
     drift: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class RunResumed(Placed, frozen=True):
     """What the dead driver had left running, and was ended."""
 
 
-class AttemptStarted(Placed, frozen=True):
+class AttemptStarted(Placed, frozen=True, tag="AttemptStarted"):
     """A request goes out; from here on it may cost what is reserved."""
 
     step: int
@@ -109,7 +109,7 @@ class AttemptStarted(Placed, frozen=True):
     purpose: Purpose = "main"
 
 
-class AttemptFailed(Placed, frozen=True):
+class AttemptFailed(Placed, frozen=True, tag="AttemptFailed"):
     """A request gave no whole reply. `visible`: a watcher saw some of its text."""
 
     fault: Fault
@@ -120,7 +120,7 @@ class AttemptFailed(Placed, frozen=True):
     wait_s: float = 0.0
 
 
-class StepProposed(Placed, frozen=True):
+class StepProposed(Placed, frozen=True, tag="StepProposed"):
     """A whole reply, as the model gave it, before anyone judged it."""
 
     reply: Assistant
@@ -128,7 +128,7 @@ class StepProposed(Placed, frozen=True):
     charge: Charge | None = None
 
 
-class CallJudged(Placed, frozen=True):
+class CallJudged(Placed, frozen=True, tag="CallJudged"):
     """A call's verdict. No arguments means those that the model wrote, unchanged."""
 
     call_id: str
@@ -138,7 +138,7 @@ class CallJudged(Placed, frozen=True):
     resource: str | None = None
 
 
-class CallAnswered(Placed, frozen=True):
+class CallAnswered(Placed, frozen=True, tag="CallAnswered"):
     """A person's answer to `Ask`, bound to the digest of the exact arguments."""
 
     call_id: str
@@ -149,14 +149,14 @@ class CallAnswered(Placed, frozen=True):
     """What was allowed along with it for the rest of the session."""
 
 
-class CallStarted(Placed, frozen=True):
+class CallStarted(Placed, frozen=True, tag="CallStarted"):
     """The effect begins. The key is the same each time this call is tried."""
 
     call_id: str
     key: str
 
 
-class CallFinished(Placed, frozen=True):
+class CallFinished(Placed, frozen=True, tag="CallFinished"):
     """The effect is over."""
 
     call_id: str
@@ -165,27 +165,27 @@ class CallFinished(Placed, frozen=True):
     """What the tool paid to models of its own, such as a sub-agent's."""
 
 
-class CallLate(Placed, frozen=True):
+class CallLate(Placed, frozen=True, tag="CallLate"):
     """A result that came when its call had been given up. It is kept, and changes nothing."""
 
     call_id: str
     result: Result
 
 
-class ReplyJudged(Placed, frozen=True):
+class ReplyJudged(Placed, frozen=True, tag="ReplyJudged"):
     """A final reply passed, was denied, or did not fit the output type."""
 
     verdict: Allow | Deny | Misfit
 
 
-class NoteGiven(Placed, frozen=True):
+class NoteGiven(Placed, frozen=True, tag="NoteGiven"):
     """The runtime tells the model something, as a note in the transcript."""
 
     text: str
     why: Literal["same_call"]
 
 
-class Allotted(Placed, frozen=True):
+class Allotted(Placed, frozen=True, tag="Allotted"):
     """What a shared budget lets this run spend in all. `dry`: it has no more for now."""
 
     budget: str
@@ -193,7 +193,7 @@ class Allotted(Placed, frozen=True):
     dry: bool = False
 
 
-class Compacted(Placed, frozen=True):
+class Compacted(Placed, frozen=True, tag="Compacted"):
     """What the model is shown gets shorter from here on; the transcript keeps all of it.
 
     Up to a message, what came before is left out for a note, or summed up in one, or the results
@@ -206,24 +206,24 @@ class Compacted(Placed, frozen=True):
     charge: Charge | None = None
 
 
-class Steered(Placed, frozen=True):
+class Steered(Placed, frozen=True, tag="Steered"):
     """A person says something while the run is under way. It is heeded before the next step."""
 
     prompt: tuple[Content, ...]
     by: str = ""
 
 
-class Heeded(Placed, frozen=True):
+class Heeded(Placed, frozen=True, tag="Heeded"):
     """What was said meanwhile goes into the conversation here."""
 
 
-class Hydrated(Placed, frozen=True):
+class Hydrated(Placed, frozen=True, tag="Hydrated"):
     """What a prompt speaks of is looked up before the first step, by calls like any other."""
 
     calls: tuple[ToolCall, ...]
 
 
-class Recalled(Placed, frozen=True):
+class Recalled(Placed, frozen=True, tag="Recalled"):
     """What is known about a prompt: shown beside it in this run, and not kept in the conversation.
 
     Nothing may be known, and then it is empty.
@@ -233,7 +233,7 @@ class Recalled(Placed, frozen=True):
     labels: tuple[Label, ...] = ()
 
 
-class RunEnded(Placed, frozen=True):
+class RunEnded(Placed, frozen=True, tag="RunEnded"):
     """The one end of a run. It settles an attempt and closes the calls that were under way."""
 
     outcome: Outcome

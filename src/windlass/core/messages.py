@@ -11,24 +11,22 @@ from typing import Any, Literal, Self
 import msgspec
 
 
-class Part(
-    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag=str.lower
-):
+class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type"):
     """A piece of a message."""
 
 
-class Text(Part, frozen=True):
+class Text(Part, frozen=True, tag="text"):
     text: str
 
 
-class Thinking(Part, frozen=True):
+class Thinking(Part, frozen=True, tag="thinking"):
     """The model's reasoning. The signature goes back verbatim to the model that made it."""
 
     text: str
     signature: str | None = None
 
 
-class Image(Part, frozen=True):
+class Image(Part, frozen=True, tag="image"):
     """A picture, by value or by address."""
 
     media_type: str
@@ -36,7 +34,7 @@ class Image(Part, frozen=True):
     url: str | None = None
 
 
-class File(Part, frozen=True):
+class File(Part, frozen=True, tag="file"):
     """A document, by value or by address."""
 
     media_type: str

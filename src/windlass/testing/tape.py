@@ -45,18 +45,18 @@ How: TypeAlias = Literal["whole", "broken", "left"]
 """A response was read to its end, or the server broke off, or the client went away."""
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag=str.lower):
+class Line(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind"):
     """A line of the file."""
 
 
-class Tape(Line, frozen=True):
+class Tape(Line, frozen=True, tag="tape"):
     """The first line."""
 
     version: int
     upstream: str
 
 
-class Request(Line, frozen=True):
+class Request(Line, frozen=True, tag="request"):
     method: str
     path: str
     """Below the base URL, with its query."""
@@ -65,14 +65,14 @@ class Request(Line, frozen=True):
     """JSON as it is, else text, else base64."""
 
 
-class Response(Line, frozen=True):
+class Response(Line, frozen=True, tag="response"):
     status: int
     headers: dict[str, str] = {}
     after_s: float = 0.0
     """Since the request."""
 
 
-class Piece(Line, frozen=True):
+class Piece(Line, frozen=True, tag="piece"):
     """What came in one piece; bytes that are no text of their own are kept as base64."""
 
     text: str | None = None
@@ -92,7 +92,7 @@ class Piece(Line, frozen=True):
         return self.data or (self.text or "").encode()
 
 
-class End(Line, frozen=True):
+class End(Line, frozen=True, tag="end"):
     how: How
 
 
