@@ -133,8 +133,10 @@ async def _wrong_with(journal: SqliteJournal, session: str, books: Books) -> lis
     try:
         wrong = [str(problem) for problem in await journal.verify(session)]
         facts = await journal.read(session)
-        difference = replay(session, facts).difference
+        again = replay(session, facts)
     except WindlassError as error:
         return [str(error)]
     books.enter(session, facts)
-    return [*wrong, f"it replays otherwise: {difference}"] if difference else wrong
+    if again.same:
+        return wrong
+    return [*wrong, f"it replays otherwise: {again.difference or again.other_rules}"]

@@ -18,10 +18,11 @@ import windlass.cli.screen
 import windlass.cli.shelf
 from facts import Story, broken, call
 from windlass.cli import main
-from windlass.core.events import CallJudged, Fact, RunStarted
+from windlass.core.events import RULES, CallJudged, Fact, RunStarted
 from windlass.core.messages import Image, Text, Thinking
 from windlass.core.verdicts import Ask
 from windlass.journals.sqlite import SqliteJournal
+from windlass.testing.samples import one_of_each
 from windlass.testing.simulate import plan_of, play
 
 NOW = time.time()
@@ -220,6 +221,21 @@ def test_a_session_is_run_again_from_its_journal(path: Path) -> None:
     assert other.exit_code == 1
     assert "weather-1: record 2 is AttemptStarted(" in other.output
     assert "the rules would make the request AttemptStarted(" in other.output
+
+
+@pytest.mark.contract("J8")
+def test_what_older_rules_made_is_told_and_is_no_failure(path: Path) -> None:
+    async def fill(journal: SqliteJournal) -> None:
+        await journal.append("old", one_of_each())
+
+    with SqliteJournal(path) as journal:
+        asyncio.run(fill(journal))
+    old = run(path, "replay", "old")
+    assert old.exit_code == 0
+    assert old.output == (
+        f"old: record 2 was made by older rules (version 0, this Windlass has {RULES}): "
+        "it cannot be compared from there on\n"
+    )
 
 
 @pytest.mark.contract("J8")

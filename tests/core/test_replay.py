@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from facts import MODEL, SESSION, Story, broken, call, value
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide import decide
+from windlass.core.differences import Difference, OtherRules
 from windlass.core.events import (
+    RULES,
     Allotted,
     AttemptStarted,
     CallAnswered,
@@ -26,6 +28,7 @@ from windlass.core.events import (
     Reservation,
     RunEnded,
     RunResumed,
+    RunStarted,
     Steered,
     StepProposed,
 )
@@ -34,7 +37,7 @@ from windlass.core.fold import fold
 from windlass.core.limits import Amount, Budget, Limits
 from windlass.core.messages import Assistant, Result, Text
 from windlass.core.moves import Hydrate, Recall, Summarise
-from windlass.core.replay import Difference, replay
+from windlass.core.replay import replay
 from windlass.core.setup import Rules, digest
 from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.testing.simulate import plan_of, play
@@ -76,6 +79,8 @@ def test_every_simulated_session_replays_without_a_difference(first: int) -> Non
         replayed = replay("sim", played.facts)
         assert replayed.difference is None, f"seed {seed}: {replayed.difference}"
         assert replayed.state.seq == len(played.facts)
+        opened = [fact for fact in played.facts if isinstance(fact, RunStarted | RunResumed)]
+        assert {fact.rules for fact in opened} == {RULES}
 
 
 Tampering = Callable[[Fact], Fact | None]
@@ -163,6 +168,45 @@ def test_a_difference_says_what_is_recorded_and_what_the_rules_would_do() -> Non
     found = difference(facts)
     assert found is not None
     assert (found.seq, found.rules) == (5, "judge call c2")
+
+
+def made_by(version: int, facts: Sequence[Fact]) -> list[Fact]:
+    opening = (RunStarted, RunResumed)
+    return [replace(one, rules=version) if isinstance(one, opening) else one for one in facts]
+
+
+@pytest.mark.parametrize(("version", "age"), [(0, "older"), (RULES + 1, "newer")])
+def test_what_other_rules_made_is_compared_as_far_as_it_goes(version: int, age: str) -> None:
+    """It is neither the same nor tampered with; without a difference, it is the same."""
+    facts = list(facts_of(Story().asked().replied("Done.").ended("completed")))
+    assert replay(SESSION, made_by(version, facts)).same
+    facts[-1] = replace(facts[-1], outcome="max_steps")
+    again = replay(SESSION, made_by(version, facts))
+    assert (again.same, again.difference) == (False, None)
+    assert again.other_rules == OtherRules(len(facts), version)
+    assert again.state.seq == len(facts) - 1
+    assert str(again.other_rules) == (
+        f"record {len(facts)} was made by {age} rules (version {version}, this Windlass has "
+        f"{RULES}): it cannot be compared from there on"
+    )
+
+
+def test_rules_count_from_the_run_or_the_resume_that_records_them() -> None:
+    story = Story().asked().called(call("c1")).allowed("c1").began("c1")
+    facts = list(facts_of(story.resumed()))
+    wrong = replace(facts[1], seq=len(facts) + 1, at=facts[-1].at)
+    assert replay(SESSION, [*made_by(0, facts[:-1]), facts[-1], wrong]).difference is not None
+    assert replay(SESSION, [*facts[:-1], *made_by(0, facts[-1:]), wrong]).other_rules is not None
+    done = list(facts_of(Story().asked().replied("Done.").ended("completed").asked("More.")))
+    wrong = RunEnded("stuck", seq=len(done) + 1, at=done[-1].at)
+    assert replay(SESSION, [*made_by(0, done[:-1]), done[-1], wrong]).difference is not None
+
+
+def test_no_rules_excuse_a_journal_that_contradicts_itself() -> None:
+    facts = made_by(0, facts_of(Story().asked().replied("Done.").ended("completed")))
+    again = replay(SESSION, [*facts, replace(facts[1], seq=len(facts) + 1)])
+    assert again.difference is not None
+    assert "no run is open" in again.difference.rules
 
 
 def test_a_journal_that_contradicts_itself_is_a_difference() -> None:

@@ -65,7 +65,7 @@ async def tried(open_store: Callable[[int], Open], cuts: Iterable[tuple[int, Whe
 def _sound(this: Told, twin: Told, where: str) -> None:
     try:
         check(this, twin)
-        assert replay(SESSION, this.facts).difference is None
+        assert replay(SESSION, this.facts).same
     except AssertionError as error:
         error.add_note(f"the power was cut {where}")
         raise

@@ -214,7 +214,7 @@ async def forked_everywhere(facts: Sequence[Fact]) -> None:
         name = await fork(journal, "sim", at)
         told = await journal.read(name)
         assert (name, list(told[:at])) == (f"sim~{at}", facts[:at])
-        assert replay(name, told).difference is None
+        assert replay(name, told).same
         step = fold(name, told).step
         calls = step.calls if step else ()
         begun = {one.call.name for one in calls if one.phase in ("started", "interrupted")}
@@ -292,7 +292,7 @@ async def test_what_had_begun_is_not_done_again_under_another_key(tool: str) -> 
     facts = await journal.read(name)
     told = [fact.result.kind for fact in facts if isinstance(fact, CallFinished)]
     assert told == ["unknown"]
-    assert replay(name, facts).difference is None
+    assert replay(name, facts).same
 
 
 @pytest.mark.contract("J8")
@@ -306,7 +306,7 @@ async def test_a_person_may_be_asked_whether_to_do_it_again() -> None:
         agent = Agent(model, tools=tools, journal=journal, rules=rules)
         result = await agent.answer(name, question.call.id, Allow(), by="ann")
     assert (result.text, ledger.done) == ("Sent twice.", ["old/c1_0", f"{name}/c1_0"])
-    assert replay(name, await journal.read(name)).difference is None
+    assert replay(name, await journal.read(name)).same
 
 
 @pytest.mark.contract("J8")
@@ -324,5 +324,5 @@ async def test_a_fork_goes_its_own_way() -> None:
         agent = Agent(ScriptedModel(script), tools=Asking(ledger), journal=journal)
         result = await agent.resume(name)
         assert result.text == ("Done." if at == len(facts) - 1 else "Otherwise.")
-        assert replay(name, await journal.read(name)).difference is None
+        assert replay(name, await journal.read(name)).same
     assert await journal.read("old") == facts

@@ -11,6 +11,7 @@ from windlass.core.budget import covers
 from windlass.core.decide import decide
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
+    RULES,
     Allotted,
     AttemptFailed,
     AttemptStarted,
@@ -126,7 +127,9 @@ class Story:
         """A run begins."""
         number = self.state.run.number + 1 if self.state.run else 1
         first = self.setup if self.state.setup is None else None
-        return self.tell(RunStarted(number, (Text(prompt),), setup or first, pinned=pinned))
+        return self.tell(
+            RunStarted(number, (Text(prompt),), setup or first, pinned=pinned, rules=RULES)
+        )
 
     def trying(
         self, reserved: Reservation | None = None, *, landing: bool = False, model: str = MODEL
@@ -195,7 +198,7 @@ class Story:
         return self.tell(Allotted(budget.name, given, dry=not covers(given, wanted)))
 
     def resumed(self, after_s: float = 1.0) -> Self:
-        return self.tell(RunResumed(), after_s=after_s)
+        return self.tell(RunResumed(rules=RULES), after_s=after_s)
 
     def ended(self, outcome: Outcome = "cancelled", **details: Any) -> Self:
         return self.tell(RunEnded(outcome, **details))

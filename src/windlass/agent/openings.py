@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from windlass.agent.answers import answered, expirations
 from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
-from windlass.core.events import Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.events import RULES, Fact, RunEnded, RunResumed, RunStarted
 from windlass.core.masking import Mask
 from windlass.core.messages import Charge, Content, Label
 from windlass.core.setup import Setup, drift
@@ -75,6 +75,7 @@ class Openings:
                 task.pinned,
                 task.parent,
                 task.labels,
+                rules=RULES,
             ),
         )
 
@@ -95,7 +96,8 @@ class Openings:
         changed = tuple(drift(state.setup, offered))
         if changed and not consent:
             raise SetupDrifted(changed)
-        return (RunResumed(changed, None if state.setup == offered else offered),)
+        setup = None if state.setup == offered else offered
+        return (RunResumed(changed, setup, rules=RULES),)
 
     def resume(self, state: State, *, consent: bool) -> Sequence[Fact]:
         """What opens a run that was left open, with a no to what nobody answered in time."""
@@ -122,4 +124,4 @@ class Openings:
         """What ends a run that nobody drives any more."""
         if not state.active:
             raise NothingToDo(f"session {state.session} has no open run")
-        return (RunResumed(), RunEnded("cancelled", str(reason), charges=charges))
+        return (RunResumed(rules=RULES), RunEnded("cancelled", str(reason), charges=charges))

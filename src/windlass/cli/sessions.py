@@ -138,12 +138,16 @@ def replay(session: str, path: Path) -> None:
     """Run a session again from its journal, with no model and no tools.
 
     The exit code is 1 if this version would have done something else; the first difference is told.
+    A session that other rules made is compared as far as it can be, and that is told.
     """
     name, facts = on_journal(path, partial(_read, session))
     again = replayed(name, facts)
     if again.difference is not None:
         click.echo(f"{name}: {printable(str(again.difference))}", err=True)
         sys.exit(DIFFERENT)
+    if again.other_rules is not None:
+        click.echo(f"{name}: {again.other_rules}")
+        return
     runs = again.state.run.number if again.state.run else 0
     steps = _count(again.state.steps, "step")
     told = f"{_count(len(facts), 'record')}, {_count(runs, 'run')}, {steps}"

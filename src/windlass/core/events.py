@@ -45,6 +45,13 @@ from windlass.core.verdicts import Allow, Answer, Deny, Grant, Invalid, Misfit, 
 
 VERSION = 1
 """The version of this vocabulary. It grows when an old reader could misread a new journal."""
+RULES = 1
+"""The version of the rules, which each run records when it is opened and when it is resumed.
+
+Raise it when the same facts lead to another move, or to other words for the model: when `decide`,
+the fold, the notes, the estimates or what is reserved change, so that a replay of a session that
+was made before would differ. A new field, or a choice that nobody had made, does not raise it.
+"""
 
 Outcome = Literal[
     "completed",
@@ -86,6 +93,8 @@ class RunStarted(Placed, frozen=True, tag="RunStarted"):
     """The session and call that this one works for."""
     labels: tuple[Label, ...] = ()
     """What the prompt brings along: outside text, private data."""
+    rules: int = 0
+    """The version of the rules that decide in this run; 0: made before it was recorded."""
 
 
 class RunResumed(Placed, frozen=True, tag="RunResumed"):
@@ -95,6 +104,8 @@ class RunResumed(Placed, frozen=True, tag="RunResumed"):
     setup: Setup | None = None
     reaped: tuple[str, ...] = ()
     """What the dead driver had left running, and was ended."""
+    rules: int = 0
+    """The version of the rules that decide from here on; 0: made before it was recorded."""
 
 
 class AttemptStarted(Placed, frozen=True, tag="AttemptStarted"):

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 import msgspec
-from typing_extensions import override
 
 from windlass.core.budget import covers
 from windlass.core.decide import decide
+from windlass.core.differences import Difference, OtherRules
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
+    RULES,
     Allotted,
     AttemptFailed,
     AttemptStarted,
@@ -63,19 +64,6 @@ from windlass.core.underway import Wave
 from windlass.core.verdicts import Ask
 
 
-class Difference(msgspec.Struct, frozen=True):
-    """Where a journal and the rules of this version part."""
-
-    seq: int
-    recorded: str
-    rules: str
-    """What the rules would have done there, in words."""
-
-    @override
-    def __str__(self) -> str:
-        return f"record {self.seq} is {self.recorded}; the rules would {self.rules}"
-
-
 class Replayed(msgspec.Struct, frozen=True):
     """How far a session could be run again."""
 
@@ -83,22 +71,29 @@ class Replayed(msgspec.Struct, frozen=True):
     """After the last record that is as the rules would have it."""
     difference: Difference | None = None
     """The first one; what comes after it says nothing."""
+    other_rules: OtherRules | None = None
+    """Why nothing can be said of what comes after: neither that it is the same, nor otherwise."""
 
     @property
     def same(self) -> bool:
-        return self.difference is None
+        return self.difference is None and self.other_rules is None
 
 
 def replay(session: str, facts: Iterable[Fact]) -> Replayed:
     """Run a session again from nothing, and stop at the first difference."""
-    player, state = _Player(session), State(session)
+    player, state, version = _Player(session), State(session), RULES
     for fact in facts:
+        if isinstance(fact, RunStarted | RunResumed):
+            version = fact.rules
         would = player.otherwise(state, fact)
+        if would is not None and version != RULES:
+            return Replayed(state, other_rules=OtherRules(fact.seq, version))
         if would is not None:
             return Replayed(state, Difference(fact.seq, *would))
         try:
             state = apply(state, fact)
         except IllegalFact as error:
+            # No rules of any version lead to a journal that cannot be read.
             told = (named(fact), f"not go on with it: {error}")
             return Replayed(state, Difference(fact.seq, *told))
     return Replayed(state)

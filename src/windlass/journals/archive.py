@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
-from windlass.core.events import CallFinished, CallJudged, Fact, RunResumed
+from windlass.core.events import RULES, CallFinished, CallJudged, Fact, RunResumed
 from windlass.core.fold import fold
 from windlass.core.messages import Result
 from windlass.core.state import Call, State
@@ -117,7 +117,7 @@ def _settled(state: State) -> list[Fact]:
     # Writes come last: once they are settled, a driver asks anew what to do.
     unsure.sort(key=lambda call: effects[call.id] == "write")
     ask = setup.rules.on_unknown == "ask"
-    facts: list[Fact] = [RunResumed()] if unsure or allowed else []
+    facts: list[Fact] = [RunResumed(rules=RULES)] if unsure or allowed else []
     # A person's yes is for one call: it does not run in two sessions.
     told = f"was allowed in session {state.session}. May it be called here too?"
     facts += (CallJudged(one.id, Ask(f"{one.call.name} {told}", "fork")) for one in allowed)

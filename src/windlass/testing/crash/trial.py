@@ -152,8 +152,9 @@ async def _read(job: Job, lived: Lived) -> None:
             await journal.aclose()
         else:
             journal.close()
-    if (difference := replay(SESSION, lived.facts).difference) is not None:
-        lived.broken.append(str(difference))
+    again = replay(SESSION, lived.facts)
+    if not again.same:
+        lived.broken.append(str(again.difference or again.other_rules))
 
 
 def counted(lived: Lived, twin: Lived, asks: Sequence[Ask], folder: Path) -> Count:
