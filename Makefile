@@ -72,10 +72,10 @@ cli-reference: $(DEV) ## write docs/cli_reference.md anew from the commands' own
 	@$(BIN)/python tools/cli_reference.py
 
 simulate: $(DEV) ## random runs with faults and crashes: make simulate SEEDS=0:2000
-	$(BIN)/python -m windlass.testing.simulate --seeds $(SEEDS)
+	$(BIN)/python -m proof.simulate --seeds $(SEEDS)
 
 crash: $(DEV) ## kill a real process at random moments, and count what it cost: make crash KILLS=300
-	$(BIN)/python -m windlass.testing.crash --kills $(KILLS)
+	$(BIN)/python -m proof.crash --kills $(KILLS)
 
 soak: $(DEV) ## sessions, faults, kills and people for a long time: what grows? make soak MINUTES=10
 	$(BIN)/python bench/soak/run.py --minutes $(MINUTES)
@@ -84,7 +84,7 @@ scale: $(DEV) ## 10,000 sessions in one process, 100,000 in one file: what stays
 	$(BIN)/python bench/scale/run.py
 
 mutants: $(DEV) ## plant each known bug in turn and show that the tests notice
-	$(BIN)/python tests/mutants/run.py
+	$(BIN)/python proof/mutants/run.py
 
 live: $(DEV) ## talk to real providers: those whose key is set
 	$(PYTEST) -m live --live tests/live

@@ -12,7 +12,7 @@ from world import Watcher, agent_of, floor_of, steps
 
 from windlass.journals.codec import encode
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
 
 AIM = 4.0

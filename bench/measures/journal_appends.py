@@ -17,7 +17,7 @@ from meter import Row, Work, race
 
 from windlass.core.events import Fact
 from windlass.journals.codec import encode
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import notes
 
 AIM = {1: 2.0, 10: 1.0, 100: 0.5}

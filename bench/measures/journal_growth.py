@@ -14,7 +14,7 @@ from world import agent_of, steps
 from windlass.core.events import Fact, StepProposed
 from windlass.journals.codec import encode
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
 
 FLAT_AIM = 1.1

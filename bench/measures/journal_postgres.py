@@ -14,7 +14,7 @@ from meter import Row, race
 
 from windlass.core.events import Fact
 from windlass.journals.codec import encode
-from windlass.journals.postgres import PostgresJournal
+from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing.samples import notes
 
 

@@ -12,10 +12,10 @@ from people import agent_in
 from tally import Row, crowd, memory_kb, timed
 
 from windlass import Agent, Allow
-from windlass.core.fold import fold
-from windlass.core.report import questions
+from windlass.core.fold.run import fold
+from windlass.core.run_report import questions
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 
 MOMENT_S = 0.05
 AT_ONCE = 1_000

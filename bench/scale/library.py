@@ -16,10 +16,10 @@ from people import agent_in
 from tally import Row, Taken, timed, usual
 
 from windlass import Allow, Fact, RunStarted, Text
-from windlass.core.fold import fold
-from windlass.core.report import questions
+from windlass.core.fold.run import fold
+from windlass.core.run_report import questions
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 
 NEEDLE = "the lighthouse keeper"
 WORDS = ("orchard", "ledger", "harbour", "copper", "garden", "winter", "letter", "bridge")

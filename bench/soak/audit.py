@@ -13,10 +13,10 @@ import msgspec
 from gauge import children_of
 from plan import EFFECTS, MARKS, name_of
 
+from windlass.core.audit.replay import replay
 from windlass.core.errors import WindlassError
 from windlass.core.events import CallFinished, CallStarted, Fact, StepProposed
-from windlass.core.replay import replay
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 
 _SUBREAPER = 36
 GONE_S = 10.0

@@ -34,10 +34,10 @@ from windlass import (
     Tool,
     tool,
 )
-from windlass.core.fold import fold
-from windlass.core.report import questions
+from windlass.core.fold.run import fold
+from windlass.core.run_report import questions
 from windlass.gates.rules import Rule, RuleGate
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.models.resolve import resolve
 from windlass.tools.mcp.config import McpStdio
 from windlass.tools.mcp.servers import McpServer

@@ -16,7 +16,7 @@ import msgspec
 from gauge import children_of, kinds, sample
 from life import Life, Place, living
 
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 
 WORK_S = 4.0
 """Between two rests of a steady process."""

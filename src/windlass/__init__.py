@@ -1,14 +1,14 @@
 """Windlass: an agent runtime whose journal is the run."""
 
 from windlass.agent.agent import Agent
-from windlass.agent.answers import answer
-from windlass.agent.attach import attach
-from windlass.agent.delegate import delegate
-from windlass.agent.knowledge import knowledge_tools, recaller
+from windlass.agent.approvals import answer
+from windlass.agent.attachments import attach
+from windlass.agent.events import Events
+from windlass.agent.knowledge_tools import knowledge_tools, recaller
 from windlass.agent.openings import Briefing
 from windlass.agent.options import AgentOptions
-from windlass.agent.skills import project_instructions, skill_tool
-from windlass.agent.watch import Events
+from windlass.agent.skill_tools import project_instructions, skill_tool
+from windlass.agent.subagents import delegate
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.errors import (
     ConfigError,
@@ -63,7 +63,6 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.limits import Budget, Limits, SessionLimits
-from windlass.core.masking import Mask
 from windlass.core.messages import (
     Assistant,
     File,
@@ -79,6 +78,7 @@ from windlass.core.messages import (
     User,
 )
 from windlass.core.result import Question, RunResult
+from windlass.core.secrets.mask import Mask
 from windlass.core.setup import ModelInfo, Price, Retries, Rules
 from windlass.core.verdicts import (
     Allow,
@@ -89,8 +89,8 @@ from windlass.core.verdicts import (
 )
 from windlass.models.dialect import Options
 from windlass.ports import Timeouts
-from windlass.tools.context import RunContext
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
+from windlass.tools.run_context import RunContext
 from windlass.tools.toolbox import Toolbox
 from windlass.tools.unavailable import ToolUnavailable
 

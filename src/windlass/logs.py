@@ -10,8 +10,8 @@ from typing import final
 
 from typing_extensions import override
 
-from windlass.core.masking import Mask
-from windlass.core.secret import held_secrets
+from windlass.core.secrets.mask import Mask
+from windlass.core.secrets.secret import held_secrets
 
 
 @final

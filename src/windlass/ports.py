@@ -10,11 +10,11 @@ import msgspec
 
 from windlass.core.events import Delta, Event, Fact, Piece, Recalled
 from windlass.core.limits import Amount, Budget
-from windlass.core.masking import Mask
 from windlass.core.messages import Charge, Label, Result, ToolSpec
 from windlass.core.moves import Cleared
 from windlass.core.result import Question
 from windlass.core.schema import Schema
+from windlass.core.secrets.mask import Mask
 from windlass.core.setup import ModelInfo
 from windlass.core.verdicts import Allow, Deny, Grant, Reply, Verdict
 from windlass.core.view import Prompt

@@ -33,7 +33,7 @@ from windlass.core.events import CallAnswered, CallJudged, CallStarted
 from windlass.core.messages import ToolSpec
 from windlass.core.setup import Rules, digest
 from windlass.core.verdicts import Verdict
-from windlass.gates.compose import all_of
+from windlass.gates.combined import all_of
 from windlass.gates.grants import Granted, grant_for
 from windlass.gates.policy_file import load_policy
 from windlass.gates.presets import allow_all, ask, read_only
@@ -42,7 +42,7 @@ from windlass.journals.archive import export_session, fork, import_session
 from windlass.journals.chain import hash_of, root
 from windlass.journals.codec import encode
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Gate, Request
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
 

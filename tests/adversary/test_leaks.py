@@ -13,17 +13,17 @@ import pytest
 
 from windlass import Agent, Ask, Deny, Event, Limits, answer, tool
 from windlass.core.events import CallDelta, CallStarted, Piece, ReplyEnd, UsageDelta
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.limits import SessionLimits
 from windlass.core.messages import File, Result, Usage
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.verdicts import Allow, Modify, Verdict
 from windlass.core.view import Prompt
-from windlass.gates.compose import all_of
-from windlass.gates.examples import written_call
-from windlass.gates.flow import flow_guard
+from windlass.gates.combined import all_of
+from windlass.gates.flow_guard import flow_guard
 from windlass.gates.presets import allow_all
 from windlass.gates.rules import Rule, RuleGate
+from windlass.gates.written_calls import written_call
 from windlass.journals.archive import export_session, fork, import_session
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call

@@ -28,14 +28,14 @@ from windlass import (
     WindlassError,
     tool,
 )
-from windlass.agent.watch import Events
+from windlass.agent.events import Events
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed, ModelError
 from windlass.core.events import AttemptDiscarded, CallFinished, Piece, ThinkingDelta
 from windlass.core.setup import ModelInfo, Price, Retries, Rules
 from windlass.core.verdicts import Deny, Verdict
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Request
 from windlass.testing import (
     BareJournal,

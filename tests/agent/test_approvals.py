@@ -25,7 +25,7 @@ from windlass.core.events import CallAnswered, CallJudged, CallStarted
 from windlass.gates.presets import ask
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
 
 sent: list[str] = []
@@ -262,7 +262,7 @@ async def test_a_person_may_change_the_arguments(clock: VirtualClock) -> None:
 ANSWERING = """
 import asyncio, sys
 from windlass import Allow, answer
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 
 async def main():
     journal = SqliteJournal(sys.argv[1])

@@ -20,7 +20,7 @@ from windlass import (
 )
 from windlass.agent import driver as driver_module
 from windlass.core.events import CallFinished, CallLate, CallStarted, Event
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.messages import Results
 from windlass.core.verdicts import Verdict
 from windlass.journals.memory import MemoryJournal

@@ -20,8 +20,8 @@ from windlass import (
     User,
     tool,
 )
-from windlass.core.budget import CHARS_PER_TOKEN
-from windlass.core.summary import HEADER
+from windlass.core.decide.reserving import CHARS_PER_TOKEN
+from windlass.core.decide.summarizing import HEADER
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (

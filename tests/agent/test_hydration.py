@@ -25,7 +25,7 @@ from windlass import (
     tool,
 )
 from windlass.core.context import FILES, URLS
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.verdicts import Verdict
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal

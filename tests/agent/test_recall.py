@@ -21,7 +21,7 @@ from windlass import (
     skill_tool,
     tool,
 )
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.knowledge.memory import Memory

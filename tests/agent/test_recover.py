@@ -11,18 +11,18 @@ import pytest
 
 from windlass import Agent
 from windlass.core.events import RunResumed
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
-from windlass.tools.core import core_tools
+from windlass.tools.core_tools import core_tools
 from windlass.tools.shell.sandbox import Sandbox
 
 DYING = """
 import asyncio, sys
 from pathlib import Path
 from windlass import Agent
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel, call
-from windlass.tools.core import core_tools
+from windlass.tools.core_tools import core_tools
 from windlass.tools.shell.sandbox import Sandbox
 
 folder = Path(sys.argv[1])

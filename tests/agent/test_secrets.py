@@ -32,12 +32,12 @@ from windlass import (
     tool,
 )
 from windlass.core.errors import ModelError
-from windlass.core.masking import Mask
-from windlass.core.secret import Secret
+from windlass.core.secrets.mask import Mask
+from windlass.core.secrets.secret import Secret
 from windlass.core.view import Prompt
 from windlass.environ import secrets_of
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.logs import logger
 from windlass.models.resolve import resolve
 from windlass.testing import FixedGate, ScriptedModel, Trace, VirtualClock, call, say, think

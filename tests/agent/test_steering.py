@@ -29,7 +29,7 @@ from windlass import (
 )
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.testing import (
     CutJournal,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from windlass import Agent, CallFinished, RunEnded, RunStarted, StepProposed, TextDelta, tool
-from windlass.agent.watch import Events
+from windlass.agent.events import Events
 from windlass.core.events import CallDelta, CallProgress, Event, ThinkingDelta, UsageDelta
 from windlass.core.messages import Usage
 from windlass.journals.memory import MemoryJournal

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import windlass.config
+import windlass.project.files
 from cli_types import Cli
 from windlass.cli import main
 from windlass.testing.fault_server import FaultServer, in_thread
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "WINDLASS_MODEL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(windlass.config, "SYSTEM", tmp_path / "etc" / "config.toml")
+    monkeypatch.setattr(windlass.project.files, "SYSTEM", tmp_path / "etc" / "config.toml")
     return place
 
 

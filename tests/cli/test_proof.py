@@ -13,7 +13,7 @@ from windlass.cli.demo.child import Child
 from windlass.cli.demo.proof import checks, gather
 from windlass.cli.demo.task import JOURNAL, lay_out
 from windlass.core.events import CallProgress, StepProposed
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 
 pytestmark = pytest.mark.realtime
 

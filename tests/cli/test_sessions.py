@@ -15,15 +15,15 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 import windlass.cli.screen
-import windlass.cli.shelf
+import windlass.cli.session_table
 from facts import Story, broken, call
+from proof.simulate import plan_of, play
 from windlass.cli import main
 from windlass.core.events import RULES, CallJudged, Fact, RunStarted
 from windlass.core.messages import Image, Text, Thinking
 from windlass.core.verdicts import Ask
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import one_of_each
-from windlass.testing.simulate import plan_of, play
 
 NOW = time.time()
 
@@ -107,7 +107,7 @@ def test_a_list_is_a_table_on_a_terminal(path: Path, monkeypatch: pytest.MonkeyP
             super().__init__()
             self.styled = True
 
-    monkeypatch.setattr(windlass.cli.shelf, "Screen", Styled)
+    monkeypatch.setattr(windlass.cli.session_table, "Screen", Styled)
     said = run(path, "list", env={"COLUMNS": "70"})
     lines = said.output.splitlines()
     assert said.exit_code == 0

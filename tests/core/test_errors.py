@@ -23,7 +23,7 @@ from windlass.core.errors import (
     failure,
 )
 from windlass.core.faults import RETRYABLE_KINDS, Fault, FaultKind
-from windlass.core.report import report
+from windlass.core.run_report import report
 
 CLASSES = {
     name: found

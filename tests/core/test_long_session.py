@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from facts import MODEL, Story, call, paid
-from windlass.core.budget import estimate
 from windlass.core.context import Compaction
-from windlass.core.decide import decide
+from windlass.core.decide.next_move import decide
+from windlass.core.decide.reserving import estimate
+from windlass.core.decide.summarizing import HEADER
 from windlass.core.events import CallFinished, CallJudged, CallStarted, Compacted, StepProposed
 from windlass.core.limits import Limits
 from windlass.core.messages import Assistant, Result, Text, User
 from windlass.core.moves import Act, Gate, Reason, Shrink, Summarise
 from windlass.core.setup import ModelInfo
 from windlass.core.state import State
-from windlass.core.summary import HEADER
 from windlass.core.verdicts import Allow
 from windlass.testing.prompts import PromptChecker
 

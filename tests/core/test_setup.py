@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from facts import MODEL, PRICE, Story, made_for, tool
 from windlass.core.context import Compaction, Hydration, Reference
-from windlass.core.decide import decide
+from windlass.core.decide.next_move import decide
 from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ToolSpec
 from windlass.core.setup import ModelInfo, Retries, Rules, Setup, digest, drift

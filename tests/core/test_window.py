@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from windlass.core.budget import window
+from windlass.core.decide.reserving import window
 from windlass.core.limits import Budget
 
 Per = Literal["hour", "day", "month"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from facts import SESSION
 from play import Play, any_setup, calls_of, faults_of
-from windlass.core.budget import left, own, tightest
 from windlass.core.context import How
+from windlass.core.decide.reserving import left, own, tightest
 from windlass.core.events import (
     Allotted,
     AttemptFailed,
@@ -31,7 +31,7 @@ from windlass.core.events import (
     Steered,
     StepProposed,
 )
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.limits import Amount
 from windlass.core.messages import Assistant, Charge, Ledger, Results, Usage, User
 from windlass.core.moves import Act, Move, Reason, Summarise

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from old_sessions import ASKED, LEFT_OPEN, READING, SAMPLES, WRITING, World, agent_of
+from windlass.core.audit.explain import explain
+from windlass.core.audit.replay import replay
 from windlass.core.events import CallStarted, Fact, RunStarted
-from windlass.core.explain import explain
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.messages import Image
-from windlass.core.replay import replay
-from windlass.core.report import questions
+from windlass.core.run_report import questions
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.postgres import PostgresJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.postgres.journal import PostgresJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 
 CORPUS = sorted(

@@ -21,10 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import old_sessions
 import postgres
-from windlass.journals import postgres_schema
 from windlass.journals.archive import export_session
-from windlass.journals.postgres import PostgresJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.postgres import schema as postgres_schema
+from windlass.journals.postgres.journal import PostgresJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 
 TABLES = ("windlass", "sessions", "records", "blobs", "uses", "pools", "shares")
 HEAD = """\

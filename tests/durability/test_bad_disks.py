@@ -10,7 +10,7 @@ from disk import Disk
 from windlass import Agent, FailedByJournal, JournalCorrupt, JournalFailed, tool
 from windlass.core.errors import RunFailed
 from windlass.core.events import CallStarted, Event, Fact, StepProposed
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import CutJournal, Reply, ScriptedModel, call
 
 TROUBLES = ["full", "read_only", "broken_sync"]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from story import SCRIPT, SESSION, Open, Told, When, check, told
-from windlass.core.replay import replay
+from windlass.core.audit.replay import replay
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.postgres import PostgresJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.postgres.journal import PostgresJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 
 WHENS: tuple[When, ...] = ("before", "after")

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from windlass.testing.crash.__main__ import main
-from windlass.testing.crash.provider import Ask, Provider
-from windlass.testing.crash.script import NOTES, SENT, STEPS
-from windlass.testing.crash.trial import Count, Lived, counted, forks, killed
-from windlass.testing.crash.worker import Job, mark
+from proof.crash.__main__ import main
+from proof.crash.provider import Ask, Provider
+from proof.crash.script import NOTES, SENT, STEPS
+from proof.crash.trial import Count, Lived, counted, forks, killed
+from proof.crash.worker import Job, mark
 from windlass.testing.fault_server import in_thread
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from drivers import BUSY, WAIT_S, resume, sender
+from proof.crash.trial import forks
 from windlass import Agent
 from windlass.core.errors import RunFailed
-from windlass.core.fold import fold
-from windlass.journals.sqlite import SqliteJournal
+from windlass.core.fold.run import fold
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import CutJournal, ScriptedModel, call
-from windlass.testing.crash.trial import forks
 
 CUT = 3
 """The append at which the process before died: the verdict on the call; nothing was sent yet."""

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from drivers import WAIT_S, agent_on, drive
+from proof.crash.trial import forks
 from windlass import Agent
 from windlass.core.events import Event, Fact, RunEnded
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
-from windlass.testing.crash.trial import forks
 
 PAUSE_S = 0.03
 

@@ -12,8 +12,8 @@ from windlass.core.messages import Results
 from windlass.core.result import Question, RunResult
 from windlass.core.verdicts import Allow, Always, Ask, Deny
 from windlass.core.view import Prompt
-from windlass.gates.compose import all_of
-from windlass.gates.flow import flow_guard
+from windlass.gates.combined import all_of
+from windlass.gates.flow_guard import flow_guard
 from windlass.gates.presets import allow_all
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import Reply, ScriptedModel, VirtualClock, call, fail

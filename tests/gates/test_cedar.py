@@ -13,7 +13,7 @@ from windlass.core.messages import Label, ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.gates.cedar import CedarGate, load_cedar
 from windlass.gates.cedar_values import DEPTH_MAX
-from windlass.gates.compose import all_of
+from windlass.gates.combined import all_of
 from windlass.gates.presets import allow_all
 from windlass.ports import Gate, Request
 from windlass.testing import GateConformance

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
-from windlass.gates.compose import all_of, stricter
+from windlass.gates.combined import all_of, stricter
 from windlass.gates.presets import allow_all, read_only
 from windlass.gates.presets import ask as ask_preset
 from windlass.gates.rules import Rule, RuleGate

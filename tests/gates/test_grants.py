@@ -10,8 +10,8 @@ from windlass.core.errors import ConfigError
 from windlass.core.messages import Label, ToolSpec
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Grant, Modify, Verdict
-from windlass.gates.compose import all_of
-from windlass.gates.flow import flow_guard
+from windlass.gates.combined import all_of
+from windlass.gates.flow_guard import flow_guard
 from windlass.gates.grants import Granted, grant_for
 from windlass.gates.patterns import MAIN
 from windlass.gates.presets import ask, read_only

@@ -7,7 +7,7 @@ from windlass.core.events import CallJudged
 from windlass.core.messages import Results
 from windlass.core.verdicts import Allow, Always, Deny
 from windlass.gates.cedar import CedarGate
-from windlass.gates.compose import all_of
+from windlass.gates.combined import all_of
 from windlass.gates.presets import ask, read_only
 from windlass.gates.redact import redact
 from windlass.gates.rules import Rule, RuleGate

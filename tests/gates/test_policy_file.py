@@ -9,9 +9,9 @@ from windlass.cli import main
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Label, ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny
-from windlass.gates.examples import written_call
 from windlass.gates.policy_file import load_policy, parse_policy
 from windlass.gates.rules import Rule
+from windlass.gates.written_calls import written_call
 from windlass.ports import Request
 
 ORDERED = """\

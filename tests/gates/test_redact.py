@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.verdicts import Allow, Deny, Modify
-from windlass.gates.compose import all_of
+from windlass.gates.combined import all_of
 from windlass.gates.presets import allow_all
 from windlass.gates.redact import redact
 from windlass.ports import Gate, Request

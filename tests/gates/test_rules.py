@@ -5,10 +5,10 @@ import pytest
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny
-from windlass.gates.examples import written_call
 from windlass.gates.patterns import Call
 from windlass.gates.presets import allow_all, ask, read_only
 from windlass.gates.rules import Decision, Rule, RuleGate
+from windlass.gates.written_calls import written_call
 from windlass.ports import Gate, Request
 from windlass.testing import GateConformance
 

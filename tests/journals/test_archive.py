@@ -10,25 +10,25 @@ import msgspec
 import pytest
 from typing_extensions import override
 
+from proof.simulate import plan_of, play
 from windlass import Agent
+from windlass.core.audit.replay import replay
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, CallStarted, Fact, RunStarted
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.messages import Effect, Image, Result, Text
 from windlass.core.moves import Cleared
-from windlass.core.replay import replay
-from windlass.core.report import questions
+from windlass.core.run_report import questions
 from windlass.core.setup import Rules
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, fork, import_session
 from windlass.journals.chain import hash_of, root
 from windlass.journals.codec import encode
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import CallContext, Journal, Reconciled
 from windlass.testing import RecordingTools, ScriptedModel, call
 from windlass.testing.samples import notes, one_of_each
-from windlass.testing.simulate import plan_of, play
 
 SESSION = "a session"
 

@@ -10,7 +10,7 @@ import pytest
 from disk import Disk
 from windlass.core.errors import JournalFailed
 from windlass.core.limits import Amount, Budget
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.journals import refusal
 from windlass.testing.samples import notes
 

@@ -17,7 +17,7 @@ from windlass.core.events import (
     Fact,
     RunStarted,
 )
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.messages import Image, Result, Text
 from windlass.core.verdicts import Modify
 from windlass.journals.chain import hash_of, root

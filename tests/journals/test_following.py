@@ -8,8 +8,8 @@ import pytest
 
 from processes import child
 from windlass.core.errors import JournalFailed
-from windlass.journals import sqlite
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite import journal as sqlite
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import notes
 
 

@@ -14,7 +14,7 @@ import pytest
 from processes import child
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.journals import leases
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Lease
 from windlass.testing.samples import notes, one_of_each
 

@@ -24,8 +24,8 @@ from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, Ses
 from windlass.core.events import CallFinished, RunStarted
 from windlass.core.limits import Amount, Budget
 from windlass.core.messages import Image, Result, Text
-from windlass.journals import postgres_schema
-from windlass.journals.postgres import PostgresJournal
+from windlass.journals.postgres import schema as postgres_schema
+from windlass.journals.postgres.journal import PostgresJournal
 from windlass.ports import Journal
 from windlass.testing import ScriptedModel, say
 from windlass.testing.journals import failure

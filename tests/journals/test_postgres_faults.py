@@ -16,8 +16,8 @@ from postgres import asked, dsn_of, restart, stopped_at_the_end
 from postgres_proxy import Proxy, Trouble, between
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
-from windlass.journals import postgres_place
-from windlass.journals.postgres import PostgresJournal
+from windlass.journals.postgres import config as postgres_place
+from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing.journals import failure
 from windlass.testing.samples import notes
 

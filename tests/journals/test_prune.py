@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from windlass.journals import sqlite
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite import journal as sqlite
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import notes, one_of_each
 
 

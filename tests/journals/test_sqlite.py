@@ -25,8 +25,8 @@ from disk import Disk
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, RunStarted
 from windlass.core.messages import Image, Result, Text
-from windlass.journals import schema
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite import file as schema
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.testing import (
     BlobsConformance,
@@ -601,7 +601,7 @@ def said(process: "subprocess.Popen[str]") -> str:
 def test_a_forgotten_journal_does_not_keep_python_from_ending(path: Path) -> None:
     program = f"""
 import asyncio
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import notes
 journal = SqliteJournal({str(path)!r})
 async def main():
@@ -622,7 +622,7 @@ def test_the_child_of_a_fork_is_told_to_open_its_own(path: Path) -> None:
     program = f"""
 import asyncio, os, sys
 from windlass.core.errors import JournalFailed
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import notes
 journal = SqliteJournal({str(path)!r})
 async def append(seq):

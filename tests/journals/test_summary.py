@@ -1,7 +1,7 @@
 """A session in a line, kept up fact by fact."""
 
 from windlass.core.events import RunStarted
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.messages import Image, Text
 from windlass.journals.summary import TITLE_MAX, Summary, advance
 from windlass.testing.samples import one_of_each

@@ -14,8 +14,8 @@ from windlass.knowledge.chunks import (
     chunks_of,
     first_heading,
 )
-from windlass.knowledge.query import WORDS_MAX, fts5, spaced, tsquery, words_of
 from windlass.knowledge.ranking import nearest, packed, ranked
+from windlass.knowledge.search_query import WORDS_MAX, fts5, spaced, tsquery, words_of
 
 PAGE = """# Crane
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from windlass.core.errors import ConfigError
+from windlass.knowledge import documents as reading
 from windlass.knowledge import ingest as ingesting
-from windlass.knowledge import reading
+from windlass.knowledge.documents import Document, Unreadable, read_document
 from windlass.knowledge.ingest import Ingested, Manner, Progress, ingest
-from windlass.knowledge.reading import Document, Unreadable, read_document
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Scope, Source
 

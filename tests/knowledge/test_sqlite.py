@@ -12,9 +12,9 @@ import apsw
 import pytest
 
 from windlass.core.errors import ConfigError
-from windlass.journals.sqlite import SqliteJournal
-from windlass.knowledge.file import File, connect
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.knowledge.sqlite import NOTES_PER_WRITE, SqliteKnowledge
+from windlass.knowledge.sqlite_file import File, connect
 from windlass.knowledge.store import KnowledgeFailed, Note, Scope, Source
 from windlass.testing.samples import one_of_each
 
@@ -77,7 +77,7 @@ def test_another_process_may_use_the_file(tmp_path: Path) -> None:
     with SqliteKnowledge(path) as store:
         code = f"""
 import asyncio
-from windlass.knowledge.file import File, connect
+from windlass.knowledge.sqlite_file import File, connect
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Note, Scope, Source
 note = Note("From a child.", Scope("project", "crane"), Source("child"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from postgres import dsn_of, stopped_at_the_end  # noqa: F401 - a fixture
 from windlass.core.errors import ConfigError
-from windlass.knowledge.embed import Embedder
+from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.postgres import PostgresKnowledge
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Knowledge, KnowledgeFailed, Note, Scope, Source, Taint

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.models.local import KNOWN
+from windlass.models.local.model import KNOWN
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "local"
 

@@ -10,7 +10,7 @@ from smollm2 import CAPITAL, EXACT, PARIS, SYSTEM, smollm2
 from windlass import Agent, ConfigError, FailedByModel, TextDelta
 from windlass.core.messages import Image, Text
 from windlass.models.dialect import Options
-from windlass.models.local import LocalModel
+from windlass.models.local.model import LocalModel
 
 pytestmark = [pytest.mark.local, pytest.mark.slow, pytest.mark.realtime]
 

@@ -14,7 +14,7 @@ from smollm2 import CAPITAL, PARIS, SYSTEM, asked, is_alive, prompt, servers, sm
 from windlass import Agent, AttemptFailed, Rules, TextDelta
 from windlass.core.errors import ModelError
 from windlass.models.dialect import Options
-from windlass.models.local import local_model
+from windlass.models.local.model import local_model
 
 pytestmark = [
     pytest.mark.local,

@@ -7,9 +7,9 @@ import asyncio
 import os
 import sys
 
-from windlass.tools.context import RunContext
 from windlass.tools.mcp.config import mcp_settings
 from windlass.tools.mcp.servers import McpServers
+from windlass.tools.run_context import RunContext
 
 ARGUMENTS = {"add_numbers": {"a": 5, "b": 3}}
 

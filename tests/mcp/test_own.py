@@ -250,7 +250,7 @@ async def test_a_server_does_not_outlive_a_runtime_that_is_killed(tmp_path: Path
     program.write_text(
         textwrap.dedent(f"""
         import asyncio, os
-        from windlass.tools.context import RunContext
+        from windlass.tools.run_context import RunContext
         from windlass.tools.mcp.servers import McpServers
         from windlass.tools.mcp.config import mcp_settings
         ENTRY = {{"command": "sh", "args": ["-c", '"$@"; sleep 600', "x",

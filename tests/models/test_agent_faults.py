@@ -9,7 +9,7 @@ import pytest
 
 from windlass import Agent, FailedByModel, Retries, Rules, RunFailed, RunResult, Timeouts
 from windlass.core.events import AttemptFailed, AttemptStarted, Event
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import Trace, VirtualClock
 from windlass.testing.chat_wire import say, words

@@ -36,9 +36,9 @@ from windlass.core.messages import (
     Usage,
     User,
 )
-from windlass.models.anthropic import AnthropicMessages
-from windlass.models.anthropic_reader import REDACTED, AnthropicReader
-from windlass.models.anthropic_thinking import reasoning, takes_sampling
+from windlass.models.anthropic.messages import AnthropicMessages
+from windlass.models.anthropic.reader import REDACTED, AnthropicReader
+from windlass.models.anthropic.thinking import reasoning, takes_sampling
 from windlass.models.dialect import Effort, Options
 
 PICTURE = {

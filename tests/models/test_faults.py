@@ -9,12 +9,12 @@ from contextlib import aclosing
 
 import pytest
 
-from windlass.core.assemble import Assembly
 from windlass.core.errors import ModelError
 from windlass.core.events import Piece, ReplyEnd, TextDelta, UsageDelta
 from windlass.core.messages import Text, Thinking, User
+from windlass.core.reply_assembly import Assembly
 from windlass.core.view import Prompt
-from windlass.models.model import HttpModel
+from windlass.models.http.model import HttpModel
 from windlass.models.resolve import resolve
 from windlass.ports import Model
 from windlass.testing import ModelConformance

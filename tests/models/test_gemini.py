@@ -36,9 +36,9 @@ from windlass.core.messages import (
     User,
 )
 from windlass.models.dialect import Effort, Options
-from windlass.models.gemini import UNSIGNED, Gemini
-from windlass.models.gemini_reader import GeminiReader
-from windlass.models.gemini_thinking import thinking
+from windlass.models.gemini.generate import UNSIGNED, Gemini
+from windlass.models.gemini.reader import GeminiReader
+from windlass.models.gemini.thinking import thinking
 
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-flash"
 PICTURE = {"inlineData": {"mimeType": "image/png", "data": b64encode(PNG).decode()}}

@@ -26,10 +26,10 @@ from windlass.core.messages import (
 from windlass.core.schema import Schema
 from windlass.core.view import Prompt
 from windlass.models.dialect import Options
-from windlass.models.grammar_calls import GrammarCalls, forms
-from windlass.models.grammar_scan import GrammarScan
-from windlass.models.quirks import Quirks
+from windlass.models.openai.quirks import Quirks
 from windlass.models.resolve import resolve
+from windlass.models.text_protocols.grammar_calls import GrammarCalls, forms
+from windlass.models.text_protocols.grammar_scan import GrammarScan
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import chat, say, words
 from windlass.testing.fault_server import FaultServer

@@ -11,9 +11,9 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from windlass.core.errors import ModelError
-from windlass.models import http
-from windlass.models.errors import Site
-from windlass.models.http import post_sse, proxy_for
+from windlass.models.http import post as http
+from windlass.models.http.errors import Site
+from windlass.models.http.post import post_sse, proxy_for
 from windlass.ports import Timeouts
 from windlass.testing.chat_wire import say, sse, words
 from windlass.testing.fault_server import FaultServer, in_thread

@@ -12,10 +12,11 @@ from windlass.core.errors import ConfigError, ModelError
 from windlass.core.messages import Text, ToolSpec, User
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
-from windlass.models import local, local_process
 from windlass.models.dialect import Options
-from windlass.models.local import LocalModel, local_name
-from windlass.models.local_process import Weights, server_of
+from windlass.models.local import model as local
+from windlass.models.local import process as local_process
+from windlass.models.local.model import LocalModel, local_name
+from windlass.models.local.process import Weights, server_of
 from windlass.models.resolve import resolve
 
 TRAINED = b"\x14\0\0\0\0\0\0\0llama.context_length\x04\0\0\0"

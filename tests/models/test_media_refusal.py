@@ -8,9 +8,9 @@ from windlass.core.errors import ModelError
 from windlass.core.messages import Content, File, Image, Text, User
 from windlass.core.view import Prompt
 from windlass.models.dialect import Options, ToolProtocol
-from windlass.models.local import LocalModel
-from windlass.models.local_process import Weights
-from windlass.models.model import Choosy, HttpModel
+from windlass.models.http.model import Choosy, HttpModel
+from windlass.models.local.model import LocalModel
+from windlass.models.local.process import Weights
 from windlass.models.resolve import resolve
 from windlass.models.vendors import vendors
 from windlass.testing import ScriptedModel

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from windlass.core.setup import Retries
 from windlass.models.effort import FEW_TOOLS, LONG_CHARS, MANY_TOOLS, SHORT_CHARS
-from windlass.models.local import WINDOW_MAX
+from windlass.models.local.model import WINDOW_MAX
 from windlass.models.vendors import Vendor, vendors
 from windlass.ports import Timeouts
 

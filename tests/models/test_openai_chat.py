@@ -35,9 +35,9 @@ from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
 from windlass.models.dialect import Options
 from windlass.models.effort import choose
-from windlass.models.openai_chat import OpenAIChat
-from windlass.models.openai_chat_reader import ChatReader
-from windlass.models.quirks import Quirks
+from windlass.models.openai.chat import OpenAIChat
+from windlass.models.openai.chat_reader import ChatReader
+from windlass.models.openai.quirks import Quirks
 from windlass.models.vendors import vendors
 from windlass.testing import chat_wire as wire
 

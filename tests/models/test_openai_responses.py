@@ -36,8 +36,8 @@ from windlass.core.messages import (
     User,
 )
 from windlass.models.dialect import Effort, Options
-from windlass.models.openai_responses import OpenAIResponses
-from windlass.models.openai_responses_reader import ResponsesReader
+from windlass.models.openai.responses import OpenAIResponses
+from windlass.models.openai.responses_reader import ResponsesReader
 
 PICTURE = {
     "type": "input_image",

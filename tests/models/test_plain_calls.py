@@ -10,9 +10,9 @@ from windlass.agent.agent import Agent
 from windlass.core.events import CallDelta, Event, Piece, ReplyEnd, TextDelta, ThinkingDelta
 from windlass.core.messages import Assistant, Text, ToolSpec, User
 from windlass.core.view import Prompt
-from windlass.models.openai_chat_reader import ChatReader
-from windlass.models.plain_calls import HEAD_MAX, ORIGIN, NativeCalls, PlainScan
-from windlass.models.quirks import Quirks
+from windlass.models.openai.chat_reader import ChatReader
+from windlass.models.openai.quirks import Quirks
+from windlass.models.text_protocols.plain_calls import HEAD_MAX, ORIGIN, NativeCalls, PlainScan
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import DONE, called, chat, finish, say, words
 from windlass.testing.fault_server import FaultServer

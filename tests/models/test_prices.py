@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from windlass.core.budget import cost
+from windlass.core.decide.reserving import cost
 from windlass.core.messages import Usage
 from windlass.core.setup import ModelInfo, Price
 from windlass.models import prices
 from windlass.models.dialect import Options
-from windlass.models.errors import Site, from_response
+from windlass.models.http.errors import Site, from_response
 from windlass.models.prices import FREE, LOCAL, Known, dated, info_for, lookup, meant
 from windlass.models.resolve import resolve
 from windlass.models.vendors import vendors

@@ -7,7 +7,7 @@ import pytest
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Text, User
-from windlass.core.secret import Secret
+from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.dialect import Options

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.models.sse import Event, SseParser
+from windlass.models.http.sse import Event, SseParser
 
 
 def parsed(*chunks: bytes) -> list[Event]:

@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from windlass.agent.agent import Agent
-from windlass.core.assemble import Assembly
 from windlass.core.errors import ConfigError
 from windlass.core.events import (
     CallDelta,
@@ -24,6 +23,7 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
+from windlass.core.json_repair.arguments import Prepared, prepare
 from windlass.core.messages import (
     Assistant,
     CallResult,
@@ -38,16 +38,16 @@ from windlass.core.messages import (
     Usage,
     User,
 )
-from windlass.core.repair import Prepared, prepare
+from windlass.core.reply_assembly import Assembly
 from windlass.core.schema import Schema
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.models.call_text import Brackets, written
 from windlass.models.dialect import Options
-from windlass.models.quirks import Quirks
+from windlass.models.openai.quirks import Quirks
 from windlass.models.resolve import resolve
-from windlass.models.text_calls import TextCalls, call_text
-from windlass.models.text_scan import INLINE, TextScan
+from windlass.models.text_protocols.call_text import Brackets, written
+from windlass.models.text_protocols.text_calls import TextCalls, call_text
+from windlass.models.text_protocols.text_scan import INLINE, TextScan
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import DONE, chat, chunk, finish, say, words
 from windlass.testing.fault_server import FaultServer

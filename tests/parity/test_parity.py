@@ -23,11 +23,11 @@ from windlass.core.result import RunResult
 from windlass.core.setup import Retries, Rules
 from windlass.journals.memory import MemoryJournal
 from windlass.models.dialect import Options
-from windlass.models.model import HttpModel
-from windlass.models.quirks import Quirks
-from windlass.models.qwen import to_qwen_messages
+from windlass.models.http.model import HttpModel
+from windlass.models.openai.quirks import Quirks
+from windlass.models.qwen_messages import to_qwen_messages
 from windlass.models.resolve import resolve
-from windlass.models.text_calls import TextCalls
+from windlass.models.text_protocols.text_calls import TextCalls
 from windlass.ports import CallContext
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import DONE, chunk, finish, sse

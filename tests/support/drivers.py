@@ -9,7 +9,7 @@ from typing import Any
 from windlass import Agent, tool
 from windlass.core.errors import SessionBusy
 from windlass.core.verdicts import Ask
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import FixedGate, Reply, ScriptedModel, call, pause, say
 
 BUSY = 75

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from windlass.core.budget import covers
-from windlass.core.decide import decide
+from windlass.core.decide.next_move import decide
+from windlass.core.decide.reserving import covers
+from windlass.core.decide.summarizing import summed_up
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
     RULES,
@@ -30,7 +31,7 @@ from windlass.core.events import (
     Stop,
 )
 from windlass.core.faults import Fault, FaultKind
-from windlass.core.fold import apply
+from windlass.core.fold.run import apply
 from windlass.core.limits import Amount, Limits
 from windlass.core.messages import (
     Assistant,
@@ -48,7 +49,6 @@ from windlass.core.messages import (
 from windlass.core.moves import Act, Cleared, Draw, Finish, Move, Reason, Shrink, Summarise
 from windlass.core.setup import ModelInfo, Price, Rules, Setup
 from windlass.core.state import Call, Run, State
-from windlass.core.summary import summed_up
 from windlass.core.verdicts import Allow
 
 MODEL = "test:model"

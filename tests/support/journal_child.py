@@ -8,7 +8,7 @@ from pathlib import Path
 from disk import Disk
 from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import notes
 
 

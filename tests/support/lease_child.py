@@ -16,8 +16,8 @@ import apsw
 from disk import Disk
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
-from windlass.journals import schema
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite import file as schema
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import notes
 
 LONG_S = 600.0

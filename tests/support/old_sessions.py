@@ -33,7 +33,7 @@ from windlass.testing import (
     usage,
 )
 from windlass.testing.samples import one_of_each
-from windlass.tools.context import RunContext
+from windlass.tools.run_context import RunContext
 
 PRICED = ModelInfo(
     "scripted:model", price=Price(Decimal(3), Decimal(15)), window=4_000, output_max=500

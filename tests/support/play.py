@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from facts import MODEL, PRICE, SESSION, made_for, tool
-from windlass.core.budget import cost, covers
 from windlass.core.context import Compaction, Hydration, Reference
-from windlass.core.decide import decide
+from windlass.core.decide.next_move import decide
+from windlass.core.decide.reserving import cost, covers
 from windlass.core.events import (
     Allotted,
     AttemptFailed,
@@ -44,7 +44,7 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.faults import Fault
-from windlass.core.fold import apply
+from windlass.core.fold.run import apply
 from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import (
     Assistant,

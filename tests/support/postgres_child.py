@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from windlass.core.errors import SessionBusy
-from windlass.journals.postgres import PostgresJournal
+from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing.samples import notes
 
 

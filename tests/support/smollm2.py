@@ -5,14 +5,14 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from windlass.core.assemble import Assembly
 from windlass.core.events import Piece
 from windlass.core.messages import Message, Text, User
+from windlass.core.reply_assembly import Assembly
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.dialect import Options
-from windlass.models.local import LocalModel, local_model
-from windlass.models.model import HttpModel
+from windlass.models.http.model import HttpModel
+from windlass.models.local.model import LocalModel, local_model
 from windlass.models.resolve import resolve
 from windlass.ports import Model
 

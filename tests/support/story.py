@@ -14,10 +14,10 @@ from windlass import Agent, Budget, Compaction, Hydration, Limits, ModelInfo, Re
 from windlass.core.context import Reference
 from windlass.core.errors import ModelError, RunFailed
 from windlass.core.events import Fact, Piece, StepProposed
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.messages import Assistant, CallResult, Message, Result, Results
-from windlass.core.report import questions, report
 from windlass.core.result import RunResult
+from windlass.core.run_report import questions, report
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
 from windlass.core.view import Prompt
@@ -32,8 +32,8 @@ from windlass.testing import (
     say,
     think,
 )
-from windlass.tools.context import RunContext
 from windlass.tools.function import NOT_DONE
+from windlass.tools.run_context import RunContext
 
 SESSION, HELPER = "story", "story/c8_0"
 PROMPT = "Work through ticket #17."

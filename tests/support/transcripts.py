@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from windlass.core.assemble import Assembly
 from windlass.core.events import Piece, ReplyEnd, UsageDelta
 from windlass.core.messages import (
     Assistant,
@@ -26,10 +25,11 @@ from windlass.core.messages import (
     ToolSpec,
     User,
 )
+from windlass.core.reply_assembly import Assembly
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, Options, Reader
-from windlass.models.sse import SseParser
+from windlass.models.http.sse import SseParser
 from windlass.testing.prompts import check_prompt
 
 STREAMS = Path(__file__).parent.parent / "models" / "streams"

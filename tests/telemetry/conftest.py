@@ -16,6 +16,6 @@ def collector() -> Collector:
 def unbroken(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A watcher that fails is only told of in the log."""
     yield
-    ours = ("windlass.recorder", "opentelemetry")
+    ours = ("windlass.runtime.recorder", "opentelemetry")
     told = [record for record in caplog.get_records("call") if record.name.startswith(ours)]
     assert [record.message for record in told] == []

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from windlass.agent.observe import observed
+from windlass.agent.build import assembled
+from windlass.agent.observers import observed
 from windlass.agent.output import Output
-from windlass.agent.parts import assembled
 from windlass.core.state import State
-from windlass.recorder import Recorder
+from windlass.runtime.recorder import Recorder
 from windlass.testing import ScriptedModel
 
 pytestmark = pytest.mark.contract("O1")

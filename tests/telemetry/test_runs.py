@@ -111,7 +111,7 @@ async def test_a_run_is_a_tree_of_spans(collector: Collector, clock: VirtualCloc
         "operation.cost": pytest.approx(0.0004),
         "windlass.purpose": "main",
         "windlass.step": 1,
-        "windlass.attempt": 1,
+        "windlass.runtime.attempt": 1,
     }
     assert told(ran) == {
         "gen_ai.operation.name": "execute_tool",
@@ -215,7 +215,7 @@ async def test_each_attempt_is_a_span(collector: Collector, clock: VirtualClock)
         ("chat gpt-x", "stalled"),
         ("chat c-1", None),
     ]
-    assert [told(one)["windlass.attempt"] for one in spans[:2]] == [1, 2]
+    assert [told(one)["windlass.runtime.attempt"] for one in spans[:2]] == [1, 2]
     assert "gen_ai.response.model" not in told(spans[0])
     assert told(spans[1])["gen_ai.response.time_to_first_chunk"] == pytest.approx(0.0)
     assert failed(collector.one("invoke_agent")) is None

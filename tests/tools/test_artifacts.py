@@ -13,7 +13,7 @@ from windlass import Agent
 from windlass.core.messages import Result
 from windlass.journals.codec import blob_name
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Blobs
 from windlass.testing import ScriptedModel, call, say
 from windlass.testing.samples import notes, one_of_each
@@ -91,7 +91,7 @@ import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import test_artifacts as here
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel, call, say
 from windlass.testing.samples import notes
 from windlass.tools.toolbox import Toolbox

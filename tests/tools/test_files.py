@@ -15,14 +15,14 @@ from windlass.core.errors import ModelRetry
 from windlass.core.messages import Image, Result
 from windlass.ports import Reconciled
 from windlass.testing.tools import call_context, cleared
-from windlass.tools.context import RunContext
-from windlass.tools.core import core_tools
+from windlass.tools.core_tools import core_tools
 from windlass.tools.files import grep as grep_module
 from windlass.tools.files.edits import Edit, diff, edited, state_of
 from windlass.tools.files.globs import Glob
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.results import TEXT_BYTES_MAX
+from windlass.tools.run_context import RunContext
 from windlass.tools.toolbox import Toolbox
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)

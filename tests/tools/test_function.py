@@ -20,8 +20,8 @@ import pytest
 from windlass.core.errors import ConfigError
 from windlass.core.schema import Schema
 from windlass.tools.annotations import Misfit
-from windlass.tools.context import RunContext
 from windlass.tools.function import Tool, tool
+from windlass.tools.run_context import RunContext
 
 
 class Unit(Enum):

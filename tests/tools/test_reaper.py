@@ -36,7 +36,7 @@ nap = pytest.fixture(a_nap_for_one_test, name="nap")
 RUNTIME = """
 import asyncio, sys
 from pathlib import Path
-from windlass.tools.context import RunContext
+from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.shell.tools import open_shell
 

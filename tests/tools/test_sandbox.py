@@ -14,7 +14,7 @@ import pytest
 
 from shells import needs
 from windlass.core.errors import ConfigError
-from windlass.tools.context import RunContext
+from windlass.tools.run_context import RunContext
 from windlass.tools.shell import sandbox as module
 from windlass.tools.shell.sandbox import Bubblewrap, Sandbox, bubblewrap, confine, describe
 from windlass.tools.shell.tools import open_shell

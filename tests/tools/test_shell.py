@@ -16,7 +16,7 @@ from shells import ESCAPED, TIERS, a_nap_for_one_test, escapes, eventually, need
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import Result
 from windlass.testing.tools import call_context, cleared
-from windlass.tools.context import RunContext
+from windlass.tools.run_context import RunContext
 from windlass.tools.shell import jobs
 from windlass.tools.shell.output import Output
 from windlass.tools.shell.sandbox import Sandbox, Tier

@@ -21,9 +21,9 @@ from windlass.core.messages import Image, Result, Text
 from windlass.testing.clock import VirtualClock
 from windlass.testing.tools import ToolsConformance, call_context, cleared
 from windlass.tools.breaker import Breaker
-from windlass.tools.context import RunContext
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
 from windlass.tools.profile import Profile
+from windlass.tools.run_context import RunContext
 from windlass.tools.toolbox import Toolbox
 from windlass.tools.unavailable import ToolUnavailable, is_unavailable
 

@@ -7,7 +7,7 @@ import errands
 from lane import PROMPT, Driver, Order, Play, Shown, serve
 
 from windlass import Agent, AttemptDiscarded, Event, Limits, Rules, TextDelta, Toolbox, tool
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.models.resolve import resolve
 
 TOOLS = Toolbox(

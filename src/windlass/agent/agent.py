@@ -10,16 +10,16 @@ from weakref import finalize
 
 from typing_extensions import Unpack
 
-from windlass.agent.background import Background
-from windlass.agent.delegate import as_tool, owed
+from windlass.agent.build import assembled
 from windlass.agent.driver import Driver, Opening
+from windlass.agent.events import Events
 from windlass.agent.openings import Task
 from windlass.agent.options import AgentOptions, check_options
 from windlass.agent.output import Output
-from windlass.agent.parts import assembled
-from windlass.agent.prompts import Choosy, Prompt, RunOptions, checked, presentable
+from windlass.agent.run_options import Choosy, Prompt, RunOptions, checked, presentable
 from windlass.agent.runs import new_session
-from windlass.agent.watch import Events
+from windlass.agent.subagents import as_tool, owed
+from windlass.agent.sync import Background
 from windlass.core.errors import ConfigError, failure
 from windlass.core.events import Event, Fact, Steered
 from windlass.core.faults import Fault
@@ -28,8 +28,8 @@ from windlass.core.result import OutputT, RunResult
 from windlass.core.state import State
 from windlass.core.verdicts import Reply
 from windlass.ports import Model, Watcher
+from windlass.runtime.waiting import see_out
 from windlass.tools.function import Tool
-from windlass.waiting import see_out
 
 
 class Agent(Generic[OutputT]):

@@ -12,14 +12,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.agent.alarm import Alarm
-from windlass.agent.consult import consult
-from windlass.agent.crew import Crew
-from windlass.agent.known import Known
-from windlass.agent.pools import settle
-from windlass.agent.steering import Helm
-from windlass.agent.watch import Events
-from windlass.core.budget import settle as settle_attempt
+from windlass.agent.approver import consult
+from windlass.agent.events import Events
+from windlass.agent.state_cache import Known
+from windlass.core.decide.reserving import settle as settle_attempt
 from windlass.core.errors import ForOperator, JournalCorrupt, JournalFailed
 from windlass.core.events import (
     CallLate,
@@ -33,13 +29,17 @@ from windlass.core.events import (
 from windlass.core.faults import Fault
 from windlass.core.messages import Charge, Result
 from windlass.core.moves import Finish, Hold
-from windlass.core.report import report
 from windlass.core.result import RunResult
+from windlass.core.run_report import report
 from windlass.core.state import State
-from windlass.loop import run
 from windlass.ports import Lease, Leasing, Recovering, World
-from windlass.recorder import Recorder
-from windlass.underway import Underway
+from windlass.runtime.deadlines import Alarm
+from windlass.runtime.in_flight import Underway
+from windlass.runtime.leftover_tasks import Crew
+from windlass.runtime.loop import run
+from windlass.runtime.recorder import Recorder
+from windlass.runtime.shared_budgets import settle
+from windlass.runtime.steering_inbox import Helm
 
 UNWIND_S = 0.05
 """How long the loop may take to let go once it is stopped."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.agent.answers import answered, expirations
+from windlass.agent.approvals import answered, expirations
 from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
 from windlass.core.events import RULES, Fact, RunEnded, RunResumed, RunStarted
-from windlass.core.masking import Mask
 from windlass.core.messages import Charge, Content, Label
+from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, drift
 from windlass.core.state import State
 from windlass.core.verdicts import Reply

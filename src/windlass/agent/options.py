@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from windlass.agent.masks import Secrets
-from windlass.agent.observe import Observer
+from windlass.agent.observers import Observer
 from windlass.agent.openings import Instructions
+from windlass.agent.secrets import Secrets
 from windlass.core.context import Compaction, Hydration
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, SessionLimits
-from windlass.core.names import did_you_mean
 from windlass.core.setup import Price, Retries, Rules
+from windlass.core.suggestions import did_you_mean
 from windlass.models.dialect import Options
 from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Timeouts, Tools
 

@@ -6,24 +6,24 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from windlass.agent.crew import Crew
 from windlass.agent.driver import Driver, Opening
-from windlass.agent.follow import followed
-from windlass.agent.known import Known
-from windlass.agent.leases import held
-from windlass.agent.observe import Metered, Observer, observed
-from windlass.agent.watch import Events
+from windlass.agent.events import Events
+from windlass.agent.following import followed
+from windlass.agent.observers import Metered, Observer, observed
+from windlass.agent.state_cache import Known
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, Steered
-from windlass.core.masking import Mask
-from windlass.core.report import report
+from windlass.core.reply_hold import told
 from windlass.core.result import RunResult
+from windlass.core.run_report import report
+from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
-from windlass.core.withheld import told
 from windlass.ports import Watcher, World
-from windlass.recorder import Recorder
-from windlass.waiting import see_out
+from windlass.runtime.leases import held
+from windlass.runtime.leftover_tasks import Crew
+from windlass.runtime.recorder import Recorder
+from windlass.runtime.waiting import see_out
 
 ValueT = TypeVar("ValueT")
 

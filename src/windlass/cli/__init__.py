@@ -12,20 +12,20 @@ import click
 import click.shell_completion
 from typing_extensions import override
 
-from windlass.cli.exits import FAILED, INTERRUPTED, USAGE, code_of
+from windlass.cli.exit_codes import FAILED, INTERRUPTED, USAGE, code_of
 from windlass.core.errors import WindlassError
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("windlass.cli.run", "Run a task to its end in this folder."),
     "chat": ("windlass.cli.chat", "Talk with an agent, prompt by prompt."),
     "resume": ("windlass.cli.resume", "Go on with a run that was killed or waits."),
-    "approve": ("windlass.cli.answering", "Say yes to a call that waits, and go on."),
-    "deny": ("windlass.cli.answering", "Say no to a call that waits, and go on."),
+    "approve": ("windlass.cli.approve", "Say yes to a call that waits, and go on."),
+    "deny": ("windlass.cli.approve", "Say no to a call that waits, and go on."),
     "tools": ("windlass.cli.tools", "List the tools that an agent would have here."),
     "models": ("windlass.cli.models", "List providers, models and what they cost."),
     "mcp": ("windlass.cli.mcp", "Add, list, remove and try MCP servers."),
-    "config": ("windlass.cli.settings", "Show the settings, and where each comes from."),
+    "config": ("windlass.cli.config", "Show the settings, and where each comes from."),
     "demo": (
         "windlass.cli.demo.command",
         "Watch an agent stall, be killed and finish. Needs no key.",

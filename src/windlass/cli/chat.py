@@ -8,22 +8,22 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.desk import Desk, desk_for, memory, open_journal, person
-from windlass.cli.launch import context_of, find, latest, new_session
+from windlass.cli.command_context import Desk, desk_for, memory, open_journal, person
+from windlass.cli.line_editor import Prompt
 from windlass.cli.options import agent_options, flags_of, limit_options, show_options
-from windlass.cli.picking import pick
-from windlass.cli.render import BAD, QUIET
-from windlass.cli.rig import Rig
-from windlass.cli.slash import HELP, Bill, show_help, show_sessions, show_tools
-from windlass.cli.stage import Stage, Work, staged
-from windlass.cli.told import how_to_answer, summary
-from windlass.cli.typing_in import Prompt
+from windlass.cli.output import how_to_answer, summary
+from windlass.cli.renderer import BAD, QUIET
+from windlass.cli.session_picker import pick
+from windlass.cli.slash_commands import HELP, Bill, show_help, show_sessions, show_tools
+from windlass.cli.terminal_run import Stage, Work, staged
 from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, WindlassError
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.environ import xdg_folder
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.models.vendors import vendors
 from windlass.ports import Journal
+from windlass.project.agents import Rig
+from windlass.project.launches import context_of, find, latest, new_session
 
 PICK = "?"
 MARK, MORE = "\x1b[1;36m{} \x1b[0m", "\x1b[2m{} \x1b[0m"

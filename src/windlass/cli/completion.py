@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from windlass.cli import exits
+from windlass.cli import exit_codes as exits
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "windlass"

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.desk import open_journal
-from windlass.cli.exits import FAILED
-from windlass.cli.nearby import answering, small_model
-from windlass.cli.render import BAD, GOOD, QUIET, TROUBLE
+from windlass.cli.command_context import open_journal
+from windlass.cli.exit_codes import FAILED
+from windlass.cli.renderer import BAD, GOOD, QUIET, TROUBLE
 from windlass.cli.screen import Screen
-from windlass.config import mcp_servers, settings, settings_files
 from windlass.core.errors import ConfigError, WindlassError
 from windlass.environ import environment
 from windlass.gates.policy_file import load_policy
 from windlass.models.vendors import vendors
-from windlass.settings.keys import Settings
+from windlass.project.files import mcp_servers, settings, settings_files
+from windlass.project.local_servers import answering, small_model
+from windlass.project.settings import Settings
 from windlass.tools.shell.sandbox import bubblewrap, describe
 
 EXTRAS = {

@@ -10,14 +10,14 @@ import click
 import msgspec
 from typing_extensions import override
 
-from windlass.cli.exits import FAILED
-from windlass.cli.render import BAD, GOOD, QUIET
+from windlass.cli.exit_codes import FAILED
+from windlass.cli.renderer import BAD, GOOD, QUIET
 from windlass.cli.screen import Screen
-from windlass.cli.slash import show_tools
-from windlass.config import mcp_servers
+from windlass.cli.slash_commands import show_tools
 from windlass.core.errors import ConfigError, NothingToDo
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.environ import environment
+from windlass.project.files import mcp_servers
 from windlass.tools.mcp.config import McpHttp, McpStdio, mcp_settings
 from windlass.tools.mcp.servers import McpServers
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 import msgspec
 
-from windlass.cli.nearby import USUAL, answering, small_model
-from windlass.cli.render import GOOD, QUIET
+from windlass.cli.renderer import GOOD, QUIET
 from windlass.cli.screen import Screen
-from windlass.config import settings
 from windlass.core.errors import ConfigError
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.environ import environment
 from windlass.models.prices import Known, dated, lookup
 from windlass.models.vendors import Vendor, vendors
+from windlass.project.files import settings
+from windlass.project.local_servers import USUAL, answering, small_model
 
 
 @click.command(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from windlass.core.errors import ConfigError
-from windlass.settings.keys import KEYS, PERMISSION_MODES, THINKING_MODES
+from windlass.project.settings import KEYS, PERMISSION_MODES, THINKING_MODES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 RENAMED = {"system": "instructions", "no_flow_guard": "flow_guard"}

@@ -7,8 +7,8 @@ import click
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect
-from windlass.gates.examples import written_call
 from windlass.gates.policy_file import GuardedRules, load_policy
+from windlass.gates.written_calls import written_call
 
 UNSOUND = 2
 """The exit code for a policy, or a call, that cannot be read."""

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from windlass.cli.desk import desk_for, desk_of, open_journal
-from windlass.cli.exits import DONE
-from windlass.cli.launch import find, latest
+from windlass.cli.command_context import desk_for, desk_of, open_journal
+from windlass.cli.exit_codes import DONE
 from windlass.cli.options import agent_options, flags_of, limit_options, show_options
-from windlass.cli.render import TROUBLE
+from windlass.cli.output import FORMATS, Format
+from windlass.cli.renderer import TROUBLE
 from windlass.cli.screen import Screen
-from windlass.cli.stage import Stage, staged
-from windlass.cli.told import FORMATS, Format
+from windlass.cli.terminal_run import Stage, staged
 from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.project.launches import find, latest
 
 
 @click.command(

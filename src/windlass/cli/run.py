@@ -8,20 +8,20 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.desk import Desk, desk_for, memory, open_journal, person
-from windlass.cli.exits import TABLE
-from windlass.cli.launch import context_of, find, latest, new_session, of_folder
+from windlass.cli.command_context import Desk, desk_for, memory, open_journal, person
+from windlass.cli.exit_codes import TABLE
 from windlass.cli.options import agent_options, flags_of, limit_options, show_options
-from windlass.cli.picking import pick
-from windlass.cli.prompting import prompt_of, schema_of
-from windlass.cli.render import QUIET
-from windlass.cli.stage import Stage, staged
-from windlass.cli.told import FORMATS, Format
+from windlass.cli.output import FORMATS, Format
+from windlass.cli.prompt_input import prompt_of, schema_of
+from windlass.cli.renderer import QUIET
+from windlass.cli.session_picker import pick
+from windlass.cli.terminal_run import Stage, staged
 from windlass.core.errors import ConfigError, RunUnfinished
 from windlass.core.messages import Content
 from windlass.journals.archive import fork
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
+from windlass.project.launches import context_of, find, latest, new_session, of_folder
 
 PICK = "?"
 """`--resume` without a name: let the person choose."""

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.launch import find
-from windlass.cli.shelf import (
+from windlass.cli.session_table import (
     age_s,
     journal_option,
     named_journal,
@@ -20,15 +19,16 @@ from windlass.cli.shelf import (
     show_list,
 )
 from windlass.cli.transcript import show_transcript, view_lines
+from windlass.core.audit.explain import explain as explained
+from windlass.core.audit.replay import replay as replayed
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact
-from windlass.core.explain import explain as explained
-from windlass.core.fold import fold
-from windlass.core.replay import replay as replayed
+from windlass.core.fold.run import fold
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.archive import fork as forked
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.summary import Summary
+from windlass.project.launches import find
 
 ALL = 1_000_000_000
 DIFFERENT = 1

@@ -6,12 +6,12 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.desk import desk_for
+from windlass.cli.command_context import desk_for
 from windlass.cli.options import agent_options, flags_of
-from windlass.cli.render import TROUBLE
-from windlass.cli.rig import servers_of, toolbox_of
+from windlass.cli.renderer import TROUBLE
 from windlass.cli.screen import Screen
-from windlass.cli.slash import show_tools
+from windlass.cli.slash_commands import show_tools
+from windlass.project.agents import servers_of, toolbox_of
 from windlass.tools.mcp.servers import McpServers
 
 

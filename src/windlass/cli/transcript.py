@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from windlass.cli.render import Renderer
+from windlass.cli.renderer import Renderer
 from windlass.cli.screen import Screen
-from windlass.cli.shelf import printable
+from windlass.cli.session_table import printable
 from windlass.core.errors import NothingToDo
 from windlass.core.events import (
     AttemptFailed,
@@ -17,7 +17,7 @@ from windlass.core.events import (
     ThinkingDelta,
 )
 from windlass.core.messages import Assistant, File, Image, Results, Text, Thinking, ToolCall, User
-from windlass.core.report import questions
+from windlass.core.run_report import questions
 from windlass.core.state import State
 from windlass.core.view import Prompt, view
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from cedarpy import PolicySet, Schema

@@ -21,10 +21,10 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolSpec
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.gates.globs import Match, glob, shown
 from windlass.gates.paths import match_path
-from windlass.gates.shell import Part, check_pattern, parts
+from windlass.gates.shell_commands import Part, check_pattern, parts
 from windlass.gates.urls import check_url, match_url
 
 Kind: TypeAlias = Literal["command", "path", "url", "text"]

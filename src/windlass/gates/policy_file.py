@@ -31,10 +31,10 @@ from typing import cast
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.core.verdicts import Allow, Deny, Verdict
-from windlass.gates.compose import all_of
-from windlass.gates.flow import FlowGuard, flow_guard
+from windlass.gates.combined import all_of
+from windlass.gates.flow_guard import FlowGuard, flow_guard
 from windlass.gates.rules import Decision, Rule, RuleGate, check_decision
 from windlass.ports import Request
 

@@ -18,11 +18,11 @@ import msgspec
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
-from windlass.gates.examples import written_call
 from windlass.gates.globs import Match, glob
 from windlass.gates.patterns import Call, Pattern, Piece, parse
+from windlass.gates.written_calls import written_call
 from windlass.ports import Request
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import RULES, CallFinished, CallJudged, Fact, RunResumed
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.messages import Result
 from windlass.core.state import Call, State
 from windlass.core.verdicts import Ask

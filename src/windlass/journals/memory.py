@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable, Sequence
 from threading import Lock
 
-from windlass.core.budget import window
+from windlass.core.decide.reserving import window
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
-from windlass.journals.bell import Bell
+from windlass.journals.budget_math import Sum, drawn, settled
 from windlass.journals.chain import check_order
 from windlass.journals.codec import blob_name, is_blob_name
 from windlass.journals.leases import Held, Leases
-from windlass.journals.pools import Sum, drawn, settled
+from windlass.journals.notifier import Bell
 from windlass.journals.summary import Summary, advance
 
 

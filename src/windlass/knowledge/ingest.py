@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.knowledge.reading import Unreadable, check_readable, read_document
+from windlass.knowledge.documents import Unreadable, check_readable, read_document
 from windlass.knowledge.store import Knowledge, Note, Scope, Source, Taint, digest_of
 from windlass.logs import logger
 

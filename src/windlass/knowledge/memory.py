@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import Effect
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.knowledge.store import (
     TAINTS,
     Found,

@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 
 from windlass.core.errors import ConfigError
 from windlass.knowledge import postgres_rows as rows
-from windlass.knowledge.embed import BATCH, Embedder, vectors_of
+from windlass.knowledge.embeddings import BATCH, Embedder, vectors_of
 from windlass.knowledge.postgres_rows import Connection
-from windlass.knowledge.query import words_of
+from windlass.knowledge.search_query import words_of
 from windlass.knowledge.store import (
     TAINTS,
     Asked,

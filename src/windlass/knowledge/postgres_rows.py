@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from windlass.knowledge.embed import BATCH
-from windlass.knowledge.query import spaced, tsquery
+from windlass.knowledge.embeddings import BATCH
 from windlass.knowledge.ranking import nearest, ranked
+from windlass.knowledge.search_query import spaced, tsquery
 from windlass.knowledge.store import (
     CANDIDATES_PER_FOUND,
     Asked,

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.core.errors import ConfigError, ModelRetry
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.knowledge.front_matter import Malformed, front_matter
 from windlass.knowledge.instructions import read_inside
 from windlass.logs import logger

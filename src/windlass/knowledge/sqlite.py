@@ -15,9 +15,9 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import apsw
 
-from windlass.knowledge.embed import BATCH, Embedder, vectors_of
-from windlass.knowledge.file import File, connect, failed, open_file, reading, writing
-from windlass.knowledge.query import words_of
+from windlass.knowledge.embeddings import BATCH, Embedder, vectors_of
+from windlass.knowledge.search_query import words_of
+from windlass.knowledge.sqlite_file import File, connect, failed, open_file, reading, writing
 from windlass.knowledge.sqlite_rows import (
     drop,
     expire,

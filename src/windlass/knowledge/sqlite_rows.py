@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from windlass.knowledge.embed import BATCH
-from windlass.knowledge.file import File
-from windlass.knowledge.query import fts5
+from windlass.knowledge.embeddings import BATCH
 from windlass.knowledge.ranking import nearest, ranked
+from windlass.knowledge.search_query import fts5
+from windlass.knowledge.sqlite_file import File
 from windlass.knowledge.store import (
     CANDIDATES_PER_FOUND,
     Asked,

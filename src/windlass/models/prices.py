@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.names import did_you_mean, near
 from windlass.core.setup import ModelInfo, Price
+from windlass.core.suggestions import did_you_mean, near
 
 _FILE = Path(__file__).with_name("prices.json")
 _LISTED_AS = {"openai-chat": "openai"}

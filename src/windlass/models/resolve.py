@@ -10,19 +10,19 @@ from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from windlass.core.errors import ConfigError
-from windlass.core.names import did_you_mean
-from windlass.core.secret import Secret
+from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo, Price
-from windlass.models.anthropic import AnthropicMessages
+from windlass.core.suggestions import did_you_mean
+from windlass.models.anthropic.messages import AnthropicMessages
 from windlass.models.dialect import Dialect, Options
-from windlass.models.errors import Site, masked
-from windlass.models.gemini import Gemini
-from windlass.models.http import proxy_for
-from windlass.models.local import local_model, local_name
-from windlass.models.model import Endpoint, HttpModel
-from windlass.models.openai_responses import OpenAIResponses
+from windlass.models.gemini.generate import Gemini
+from windlass.models.http.errors import Site, masked
+from windlass.models.http.model import Endpoint, HttpModel
+from windlass.models.http.post import proxy_for
+from windlass.models.local.model import local_model, local_name
+from windlass.models.openai.responses import OpenAIResponses
 from windlass.models.prices import info_for
-from windlass.models.protocols import chat
+from windlass.models.text_protocols.choice import chat
 from windlass.models.vendors import Vendor, vendors
 from windlass.ports import Timeouts
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from windlass.models.quirks import Quirks
+from windlass.models.openai.quirks import Quirks
 
 _FILE = Path(__file__).with_name("vendors.toml")
 

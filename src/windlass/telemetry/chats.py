@@ -6,8 +6,8 @@ from typing import final
 
 from windlass.core.events import AttemptStarted
 from windlass.core.messages import Charge, Usage
-from windlass.telemetry.names import Words
-from windlass.telemetry.ops import Attributes, Close, Key, Measure, Op, Open
+from windlass.telemetry.conventions import Words
+from windlass.telemetry.operations import Attributes, Close, Key, Measure, Op, Open
 
 
 def provider_and_model(name: str) -> tuple[str, str]:

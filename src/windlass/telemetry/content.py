@@ -24,7 +24,7 @@ from windlass.core.messages import (
     ToolSpec,
     User,
 )
-from windlass.telemetry.names import Words
+from windlass.telemetry.conventions import Words
 
 _decode = msgspec.json.Decoder[Any]().decode
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, final
 from windlass.core.events import Event
 from windlass.core.state import State
 from windlass.environ import captures_content
-from windlass.telemetry.pen import Page, Pen
-from windlass.telemetry.scope import Scope
+from windlass.telemetry.run_spans import Scope
+from windlass.telemetry.span_writer import Page, Pen
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -33,20 +33,7 @@ from windlass.testing.listing import ListingConformance
 from windlass.testing.models import ModelConformance
 from windlass.testing.pools import PoolsConformance
 from windlass.testing.prompts import PromptChecker, check_prompt
-from windlass.testing.script import Reply, ScriptedModel, ScriptExhausted
-from windlass.testing.tools import (
-    Behaviour,
-    Delay,
-    Explode,
-    Hang,
-    IgnoreCancel,
-    Ran,
-    RecordingTools,
-    ToolsConformance,
-    call_context,
-    cleared,
-)
-from windlass.testing.vocabulary import (
+from windlass.testing.script_words import (
     call,
     cut,
     drop,
@@ -59,6 +46,19 @@ from windlass.testing.vocabulary import (
     stall,
     think,
     usage,
+)
+from windlass.testing.scripted_model import Reply, ScriptedModel, ScriptExhausted
+from windlass.testing.tools import (
+    Behaviour,
+    Delay,
+    Explode,
+    Hang,
+    IgnoreCancel,
+    Ran,
+    RecordingTools,
+    ToolsConformance,
+    call_context,
+    cleared,
 )
 
 __all__ = [

@@ -4,10 +4,10 @@ import asyncio
 from contextlib import aclosing
 from typing import Any
 
-from windlass.core.assemble import Assembly
 from windlass.core.errors import ModelError
 from windlass.core.events import Piece, ReplyEnd, TextDelta, UsageDelta
 from windlass.core.messages import Text, User
+from windlass.core.reply_assembly import Assembly
 from windlass.core.view import Prompt
 from windlass.ports import Model
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from windlass.core.decide import decide
+from windlass.core.decide.next_move import decide
 from windlass.core.events import (
     AttemptStarted,
     CallJudged,
@@ -20,7 +20,7 @@ from windlass.core.events import (
     RunStarted,
     StepProposed,
 )
-from windlass.core.fold import apply
+from windlass.core.fold.run import apply
 from windlass.core.messages import Assistant, Effect, Result, Text, ToolCall, ToolSpec
 from windlass.core.moves import Act, Cleared
 from windlass.core.setup import ModelInfo, Setup

@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from windlass.core.errors import ModelRetry
 from windlass.ports import Blobs
-from windlass.tools.context import RunContext
 from windlass.tools.function import Tool, tool
+from windlass.tools.run_context import RunContext
 
 PAGE_CHARS = 8_000
 """What `read_artifact` gives unless told otherwise."""

@@ -23,11 +23,11 @@ from typing import (
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolSpec
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.logs import logger
 from windlass.tools.annotations import is_short
-from windlass.tools.context import RunContext
 from windlass.tools.docstrings import Docs, read_docstring
+from windlass.tools.run_context import RunContext
 from windlass.tools.schemas import Listed, object_schema
 from windlass.tools.signature import Function, Signature, read_signature, schema_of, takes_context
 

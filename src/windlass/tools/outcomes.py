@@ -5,10 +5,10 @@ from typing import Any
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import Result, ResultKind, Text
 from windlass.logs import logger
-from windlass.tools.attempts import Ended, Expired, Raised, Returned, Stopped
 from windlass.tools.breaker import Verdict
 from windlass.tools.function import Tool
 from windlass.tools.results import error_text, message_of, shown
+from windlass.tools.tries import Ended, Expired, Raised, Returned, Stopped
 from windlass.tools.unavailable import is_unavailable
 
 _log = logger(__name__)

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from windlass.core.errors import ConfigError
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.tools.function import Tool
 
 

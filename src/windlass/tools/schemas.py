@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from windlass.core.errors import ConfigError
-from windlass.core.names import did_you_mean
 from windlass.core.schema import Schema
+from windlass.core.suggestions import did_you_mean
 from windlass.tools.annotations import Node
 
 Listed: TypeAlias = Sequence[Mapping[str, Any]]

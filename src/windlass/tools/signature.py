@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.tools.annotations import Misfit, Node, Shape, schemas_of, shape_of, tidy
-from windlass.tools.context import RunContext
+from windlass.tools.run_context import RunContext
 
 Function = Callable[..., Any]
 _EMPTY = inspect.Parameter.empty

@@ -14,18 +14,18 @@ from typing import Any, final
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Result, ToolSpec
 from windlass.core.moves import Cleared
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.logs import logger
 from windlass.ports import CallContext, Reconciled
 from windlass.tools.annotations import Misfit
 from windlass.tools.artifacts import Artifacts, KeptArtifacts, MemoryArtifacts, reader
-from windlass.tools.attempts import Attempt, Ended, Expired, Raised, Returned, Stopped
 from windlass.tools.breaker import Breaker, Verdict
-from windlass.tools.context import RunContext
 from windlass.tools.function import NOT_DONE, UNKNOWN, Function, Tool, as_tool
 from windlass.tools.outcomes import circuit_open, may_help, result_of, verdict_on
 from windlass.tools.profile import Profile
 from windlass.tools.results import clipped
+from windlass.tools.run_context import RunContext
+from windlass.tools.tries import Attempt, Ended, Expired, Raised, Returned, Stopped
 
 GRACE_S = 2.0
 """How long a tool that was told to stop may take over it."""

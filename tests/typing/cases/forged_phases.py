@@ -75,7 +75,7 @@ class Looser(Cleared):
 def steal(call: ToolCall, spec: ToolSpec) -> tuple[Cleared, Cleared]:
     """What is reported is the import above; pyright cannot see through `dataclasses.replace`.
 
-    That one is refused when it runs: see `tests/core/test_decide.py`.
+    That one is refused when it runs: see `tests/core/decide/test_next_move.py`.
     """
     stolen = Cleared(call, {}, spec, "key", False, Amount(), _SEAL)
     return stolen, Cleared(call, {}, spec, "key", False, Amount(), _Seal())

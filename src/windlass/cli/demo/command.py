@@ -12,7 +12,7 @@ from types import FrameType
 import click
 
 from windlass.cli.demo.story import Story, StoryFailed
-from windlass.cli.render import BAD, TROUBLE
+from windlass.cli.renderer import BAD, TROUBLE
 from windlass.cli.screen import Screen
 
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers

@@ -31,11 +31,11 @@ from windlass.core.events import (
     RunResumed,
     StepProposed,
 )
-from windlass.core.fold import fold
+from windlass.core.fold.run import fold
 from windlass.core.messages import Ledger, Usage
 from windlass.core.verdicts import Deny
 from windlass.journals.chain import Problem
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 
 FactT = TypeVar("FactT", bound=Fact)
 

@@ -13,8 +13,8 @@ from windlass.core.events import Piece
 from windlass.core.messages import Assistant, Results, User
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
-from windlass.testing.script import Items, ScriptedModel
-from windlass.testing.vocabulary import call, pause, say, stall
+from windlass.testing.script_words import call, pause, say, stall
+from windlass.testing.scripted_model import Items, ScriptedModel
 
 PROMPT = "Order 1042 was charged twice. Pay the second charge back and write a report."
 PRICE = Price(Decimal(3), Decimal(15))

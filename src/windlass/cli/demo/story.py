@@ -9,7 +9,7 @@ from windlass.cli.demo.proof import Check, Evidence, checks, gather, happened
 from windlass.cli.demo.script import CALM, FAST
 from windlass.cli.demo.task import JOURNAL, OUTBOX, lay_out, outbox
 from windlass.cli.demo.watch import Watch
-from windlass.cli.render import BAD, GOOD, QUIET, TROUBLE
+from windlass.cli.renderer import BAD, GOOD, QUIET, TROUBLE
 from windlass.cli.screen import Screen
 from windlass.core.errors import WindlassError
 from windlass.core.events import CallProgress

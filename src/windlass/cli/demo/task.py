@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from windlass.agent.agent import Agent
-from windlass.agent.knowledge import recaller
-from windlass.agent.skills import project_instructions, skill_tool
+from windlass.agent.knowledge_tools import recaller
+from windlass.agent.skill_tools import project_instructions, skill_tool
 from windlass.cli.demo.script import DemoModel, Pace
 from windlass.core.setup import Retries, Rules
 from windlass.core.verdicts import Allow, Deny, Verdict
@@ -14,11 +14,11 @@ from windlass.knowledge.skills import Skills
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Knowledge, Note, Scope, Source
 from windlass.ports import Journal, Request, Timeouts
-from windlass.tools.context import RunContext
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import NOT_DONE, Reconciliation, tool
 from windlass.tools.profile import Profile
+from windlass.tools.run_context import RunContext
 from windlass.tools.toolbox import Toolbox
 
 SESSION = "demo"

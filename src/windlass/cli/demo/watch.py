@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing_extensions import override
 
 from windlass.cli.demo.task import JOURNAL
-from windlass.cli.render import QUIET, Renderer
+from windlass.cli.renderer import QUIET, Renderer
 from windlass.cli.screen import Screen
 from windlass.core.events import (
     AttemptStarted,

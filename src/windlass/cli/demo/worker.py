@@ -15,7 +15,7 @@ from windlass.cli.demo.script import CALM, FAST, PROMPT, Pace
 from windlass.cli.demo.task import JOURNAL, SESSION, agent
 from windlass.core.errors import WindlassError
 from windlass.core.events import Event
-from windlass.journals.sqlite import SqliteJournal
+from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.knowledge.sqlite import SqliteKnowledge
 
 _encode = msgspec.json.Encoder().encode

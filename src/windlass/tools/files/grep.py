@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from windlass.core.errors import ModelRetry
-from windlass.tools.context import RunContext
 from windlass.tools.files.globs import Glob
 from windlass.tools.files.reading import is_binary, visible
 from windlass.tools.files.workspace import SKIPPED, Workspace
+from windlass.tools.run_context import RunContext
 
 FILE_BYTES_MAX = 10 * 2**20
 """Of a longer file, only the beginning is searched."""

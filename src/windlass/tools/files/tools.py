@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import Image
-from windlass.tools.context import RunContext
 from windlass.tools.files.edits import Edit, diff, edited, state_of
 from windlass.tools.files.globs import Glob
 from windlass.tools.files.grep import Search, search
@@ -32,6 +31,7 @@ from windlass.tools.files.reading import (
 )
 from windlass.tools.files.workspace import Content, Stamp, Workspace
 from windlass.tools.function import NOT_DONE, UNKNOWN, Function, Reconciliation, Tool, tool
+from windlass.tools.run_context import RunContext
 
 PATHS_MAX = 500
 """Paths in one answer of `glob`."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias, final
 
 from windlass.core.errors import ConfigError, ModelRetry
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.tools.files.paths import FOLDER, Place, Root, check_new, told
 
 SKIPPED = frozenset(

@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 
 TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 24 * 3600.0

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.messages import Result
-from windlass.tools.context import RunContext
 from windlass.tools.mcp.lists import all_prompts, all_resources, all_templates
 from windlass.tools.mcp.results import prompt_result, resource_lines, resource_result
+from windlass.tools.run_context import RunContext
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, Result
-from windlass.core.names import did_you_mean
+from windlass.core.suggestions import did_you_mean
 from windlass.logs import logger
-from windlass.tools.context import RunContext
 from windlass.tools.function import Tool
 from windlass.tools.mcp.config import McpSettings, override_of, passes
 from windlass.tools.mcp.extras import Extra, Request, extras
@@ -27,6 +26,7 @@ from windlass.tools.mcp.lists import all_tools
 from windlass.tools.mcp.names import tool_name
 from windlass.tools.mcp.results import call_result
 from windlass.tools.results import error_text, message_of
+from windlass.tools.run_context import RunContext
 from windlass.tools.unavailable import ToolUnavailable
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from msgspec import Meta
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import Result
-from windlass.tools.context import RunContext
 from windlass.tools.function import Tool, tool
+from windlass.tools.run_context import RunContext
 from windlass.tools.shell.jobs import Bounds, End, Job
 from windlass.tools.shell.reaper import Reaper
 from windlass.tools.shell.sandbox import PATH, Confinement, Sandbox, confine

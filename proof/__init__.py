@@ -1,0 +1,1 @@
+"""Proof of the runtime: a simulator and a crash kit. Not part of the wheel."""

@@ -1,0 +1,147 @@
+"""`python -m proof.crash --kills 300`.
+
+Kills a real process at random moments, lets another one go on, and counts what that cost. The exit
+code is 1 if anything was paid for twice, done twice, lost or different.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+from proof.crash.provider import Provider
+from proof.crash.script import STEPS
+from proof.crash.trial import Count, Lived, counted, forks, killed, planned
+from proof.crash.worker import Job
+from windlass.testing.fault_server import in_thread
+
+WORKERS_MAX = 2
+
+
+class Campaign:
+    """Trial after trial, until so many kills have hit."""
+
+    def __init__(self, *, kills: int, seed: int, dsn: str, folder: Path) -> None:
+        self.kills = kills
+        self.seed = seed
+        self.dsn = dsn
+        self.count = Count()
+        self.trials = self.hits = self.misses = self.replies = self.asks = 0
+        self.run_s = 0.0
+        self.told: list[str] = []
+        """What was wrong, trial by trial."""
+        self._folder = folder
+        self._numbers = count(1)
+        self._context = forks()
+        self._provider = Provider()
+        self._one_at_a_time = threading.Lock()
+        self._twin = Lived()
+        self._planned = 0
+        """Kills of the trials that are under way."""
+
+    def run(self, workers: int) -> None:
+        with in_thread(self._provider.server):
+            self._twin = killed(self._context, self._job("twin"), ())
+            if self._twin.trouble:
+                sys.exit(f"even without a kill: {self._twin.trouble}")
+            again = [killed(self._context, self._job(f"again{n}"), ()) for n in range(3)]
+            self.run_s = min(lived.last_s for lived in again)
+            with ThreadPoolExecutor(workers) as pool:
+                for done in [pool.submit(self._work) for _ in range(workers)]:
+                    done.result()
+
+    def _work(self) -> None:
+        for number, kills in self._plans():
+            rolls = random.Random(f"{self.seed}/{number}")
+            job = self._job(str(number))
+            lived = killed(self._context, job, planned(rolls, self.run_s, kills))
+            asks = self._provider.asks(job.trial)
+            counted_now = counted(lived, self._twin, asks, Path(job.folder))
+            with self._one_at_a_time:
+                self.count.add(counted_now)
+                self.trials += 1
+                self.hits += lived.hits
+                self.misses += lived.misses
+                self.asks += len(asks)
+                self.replies += sum(ask.whole for ask in asks)
+                if counted_now.faults:
+                    why = lived.trouble or "; ".join(lived.broken)
+                    self.told.append(f"trial {number} in {job.folder}: {counted_now} {why}")
+
+    def _plans(self) -> Iterator[tuple[int, int]]:
+        """The number of the next trial, and how often to kill in it."""
+        while True:
+            with self._one_at_a_time:
+                number, left = next(self._numbers), self.kills - self.hits - self._planned
+                kills = min(left, random.Random(f"{self.seed}+{number}").choice((1, 2, 3, 4)))
+                self._planned += max(0, kills)
+            if kills <= 0:
+                return
+            yield number, kills
+            with self._one_at_a_time:
+                self._planned -= kills
+
+    def _job(self, name: str) -> Job:
+        folder = self._folder / name
+        folder.mkdir()
+        return Job(name, str(folder), self._provider.server.url, self.dsn)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m proof.crash", description=__doc__)
+    parser.add_argument("--kills", type=int, default=300, help="kills that must hit (300)")
+    parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--dsn", default="", help="the Postgres server, for --store postgres")
+    parser.add_argument("--workers", type=int, default=WORKERS_MAX, help="processes at once (2)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(argv)
+    if (options.store == "postgres") != bool(options.dsn):
+        parser.error("--store postgres and --dsn go together")
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="windlass-crash-"))
+    campaign = Campaign(kills=options.kills, seed=options.seed, dsn=options.dsn, folder=folder)
+    try:
+        campaign.run(options.workers)
+    finally:
+        if not campaign.told:  # What went wrong is left to be looked at.
+            shutil.rmtree(folder)
+    print(*table(campaign, options.store), sep="\n")
+    for line in campaign.told:
+        print(line)
+    print(f"in {time.monotonic() - began:.0f} s, seed {options.seed}")
+    return 1 if campaign.count.faults else 0
+
+
+def table(campaign: Campaign, store: str) -> Iterator[str]:
+    total, trials = campaign.count, campaign.trials
+    after = ", ".join(f"{name} {n}" for name, n in total.killed_after.most_common())
+    found = sum(total.killed_after.values())
+    rows: list[tuple[str, object]] = [
+        (f"runs of {len(STEPS) + 1} steps, in {store}", trials),
+        ("a run that nobody kills, in ms", round(campaign.run_s * 1000)),
+        ("kills that hit a live process", campaign.hits),
+        ("kills that came too late", campaign.misses),
+        ("of the hits: before a record of its own", campaign.hits - found),
+        ("runs that finished", f"{trials - total.unfinished} of {trials}"),
+        ("requests to the provider, whole replies", f"{campaign.asks}, {campaign.replies}"),
+        ("replies on record that were asked for again", total.paid_twice),
+        ("requests that are not on record", total.off_record),
+        ("effects done twice", total.done_twice),
+        ("effects lost", total.lost),
+        ("writes told to the model as unknown", total.unknown),
+        ("transcripts that differ from an undisturbed one", total.differing),
+        ("journals that do not verify or replay", total.broken),
+    ]
+    yield from (f"{name:<50} {value!s:>12}" for name, value in rows)
+    yield f"last record before a kill: {after}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""Plants each known bug in turn and shows that the tests notice: `make mutants`.
+
+A mutant is caught by the simulator, else by the fast tests of the loop, of secrets and of the core.
+Each has a copy of `src` of its own, which goes before an installed Windlass on the path of its
+children.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCE = ROOT / "src"
+LISTS = sorted(Path(__file__).parent.glob("*.toml"))
+SEEDS = "0:150"
+TESTS = (
+    "tests/runtime",
+    "tests/agent/test_secrets.py",
+    "tests/agent/test_reply_hold.py",
+    "tests/core",
+)
+SIMULATION_S = 30.0
+TESTS_S = 90.0
+AT_ONCE_MAX = 2
+PASSED, FAILED = 0, 1
+"""How pytest ends when it could run the tests."""
+
+
+class Misfit(Exception):
+    """A mutant does not fit the code any more, or the ground it is judged on is not firm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    file: str
+    old: str
+    new: str
+
+    def apply(self, source: Path) -> None:
+        path = source / "windlass" / self.file
+        text = path.read_text("utf-8")
+        count = text.count(self.old)
+        if count != 1:
+            raise Misfit(f"{self.file} holds this {count} times, and not once:\n{self.old}")
+        path.write_text(text.replace(self.old, self.new), "utf-8")
+        # What was compiled from the text before must not be taken for this one.
+        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+            compiled.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    breaks: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    mutant: Mutant
+    caught_by: str | None
+    seconds: float
+
+
+def mutants() -> list[Mutant]:
+    tables = [tomllib.loads(path.read_text("utf-8")) for path in LISTS]
+    return [_mutant(**entry) for table in tables for entry in table["mutant"]]
+
+
+def _mutant(
+    *, name: str, breaks: str, file: str, old: str, new: str, also: Sequence[dict[str, str]] = ()
+) -> Mutant:
+    return Mutant(name, breaks, (Edit(file, old, new), *(Edit(**edit) for edit in also)))
+
+
+def misfits() -> list[str]:
+    """What in the list does not fit the code any more; nothing, as long as it is looked after."""
+    found: list[str] = []
+    with TemporaryDirectory(prefix="mutant-fit-") as folder:
+        for at, mutant in enumerate(mutants()):
+            source = Path(folder) / str(at)
+            try:
+                for edit in mutant.edits:
+                    path = source / "windlass" / edit.file
+                    if not path.exists():
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copy(SOURCE / "windlass" / edit.file, path)
+                    edit.apply(source)
+                    compile(path.read_text("utf-8"), str(path), "exec")
+            except (Misfit, OSError, SyntaxError) as error:
+                found.append(f"{mutant.name}: {error}")
+    return found
+
+
+def try_out(mutant: Mutant, deselected: Sequence[str]) -> Verdict:
+    """Plant a mutant in a copy of the source and see who notices."""
+    began = time.monotonic()
+    with TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
+        source = _copy(Path(folder), mutant.edits)
+        caught_by = _simulated(source) or _tested(source, deselected)
+    return Verdict(mutant, caught_by, time.monotonic() - began)
+
+
+def failing_already() -> list[str]:
+    """The tests that fail without any mutant: they can prove nothing, and are set aside."""
+    with TemporaryDirectory(prefix="mutant-none-") as folder:
+        source = _copy(Path(folder), ())
+        noticed = _simulated(source)
+        if noticed:
+            raise Misfit(f"without any mutant, {noticed}")
+        done = _pytest(source, *TESTS)
+        if done.returncode not in (PASSED, FAILED):
+            raise Misfit(f"without any mutant, the tests do not run:\n{done.stdout}{done.stderr}")
+        return _failed(done)
+
+
+def _copy(folder: Path, edits: Sequence[Edit]) -> Path:
+    source = folder / "src"
+    shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("*.pyc.*"))
+    for edit in edits:
+        edit.apply(source)
+    found = _child(source, "-c", _WHERE, seconds=20).stdout.strip()
+    if Path(found) != source / "windlass" / "__init__.py":
+        raise Misfit(f"the children import {found}, and not the copy")
+    return source
+
+
+_WHERE = "import importlib.util as u; print(getattr(u.find_spec('windlass'), 'origin', None))"
+
+
+def _child(source: Path, *arguments: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {
+        "PYTHONPATH": str(source),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(source.parent / "hypothesis"),
+        "HYPOTHESIS_PROFILE": "dev",
+    }
+    command = [sys.executable, *arguments]
+    try:
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            timeout=seconds,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, -1, f"no end within {seconds:g} s", "")
+
+
+def _simulated(source: Path) -> str | None:
+    """The first line of the simulator that says that a rule is broken."""
+    arguments = "-m", "proof.simulate", "--seeds", SEEDS
+    done = _child(source, *arguments, seconds=SIMULATION_S)
+    if done.returncode == 0:
+        return None
+    said = (done.stdout or done.stderr.strip().splitlines()[-1]).splitlines()[0]
+    found = re.search(r"--seeds (\d+):\d+\s+# (.*)", said)
+    return f"seed {found[1]}: {found[2]}" if found else f"simulator: {said}"
+
+
+def _tested(source: Path, deselected: Sequence[str]) -> str | None:
+    """The first test that fails."""
+    for folder in TESTS:
+        done = _pytest(source, folder, "-x", *(f"--deselect={test}" for test in deselected))
+        if done.returncode != PASSED:
+            said = done.stdout.splitlines() or ["no word"]
+            return next(iter(_failed(done)), f"{folder}: {said[-1]}")
+    return None
+
+
+def _pytest(source: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return _child(
+        source,
+        *("-m", "pytest", *arguments, "-q", "--tb=no", "-rfE", "-m", "not slow", "--timeout=20"),
+        *("-p", "no:cacheprovider", "--hypothesis-seed=0"),
+        seconds=TESTS_S,
+    )
+
+
+def _failed(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    return re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+
+
+def _rows(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    width = max((len(verdict.mutant.name) for verdict in verdicts), default=6)
+    yield f"{'mutant':{width}}  {'breaks':6}  {'time':>6}  caught by"
+    for verdict in verdicts:
+        caught_by = (verdict.caught_by or "NOBODY: it survives")[:110]
+        mutant = verdict.mutant
+        yield f"{mutant.name:{width}}  {mutant.breaks:6}  {verdict.seconds:4.1f} s  {caught_by}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="proof/mutants/run.py", description=__doc__)
+    parser.add_argument("--only", action="append", metavar="NAME", help="only this mutant")
+    options = parser.parse_args(argv)
+    chosen = [one for one in mutants() if options.only is None or one.name in options.only]
+    if options.only and len(chosen) != len(set(options.only)):
+        parser.error(f"known mutants: {', '.join(one.name for one in mutants())}")
+    if wrong := misfits():
+        print(*wrong, sep="\n", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+    try:
+        deselected = failing_already()
+        for test in deselected:
+            print(f"set aside, since it fails without any mutant: {test}")
+        with ThreadPoolExecutor(AT_ONCE_MAX) as pool:
+            verdicts = list(pool.map(partial(try_out, deselected=deselected), chosen))
+    except Misfit as misfit:
+        print(f"error: {misfit}", file=sys.stderr)
+        return 2
+    print(*_rows(verdicts), sep="\n")
+    alive = sum(verdict.caught_by is None for verdict in verdicts)
+    took = time.monotonic() - began
+    print(f"{len(verdicts)} mutants in {took:.0f} s: {len(verdicts) - alive} caught, {alive} alive")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

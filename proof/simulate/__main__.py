@@ -1,0 +1,54 @@
+"""`python -m proof.simulate --seeds 0:2000`."""
+
+import argparse
+import logging
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from proof.simulate.plan import plan_of
+from proof.simulate.play import play
+from proof.simulate.rules import check
+
+CHUNK = 100
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m proof.simulate", description=__doc__)
+    parser.add_argument("--seeds", default="0:2000", help="first:last, the last one excluded")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to share the work")
+    parser.add_argument("--show", action="store_true", help="print the facts of each session")
+    options = parser.parse_args(argv)
+    first, last = map(int, options.seeds.split(":"))
+    began = time.monotonic()
+    if options.jobs > 1:
+        chunks = [range(at, min(at + CHUNK, last)) for at in range(first, last, CHUNK)]
+        with ProcessPoolExecutor(options.jobs) as pool:
+            broken = [line for lines in pool.map(_simulate, chunks) for line in lines]
+    else:
+        broken = _simulate(range(first, last), show=options.show)
+    for line in broken:
+        print(line)
+    took = time.monotonic() - began
+    print(f"simulated {last - first} sessions in {took:.1f} s: {len(broken)} broke a rule")
+    return 1 if broken else 0
+
+
+def _simulate(seeds: range, *, show: bool = False) -> list[str]:
+    broken: list[str] = []
+    logging.disable(logging.WARNING)  # What breaks here breaks as planned.
+    for seed in seeds:
+        try:
+            played = play(plan_of(seed))
+            if show:
+                print(*played.facts, sep="\n")
+            check(played)
+        except Exception as error:  # noqa: BLE001 - any failure is a finding
+            told = f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
+            broken.append(f"python -m proof.simulate --seeds {seed}:{seed + 1}  # {told}")
+    logging.disable(logging.NOTSET)
+    return broken
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The agent of a simulated process, made for it as the plan says."""
+
+import asyncio
+from typing import Any
+
+from proof.simulate.outside import Outside, Power, SimJournal
+from proof.simulate.people import Approver, SimGate
+from proof.simulate.plan import HELPER
+from proof.simulate.sim_model import HelperModel, SimModel
+from proof.simulate.sim_tools import SimTools
+from windlass.agent.agent import Agent
+from windlass.core.context import Compaction, Hydration, Reference
+from windlass.core.events import Recalled
+from windlass.core.limits import Budget, Limits, SessionLimits
+from windlass.core.secrets.mask import Mask
+from windlass.core.setup import Rules
+from windlass.ports import Journal, Timeouts
+from windlass.testing.clock import VirtualClock
+from windlass.tools.function import Tool
+from windlass.tools.toolbox import Toolbox
+
+POOL = "shared"
+TIMEOUTS = Timeouts(first_byte_s=20.0, idle_s=10.0)
+LOOKS = Hydration(references=(Reference(r"look-(\d+)", "look", "number"),))
+BARE = Mask(key_like=False)
+
+
+def agent_of(
+    outside: Outside, power: Power, clock: VirtualClock, journal: Journal | None = None
+) -> Agent[str]:
+    """The agent of one process; with another journal, of one that tries to be."""
+    plan, more = outside.plan, outside.plan.more
+    helper = Toolbox([_helper(outside, power, clock)]) if more.helped else None
+    return Agent(
+        SimModel(outside, power),
+        instructions="You are simulated.",
+        tools=SimTools(outside, power, helper),
+        gate=SimGate(outside, clock),
+        approver=Approver(outside) if more.attended else None,
+        limits=Limits(steps=plan.steps_max, usd=plan.usd_max, seconds=plan.seconds_max),
+        session_limits=SessionLimits(steps=more.session_steps, usd=more.session_usd),
+        budgets=() if more.budget_usd is None else (Budget(POOL, more.budget_usd),),
+        compaction=Compaction(window=more.window, summary_tokens=60, cool_down=2),
+        hydration=LOOKS if more.lookups else None,
+        knowledge=None if more.knowledge == "none" else _Knowledge(outside),
+        journal=journal or SimJournal(outside, power),
+        rules=Rules(on_partial=plan.on_partial, on_limit=plan.on_limit, on_unknown=plan.on_unknown),
+        timeouts=TIMEOUTS,
+        secrets=None if more.masked else BARE,
+        clock=clock,
+    )
+
+
+def _helper(outside: Outside, power: Power, clock: VirtualClock) -> Tool[..., Any]:
+    helper = Agent(
+        HelperModel(outside, power),
+        name=HELPER,
+        instructions="You help.",
+        tools=SimTools(outside, power),
+        limits=Limits(steps=4),
+        timeouts=TIMEOUTS,
+        secrets=BARE,
+        clock=clock,
+    )
+    return helper.as_tool()
+
+
+class _Knowledge:
+    """What is known about a prompt: something, nothing, or nobody can say."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    async def __call__(self, text: str) -> Recalled:
+        await asyncio.sleep(0.02)
+        match self._outside.plan.more.knowledge:
+            case "something" | "denied":
+                return Recalled(f"It is known of {text!r}: nothing bad.")
+            case "fails":
+                raise OSError("the store of knowledge broke")
+            case "nothing" | "none":
+                return Recalled("")

@@ -1,0 +1,205 @@
+"""Plays a plan: process after process works on one session until nothing is left to do."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from proof.simulate.agents import agent_of
+from proof.simulate.meddling import meddle, steer_between
+from proof.simulate.outside import Outside, Power, SimJournal
+from proof.simulate.people import number_of, reply_to
+from proof.simulate.plan import Plan
+from windlass.agent.agent import Agent
+from windlass.agent.approvals import answer
+from windlass.core.errors import ConfigError, RunFailed
+from windlass.core.events import Event, Fact
+from windlass.core.fold.run import apply
+from windlass.core.result import Question, RunResult
+from windlass.core.run_report import questions
+from windlass.core.state import State
+from windlass.journals.memory import MemoryJournal
+from windlass.testing.clock import VirtualClock
+from windlass.testing.faults import PowerCut
+
+PROCESSES_MAX = 60
+LINGER_S = 4.0
+"""How long a process lives on after its run."""
+WRONG = "0" * 32
+"""The digest of no arguments at all."""
+
+
+@dataclass(slots=True, repr=False)
+class Drive:
+    """One drive of a run in one process: what a watcher saw, and how it ended."""
+
+    events: list[Event] = field(default_factory=list[Event])
+    result: RunResult[Any] | None = None
+    cancelled_at: float | None = None
+    ended_at: float = 0.0
+    powered: bool = True
+    died: bool = False
+    """It lost its power, in the drive or after it."""
+
+
+@dataclass(slots=True, repr=False)
+class Played:
+    """A session that was played to its end."""
+
+    plan: Plan
+    outside: Outside
+    store: MemoryJournal
+    drives: list[Drive]
+    state: State
+    facts: list[Fact] = field(default_factory=list[Fact])
+    inner: dict[str, list[Fact]] = field(default_factory=dict[str, list[Fact]])
+    """The sessions of those who worked for this one."""
+    beside: list["Played"] = field(default_factory=list["Played"])
+
+    @property
+    def crashed(self) -> bool:
+        return any(drive.died for drive in self.drives)
+
+
+def play(plan: Plan) -> Played:
+    """Play a plan on virtual time."""
+    clock = VirtualClock(seed=plan.seed)
+    return clock.run(lambda clock: _all(plan, clock), tasks_left="cancel")
+
+
+async def _all(plan: Plan, clock: VirtualClock) -> Played:
+    store = MemoryJournal(now=clock.now)
+    sessions = (_session(one, clock, store) for one in (plan, *plan.beside))
+    played, *beside = await asyncio.gather(*sessions)
+    played.beside = beside
+    return played
+
+
+async def _session(plan: Plan, clock: VirtualClock, store: MemoryJournal) -> Played:
+    played = Played(plan, Outside(plan, store, plan.calls), store, [], State(plan.session))
+    for number in range(1, plan.runs + 1):
+        for _ in range(PROCESSES_MAX):
+            await _process(played, clock, number)
+            run = played.state.run
+            if run is not None and run.number == number and run.outcome is not None:
+                break
+        else:
+            raise AssertionError(f"run {number} did not end in {PROCESSES_MAX} processes")
+    for key in sorted(played.outside.started) if plan.more.helped else ():
+        # The session of a helper has the name of the call that it works for.
+        played.inner[key] = list(await store.read(key))
+    played.inner = {key: facts for key, facts in played.inner.items() if facts}
+    return played
+
+
+async def _process(played: Played, clock: VirtualClock, number: int) -> None:
+    """One process's life: it starts a run, or does the next thing for the one that it finds."""
+    drive, plan, outside = Drive(), played.plan, played.outside
+    at = len(played.drives) + 1
+    if at in plan.more.steers_between:
+        await steer_between(outside, clock, f"Between {at}")
+        await _look(played)
+    power = Power(plan.crashes[at - 1] if at <= len(plan.crashes) else None, works=True)
+    played.drives.append(drive)
+    agent = agent_of(outside, power, clock)
+    task = asyncio.create_task(_work(agent, drive, played, power, clock, number))
+
+    def cancel() -> None:
+        told = task.cancel() if plan.outer_cancel else agent.cancel(plan.session)
+        drive.cancelled_at = clock.elapsed_s if told else None
+
+    if at == 1 and plan.cancel_after_s is not None:
+        asyncio.get_running_loop().call_later(plan.cancel_after_s, cancel)
+    meddlers = meddle(outside, power, clock, agent, at)
+    with suppress(asyncio.CancelledError, PowerCut):
+        await task
+    drive.ended_at, drive.powered = clock.elapsed_s, power.on
+    power.works = power.drives = False
+    await asyncio.sleep(LINGER_S)  # A tool that was given up may still come to its end.
+    drive.died = not power.on
+    power.die()
+    for meddler in meddlers:
+        meddler.cancel()
+    await _look(played)
+
+
+async def _look(played: Played) -> None:
+    """See what the journal says now."""
+    facts = await played.store.read(played.plan.session, len(played.facts))
+    played.facts += facts
+    played.state = reduce(apply, facts, played.state)
+
+
+async def _work(
+    agent: Agent[str],
+    drive: Drive,
+    played: Played,
+    power: Power,
+    clock: VirtualClock,
+    number: int,
+) -> None:
+    plan, session = played.plan, played.plan.session
+    watch = drive.events.append if plan.watched else None
+    state = played.state
+    waiting = questions(state) if state.active else ()
+    try:
+        if state.run is None or state.run.number < number:
+            pinned = plan.more.pinned[number - 1]
+            prompt = prompt_of(plan, number)
+            drive.result = await agent.run(prompt, session=session, on_event=watch, pinned=pinned)
+        elif waiting and not plan.more.answers_apart:
+            drive.result = await _answer(agent, drive, played, waiting)
+        else:
+            if waiting:
+                await _answer_apart(played, power, clock, waiting)
+            drive.result = await agent.resume(session, on_event=watch)
+    except RunFailed as failed:
+        drive.result = failed.result
+
+
+async def _answer(
+    agent: Agent[str],
+    drive: Drive,
+    played: Played,
+    waiting: tuple[Question, ...],
+) -> RunResult[str]:
+    """One question is answered by whoever goes on with the run."""
+    outside, session = played.outside, played.plan.session
+    question = _picked(played, waiting)
+    call_id, reply = question.call.id, reply_to(outside, question)
+    if outside.call_plan(number_of(question.arguments)).mistaken:
+        with suppress(ConfigError):
+            await agent.answer(session, call_id, reply, digest=WRONG)
+            outside.noticed.append("G6: an answer for other arguments was taken")
+    watch = drive.events.append if played.plan.watched else None
+    return await agent.answer(session, call_id, reply, digest=question.digest, on_event=watch)
+
+
+async def _answer_apart(
+    played: Played, power: Power, clock: VirtualClock, waiting: tuple[Question, ...]
+) -> None:
+    """All questions are answered with nothing but the journal."""
+    outside, session = played.outside, played.plan.session
+    journal = SimJournal(outside, power)
+    while waiting:
+        question = _picked(played, waiting)
+        call_id, reply = question.call.id, reply_to(outside, question)
+        if outside.call_plan(number_of(question.arguments)).mistaken:
+            with suppress(ConfigError):
+                await answer(journal, session, call_id, reply, digest=WRONG, clock=clock)
+                outside.noticed.append("G6: an answer for other arguments was taken")
+        waiting = await answer(
+            journal, session, call_id, reply, digest=question.digest, by="apart", clock=clock
+        )
+
+
+def _picked(played: Played, waiting: tuple[Question, ...]) -> Question:
+    picks = played.plan.more.picks
+    return waiting[picks[len(played.outside.said) % len(picks)] % len(waiting)]
+
+
+def prompt_of(plan: Plan, number: int) -> str:
+    """What a run is asked, with what it speaks of."""
+    spoken = "".join(f" about look-{call.number}" for call in plan.more.lookups)
+    return f"Prompt {number}{spoken}"

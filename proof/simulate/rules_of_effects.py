@@ -1,0 +1,81 @@
+"""What the tools did: nothing twice, nothing unannounced, nothing that was not to be done."""
+
+from collections import Counter
+from itertools import chain
+
+from proof.simulate.broken import require
+from proof.simulate.outside import Effect
+from proof.simulate.people import ANSWERED_OTHER, ASKED_OTHER, MODIFIED
+from proof.simulate.plan import EFFECTS, CallPlan
+from proof.simulate.play import Played
+from windlass.core.events import (
+    CallFinished,
+    CallStarted,
+    Fact,
+    Hydrated,
+    RunEnded,
+    RunResumed,
+    StepProposed,
+)
+
+
+def check_effects(played: Played) -> None:
+    done = Counter(effect.key for effect in played.outside.effects)
+    sessions = [played.facts, *played.inner.values()]
+    started = {fact.key for fact in chain(*sessions) if isinstance(fact, CallStarted)}
+    for effect in played.outside.effects:
+        require(effect.key in started, f"J1: {effect} was done before its record")
+        require(done[effect.key] == 1, f"J2: {effect} was done {done[effect.key]} times")
+        _was_to_be_done(effect, played.outside.call_plan(effect.number))
+    for facts in sessions:
+        names = names_of(facts)
+        _told_as_done(facts, names, done)
+        _writes_alone(facts, names)
+
+
+def names_of(facts: list[Fact]) -> dict[str, str]:
+    """The tool of each call."""
+    calls = (
+        fact.reply.calls if isinstance(fact, StepProposed) else fact.calls
+        for fact in facts
+        if isinstance(fact, StepProposed | Hydrated)
+    )
+    return {call.id: call.name for call in chain(*calls)}
+
+
+def _was_to_be_done(effect: Effect, call: CallPlan) -> None:
+    """G1, G2, T4: no effect that the gate refused, and none with other arguments than its own."""
+    changed = effect.number - call.number
+    other = ANSWERED_OTHER if call.answer == "modify" else None
+    allowed: dict[str, tuple[int | None, ...]] = {
+        "allow": (0,),
+        "modify": (MODIFIED,),
+        "ask": (0, other),
+        "ask_other": (ASKED_OTHER, other),
+    }
+    leave = changed in allowed.get(call.judgement, ())
+    require(leave, f"G1: {effect} was done, and the gate said {call.judgement}")
+
+
+def _told_as_done(facts: list[Fact], names: dict[str, str], done: Counter[str]) -> None:
+    """J2: nothing is reported that did not happen."""
+    keys = {fact.call_id: fact.key for fact in facts if isinstance(fact, CallStarted)}
+    for fact in facts:
+        if isinstance(fact, CallFinished) and fact.result.kind == "value":
+            has_effect = EFFECTS.get(names[fact.call_id], "read") != "read"
+            happened = done[keys[fact.call_id]] == 1 or not has_effect
+            require(happened, f"J2: {fact.call_id} is told as done and was not")
+
+
+def _writes_alone(facts: list[Fact], names: dict[str, str]) -> None:
+    """T2: a write that names no resource runs alone."""
+    running: set[str] = set()
+    for fact in facts:
+        if isinstance(fact, RunResumed | RunEnded):
+            running.clear()
+        elif isinstance(fact, CallFinished):
+            running.discard(fact.call_id)
+        elif isinstance(fact, CallStarted):
+            running.add(fact.call_id)
+            alone = [one for one in running if names[one] in ("put", "send")]
+            require(not alone or len(running) == 1, f"T2: {sorted(running)} ran together")

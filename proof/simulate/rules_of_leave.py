@@ -1,0 +1,119 @@
+"""Who gave leave to each call: the gate as planned, or a person, for exactly the arguments."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from proof.simulate.broken import require
+from proof.simulate.outside import Outside
+from proof.simulate.people import number_of
+from proof.simulate.play import Played
+from windlass.core.events import (
+    CallAnswered,
+    CallJudged,
+    CallStarted,
+    Fact,
+    Hydrated,
+    StepProposed,
+)
+from windlass.core.messages import ToolCall
+from windlass.core.setup import digest
+from windlass.core.verdicts import Allow, Ask, Deny, Grant, Invalid, Modify
+
+Arguments = dict[str, Any]
+
+
+def check_leave(played: Played) -> None:
+    """G2, G6, L2: a call runs only after leave of its own, with the arguments that it is for."""
+    effects = {effect.key: effect.number for effect in played.outside.effects}
+    for facts in (played.facts, *played.inner.values()):
+        book = _Book(played.outside)
+        for fact in facts:
+            book.take(fact)
+        for key, arguments in book.started.items():
+            if key in effects:
+                number = effects[key]
+                require(number == number_of(arguments), f"T4: {key} did {number}: {arguments}")
+
+
+@dataclass(slots=True)
+class _Book:
+    """What has been said of each call so far."""
+
+    outside: Outside
+    calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    asked: dict[str, tuple[Arguments, Ask]] = field(
+        default_factory=dict[str, tuple[Arguments, Ask]]
+    )
+    leave: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
+    grants: list[Grant] = field(default_factory=list[Grant])
+    started: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
+    """By key."""
+
+    def take(self, fact: Fact) -> None:
+        match fact:
+            case StepProposed(reply):
+                self.calls.update({call.id: call for call in reply.calls})
+            case Hydrated(calls):
+                self.calls.update({call.id: call for call in calls})
+            case CallJudged():
+                self._judged(fact)
+            case CallAnswered():
+                self._answered(fact)
+            case CallStarted(call_id, key):
+                require(call_id in self.leave, f"L2: {call_id} ran without leave")
+                require(call_id not in self.asked, f"G6: {call_id} ran while it was asked about")
+                self.started[key] = self.leave[call_id]
+            case _:
+                pass
+
+    def _judged(self, fact: CallJudged) -> None:
+        call_id, verdict = fact.call_id, fact.verdict
+        before = self.leave.pop(call_id, None)
+        if isinstance(verdict, Invalid | Deny):
+            return
+        if before is not None:  # It was interrupted, and somebody looked.
+            arguments = before
+        else:
+            arguments = fact.arguments or json.loads(self.calls[call_id].arguments)
+            self._as_planned(fact, arguments)
+        if isinstance(verdict, Ask):
+            self.asked[call_id] = (verdict.arguments or arguments, verdict)
+        else:
+            self.leave[call_id] = arguments
+        if isinstance(verdict, Modify):
+            self.leave[call_id] = verdict.arguments
+
+    def _as_planned(self, fact: CallJudged, arguments: Arguments) -> None:
+        """The gate's own verdict, but for a question that a person has answered for good."""
+        verdict, planned = fact.verdict, self.outside.call_plan(number_of(arguments)).judgement
+        own = getattr(verdict, "arguments", None) or arguments
+        granted = self._is_granted(self.calls[fact.call_id].name, own)
+        told = f"G2: {fact.call_id} was judged {verdict}, and {planned} was planned"
+        if planned in ("ask", "ask_other"):
+            require(isinstance(verdict, Ask) != granted, f"{told}; granted: {granted}")
+        else:
+            kind = {"allow": Allow, "modify": Modify}.get(planned, Deny)
+            require(isinstance(verdict, kind), told)
+
+    def _is_granted(self, tool: str, arguments: Arguments) -> bool:
+        mine = (grant for grant in self.grants if grant.tool == tool)
+        return any(grant.pattern or grant.digest == digest(arguments) for grant in mine)
+
+    def _answered(self, fact: CallAnswered) -> None:
+        require(fact.call_id in self.asked, f"G6: {fact.call_id} was not asked about")
+        arguments, question = self.asked.pop(fact.call_id)
+        require(fact.digest == digest(arguments), f"G6: {fact} is for other arguments")
+        if fact.grant is not None:
+            self.grants.append(fact.grant)
+        if isinstance(fact.verdict, Deny):
+            return
+        late = question.expires_at is not None and fact.at > question.expires_at
+        require(not late, f"G6: {fact.call_id} was allowed when its question had expired")
+        number = number_of(arguments)
+        said = [
+            one for one in self.outside.said if (one.call_id, one.number) == (fact.call_id, number)
+        ]
+        require(any(one.leave for one in said), f"G6: nobody said yes to {fact.call_id}")
+        verdict = fact.verdict
+        self.leave[fact.call_id] = verdict.arguments if isinstance(verdict, Modify) else arguments

@@ -1,0 +1,98 @@
+"""What the provider billed, against what was allowed and what was booked."""
+
+import asyncio
+from decimal import Decimal
+from functools import reduce
+
+from proof.simulate.agents import POOL
+from proof.simulate.broken import require
+from proof.simulate.play import Played
+from windlass.core.events import AttemptStarted, Compacted, RunResumed, StepProposed
+from windlass.core.fold.run import fold
+from windlass.core.limits import Budget
+from windlass.core.messages import Charge, Ledger
+from windlass.core.state import State
+
+ZERO = Decimal(0)
+
+
+def check_money(played: Played, state: State) -> None:
+    _within_limits(played)
+    _booked(played, state)
+    _counted(played, state)
+
+
+def billed(played: Played, run: int | None = None) -> Decimal:
+    """What the provider's books say of a run, or of all, with those who worked for it."""
+    served = (one for one in played.outside.served if run in (None, one.run))
+    return sum((one.usd for one in served), ZERO)
+
+
+def _within_limits(played: Played) -> None:
+    """B1, B2: with truthful usage, no run and no session costs more than its limit."""
+    plan = played.plan
+    steps = sum(isinstance(fact, StepProposed) for fact in played.facts)
+    cap = plan.more.session_steps
+    require(cap is None or steps <= cap, f"B1: {steps} replies, the session's cap was {cap}")
+    if not plan.usage_reported:
+        return
+    for run in range(1, plan.runs + 1):
+        spent, limit = billed(played, run), plan.usd_max
+        require(limit is None or spent <= limit, f"B2: run {run} cost {spent}, of {limit}")
+    spent, limit = billed(played), plan.more.session_usd
+    require(limit is None or spent <= limit, f"B2: the session cost {spent}, of {limit}")
+
+
+def _booked(played: Played, state: State) -> None:
+    """B3, S12: what was billed is on the books."""
+    if not played.plan.usage_reported:
+        return
+    inner = {key: fold(key, facts) for key, facts in played.inner.items()}
+    lost = [one for one in inner.values() if one.active]
+    own = state.ledger.known_usd
+    # What a helper had spent when everything died is in its own session.
+    known = own + sum((one.ledger.known_usd for one in lost), ZERO)
+    require(known >= billed(played), f"B2: {billed(played)} billed, {known} booked")
+
+
+def _counted(played: Played, state: State) -> None:
+    """S12, X2: totals are the sums of the charges, each under its own purpose."""
+    charges = list[Charge]()
+    for fact in played.facts:
+        charge = getattr(fact, "charge", None)
+        if charge is not None:
+            charges.append(charge)
+        charges += getattr(fact, "charges", ())
+        wanted = "compaction" if isinstance(fact, Compacted) else "main"
+        if isinstance(fact, Compacted | StepProposed) and fact.charge is not None:
+            require(fact.charge.purpose == wanted, f"S12: {fact.charge}")
+    resumed = any(isinstance(fact, RunResumed) for fact in played.facts)
+    ledger = reduce(Ledger.add, charges, Ledger())
+    require(resumed or ledger == state.ledger, "S12: the totals are not the sums of the charges")
+    asked = {fact.purpose for fact in played.facts if isinstance(fact, AttemptStarted)}
+    booked = {charge.purpose for charge in state.ledger.charges if charge.purpose != "subagent"}
+    require(booked <= asked, f"S12: {booked} booked, {asked} asked for")
+    if resumed or played.plan.troubles or not played.plan.usage_reported:
+        return
+    reported = sum(one.usage.total for one in played.outside.served if one.whole)
+    usage = state.ledger.usage
+    if usage is not None and not usage.estimated:
+        require(usage.total == reported, f"S12: {usage.total} counted, {reported} reported")
+
+
+def check_pool(played: Played) -> None:
+    """B1, B2: sessions side by side never spend more than the budget that they share."""
+    limit = played.plan.more.budget_usd
+    sessions = (played, *played.beside)
+    if limit is None or not all(one.plan.usage_reported for one in sessions):
+        return
+    bill = sum(map(billed, sessions), ZERO)
+    require(bill <= limit, f"B2: {bill} billed, the budget was {limit}")
+    known = asyncio.run(played.store.spent(Budget(POOL, limit))).usd or ZERO
+    require(known >= bill, f"B2: {bill} billed, the budget counts {known}")
+    calm = not any(
+        one.crashed or one.plan.troubles or one.plan.cancel_after_s is not None for one in sessions
+    )
+    timed = any(one.plan.seconds_max is not None for one in sessions)
+    if calm and not timed:
+        require(known == bill, f"B3: {bill} billed, the budget counts {known}")

@@ -1,0 +1,223 @@
+"""What the journal of a session must add up to, and what a run may do so often and no more."""
+
+from itertools import pairwise
+
+from proof.simulate.broken import require
+from proof.simulate.outside import reply_at
+from proof.simulate.people import number_of
+from proof.simulate.plan import EFFECTS
+from proof.simulate.play import Played
+from proof.simulate.sim_tools import told
+from windlass.core.events import (
+    AttemptFailed,
+    AttemptStarted,
+    CallFinished,
+    Compacted,
+    Fact,
+    Hydrated,
+    NoteGiven,
+    Recalled,
+    ReplyJudged,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    Steered,
+    StepProposed,
+)
+from windlass.core.messages import Assistant, Results, Text, ToolCall, User
+from windlass.core.state import State
+from windlass.core.verdicts import Allow
+
+ATTEMPTS_MAX = 6
+ESTABLISH_MAX = 4
+DENIALS_MAX = 3
+SLACK_S = 0.2
+
+
+def check_records(played: Played, state: State) -> None:
+    _ended_once(played)
+    _paid_once(played)
+    _paired(state)
+    _said_what_was_said(played, state)
+    _nothing_rewritten(played, state)
+    _heard_once(played, state)
+    _results_are_kept(played, state)
+    _known_as_planned(played)
+    for run in _runs(played.facts):
+        _counts(run, played)
+        _asked_again(run, played)
+
+
+def _runs(facts: list[Fact]) -> list[list[Fact]]:
+    runs: list[list[Fact]] = []
+    for fact in facts:
+        if isinstance(fact, RunStarted):
+            runs.append([])
+        runs[-1].append(fact)
+    return runs
+
+
+def _ended_once(played: Played) -> None:
+    """L3, J1: the records count up; each run has one start and one end, and no bug ends it."""
+    turns = [fact for fact in played.facts if isinstance(fact, RunStarted | RunEnded)]
+    kinds = [type(fact) for fact in turns]
+    require(kinds == [RunStarted, RunEnded] * played.plan.runs, f"L3: {kinds}")
+    require(all(b.seq == a.seq + 1 for a, b in pairwise(played.facts)), "J1: a gap")
+    require(all(b.at >= a.at for a, b in pairwise(played.facts)), "J1: time ran backwards")
+    for fact in (*played.facts, *(one for facts in played.inner.values() for one in facts)):
+        bug = isinstance(fact, RunEnded) and fact.fault is not None and fact.fault.kind == "bug"
+        require(not bug, f"L3: {fact}")
+
+
+def _paid_once(played: Played) -> None:
+    """J3: a step whose reply is on record is not asked for again."""
+    proposed = sum(isinstance(fact, StepProposed) for fact in played.facts)
+    whole = sum(one.whole for one in played.outside.served if one.purpose == "main")
+    lost = sum(not drive.powered or drive.cancelled_at is not None for drive in played.drives)
+    require(whole <= proposed + lost, f"J3: {whole} replies paid, {proposed} kept, {lost} stops")
+
+
+def _paired(state: State) -> None:
+    """T6, C3, X1: each call is answered once, in the model's order, before all else."""
+    messages = list(state.transcript)
+    require(isinstance(messages[0], User), "X1: the first message is not a user's")
+    for at, message in enumerate(messages):
+        calls = message.calls if isinstance(message, Assistant) else ()
+        after = messages[at + 1] if at + 1 < len(messages) else None
+        if calls:
+            answered = [item.call.id for item in after.items] if isinstance(after, Results) else []
+            require(answered == [call.id for call in calls], f"T6: {calls} got {answered}")
+        else:
+            require(not isinstance(after, Results), "X1: results without calls")
+
+
+def _said_what_was_said(played: Played, state: State) -> None:
+    """S7, S9, L9, T4: replies, arguments and results are the planned ones, unmixed."""
+    script = played.plan.replies
+    proposed = [fact for fact in played.facts if isinstance(fact, StepProposed)]
+    texts = {reply_at(script, at).text for at in range(len(script) + 1)}
+    for fact in proposed:
+        require(fact.reply.text in texts, f"S7: {fact.reply.text!r} was never said")
+    raw = {(call.tool, call.arguments) for reply in script for call in reply.calls}
+    for fact in proposed:
+        for call in fact.reply.calls:
+            require((call.name, call.arguments) in raw, f"S9: {call} was never made")
+    for message in state.transcript:
+        for item in message.items if isinstance(message, Results) else ():
+            if item.result.kind == "value" and item.call.name in EFFECTS:
+                _value_is_right(item.call, item.result.text)
+
+
+def _value_is_right(call: ToolCall, text: str) -> None:
+    number = int("".join(filter(str.isdigit, call.arguments)))
+    require(text == told(call.name, number).text, f"T4: {call} got {text!r}")
+
+
+def _nothing_rewritten(played: Played, state: State) -> None:
+    """X1, C4: history has each reply and each word to the model once, in order, and no more."""
+    replies = (
+        fact.reply.text if isinstance(fact, StepProposed) else fact.partial
+        for fact in played.facts
+        if isinstance(fact, StepProposed | RunEnded)
+    )
+    told = [one.text for one in state.transcript if isinstance(one, Assistant)]
+    kept = [text for text in told if text.strip()]
+    wanted = [text for text in replies if text.strip()]
+    require(kept == wanted, f"X1: history says {kept}, and {wanted} was said")
+    users = sum(isinstance(message, User) for message in state.transcript)
+    spoken = sum(
+        isinstance(fact, RunStarted | NoteGiven | Steered | Hydrated)
+        or (isinstance(fact, ReplyJudged) and not isinstance(fact.verdict, Allow))
+        for fact in played.facts
+    )
+    require(users == spoken, f"X1: {users} user messages, {spoken} on record")
+
+
+def _heard_once(played: Played, state: State) -> None:
+    """L8: what a person said meanwhile is in the conversation exactly once."""
+    users = [message.text for message in state.transcript if isinstance(message, User)]
+    for text in played.outside.steered:
+        require(users.count(text) == 1, f"L8: {text!r} is said {users.count(text)} times")
+    for fact in played.facts:
+        if isinstance(fact, Steered):
+            text = "".join(part.text for part in fact.prompt if isinstance(part, Text))
+            require(users.count(text) == 1, f"L8: {text!r} is said {users.count(text)} times")
+            require(text != "Let me in", "a second process spoke to the run")
+
+
+def _known_as_planned(played: Played) -> None:
+    """K1, G1: what is known is recalled once in a run, if there is any and it may be."""
+    knowledge = played.plan.more.knowledge
+    for run in _runs(played.facts):
+        found = [fact.text for fact in run if isinstance(fact, Recalled)]
+        require(len(found) <= (knowledge != "none"), f"K1: recalled {len(found)} times")
+        told = all(bool(text) == (knowledge == "something") for text in found)
+        require(told, f"K1: {found} was recalled, and {knowledge} was planned")
+
+
+def _results_are_kept(played: Played, state: State) -> None:
+    """T6, T8, C3: each proposed call has a result in history; one that ended, its own."""
+    told = {
+        item.call.id: item.result
+        for message in state.transcript
+        for item in (message.items if isinstance(message, Results) else ())
+    }
+    looked_up = set[str]()
+    for fact in played.facts:
+        if isinstance(fact, Hydrated):
+            looked_up |= {call.id for call in fact.calls}
+            numbers = [
+                number_of({"number": call.arguments.strip('{"number:} ')}) for call in fact.calls
+            ]
+            planned = [call.number for call in played.plan.more.lookups]
+            require(numbers == planned, f"X4: {numbers} are looked up, and {planned} were named")
+        elif isinstance(fact, StepProposed):
+            lost = [call.id for call in fact.reply.calls if call.id not in told]
+            require(not lost, f"T6: {lost} have no result")
+        elif isinstance(fact, CallFinished) and fact.call_id not in looked_up:
+            same = told[fact.call_id] == fact.result
+            require(same, f"C3: {fact.call_id} ended, and history says {told[fact.call_id]}")
+
+
+def _counts(run: list[Fact], played: Played) -> None:
+    """L7, L10, G3, C5: what a run may do so often, or so long, and no more."""
+    plan, ends = played.plan, [fact for fact in run if isinstance(fact, RunEnded)]
+    steps = [fact for fact in run if isinstance(fact, StepProposed)]
+    most = plan.steps_max + (plan.on_limit == "answer")
+    require(len(steps) <= most, f"L7: {len(steps)} replies under a cap of {plan.steps_max}")
+    capped = ends[0].outcome == "max_steps" and plan.more.session_steps is None
+    require(not capped or len(steps) >= plan.steps_max, f"L7: ended after {len(steps)} replies")
+    silent = [not fact.reply.calls and not fact.reply.text.strip() for fact in steps]
+    require((True, True, True) not in zip(silent, silent[1:], silent[2:], strict=False), "L10")
+    judged = [fact.verdict for fact in run if isinstance(fact, ReplyJudged)]
+    denied = sum(not isinstance(verdict, Allow) for verdict in judged)
+    require(denied <= DENIALS_MAX, f"G3: {denied} replies were denied")
+    enough = denied == DENIALS_MAX or ends[0].outcome != "policy_denied"
+    require(enough, f"G3: policy_denied after {denied} denials")
+    if plan.seconds_max is not None and not any(isinstance(one, RunResumed) for one in run):
+        took = ends[0].at - run[0].at
+        asked = any(getattr(getattr(one, "verdict", None), "question", "") for one in run)
+        late = f"C5: {took:.3f} s under a limit of {plan.seconds_max}"
+        require(asked or took <= plan.seconds_max + SLACK_S, late)
+
+
+def _asked_again(run: list[Fact], played: Played) -> None:
+    """S3, S6, S13: how often a model is asked for the same step, and after what."""
+    refused, opened, overflow = 0, False, False
+    for fact in run:
+        if isinstance(fact, AttemptStarted) and fact.purpose == "main":
+            most = ATTEMPTS_MAX if opened else ESTABLISH_MAX
+            require(refused < most, f"S3: asked again after {refused} failures")
+            require(not overflow, "S13: asked again with the prompt that was too long")
+        elif isinstance(fact, AttemptFailed) and _is_main(fact, run):
+            refused, opened = refused + 1, opened or fact.established
+            overflow = fact.fault.kind == "context_overflow"
+            shown = fact.visible and played.plan.on_partial == "fail"
+            refused += ATTEMPTS_MAX if shown else 0
+        elif isinstance(fact, StepProposed | Compacted):
+            refused, opened, overflow = 0, False, False
+
+
+def _is_main(failed: AttemptFailed, run: list[Fact]) -> bool:
+    attempts = (fact for fact in run if isinstance(fact, AttemptStarted))
+    return [fact for fact in attempts if fact.seq < failed.seq][-1].purpose == "main"

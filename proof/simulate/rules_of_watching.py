@@ -1,0 +1,128 @@
+"""What watchers may see: each thing once, in order, after it is on record, and nothing withheld."""
+
+from itertools import takewhile
+
+from proof.simulate.broken import require
+from proof.simulate.play import Drive, Played
+from windlass.core.events import (
+    AttemptFailed,
+    AttemptStarted,
+    Event,
+    Fact,
+    Nested,
+    ReplyJudged,
+    RunEnded,
+    RunSuspended,
+    StepProposed,
+    TextDelta,
+)
+from windlass.core.reply_hold import WITHHELD, waits
+from windlass.core.verdicts import Allow
+from windlass.testing.events import Trace, check_trace
+
+CANCEL_S = 0.1
+PREFIX = 7
+"""Characters by which a reply can be told from all others."""
+
+
+def check_watching(played: Played) -> None:
+    secret = _withheld(played)
+    for drive in played.drives:
+        _stopped_in_time(drive)
+        _kept(drive, played)
+        _unseen(drive, secret)
+        if played.plan.watched and drive.powered:
+            _in_order(drive)
+
+
+def _in_order(drive: Drive) -> None:
+    """L3, E1, E2, E6, S5: one end, which is last; places grow; the text is shown exactly once."""
+    stopped = drive.cancelled_at is not None
+    require(drive.result is not None or stopped, "L3: a drive without a result")
+    if not drive.events and stopped:
+        return  # Stopped before the run had begun.
+    check_trace(drive.events)
+    last = drive.events[-1]
+    if drive.result is not None:
+        outcome = "suspended" if isinstance(last, RunSuspended) else getattr(last, "outcome", "")
+        require(outcome == drive.result.outcome, f"L3: {outcome} shown, {drive.result.outcome}")
+    _text_once(drive)
+
+
+def _text_once(drive: Drive) -> None:
+    said, asked = "", False
+    for event in drive.events:
+        if isinstance(event, AttemptStarted):
+            asked = asked or event.purpose == "main"
+        elif isinstance(event, StepProposed):
+            text = event.reply.text
+            said, asked = said + (text if text != WITHHELD.text else ""), False
+        elif isinstance(event, RunEnded) and asked:
+            # Text of an attempt in an earlier process was shown there, and not here.
+            said += event.partial
+    shown = Trace(drive.events).text_shown()
+    require(shown == said, f"S5: shown {shown!r}, said {said!r}")
+
+
+def _stopped_in_time(drive: Drive) -> None:
+    """C1: the end comes within 100 ms of a cancel."""
+    if drive.cancelled_at is not None and drive.powered:
+        took = drive.ended_at - drive.cancelled_at
+        require(took <= CANCEL_S, f"C1: the end came {took:.3f} s after the cancel")
+
+
+def _kept(drive: Drive, played: Played) -> None:
+    """E3: what is shown as a fact is on record at its place, also what a helper does."""
+    for event in drive.events:
+        if isinstance(event, Nested):
+            facts = played.inner.get(event.session, [])
+            require(_is_kept(event.event, facts, drive), f"E3: {event} was shown and not kept")
+        else:
+            known = _is_kept(event, played.facts, drive)
+            require(known, f"E3: {type(event).__name__} {event.seq} was shown and not kept")
+
+
+def _is_kept(event: Event, facts: list[Fact], drive: Drive) -> bool:
+    if not isinstance(event, Fact):
+        return True
+    if isinstance(event, RunEnded) and (not drive.powered or _unrecorded(drive)):
+        return True  # An end that the journal did not take is told all the same.
+    kept = facts[event.seq - 1] if event.seq <= len(facts) else None
+    if kept == event:
+        return True
+    # What is withheld is shown without what was said.
+    hushed = isinstance(event, StepProposed) and event.reply.text == WITHHELD.text
+    hushed = hushed or (isinstance(event, RunEnded | AttemptFailed) and not event.partial)
+    return hushed and type(kept) is type(event)
+
+
+def _unrecorded(drive: Drive) -> bool:
+    return drive.result is not None and not drive.result.recorded
+
+
+def _withheld(played: Played) -> list[str]:
+    """The beginnings of the replies that the gate did not let pass."""
+    if not played.plan.more.judges_replies:
+        return []
+    facts, found = played.facts, list[str]()
+    for at, fact in enumerate(facts):
+        if isinstance(fact, StepProposed) and waits(fact):
+            rest = takewhile(lambda one: not isinstance(one, StepProposed), facts[at + 1 :])
+            verdicts = [one.verdict for one in rest if isinstance(one, ReplyJudged)]
+            if not any(isinstance(verdict, Allow) for verdict in verdicts):
+                found.append(fact.reply.text.strip()[:PREFIX])
+    return [text for text in found if text]
+
+
+def _unseen(drive: Drive, secret: list[str]) -> None:
+    """G3: a reply that was denied reaches no watcher, nor whoever waits for the result."""
+    if not secret:
+        return
+    seen = [event.text for event in drive.events if isinstance(event, TextDelta)]
+    seen += [one.reply.text for one in drive.events if isinstance(one, StepProposed)]
+    seen += [one.partial for one in drive.events if isinstance(one, AttemptFailed | RunEnded)]
+    if drive.result is not None:
+        seen += [drive.result.text, drive.result.partial_text]
+    shown = "".join(seen)
+    for text in secret:
+        require(text not in shown, f"G3: {text!r} was withheld, and is shown")

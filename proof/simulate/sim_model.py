@@ -1,0 +1,194 @@
+"""A provider that replies by how far a session has come, so that a repeated request gets the same.
+
+It looks at each prompt that it gets, and keeps its own books.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from decimal import Decimal
+from typing import Literal
+
+from typing_extensions import override
+
+from proof.simulate.outside import Outside, Power, Served, reply_at
+from proof.simulate.plan import ReplyPlan, Trouble
+from windlass.core.decide.reserving import cost
+from windlass.core.decide.summarizing import SYSTEM as SUM_UP
+from windlass.core.errors import ModelError
+from windlass.core.events import (
+    CallDelta,
+    Fact,
+    Piece,
+    Recalled,
+    ReplyEnd,
+    RunStarted,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+)
+from windlass.core.messages import Assistant, Purpose, Text, Usage, User
+from windlass.core.setup import ModelInfo, Price
+from windlass.core.state import weigh
+from windlass.core.view import Prompt
+from windlass.testing.prompts import check_prompt
+
+PRICE = Price(Decimal(3), Decimal(15))
+TOKEN_CHARS = 4
+PROMPT_CHARS = 3
+"""Of a token of a prompt."""
+
+
+class SimModel:
+    """The model of a session."""
+
+    info = ModelInfo("sim:model", price=PRICE, output_max=300)
+    purpose: Purpose = "main"
+
+    def __init__(self, outside: Outside, power: Power) -> None:
+        self.outside = outside
+        self._power = power
+
+    async def script(self, prompt: Prompt) -> ReplyPlan:
+        """What there is to say to a prompt."""
+        outside = self.outside
+        _in_view(prompt, await outside.store.read(outside.plan.session))
+        return reply_at(outside.plan.replies, await outside.steps())
+
+    async def _reply(self, prompt: Prompt, served: Served) -> ReplyPlan:
+        if prompt.system != SUM_UP:
+            return await self.script(prompt)
+        served.purpose = "compaction" if self.purpose == "main" else self.purpose
+        return _summary(self.outside.plan.more.summaries, len(self.outside.served))
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+        self._power.use()
+        outside, plan = self.outside, self.outside.plan
+        trouble = plan.troubles.get(len(outside.served))
+        served = Served(await outside.run(), self.purpose)
+        try:
+            check_prompt(prompt)
+            reply = await self._reply(prompt, served)
+        except AssertionError as error:
+            outside.noticed.append(f"X1: {error}")
+            raise
+        outside.served.append(served)
+        size = 1 + sum(map(weigh, prompt.messages)) // PROMPT_CHARS
+        await asyncio.sleep(0.05)
+        self._power.use()
+        _refuse(trouble, size, plan.more.provider_window if served.purpose == "main" else None)
+        pieces = _pieces(reply, prompt)
+        sent = 0
+        _bill(served, size, prompt, sent)
+        breaks_at = max(1, len(pieces) // 2) if trouble in ("drop", "cut", "stall") else None
+        for at, piece in enumerate(pieces):
+            if at == breaks_at:
+                await _break(trouble)
+                return
+            if trouble == "slow" or at % 3 == 0:
+                await asyncio.sleep(0.1)
+                self._power.use()
+            sent += _tokens(piece)
+            _bill(served, size, prompt, sent)
+            yield piece
+        served.whole = True
+        if plan.usage_reported:
+            _bill(served, size, prompt, sent + plan.more.hidden_tokens)
+        if plan.usage_reported:
+            yield UsageDelta(served.usage)
+        yield ReplyEnd(_stop(reply, prompt))
+
+
+class HelperModel(SimModel):
+    """The model of an agent that works for another: it knows its task by what it is told."""
+
+    info = ModelInfo("sim:helper", price=PRICE, output_max=200)
+    purpose: Purpose = "subagent"
+
+    @override
+    async def script(self, prompt: Prompt) -> ReplyPlan:
+        users = (message.text for message in prompt.messages if isinstance(message, User))
+        task = next(text for text in users if text.startswith("Task "))
+        planned = self.outside.calls[int(task.removeprefix("Task "))]
+        said = sum(isinstance(message, Assistant) for message in prompt.messages)
+        return reply_at(planned.task, said)
+
+
+def _summary(summaries: Sequence[Literal["good", "empty", "fails"]], nth: int) -> ReplyPlan:
+    match summaries[nth % len(summaries)]:
+        case "good":
+            return ReplyPlan(f"It went well so far ({nth}).", "", (), "end")
+        case "empty":
+            return ReplyPlan(" ", "", (), "end")
+        case "fails":
+            raise ModelError("server", "planned: no summary")
+
+
+def _in_view(prompt: Prompt, facts: Sequence[Fact]) -> None:
+    """The running prompt, the pinned ones and what is known are shown, each of them once."""
+    starts = [fact for fact in facts if isinstance(fact, RunStarted)]
+    recalled = [fact for fact in facts if isinstance(fact, Recalled) and fact.text]
+    wanted = [_text(one) for one in starts if one.pinned or one is starts[-1]]
+    wanted += [one.text for one in recalled if one.seq > starts[-1].seq]
+    shown = [message.text for message in prompt.messages if isinstance(message, User)]
+    for text in wanted:
+        count = shown.count(text)
+        _require(count == 1, f"{text!r} is shown {count} times")
+    for one in recalled:
+        gone = one.seq > starts[-1].seq or one.text not in shown
+        _require(gone, f"{one.text!r} was known to another run")
+
+
+def _text(start: RunStarted) -> str:
+    return "".join(part.text for part in start.prompt if isinstance(part, Text))
+
+
+def _bill(served: Served, size: int, prompt: Prompt, sent: int) -> None:
+    served.usage = Usage(size, min(prompt.output_max, sent))
+    served.usd = cost(PRICE, served.usage) or Decimal(0)
+
+
+def _pieces(reply: ReplyPlan, prompt: Prompt) -> list[Piece]:
+    text, thinking = reply.text, reply.thinking
+    pieces: list[Piece] = [ThinkingDelta(thinking)] if thinking else []
+    pieces += [TextDelta(text[at : at + 5]) for at in range(0, len(text), 5)]
+    calls = () if prompt.tool_choice == "none" else reply.calls
+    # The fragments of all calls come interleaved, as some servers send them.
+    pieces += [CallDelta(at, f"p{call.number}", call.tool) for at, call in enumerate(calls)]
+    halves = [(at, call.arguments, len(call.arguments) // 2) for at, call in enumerate(calls)]
+    pieces += [CallDelta(at, arguments=text[:half]) for at, text, half in halves]
+    pieces += [CallDelta(at, arguments=text[half:]) for at, text, half in halves]
+    return pieces
+
+
+def _stop(reply: ReplyPlan, prompt: Prompt) -> Literal["end", "calls", "length", "refusal"]:
+    calls = reply.calls and prompt.tool_choice != "none"
+    return "calls" if reply.stop == "end" and calls else reply.stop
+
+
+def _tokens(piece: Piece) -> int:
+    match piece:
+        case TextDelta(text) | ThinkingDelta(text):
+            return 1 + len(text) // TOKEN_CHARS
+        case CallDelta():
+            return len(piece.arguments) // TOKEN_CHARS
+        case UsageDelta() | ReplyEnd():
+            return 0
+
+
+def _refuse(trouble: Trouble | None, size: int, window: int | None) -> None:
+    if window is not None and size > window:
+        raise ModelError("context_overflow", f"planned: {size} tokens, and {window} is all")
+    if trouble not in (None, "drop", "cut", "stall", "slow"):
+        raise ModelError(trouble, f"planned: {trouble}")
+
+
+async def _break(trouble: Trouble | None) -> None:
+    if trouble == "drop":
+        raise ModelError("network", "planned: the connection was lost")
+    if trouble == "stall":
+        await asyncio.sleep(100_000)
+
+
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise AssertionError(otherwise)

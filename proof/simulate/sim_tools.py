@@ -1,0 +1,91 @@
+"""Tools whose effects are on the world's record, under their keys."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from proof.simulate.outside import Effect, Outside, Power
+from proof.simulate.plan import EFFECTS, HELPER
+from windlass.core.messages import Result, ToolSpec
+from windlass.core.moves import Cleared
+from windlass.ports import CallContext, Reconciled, Tools
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"number": {"type": "integer"}},
+    "required": ["number"],
+}
+SPECS = tuple(ToolSpec(name, name, SCHEMA, effect) for name, effect in EFFECTS.items())
+LONG = " and so on" * 40
+"""What makes a result worth masking once it is old."""
+
+
+class SimTools:
+    """The tools of an agent; one of them may be another agent."""
+
+    def __init__(self, outside: Outside, power: Power, helper: Tools | None = None) -> None:
+        self._outside = outside
+        self._power = power
+        self._helper = helper
+        offered = helper.specs if helper is not None else ()
+        self.specs = (*SPECS, *(spec for spec in offered if spec.name == HELPER))
+
+    def resource(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        if name == HELPER and self._helper is not None:
+            return self._helper.resource(name, arguments)
+        # Payments to different accounts may go side by side.
+        return f"account-{arguments['number'] % 3}" if name == "pay" else None
+
+    async def run(self, cleared: Cleared, context: CallContext) -> Result:
+        self._power.use()
+        outside = self._outside
+        if cleared.key not in outside.started:
+            outside.noticed.append(f"J1: {cleared.key} runs before the record of it")
+        if cleared.call.name == HELPER and self._helper is not None:
+            return await self._helper.run(cleared, context)
+        number = int(cleared.arguments["number"])
+        manner = outside.call_plan(number).manner
+        context.report("at work")
+        await asyncio.sleep(0.01 * (1 + number % 3))
+        self._power.use()
+        if manner == "raise":
+            raise OSError("the tool broke")
+        self._do(cleared, number)
+        if manner == "slow":
+            await asyncio.sleep(2.0)
+        elif manner == "stubborn":
+            await _stubbornly(3.0)
+        self._power.use()
+        return told(cleared.call.name, number)
+
+    def _do(self, cleared: Cleared, number: int) -> None:
+        effect, key = cleared.spec.effect, cleared.key
+        if effect == "read" or (effect == "idempotent" and self._outside.done(key)):
+            return
+        self._outside.effects.append(Effect(key, cleared.call.name, number))
+
+    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
+        context.report("looking it up")
+        await asyncio.sleep(0.02)
+        self._power.use()
+        if not self._outside.plan.reconciles:
+            return "unknown"
+        number = int(cleared.arguments["number"])
+        done = self._outside.done(cleared.key)
+        return told(cleared.call.name, number) if done else "not_done"
+
+
+def told(tool: str, number: int) -> Result:
+    """What a tool says of a number: never the same for two tools or numbers."""
+    return Result.say("value", f"{tool} {number}{'' if number % 3 else LONG}")
+
+
+async def _stubbornly(seconds: float) -> None:
+    """Work on, cancelled or not."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+    while (left := ends - loop.time()) > 1e-6:  # noqa: PLR2004 - finer than a clock can tell
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            continue

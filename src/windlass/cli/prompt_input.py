@@ -1,0 +1,69 @@
+"""The prompt of a run: words, standard input, pictures and files; and the schema of its reply."""
+
+import os
+import select
+import stat
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.agent.attachments import attach
+from windlass.cli.options import text_of
+from windlass.core.errors import ConfigError
+from windlass.core.messages import Content, Text
+from windlass.core.schema import Schema
+
+PATIENCE_S = 3.0
+"""How long standard input may be silent before it is said that it is being waited for."""
+
+
+def prompt_of(words: Sequence[str], images: Sequence[str] = ()) -> tuple[Content, ...]:
+    """The parts of a prompt; raises ConfigError if there is nothing in it."""
+    text = " ".join(words)
+    if text == "-":
+        text = _stdin()
+    elif _is_piped():
+        text = "\n\n".join(part for part in (text, _stdin().rstrip("\n")) if part)
+    if not text.strip():
+        raise ConfigError('say what to do: windlass run "…", or pipe it in')
+    return (Text(text), *(attach(image) for image in images))
+
+
+def schema_of(path: str | None) -> dict[str, Any] | None:
+    """The JSON Schema in a file."""
+    if path is None:
+        return None
+    try:
+        schema = msgspec.json.decode(text_of(path, "--output-schema"), type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"--output-schema {path}: it is not a JSON object: {error}") from None
+    try:
+        Schema(schema)
+    except ConfigError as error:
+        raise ConfigError(f"--output-schema {path}: {error}") from None
+    return schema
+
+
+def _is_piped() -> bool:
+    """Whether somebody hands something in: a pipe, a file or a socket, and no terminal."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return not sys.stdin.isatty()
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _stdin() -> str:
+    try:
+        ready, _, _ = select.select([sys.stdin], [], [], PATIENCE_S)
+        if not ready and not sys.stdin.isatty():
+            told = "reading the prompt from standard input (to run without it: </dev/null)"
+            print(f"windlass: {told}", file=sys.stderr)
+    except (OSError, ValueError):
+        pass  # What is no file cannot be waited for, only read.
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError:
+        raise ConfigError("standard input is not text (UTF-8)") from None

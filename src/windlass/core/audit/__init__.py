@@ -1,0 +1,1 @@
+"""What a journal tells afterwards: a replay of its decisions, an explanation in words."""

@@ -1,0 +1,1 @@
+"""State in, the next move out: every decision that the runtime makes."""

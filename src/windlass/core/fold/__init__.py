@@ -1,0 +1,1 @@
+"""Facts in, state out: how each fact changes the state of a session."""

@@ -1,0 +1,1 @@
+"""Secrets: how they are recognised, and how they are masked in texts, facts and streams."""

@@ -1,0 +1,170 @@
+"""Secrets out of texts and facts, before anybody keeps, shows or reads them.
+
+The law: a fact is masked once, before it is folded and written; so what the state, the journal, the
+watchers and the model hold is one and the same, and none of it is a secret.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Collection, Iterator, Mapping
+from typing import cast, final
+from urllib.parse import quote, quote_plus
+
+from typing_extensions import override
+
+from windlass.core.events import Fact
+from windlass.core.secrets import key_shapes
+from windlass.core.secrets.fact_masks import BARE, FactMask
+from windlass.core.secrets.secret import Secret
+from windlass.core.setup import Setup
+
+VALUE_CHARS_MIN = 6
+"""What is shorter would be found in words that hold no secret."""
+_ENCODED_CHARS_MIN = 8
+_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+_HTML_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_HTML = _HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&#x27;"})
+_PERCENT = re.compile(r"%[0-9A-F]{2}")
+
+Marked = tuple[int, int, str]
+"""From, to, and what is said in its place."""
+
+
+@final
+class Mask:
+    """What must not be seen: known values, by name or bare, and what looks like a key.
+
+    A value is known in the forms in which it travels: as it is, in JSON, in a URL, in HTML, in
+    Base64.
+    `Mask(key_like=False)` masks nothing.
+    """
+
+    __slots__ = ("_held", "forms", "key_like")
+
+    def __init__(
+        self,
+        values: Mapping[str, str] | Collection[str | tuple[str, str]] = (),
+        *,
+        key_like: bool = True,
+        hold: bool = True,
+    ) -> None:
+        """Make a mask; unless told not to `hold` the values, logs do not show them either."""
+        listed = (
+            cast("Mapping[str, str]", values).items() if isinstance(values, Mapping) else values
+        )
+        named = [("", one) if isinstance(one, str) else one for one in listed]
+        known = [(_marker(name), value.strip()) for name, value in named]
+        forms: dict[str, str] = {}
+        for marker, value in known:
+            for form in _forms(value) if len(value) >= VALUE_CHARS_MIN else ():
+                forms.setdefault(form, marker)
+        self.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
+        """Each form of each value, the shortest first, with what is said in its place."""
+        self.key_like = key_like
+        self._held = tuple(Secret(value) for _, value in known if hold)
+
+    def beside(self, other: "Mask | None") -> "Mask":
+        """This mask, with the values that another one knows: for who works for somebody else."""
+        if other is None or not other.forms:
+            return self
+        both = Mask(key_like=self.key_like)
+        forms = {**dict(other.forms), **dict(self.forms)}
+        both.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
+        both._held = self._held + other._held  # noqa: SLF001 - it is one of our own
+        return both
+
+    @override
+    def __repr__(self) -> str:
+        return f"Mask({len(self.forms)} forms of known values, key_like={self.key_like})"
+
+    def text(self, text: str) -> str:
+        """The text without its secrets; the same object if it has none."""
+        found = self.found(text) if self.suspects(text) else ()
+        return shown(text, found, 0, len(text)) if found else text
+
+    def suspects(self, text: str) -> bool:
+        """Whether a text is worth a closer look."""
+        size = len(text)
+        for form, _ in self.forms:
+            if len(form) > size:
+                break
+            if form in text:
+                return True
+        return self.key_like and size > VALUE_CHARS_MIN and not key_shapes.quiet(text)
+
+    def found(self, text: str) -> list[Marked]:
+        """Where the secrets of a whole text are."""
+        spans = key_shapes.find(text, whole=True).spans if self.key_like else []
+        return merged([*self.known_in(text), *((start, end, SECRET) for start, end in spans)])
+
+    def known_in(self, text: str) -> Iterator[Marked]:
+        """Where known values are; they may overlap."""
+        for form, marker in self.forms:
+            at = text.find(form)
+            while at >= 0:
+                yield at, at + len(form), marker
+                at = text.find(form, at + 1)
+
+    def fact(self, fact: Fact) -> Fact:
+        """The fact without its secrets; the same object if it has none."""
+        if type(fact) in BARE or not (self.forms or self.key_like):
+            return fact
+        return FactMask(self.text).fact(fact)
+
+    def setup(self, setup: Setup) -> Setup:
+        """The set-up without its secrets. What an agent offers must be what is recorded."""
+        return FactMask(self.text).setup(setup)
+
+
+SECRET = "[secret]"  # noqa: S105 - what is said in the place of one
+
+
+def _marker(name: str) -> str:
+    name = _NAME.sub("-", name).strip("-")[:40]
+    return f"[secret: {name}]" if name else SECRET
+
+
+def _forms(value: str) -> Iterator[str]:
+    """The value in each way in which it may be written down."""
+    yield value
+    for escaped in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        yield escaped[1:-1]
+        yield escaped[1:-1].replace("/", r"\/")
+    for escaped in (quote(value, safe=""), quote(value), quote_plus(value)):
+        yield escaped
+        yield _PERCENT.sub(lambda found: found[0].lower(), escaped)
+    yield from (value.translate(_HTML), value.translate(_HTML_TEXT))
+    data = value.encode("utf-8", "surrogatepass")
+    yield from (data.hex(), data.hex().upper())
+    for before in range(3):
+        # In the middle of other data only the characters that are made of nothing else are sure.
+        encoded = b64encode(b"\0" * before + data).decode()
+        rest = (before + len(data)) % 3
+        core = encoded[(0, 2, 3)[before] : len(encoded) - (0, 3, 2)[rest]]
+        if len(core) >= _ENCODED_CHARS_MIN:
+            yield core
+            yield core.replace("+", "-").replace("/", "_")
+
+
+def merged(found: list[Marked]) -> list[Marked]:
+    """What overlaps is one; a name that is known is told."""
+    spans: list[Marked] = []
+    for start, end, marker in sorted(found):
+        if spans and start < spans[-1][1]:
+            first, last, told = spans[-1]
+            spans[-1] = first, max(last, end), marker if told == SECRET else told
+        else:
+            spans.append((start, end, marker))
+    return spans
+
+
+def shown(text: str, found: Collection[Marked], start: int, end: int) -> str:
+    """A stretch of a text, with what was found in it masked."""
+    pieces: list[str] = []
+    for first, last, marker in found:
+        if last <= start or first >= end:
+            continue
+        pieces += (text[start : max(start, first)], marker)
+        start = last
+    return "".join((*pieces, text[start:end]))

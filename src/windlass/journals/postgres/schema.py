@@ -1,0 +1,147 @@
+"""The tables of a Postgres journal, in a schema of their own.
+
+Whoever comes first makes them, under a lock, in one transaction: any number of processes may start
+at once, and one that is killed in the middle leaves nothing behind.
+"""
+
+from windlass.core.errors import ConfigError, JournalFailed
+from windlass.journals.postgres.config import Connection, Place
+
+STEPS = (
+    # Half of a page of sessions stays free, so that a new head is written beside the old one.
+    """
+    CREATE TABLE sessions (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        session text COLLATE "C" NOT NULL UNIQUE,
+        head bytea NOT NULL,
+        title text NOT NULL,
+        created double precision NOT NULL,
+        updated double precision NOT NULL,
+        facts bigint NOT NULL,
+        runs bigint NOT NULL,
+        steps bigint NOT NULL,
+        outcome text,
+        proposed bigint NOT NULL,
+        asked bigint NOT NULL
+    ) WITH (fillfactor = 50);
+    CREATE INDEX sessions_left_open ON sessions (number) WHERE outcome IS NULL;
+    CREATE TABLE records (
+        number bigint NOT NULL,
+        seq bigint NOT NULL,
+        body text NOT NULL,
+        hash bytea NOT NULL,
+        PRIMARY KEY (number, seq)
+    );
+    CREATE TABLE blobs (hash text COLLATE "C" PRIMARY KEY, data bytea NOT NULL);
+    CREATE TABLE uses (
+        hash text COLLATE "C" NOT NULL,
+        number bigint NOT NULL,
+        PRIMARY KEY (number, hash)
+    );
+    CREATE INDEX uses_by_hash ON uses (hash);
+    CREATE TABLE pools (
+        budget text COLLATE "C" NOT NULL,
+        period text COLLATE "C" NOT NULL,
+        usd numeric NOT NULL,
+        tokens bigint NOT NULL,
+        PRIMARY KEY (budget, period)
+    ) WITH (fillfactor = 50);
+    CREATE TABLE shares (
+        budget text COLLATE "C" NOT NULL,
+        session text COLLATE "C" NOT NULL,
+        run bigint NOT NULL,
+        period text COLLATE "C" NOT NULL,
+        usd numeric NOT NULL,
+        tokens bigint NOT NULL,
+        PRIMARY KEY (session, run, budget)
+    ) WITH (fillfactor = 50);
+    -- The arithmetic of `pools.py`, where the rows are: their locks are held for no round trip.
+    CREATE FUNCTION share(
+        a_budget text, a_period text, a_session text, a_run bigint,
+        limit_usd numeric, limit_tokens bigint, said_usd numeric, said_tokens bigint,
+        spent boolean, OUT new_usd numeric, OUT new_tokens bigint
+    ) LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    DECLARE
+        old shares;
+        pool pools;
+        is_new boolean;
+    BEGIN
+        INSERT INTO shares VALUES (a_budget, a_session, a_run, a_period, 0, 0)
+            ON CONFLICT DO NOTHING;
+        is_new := FOUND;
+        SELECT * INTO old FROM shares
+            WHERE session = a_session AND run = a_run AND budget = a_budget FOR UPDATE;
+        INSERT INTO pools VALUES (a_budget, old.period, 0, 0) ON CONFLICT DO NOTHING;
+        SELECT * INTO pool FROM pools
+            WHERE budget = a_budget AND period = old.period FOR UPDATE;
+        new_usd := old.usd;
+        new_tokens := old.tokens;
+        IF limit_usd IS NOT NULL AND said_usd IS NOT NULL THEN
+            new_usd := CASE WHEN spent THEN greatest(said_usd, 0) ELSE greatest(old.usd,
+                least(said_usd, old.usd + greatest(limit_usd - pool.usd, 0))) END;
+        END IF;
+        IF limit_tokens IS NOT NULL AND said_tokens IS NOT NULL THEN
+            new_tokens := CASE WHEN spent THEN greatest(said_tokens, 0) ELSE greatest(old.tokens,
+                least(said_tokens, old.tokens + greatest(limit_tokens - pool.tokens, 0))) END;
+        END IF;
+        IF is_new AND new_usd = 0 AND new_tokens = 0 THEN
+            -- Who got nothing has drawn nothing, and may find more in the next period.
+            DELETE FROM shares
+                WHERE session = a_session AND run = a_run AND budget = a_budget;
+            RETURN;
+        END IF;
+        UPDATE shares SET usd = new_usd, tokens = new_tokens
+            WHERE session = a_session AND run = a_run AND budget = a_budget;
+        UPDATE pools
+            SET usd = usd + new_usd - old.usd, tokens = tokens + new_tokens - old.tokens
+            WHERE budget = a_budget AND period = old.period;
+    END $$;
+    """,
+)
+"""Each step brings a schema to the next version; a new one starts at version 0."""
+_GET_VERSION = "SELECT version FROM {}.windlass"
+_SET_VERSION = "UPDATE {}.windlass SET version = $1"
+_TABLES = "SELECT FROM pg_tables WHERE schemaname = $1"
+
+
+async def bring_up(connection: Connection, place: Place) -> None:
+    """Make the tables, or the steps that are missing."""
+    if await _version(connection, place) == len(STEPS):
+        return
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", place.key())
+        # Another process may have been faster.
+        version = await _version(connection, place)
+        if not version:
+            await _claim(connection, place)
+        await connection.execute(f"SET LOCAL search_path TO {place.quoted}")
+        for step in STEPS[version:]:
+            await connection.execute(step)
+        await connection.execute(_SET_VERSION.format(place.quoted), len(STEPS))
+
+
+async def _claim(connection: Connection, place: Place) -> None:
+    if await connection.fetchval("SHOW server_encoding") != "UTF8":
+        raise ConfigError(f"journal {place.title}: the database must be encoded in UTF8")
+    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {place.quoted}")
+    if await connection.fetchval(f"SELECT EXISTS ({_TABLES})", place.schema):
+        msg = f"journal {place.title}: schema {place.schema!r} belongs to another program"
+        raise ConfigError(f"{msg}; name another one")
+    await connection.execute(
+        f"""CREATE TABLE {place.quoted}.windlass AS SELECT 0 AS version;
+        COMMENT ON TABLE {place.quoted}.windlass IS 'the version of the tables beside this one'"""
+    )
+
+
+async def _version(connection: Connection, place: Place) -> int:
+    """The version of the tables; 0 if there are none."""
+    # Asked of a table and not by name: what a connection knows of a name may be out of date.
+    ours = f"{_TABLES} AND tablename = 'windlass'"
+    if not await connection.fetchval(f"SELECT EXISTS ({ours})", place.schema):
+        return 0
+    version: int = await connection.fetchval(_GET_VERSION.format(place.quoted))
+    if version > len(STEPS):
+        versions = f"its version is {version}, this one knows {len(STEPS)}"
+        msg = f"journal {place.title}: it was made by a newer Windlass; upgrade this one"
+        raise JournalFailed(f"{msg} ({versions})")
+    return version

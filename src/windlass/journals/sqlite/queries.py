@@ -1,0 +1,142 @@
+"""What is looked up and taken out in a SQLite file, statement by statement."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from windlass.core.errors import JournalCorrupt, JournalFailed
+from windlass.core.events import Fact
+from windlass.journals.chain import Link, Problem, root, walk
+from windlass.journals.codec import Fetch, Unreadable, blob_name, is_blob_name
+from windlass.journals.sqlite import budgets as shares
+from windlass.journals.sqlite.file import File
+from windlass.journals.sqlite.writer import FIND_SESSION, SELECT_SESSION, End, end_from
+from windlass.journals.summary import Summary
+
+ENDED = "updated < ? AND outcome IS NOT NULL"
+
+
+def facts_of(file: File, session: str, after: int) -> Iterator[Fact | Problem]:
+    """The facts of a session past a number, each checked against the chain."""
+    row = file.execute(FIND_SESSION, (session,)).fetchone()
+    end = end_from(row) if row else None
+    if end is None or after >= end.head.seq:
+        return iter(())
+    if end.summary.session != session:
+        return iter((Problem(0, f"it is filed under {end.summary.session!r}"),))
+    rows = file.execute(
+        """SELECT seq, CAST(body AS BLOB), hash FROM records
+        WHERE number = ? AND seq > ? ORDER BY seq""",
+        (end.number, after),
+    )
+    return walk(rows, _start(file, end, after), end.head, _fetch(file))
+
+
+def _start(file: File, end: End, after: int) -> Link:
+    if after <= 0:
+        return root(end.summary.session)
+    place = (end.number, after)
+    found = file.execute("SELECT hash FROM records WHERE number = ? AND seq = ?", place).get
+    return Link(after, found or b"")
+
+
+def _fetch(file: File) -> Fetch:
+    def fetch(name: str) -> bytes:
+        data = file.execute("SELECT data FROM blobs WHERE hash = ?", (name,)).get
+        if data is None:
+            raise Unreadable(f"its attachment {name} is missing")
+        if blob_name(data) != name:
+            raise Unreadable(f"its attachment {name} was changed")
+        return data
+
+    return fetch
+
+
+def last_of(file: File, session: str) -> int:
+    """The number of a session's last record; 0 if there is none."""
+    return file.execute("SELECT facts FROM sessions WHERE session = ?", (session,)).get or 0
+
+
+def listed(file: File, query: str, limit: int, *, unfinished: bool) -> list[Summary]:
+    """The sessions whose name or title holds the query, the latest first."""
+    where = ["outcome IS NULL"] if unfinished else []
+    if query:
+        where.append("instr(lower(session || char(10) || title), lower(?))")
+    bindings = (query, limit) if query else (limit,)
+    return _summaries(file, " AND ".join(where) or "TRUE", bindings, "LIMIT ?")
+
+
+def left_open(file: File) -> list[Summary]:
+    """The sessions that have not ended and wait for nobody, the latest first."""
+    # As `Summary.state` has it: many may wait for a person, and none of those is read.
+    return _summaries(file, "outcome IS NULL AND (asked = 0 OR proposed > 0)", (), "")
+
+
+def _summaries(file: File, which: str, bindings: tuple[Any, ...], some: str) -> list[Summary]:
+    listing = f"{SELECT_SESSION} WHERE {which} ORDER BY updated DESC {some}"
+    return [end_from(row).summary for row in file.execute(listing, bindings)]
+
+
+def keep(file: File, session: str, data: bytes) -> str:
+    """Keep data under its hash, for as long as the session."""
+    number = file.execute("SELECT number FROM sessions WHERE session = ?", (session,)).get
+    if number is None:
+        raise JournalFailed(f"session {session!r}: there is none that could keep anything")
+    name = blob_name(data)
+    file.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (name, data))
+    file.execute("INSERT OR IGNORE INTO uses VALUES (?, ?)", (name, number))
+    return name
+
+
+def fetch(file: File, session: str, name: str) -> bytes | None:
+    """What the session keeps under a name, or under one that begins so."""
+    if not is_blob_name(name):
+        return None
+    # No character of a hash comes after `f`.
+    row = file.execute(
+        """SELECT blobs.hash, blobs.data FROM sessions JOIN uses USING (number)
+        JOIN blobs USING (hash) WHERE session = ?1 AND uses.hash BETWEEN ?2 AND ?2 || 'g'""",
+        (session, name),
+    ).fetchone()
+    if row is None:
+        return None
+    whole, data = row
+    if blob_name(data) != whole:
+        raise JournalCorrupt(f"session {session!r}: what it keeps as {whole} was changed")
+    return data
+
+
+def nobody(_session: str) -> bool:
+    """No session is spared."""
+    return False
+
+
+def ended(file: File, before: float) -> list[int]:
+    """The numbers of the sessions that ended and were not touched since, the oldest first."""
+    return [end.number for end in _ends(file, f"{ENDED} ORDER BY updated", before)]
+
+
+def prune(file: File, numbers: Sequence[int], before: float, spared: Callable[[str], bool]) -> int:
+    """Delete those of these sessions that are still as `ended` found them."""
+    named = ", ".join(map(str, numbers))
+    return delete(file, f"number IN ({named}) AND {ENDED}", before, spared)
+
+
+def delete(file: File, which: str, given: str | float, spared: Callable[[str], bool]) -> int:
+    """Delete sessions, what only they used, and their shares; how many it were."""
+    gone = [end for end in _ends(file, which, given) if not spared(end.summary.session)]
+    for end in gone:
+        file.execute("DELETE FROM records WHERE number = ?", (end.number,))
+        file.execute(
+            """DELETE FROM blobs WHERE hash IN (SELECT hash FROM uses WHERE number = ?1)
+            AND NOT EXISTS (
+                SELECT 1 FROM uses WHERE uses.hash = blobs.hash AND uses.number <> ?1)""",
+            (end.number,),
+        )
+        file.execute("DELETE FROM uses WHERE number = ?", (end.number,))
+        file.execute("DELETE FROM sessions WHERE number = ?", (end.number,))
+        shares.forget(file, end.summary.session)
+    return len(gone)
+
+
+def _ends(file: File, which: str, given: str | float) -> list[End]:
+    return [end_from(row) for row in file.execute(f"{SELECT_SESSION} WHERE {which}", (given,))]

@@ -1,0 +1,110 @@
+"""Texts in, vectors out: what meaning is searched by, where an endpoint for it is at hand.
+
+The law: vectors are never needed. An embedder that fails is a warning, and words still find.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from windlass.core.errors import ConfigError
+from windlass.core.secrets.secret import Secret
+from windlass.knowledge.ranking import packed
+from windlass.knowledge.store import KnowledgeFailed
+from windlass.logs import logger
+
+BATCH = 64
+"""Texts in one request."""
+STATUS_OK = 200
+
+_log = logger(__name__)
+
+
+class Embedder(Protocol):
+    """A model that turns texts into vectors."""
+
+    @property
+    def name(self) -> str:
+        """Tells its vectors from those of another model: only equals are compared."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """A vector for each text, in their order."""
+        ...
+
+
+class _Item(msgspec.Struct):
+    embedding: list[float]
+    index: int = 0
+
+
+class _Reply(msgspec.Struct):
+    data: list[_Item]
+
+
+@final
+class HttpEmbedder:
+    """An endpoint that speaks OpenAI's embeddings: `HttpEmbedder(model, base_url=…, key=…)`."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "https://api.openai.com/v1",
+        key: str = "",
+        timeout_s: float = 30.0,
+    ) -> None:
+        if urlsplit(base_url).scheme not in ("http", "https"):
+            raise ConfigError(f"base_url={base_url!r} is no URL: it reads like https://host/v1")
+        self.name = model
+        self._url = base_url.rstrip("/") + "/embeddings"
+        self._key = Secret(key)
+        self._timeout_s = timeout_s
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """One request for each batch of texts; raises KnowledgeFailed, and never asks again."""
+        import aiohttp
+
+        vectors: list[list[float]] = []
+        limit = aiohttp.ClientTimeout(total=self._timeout_s)
+        headers = {"Authorization": f"Bearer {self._key.reveal()}"} if self._key else {}
+        try:
+            async with aiohttp.ClientSession(timeout=limit, headers=headers) as session:
+                for start in range(0, len(texts), BATCH):
+                    body = {"model": self.name, "input": list(texts[start : start + BATCH])}
+                    # Redirects are refused: a key must not follow one to another host.
+                    async with session.post(self._url, json=body, allow_redirects=False) as reply:
+                        vectors += self._read(reply.status, await reply.read(), len(body["input"]))
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._failed(type(error).__name__) from error
+        return vectors
+
+    def _read(self, status: int, body: bytes, wanted: int) -> list[list[float]]:
+        if status != STATUS_OK:
+            raise self._failed(f"status {status}")
+        try:
+            items = msgspec.json.decode(body, type=_Reply).data
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._failed("no list of vectors came back") from None
+        if len(items) != wanted:
+            raise self._failed(f"{len(items)} vectors for {wanted} texts")
+        # Some servers number the vectors, and only some send them in order.
+        return [item.embedding for item in sorted(items, key=lambda item: item.index)]
+
+    def _failed(self, why: str) -> KnowledgeFailed:
+        host = urlsplit(self._url).netloc.rpartition("@")[2]
+        return KnowledgeFailed(f"embedder {self.name} at {host}: {why}")
+
+
+async def vectors_of(embedder: Embedder | None, texts: Sequence[str]) -> list[bytes] | None:
+    """The vectors as they are stored. None if there is no embedder, or it failed: a warning."""
+    if embedder is None or not texts:
+        return None
+    try:
+        vectors = await embedder.embed(texts)
+        return [packed(vector) for _, vector in zip(texts, vectors, strict=True)]
+    except Exception as error:  # noqa: BLE001 - whatever it was, words still find
+        _log.warning("no vectors: %s", error)
+        return None

@@ -1,0 +1,1 @@
+"""Models behind HTTP: the request, its event stream, and its errors."""

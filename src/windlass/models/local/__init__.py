@@ -1,0 +1,1 @@
+"""Models that run on this machine, in an embedded llama.cpp server."""

@@ -1,0 +1,26 @@
+"""Giving back to the shared budgets what a run did not need.
+
+It is done when a run has ended, and made good when its session is next opened: what a killed
+process held stays counted as spent until then, so that a budget is never overdrawn. What sub-agents
+spend is in the ledger of whoever they work for, too, but they draw on the budgets themselves.
+"""
+
+from windlass.core.decide.reserving import own, spent
+from windlass.core.errors import WindlassError
+from windlass.core.state import State
+from windlass.logs import logger
+from windlass.ports import Journal, Pools
+
+_log = logger(__name__)
+
+
+async def settle(journal: Journal, state: State) -> None:
+    """Tell each budget what the last run of a session has cost in all."""
+    run, setup = state.run, state.setup
+    if run is None or setup is None or not isinstance(journal, Pools):
+        return
+    for budget in setup.budgets:
+        try:
+            await journal.settle(budget, state.session, run.number, spent(own(run.ledger)))
+        except WindlassError as error:
+            _log.warning("the budget %s was not settled: %s", budget.name, error)

@@ -1,0 +1,115 @@
+"""The words of the OpenTelemetry conventions for generative AI, and ours where they have none.
+
+The law: no other module spells one out, so that a word that is renamed is one line here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from windlass.core.deltas import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A histogram."""
+
+    name: str
+    unit: str
+    told: str
+    bounds: tuple[float, ...]
+
+
+SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+LONG_SECONDS = (*SECONDS, 163.84, 327.68, 655.36, 1310.72)
+TOKENS = tuple(float(4**power) for power in range(14))
+
+
+@final
+class Words:
+    """All of them."""
+
+    INVOKE_AGENT = "invoke_agent"
+    CHAT = "chat"
+    EXECUTE_TOOL = "execute_tool"
+
+    OPERATION = "gen_ai.operation.name"
+    PROVIDER = "gen_ai.provider.name"
+    REQUEST_MODEL = "gen_ai.request.model"
+    REQUEST_STREAM = "gen_ai.request.stream"
+    RESPONSE_MODEL = "gen_ai.response.model"
+    FINISH_REASONS = "gen_ai.response.finish_reasons"
+    FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+    CONVERSATION = "gen_ai.conversation.id"
+    AGENT = "gen_ai.agent.name"
+    TOOL = "gen_ai.tool.name"
+    TOOL_TYPE = "gen_ai.tool.type"
+    TOOL_CALL = "gen_ai.tool.call.id"
+    INPUT_TOKENS = "gen_ai.usage.input_tokens"
+    OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+    CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+    CACHE_WRITE_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
+    REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
+    TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - a kind of token, and no secret
+    ERROR = "error.type"
+    COST = "operation.cost"
+    """US dollars. The conventions have no word for money; this is the one that others use."""
+
+    INSTRUCTIONS = "gen_ai.system_instructions"
+    INPUT_MESSAGES = "gen_ai.input.messages"
+    OUTPUT_MESSAGES = "gen_ai.output.messages"
+    TOOL_DEFINITIONS = "gen_ai.tool.definitions"
+    TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+    TOOL_RESULT = "gen_ai.tool.call.result"
+
+    PURPOSE = "windlass.purpose"
+    STEP = "windlass.step"
+    ATTEMPT = "windlass.runtime.attempt"
+    OUTCOME = "windlass.outcome"
+    ESTIMATED = "windlass.usage.estimated"
+    VERDICT = "windlass.verdict"
+    RULE = "windlass.rule"
+    RESULT_KIND = "windlass.result"
+    HOW = "windlass.how"
+
+    CALL_JUDGED = "windlass.call.judged"
+    CALL_ANSWERED = "windlass.call.answered"
+    CALL_SETTLED = "windlass.call.settled"
+    COMPACTED = "windlass.compacted"
+
+    FUNCTION = "function"
+    """The type of a tool that runs on our side of the wire."""
+
+    FINISHES: ClassVar[Mapping[Stop, str]] = {
+        "end": "stop",
+        "calls": "tool_call",
+        "length": "length",
+        "refusal": "content_filter",
+    }
+    PROVIDERS: ClassVar[Mapping[str, str]] = {
+        "google": "gcp.gemini",
+        "mistral": "mistral_ai",
+        "openai-chat": "openai",
+        "xai": "x_ai",
+    }
+    """Where the conventions call a vendor otherwise than we do."""
+
+    CHAT_DURATION = Metric(
+        "gen_ai.client.operation.duration", "s", "How long a request to a model took.", SECONDS
+    )
+    TIME_TO_FIRST_CHUNK = Metric(
+        "gen_ai.client.operation.time_to_first_chunk",
+        "s",
+        "From a request to the first piece of its reply.",
+        SECONDS,
+    )
+    TOKEN_USAGE = Metric(
+        "gen_ai.client.token.usage", "{token}", "Tokens of a request to a model.", TOKENS
+    )
+    AGENT_DURATION = Metric(
+        "gen_ai.invoke_agent.duration", "s", "How long a run of an agent took.", LONG_SECONDS
+    )
+    TOOL_DURATION = Metric(
+        "gen_ai.execute_tool.duration", "s", "How long a call of a tool took.", LONG_SECONDS
+    )
+    METRICS = (CHAT_DURATION, TIME_TO_FIRST_CHUNK, TOKEN_USAGE, AGENT_DURATION, TOOL_DURATION)

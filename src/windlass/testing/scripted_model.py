@@ -1,0 +1,291 @@
+"""A model that says what a script tells it to, and fails the test that does not use the script up.
+
+    with ScriptedModel([
+        [say("Let me look."), call("read", {"path": "a.txt"})],
+        [think("Hm."), pause(3), drop()],
+        "All is well.",
+    ]) as model:
+        ...
+
+A reply is a text, one item, a list of items, or a function from the `Prompt` to a reply. It ends by
+itself (`calls` if it has calls, else `end`) unless an item ends it. Each request is checked to be
+valid for every provider, so that each test with this model proves X1.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from decimal import Decimal
+from functools import reduce
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from windlass.core.decide.reserving import cost
+from windlass.core.events import CallDelta, Piece, ReplyEnd, TextDelta, ThinkingDelta, UsageDelta
+from windlass.core.messages import Usage
+from windlass.core.setup import ModelInfo
+from windlass.core.view import Prompt
+from windlass.testing.prompts import PromptChecker
+from windlass.testing.script_words import Act, Calls, Cut, Fail, Item, Pause, Stall, Words
+
+BYTES_PER_TOKEN = 4
+
+Items: TypeAlias = "str | Item | Sequence[Items]"
+Reply: TypeAlias = "Items | Callable[[Prompt], Reply]"
+
+
+class ScriptExhausted(AssertionError):
+    """The model was asked more often than its script has replies."""
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """Pieces that come at once, and what happens after them."""
+
+    pieces: list[Piece]
+    then: Act | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A reply, made ready: nothing is left to work out while it streams."""
+
+    beats: list[Beat]
+    pieces: list[Piece]
+    size: int
+    """Bytes of output."""
+
+
+class ScriptedModel:
+    """A `Model` that plays a script, one reply for each request."""
+
+    def __init__(
+        self,
+        replies: Sequence[Reply],
+        *,
+        info: ModelInfo | None = None,
+        name: str = "scripted:model",
+        token_chars: int = 4,
+        pace_s: float = 0.0,
+        count: Callable[[Prompt], int] | None = None,
+        truthful: bool = False,
+    ) -> None:
+        """Make a model of a script.
+
+        Args:
+            replies: what it says, request by request.
+            info: what the runtime is told of it; by default only its name.
+            name: its name, when no info is given.
+            token_chars: the length of a piece of text.
+            pace_s: a pause between any two pieces.
+            count: the input tokens of a prompt; by default a quarter of its bytes.
+            truthful: keep to the cap of output that the prompt sets (stop by `length`), and report
+                what is billed at the end of each reply that does not report usage by itself.
+        """
+        self.info = info or ModelInfo(name)
+        self.prompts: list[Prompt] = []
+        """Each request that came, in order."""
+        self.billed: list[Usage] = []
+        """What each request really cost, whether or not it was reported."""
+        self.failures: list[AssertionError] = []
+        """What was wrong with the requests; kept, since a runtime may swallow what is raised."""
+        self._token_chars = token_chars
+        self._pace_s = pace_s
+        self._count = count
+        self._truthful = truthful
+        self._checker = PromptChecker()
+        numbered = enumerate(replies, 1)
+        self._script = [one if callable(one) else self._plan(one, at) for at, one in numbered]
+
+    @property
+    def requests(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def left(self) -> int:
+        """Replies that nobody asked for yet."""
+        return max(0, len(self._script) - self.requests)
+
+    @property
+    def billed_usage(self) -> Usage:
+        return reduce(Usage.__add__, self.billed, Usage())
+
+    @property
+    def billed_usd(self) -> Decimal | None:
+        return cost(self.info.price, self.billed_usage)
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+        plan, tokens = self._take(prompt)
+        at = len(self.billed)
+        self.billed.append(Usage(tokens))
+        await asyncio.sleep(0)
+        sent = 0
+        try:
+            for beat in plan.beats:
+                for piece in beat.pieces:
+                    sent += 1
+                    yield piece
+                if beat.then is not None:
+                    await _perform(beat.then)
+        except Exception:
+            if not sent:
+                self.billed[at] = Usage()  # What is refused at the door costs nothing.
+            raise
+        finally:
+            if sent:
+                self.billed[at] = _bill(plan, sent, tokens)
+
+    def _take(self, prompt: Prompt) -> tuple[Plan, int]:
+        """The next reply, and the tokens of the prompt."""
+        self.prompts.append(prompt)
+        try:
+            self._checker.check(prompt)
+            if self.requests > len(self._script):
+                told = f"request {self.requests} of a script with {len(self._script)} replies"
+                raise ScriptExhausted(told)
+        except AssertionError as error:
+            self.failures.append(error)
+            raise
+        scripted = self._script[self.requests - 1]
+        while callable(scripted):
+            answer = scripted(prompt)
+            scripted = answer if callable(answer) else self._plan(answer, self.requests)
+        tokens = self._tokens(prompt)
+        return (_told(scripted, prompt, tokens) if self._truthful else scripted), tokens
+
+    def _tokens(self, prompt: Prompt) -> int:
+        if self._count is not None:
+            return self._count(prompt)
+        fixed = len(prompt.system.encode()) + len(msgspec.json.encode(prompt.tools))
+        return (fixed + self._checker.size) // BYTES_PER_TOKEN
+
+    def _plan(self, reply: Items, request: int) -> Plan:
+        items = _flat(reply)
+        calls = [item for item in items if isinstance(item, Calls | CallDelta)]
+        ends = (ReplyEnd, Cut, Fail)
+        if not any(isinstance(item, ends) for item in items):
+            items.append(ReplyEnd("calls" if calls else "end"))
+        pieces: list[Piece] = []
+        beats: list[Beat] = []
+        at_call = 0
+        for item in items:
+            if isinstance(item, Pause | Stall | Cut | Fail):
+                beats.append(Beat(pieces, item))
+                pieces = []
+            elif isinstance(item, Words):
+                pieces += item.pieces(self._token_chars)
+            elif isinstance(item, Calls):
+                pieces += item.pieces(at_call, f"call_{request}_{at_call}")
+                at_call += 1
+            else:
+                pieces.append(item)
+        return _planned([*beats, Beat(pieces)], self._pace_s)
+
+    def assert_used_up(self) -> None:
+        """Fail if a request was wrong, if there was one too many, or if replies are left."""
+        if self.failures:
+            raise self.failures[0]
+        if self.left:
+            raise AssertionError(f"{self.left} of {len(self._script)} replies were never asked for")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.assert_used_up()
+
+
+async def _perform(act: Act) -> None:
+    match act:
+        case Pause(seconds):
+            await asyncio.sleep(seconds)
+        case Stall():
+            await asyncio.get_running_loop().create_future()
+        case Fail():
+            raise act.error()
+        case Cut():
+            pass
+
+
+def _flat(reply: Items) -> list[Item]:
+    if isinstance(reply, str):
+        return [Words(reply)]
+    if isinstance(reply, Sequence):
+        return [item for one in reply for item in _flat(one)]
+    return [reply]
+
+
+def _planned(beats: list[Beat], pace_s: float = 0.0) -> Plan:
+    """The plan up to the act that ends it."""
+    for at, beat in enumerate(beats):
+        if isinstance(beat.then, Cut | Fail | Stall):
+            beats = beats[: at + 1]
+            break
+    pieces = [piece for beat in beats for piece in beat.pieces]
+    if pace_s:
+        paced = [one for beat in beats for one in _paced(beat, pace_s)]
+        beats = paced
+    return Plan(beats, pieces, sum(map(_size, pieces)))
+
+
+def _paced(beat: Beat, pace_s: float) -> list[Beat]:
+    apart = [Beat([piece], Pause(pace_s)) for piece in beat.pieces[:-1]]
+    return [*apart, Beat(beat.pieces[-1:], beat.then)]
+
+
+def _size(piece: Piece) -> int:
+    """The bytes of output in a piece."""
+    match piece:
+        case TextDelta(text) | ThinkingDelta(text):
+            return len(text.encode())
+        case CallDelta():
+            return len(((piece.name or "") + piece.arguments).encode())
+        case UsageDelta() | ReplyEnd():
+            return 0
+
+
+def _bill(plan: Plan, sent: int, tokens: int) -> Usage:
+    """What it cost: as the script says, else by what was shown and what was streamed."""
+    streamed = plan.pieces[:sent]
+    for piece in reversed(streamed):
+        if isinstance(piece, UsageDelta):
+            return piece.usage
+    size = plan.size if sent == len(plan.pieces) else sum(map(_size, streamed))
+    return Usage(tokens, -(-size // BYTES_PER_TOKEN))
+
+
+def _told(plan: Plan, prompt: Prompt, tokens: int) -> Plan:
+    """The plan of a model that keeps to its cap of output and says what it costs."""
+    room = prompt.output_max * BYTES_PER_TOKEN
+    reports = any(isinstance(piece, UsageDelta) for piece in plan.pieces)
+    beats: list[Beat] = []
+    for beat in plan.beats:
+        pieces: list[Piece] = []
+        for piece in beat.pieces:
+            size = _size(piece)
+            if size > room or (isinstance(piece, ReplyEnd) and not reports):
+                short = _shortened(piece, room) if size > room else []
+                used = prompt.output_max * BYTES_PER_TOKEN - room + sum(map(_size, short))
+                usage = Usage(tokens, -(-used // BYTES_PER_TOKEN))
+                end = ReplyEnd("length") if size > room else piece
+                return _planned([*beats, Beat([*pieces, *short, UsageDelta(usage), end])])
+            pieces.append(piece)
+            room -= size
+        beats.append(Beat(pieces, beat.then))
+    return plan
+
+
+def _shortened(piece: Piece, room: int) -> list[Piece]:
+    """As much of a piece as there is room for."""
+    if isinstance(piece, TextDelta | ThinkingDelta):
+        text = piece.text.encode()[:room].decode(errors="ignore")
+        return [replace(piece, text=text)] if text else []
+    if isinstance(piece, CallDelta) and (left := room - len((piece.name or "").encode())) >= 0:
+        return [replace(piece, arguments=piece.arguments.encode()[:left].decode(errors="ignore"))]
+    return []

@@ -1,0 +1,152 @@
+"""Files of an older version, and files whose making was cut short."""
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from lease_child import old_file
+from processes import child
+from windlass.core.limits import Amount, Budget
+from windlass.journals.sqlite import file as schema
+from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.samples import notes
+
+BUDGET = Budget("team", tokens=10)
+
+
+def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    file = apsw.Connection(str(path))
+    try:
+        return file.execute(sql).fetchall()
+    finally:
+        file.close()
+
+
+async def usable(path: Path, *lengths: int) -> None:
+    """All that a journal does can be done with the file; so many facts may be in it."""
+    with SqliteJournal(path) as journal:
+        facts = len(await journal.read("s"))
+        assert facts in lengths
+        assert list(await journal.read("s")) == notes(1, facts)
+        await journal.append("s", notes(facts + 1, facts + 1))
+        name = await journal.keep("s", b"kept")
+        assert await journal.fetch("s", name) == b"kept"
+        assert await journal.draw(BUDGET, "s", 1, Amount(tokens=7)) == Amount(tokens=7)
+        assert [one.session for one in await journal.sessions(unfinished=True)] == ["s"]
+        assert await journal.verify("s") == []
+        assert await journal.check() == []
+    assert ask(path, "PRAGMA user_version") == [(len(schema.STEPS),)]
+
+
+def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
+    """J11: its sessions are there, and it can do all that a new one can."""
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    old_file(old)
+    assert ask(old, "SELECT name FROM sqlite_schema WHERE name IN ('pools', 'shares')") == []
+    asyncio.run(usable(old, 3))
+    asyncio.run(usable(new, 0))
+    tables = "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
+    assert ask(old, tables) == ask(new, tables)
+
+
+def test_the_steps_of_released_versions_stay_as_they_are() -> None:
+    """J11: a file is what its steps made of it; whoever needs a change adds a step."""
+    names = "SELECT group_concat(name, ' ') FROM (SELECT name FROM sqlite_schema ORDER BY name)"
+    file = apsw.Connection(":memory:")
+    file.execute(schema.STEPS[0])
+    first = "blobs records sessions sqlite_autoindex_blobs_1 sqlite_autoindex_records_1"
+    assert file.execute(names).get == f"{first} sqlite_autoindex_sessions_1 uses uses_by_session"
+    file.close()
+
+
+def test_a_kill_at_any_change_of_a_file_that_is_migrated_loses_nothing(tmp_path: Path) -> None:
+    """J4, J11: it is of the old version or of the new one, and goes on either way."""
+    with child("migrate_and_die", tmp_path) as one:
+        moments = int(one.says())
+    assert moments > 10
+    for moment in range(1, moments + 1):
+        asyncio.run(usable(tmp_path / f"{moment}.db", 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["new", "old"])
+def test_a_kill_at_any_moment_leaves_a_file_that_can_be_used(tmp_path: Path, how: str) -> None:
+    """J4, J11: while it is made for the first time, or migrated."""
+    chance = random.Random(how)
+    for turn in range(10):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        with child("make", folder, how) as maker:
+            maker.says()
+            time.sleep(chance.random() * 0.02)
+            maker.kill()
+            last = max((int(word) for word in maker.rest()), default=1)
+        asyncio.run(usable(folder / f"{last}.db", 3 if how == "old" else 0))
+        asyncio.run(usable(folder / f"{last + 1}.db", 0, 3))
+
+
+@pytest.mark.parametrize(
+    ("listing", "index"),
+    [
+        ("TRUE", "sessions_by_time"),
+        ("outcome IS NULL", "sessions_left_open"),
+        ("instr(lower(session || char(10) || title), 'x')", "sessions_by_time"),
+    ],
+)
+def test_a_list_reads_the_latest_and_sorts_nothing(
+    tmp_path: Path, listing: str, index: str
+) -> None:
+    """J6: among a hundred thousand sessions it costs what it shows."""
+    path = tmp_path / "journal.db"
+    SqliteJournal(path).close()
+    order = "ORDER BY updated DESC LIMIT 50"
+    plan = ask(path, f"EXPLAIN QUERY PLAN SELECT * FROM sessions WHERE {listing} {order}")
+    assert [row[3] for row in plan] == [f"SCAN sessions USING INDEX {index}"]
+
+
+@pytest.mark.slow
+@pytest.mark.realtime
+async def test_a_hundred_thousand_sessions_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    SqliteJournal(path).close()
+    ask(
+        path,
+        """WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000)
+        INSERT INTO sessions SELECT x, 'session ' || x, x'00', 'Title ' || (x % 1000), x, x,
+            1, 1, 0, CASE WHEN x % 100 THEN 'completed' END, 0, x % 200 = 0 FROM n""",
+    )
+    with SqliteJournal(path) as journal:
+        assert [one.session for one in await journal.sessions(limit=2)] == [
+            "session 100000",
+            "session 99999",
+        ]
+        assert len(await journal.sessions("TITLE 77", limit=200)) == 200
+        assert [one.session for one in await journal.sessions("session 4711")][-1] == "session 4711"
+        held = await journal.lease("session 100")
+        assert len(await journal.abandoned()) == 499
+        held.release()
+        assert len(await journal.abandoned()) == 500
+
+
+OPENING = (
+    "import sys; from windlass.journals.sqlite.journal import SqliteJournal; "
+    "SqliteJournal(sys.argv[1])"
+)
+
+
+def test_processes_that_make_one_file_at_once_all_get_it(tmp_path: Path) -> None:
+    """J5: SQLite does not wait by itself while another process switches a new file to WAL."""
+    for turn in range(4):
+        program = [sys.executable, "-c", OPENING, str(tmp_path / f"{turn}.db")]
+        started = [subprocess.Popen(program, stderr=subprocess.PIPE) for _ in range(4)]
+        told = [one.communicate(timeout=50)[1] for one in started]
+        assert [(one.returncode, text) for one, text in zip(started, told, strict=True)] == [
+            (0, b"")
+        ] * 4

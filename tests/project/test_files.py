@@ -1,0 +1,112 @@
+"""Files and environment in, plain values out."""
+
+from pathlib import Path
+
+import pytest
+
+import windlass.project.files
+from windlass import ConfigError
+from windlass.environ import assignments, environment
+from windlass.project.files import journal_path, mcp_servers, settings
+
+
+def test_a_dotenv_file_adds_to_the_environment_and_changes_nothing_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P3: what is set already goes first."""
+    monkeypatch.setenv("WINDLASS_A", "set")
+    (tmp_path / ".env").write_text("WINDLASS_A=file\nexport WINDLASS_B='b # c' # d\nnonsense\n")
+    environ = environment(tmp_path)
+    assert (environ["WINDLASS_A"], environ["WINDLASS_B"]) == ("set", "b # c")
+
+
+def test_without_a_dotenv_file_there_is_only_the_environment(tmp_path: Path) -> None:
+    assert "WINDLASS_B" not in environment(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("A=b", "b"),
+        ("A = b # c", "b"),
+        ('A="b#c"', "b#c"),
+        ("A=", ""),
+        ("A='b", "b"),
+        ("A=b#c", "b#c"),
+    ],
+)
+def test_values_are_read_as_people_write_them(line: str, value: str) -> None:
+    assert dict(assignments(line)) == {"A": value}
+
+
+def test_mcp_servers_come_from_the_usual_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T15."""
+    assert mcp_servers(tmp_path) == ()
+    monkeypatch.setenv("TOKEN", "t0k3n")
+    (tmp_path / ".mcp.json").write_text(
+        '{"mcpServers": {"a": {"command": "a-server", "args": ["-v"]},'
+        ' "b": {"type": "http", "url": "https://b.example/mcp",'
+        ' "headers": {"Authorization": "Bearer ${TOKEN}"}}}}'
+    )
+    assert [server.name for server in mcp_servers(tmp_path)] == ["a", "b"]
+
+
+def test_a_file_that_is_no_json_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"\.mcp\.json"):
+        mcp_servers(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"WINDLASS_JOURNAL": "/d/my.db", "XDG_DATA_HOME": "/data"}, "/d/my.db"),
+        ({"XDG_DATA_HOME": "/data"}, "/data/windlass/sessions.db"),
+        ({"XDG_DATA_HOME": "data"}, "~/.local/share/windlass/sessions.db"),
+        ({"WINDLASS_JOURNAL": "~/my.db"}, "~/my.db"),
+        ({}, "~/.local/share/windlass/sessions.db"),
+    ],
+)
+def test_sessions_are_kept_where_the_environment_says(environ: dict[str, str], path: str) -> None:
+    assert journal_path(environ) == Path(path).expanduser()
+
+
+def test_the_files_of_system_user_and_project_are_read_in_this_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(windlass.project.files, "SYSTEM", tmp_path / "etc.toml")
+    deep = tmp_path / "project" / "src" / "deep"
+    for file, number in (
+        (tmp_path / "etc.toml", 1),
+        (tmp_path / "config" / "windlass" / "config.toml", 2),
+        (tmp_path / "project" / "windlass.toml", 3),
+    ):
+        before = settings(folder=deep if deep.is_dir() else tmp_path).settings.max_steps
+        assert before != number
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"max_steps = {number}")
+        deep.mkdir(parents=True, exist_ok=True)
+        assert settings(folder=deep).settings.max_steps == number
+    monkeypatch.setenv("WINDLASS_MAX_STEPS", "4")
+    assert settings(folder=deep).settings.max_steps == 4
+    assert settings({"max_steps": "5"}, folder=deep).settings.max_steps == 5
+
+
+def test_a_dotenv_file_may_set_what_a_variable_may(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("WINDLASS_MODEL=ollama:qwen3\n")
+    loaded = settings(folder=tmp_path)
+    assert (loaded.settings.model, loaded.origins["model"]) == ("ollama:qwen3", "WINDLASS_MODEL")
+
+
+def test_a_settings_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "windlass.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"windlass\.toml cannot be read: it is not UTF-8"):
+        settings(folder=tmp_path)
+
+
+def test_a_named_file_of_mcp_servers_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        mcp_servers(tmp_path, path=tmp_path / "none.json")

@@ -1,0 +1,319 @@
+"""The simulator: what it plays holds, it plays what there is, and each of its rules can fail."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cache
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace as with_fields
+
+from proof.simulate import Broken, Played, __main__, check, plan_of, play
+from proof.simulate.outside import Effect
+from windlass.core.events import (
+    AttemptFailed,
+    CallAnswered,
+    CallFinished,
+    CallJudged,
+    CallStarted,
+    Compacted,
+    Fact,
+    ReplyJudged,
+    RunEnded,
+    Steered,
+    StepProposed,
+)
+from windlass.core.faults import Fault
+from windlass.core.fold.run import fold
+from windlass.core.messages import Charge, Usage
+from windlass.core.verdicts import Allow, Ask, Deny
+
+SEEDS = 2_000
+CHUNK = 100
+SEARCHED = 500
+"""Seeds in which anything that can happen happens."""
+
+
+@pytest.mark.slow
+@pytest.mark.contract("V2")
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_every_session_holds_to_the_rules(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        check(play(plan_of(seed)))
+
+
+@pytest.mark.contract("V2")
+def test_a_seed_plays_the_same_session_each_time() -> None:
+    for seed in range(30):
+        once, again = play(plan_of(seed)), play(plan_of(seed))
+        assert once.facts == again.facts
+        assert once.outside.effects == again.outside.effects
+        assert [one.facts for one in once.beside] == [one.facts for one in again.beside]
+
+
+@pytest.mark.contract("V2")
+def test_a_seed_that_breaks_a_rule_is_told_in_one_line_that_plays_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(played: Played) -> None:
+        if played.plan.seed == 2:
+            raise Broken("X9: a line\nand another")
+
+    monkeypatch.setattr(__main__, "check", broken)
+    assert __main__.main(["--seeds", "0:4"]) == 1
+    line, total = capsys.readouterr().out.splitlines()
+    again = "python -m proof.simulate --seeds 2:3"
+    assert line == f"{again}  # Broken: X9: a line and another"
+    assert total.endswith("1 broke a rule")
+
+
+@pytest.mark.contract("V2")
+def test_all_that_a_run_can_do_is_played() -> None:
+    """Else a rule holds because nothing ever puts it to the test."""
+    seen = Counter[str]()
+    for played in _played():
+        for one in (played, *played.beside):
+            seen.update(_features(one))
+    facts = {kind.__name__ for part in get_args(Fact) for kind in (get_args(part) or (part,))}
+    assert facts - seen.keys() == set()
+    wanted = {
+        *(f"Compacted {how}" for how in ("mask", "summary", "window")),
+        *(f"answered {by}" for by in ("a later process", "apart", "approver")),
+        *("grant for one", "grant for a tool", "denied reply", "policy_denied", "expired"),
+        *("a helper", "a helper interrupted", "beside", "refused", "steered", "overflow"),
+        *("context_overflow", "budget_exceeded", "granted", "summary failed", "pinned"),
+    }
+    assert wanted - seen.keys() == set()
+
+
+def _features(played: Played) -> Iterator[str]:
+    more = played.plan.more
+    for fact in played.facts:
+        yield type(fact).__name__
+        match fact:
+            case Compacted(how=how):
+                yield f"Compacted {how}"
+            case CallAnswered(by=by, grant=grant, verdict=verdict):
+                yield f"answered {by or 'a later process'}"
+                yield "expired" if getattr(verdict, "rule", "") == "expiry" else "in time"
+                if grant is not None:
+                    yield "grant for a tool" if grant.pattern else "grant for one"
+            case CallJudged(verdict=verdict) if "granted" in getattr(verdict, "rule", ""):
+                yield "granted"
+            case ReplyJudged(verdict=Deny()):
+                yield "denied reply"
+            case AttemptFailed(fault=fault):
+                yield "overflow" if fault.kind == "context_overflow" else "failed"
+            case RunEnded(outcome=outcome, fault=fault):
+                yield outcome
+                yield fault.kind if fault else "no fault"
+            case _:
+                pass
+    if any(one != "good" for one in more.summaries) and more.window:
+        yield "summary failed"
+    yield from ("a helper" for _ in played.inner)
+    resumed = (fact for facts in played.inner.values() for fact in facts)
+    yield from ("a helper interrupted" for one in resumed if type(one).__name__ == "RunResumed")
+    yield from ("beside" for _ in played.beside)
+    yield from ("refused" for _ in range(played.outside.refused))
+    yield from ("steered" for _ in played.outside.steered)
+    yield from ("pinned" for pinned in more.pinned if pinned)
+
+
+@cache
+def _session(seed: int) -> Played:
+    return play(plan_of(seed))
+
+
+def _played() -> Iterator[Played]:
+    return (_session(seed) for seed in range(SEARCHED))
+
+
+Tampering = Callable[[Played], bool]
+"""Makes something untrue in a session; whether it has what there is to tamper with."""
+
+
+def first_of(played: Played, kind: type[Fact]) -> int | None:
+    return next((at for at, fact in enumerate(played.facts) if type(fact) is kind), None)
+
+
+def done_twice(played: Played) -> bool:
+    effects = played.outside.effects
+    played.outside.effects = [*effects, *effects[:1]]
+    return bool(effects)
+
+
+def done_unannounced(played: Played) -> bool:
+    played.outside.effects = [*played.outside.effects, Effect("sim/c9_9", "send", 0)]
+    return True
+
+
+def done_otherwise(played: Played) -> bool:
+    effects = played.outside.effects
+    played.outside.effects = [replace(one, number=one.number + 1000) for one in effects]
+    return bool(effects)
+
+
+def never_said(played: Played) -> bool:
+    played.outside.steered = [*played.outside.steered, "Not on record"]
+    return True
+
+
+def dearer(played: Played) -> bool:
+    served, limit = played.outside.served, played.plan.usd_max
+    dear = [replace(one, usd=(limit or Decimal(0)) + 1) for one in served]
+    played.outside.served = dear
+    return limit is not None and bool(served) and played.plan.usage_reported
+
+
+def overdrawn(played: Played) -> bool:
+    limit = played.plan.more.budget_usd
+    free = all(one.plan.usage_reported for one in (played, *played.beside))
+    played.plan = replace(played.plan, more=replace(played.plan.more, budget_usd=Decimal("1e-9")))
+    return limit is not None and free and bool(played.outside.served)
+
+
+def nobody_said_yes(played: Played) -> bool:
+    said, played.outside.said = played.outside.said, []
+    answers = (fact for fact in played.facts if isinstance(fact, CallAnswered))
+    return bool(said) and any(isinstance(fact.verdict, Allow) for fact in answers)
+
+
+def asked_and_not_answered(played: Played) -> bool:
+    at = first_of(played, CallStarted)
+    if at is None:
+        return False
+    started = played.facts[at]
+    assert isinstance(started, CallStarted)
+    question = CallJudged(started.call_id, Ask("May I?"))
+    played.facts = [*played.facts[:at], question, *played.facts[at:]]
+    return True
+
+
+def a_bug(played: Played) -> bool:
+    last = played.facts[-1]
+    assert isinstance(last, RunEnded)
+    played.facts = [*played.facts[:-1], with_fields(last, fault=Fault("bug", "ours"))]
+    return True
+
+
+def shown_and_not_kept(played: Played) -> bool:
+    at = first_of(played, StepProposed)
+    for drive in played.drives:
+        drive.events = [one for one in drive.events if type(one) is not RunEnded]
+    played.facts = [one for one in played.facts if one is not played.facts[at or 0]]
+    return at is not None and any(drive.events for drive in played.drives)
+
+
+def denied_and_shown(played: Played) -> bool:
+    at = first_of(played, ReplyJudged)
+    fact = played.facts[at] if at is not None else None
+    shown = any(type(one) is ReplyJudged for drive in played.drives for one in drive.events)
+    if not isinstance(fact, ReplyJudged) or not isinstance(fact.verdict, Allow) or not shown:
+        return False
+    denied = with_fields(fact, verdict=Deny("no"))
+    played.facts = [denied if one is fact else one for one in played.facts]
+    for drive in played.drives:
+        drive.events = [denied if one == fact else one for one in drive.events]
+    return True
+
+
+def helper_left_open(played: Played) -> bool:
+    played.inner = {key: facts[:-1] for key, facts in played.inner.items()}
+    return bool(played.inner) and not played.crashed and not played.plan.watched
+
+
+def helper_unpaid(played: Played) -> bool:
+    paid = any(isinstance(fact, CallFinished) and fact.charges for fact in played.facts)
+    played.facts = [
+        with_fields(fact, charges=()) if isinstance(fact, CallFinished) else fact
+        for fact in played.facts
+    ]
+    return paid and not played.plan.watched
+
+
+def summary_as_main(played: Played) -> bool:
+    paid = Charge("sim:model", "main", Usage(1, 1), Decimal(0))
+    summed_up = [fact for fact in played.facts if type(fact) is Compacted]
+    played.facts = [
+        with_fields(fact, charge=paid) if isinstance(fact, Compacted) else fact
+        for fact in played.facts
+    ]
+    return bool(summed_up) and not played.plan.watched
+
+
+def history_rewritten(played: Played) -> bool:
+    at = first_of(played, StepProposed)
+    fact = played.facts[at] if at is not None else None
+    if not isinstance(fact, StepProposed) or not fact.reply.text.strip() or played.plan.watched:
+        return False
+    other = with_fields(fact, reply=with_fields(fact.reply, parts=fact.reply.calls))
+    changed = [other if one is fact else one for one in played.facts]
+    played.state = fold(played.plan.session, changed)
+    return True
+
+
+def a_second_driver(played: Played) -> bool:
+    played.outside.noticed = ["a second process wrote"]
+    return True
+
+
+def late_end(played: Played) -> bool:
+    for drive in played.drives:
+        drive.ended_at += 0.2
+    return any(one.cancelled_at is not None and one.powered for one in played.drives)
+
+
+def steered_twice(played: Played) -> bool:
+    said = [fact for fact in played.facts if isinstance(fact, Steered)]
+    played.facts = [*played.facts, *said]
+    return bool(said)
+
+
+@dataclass(frozen=True)
+class Case:
+    tamper: Tampering
+    rule: str
+
+
+CASES = [
+    Case(done_twice, "J2"),
+    Case(done_unannounced, "J1"),
+    Case(done_otherwise, "G1|T4"),
+    Case(never_said, "L8"),
+    Case(dearer, "B2"),
+    Case(overdrawn, "B2"),
+    Case(nobody_said_yes, "G6"),
+    Case(asked_and_not_answered, "G2|L2|G6|J1"),
+    Case(a_bug, "L3"),
+    Case(shown_and_not_kept, "E3|J1"),
+    Case(denied_and_shown, "G3|X1"),
+    Case(helper_left_open, "C6"),
+    Case(helper_unpaid, "M1|S12"),
+    Case(summary_as_main, "S12"),
+    Case(history_rewritten, "X1"),
+    Case(a_second_driver, "second"),
+    Case(late_end, "C1"),
+    Case(steered_twice, "J1|X1"),
+]
+
+
+@pytest.mark.contract("V2")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.tamper.__name__)
+def test_a_rule_that_is_broken_is_found(case: Case) -> None:
+    """One thing is made untrue in a session that held, and the rule for it says so."""
+    for seed in range(SEARCHED):
+        played = play(plan_of(seed)) if _has(case, seed) else None
+        if played is not None:
+            check(played)
+            case.tamper(played)
+            with pytest.raises(Broken, match=case.rule):
+                check(played)
+            return
+    pytest.fail("no session has what there is to tamper with")
+
+
+def _has(case: Case, seed: int) -> bool:
+    return case.tamper(play(plan_of(seed)))

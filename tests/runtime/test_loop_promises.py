@@ -1,0 +1,516 @@
+"""What the loop promises and the simulator alone does not show; each test kills a planted bug.
+
+The mutants are in `tests/mutants`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import pytest
+
+from windlass.agent.agent import Agent
+from windlass.core.errors import FailedByJournal, FailedByModel, RunFailed, SessionBusy
+from windlass.core.events import (
+    CallFinished,
+    CallLate,
+    CallStarted,
+    Event,
+    Fact,
+    RunEnded,
+    StepProposed,
+)
+from windlass.core.fold.run import fold
+from windlass.core.limits import Limits
+from windlass.core.messages import Effect, Results, ToolSpec
+from windlass.core.moves import Cleared
+from windlass.core.result import RunResult
+from windlass.core.setup import ModelInfo, Price, Rules
+from windlass.core.verdicts import Allow, Ask, Deny, Modify
+from windlass.journals.memory import MemoryJournal
+from windlass.ports import CallContext, Journal
+from windlass.testing import (
+    BareJournal,
+    BrokenGate,
+    CutJournal,
+    FailingJournal,
+    FixedGate,
+    PowerCut,
+    RecordingTools,
+    ScriptedModel,
+    Trace,
+    VirtualClock,
+    WaitingJournal,
+    call,
+    cut,
+    drop,
+    end,
+    fail,
+    length,
+    pause,
+    say,
+    usage,
+)
+from windlass.testing.tools import Delay, Explode, IgnoreCancel
+
+SESSION = "s"
+NUMBER = {
+    "type": "object",
+    "properties": {"number": {"type": "integer"}},
+    "required": ["number"],
+}
+
+
+def results_of(result: RunResult[str]) -> list[tuple[str, str]]:
+    """The results in the transcript, by kind and text, in its order."""
+    return [
+        (item.result.kind, item.result.text)
+        for message in result.messages
+        if isinstance(message, Results)
+        for item in message.items
+    ]
+
+
+async def facts_of(journal: Journal) -> Sequence[Fact]:
+    return await journal.read(SESSION)
+
+
+# ── the gate ─────────────────────────────────────────────────────────────────
+
+
+async def test_a_broken_gate_denies_calls_and_replies(clock: VirtualClock) -> None:
+    """G1: a gate that raises denies."""
+    tools = RecordingTools({"send": "sent"})
+    with ScriptedModel([call("send"), "One.", "Two.", "Three."]) as model:
+        agent = Agent(model, tools=tools, gate=BrokenGate(), clock=clock)
+        result = await agent.run("Send it.")
+    assert tools.ran == []
+    assert [kind for kind, _ in results_of(result)] == ["denied"]
+    assert (result.outcome, result.text) == ("policy_denied", "")
+
+
+async def test_what_the_gate_made_of_a_call_is_what_runs_and_what_history_says(
+    clock: VirtualClock,
+) -> None:
+    """T4, G2: history, journal and execution agree on the arguments."""
+    tools = RecordingTools({"send": "sent"})
+    gate = FixedGate(Modify({"to": "bob"}, "ann is away"))
+    with ScriptedModel([call("send", {"to": "ann"}), "Sent."]) as model:
+        result = await Agent(model, tools=tools, gate=gate, clock=clock).run("Send it.")
+    assert [ran.arguments for ran in tools.ran] == [{"to": "bob"}]
+    (item,) = (one for one in result.messages if isinstance(one, Results))
+    assert item.items[0].call.arguments == '{"to":"bob"}'
+
+
+async def test_repaired_arguments_are_what_is_judged_run_and_kept(clock: VirtualClock) -> None:
+    """T4: assemble, repair, validate, gate, run."""
+    specs = (ToolSpec("send", "Sends.", NUMBER),)
+    tools = RecordingTools({"send": "sent"}, specs=specs)
+    gate = FixedGate()
+    replies = [call("send", '{"number": "5"}'), call("send", "{'number': 6,}"), "Sent."]
+    with ScriptedModel(replies) as model:
+        result = await Agent(model, tools=tools, gate=gate, clock=clock).run("Send them.")
+    wanted = [{"number": 5}, {"number": 6}]
+    assert [dict(request.arguments) for request in gate.requests] == wanted
+    assert [ran.arguments for ran in tools.ran] == wanted
+    said = [m.items[0].call.arguments for m in result.messages if isinstance(m, Results)]
+    assert said == ['{"number":5}', '{"number":6}']
+
+
+async def test_cut_off_arguments_do_not_run(clock: VirtualClock) -> None:
+    """R2: a reply that ended by length never runs a tool on arguments that may not be whole."""
+    tools = RecordingTools({"send": "sent"})
+    replies = [[call("send", '{"to": "an'), length()], [call("send", ""), length()], "Oh."]
+    with ScriptedModel(replies) as model:
+        result = await Agent(model, tools=tools, clock=clock).run("Send it.")
+    assert tools.ran == []
+    assert [kind for kind, _ in results_of(result)] == ["invalid", "invalid"]
+
+
+async def test_a_person_takes_as_long_as_they_like(clock: VirtualClock) -> None:
+    """G6: the run's clock does not tick while it waits."""
+    tools, gate, journal = RecordingTools({"send": "sent"}), FixedGate(Ask("May I?")), _store()
+    with ScriptedModel([[pause(1), call("send")], [pause(1), say("Sent.")]]) as model:
+        limits = Limits(seconds=5)
+        agent = Agent(model, tools=tools, gate=gate, journal=journal, limits=limits, clock=clock)
+        held = await agent.run("Send it.", session=SESSION)
+        assert (held.outcome, tools.ran) == ("suspended", [])
+        await asyncio.sleep(86_400)
+        result = await agent.answer(SESSION, held.questions[0].call.id, Allow())
+    assert (result.outcome, result.duration_s) == ("completed", 2.0)
+
+
+# ── effects and their records ────────────────────────────────────────────────
+
+
+async def test_a_call_finds_its_own_start_on_record(clock: VirtualClock) -> None:
+    """J1: the record of an effect is durable before the effect begins."""
+    store = _store()
+
+    async def look(cleared: Cleared, context: CallContext) -> int:
+        started = [one.key for one in await facts_of(store) if isinstance(one, CallStarted)]
+        return started.count(cleared.key)
+
+    tools = RecordingTools({"send": look, "look": look}, effects={"look": "read"})
+    with ScriptedModel([[call("look"), call("look"), call("send")], "Done."]) as model:
+        agent = Agent(model, tools=tools, journal=WaitingJournal(store), clock=clock)
+        result = await agent.run("Go.", session=SESSION)
+    assert results_of(result) == [("value", "1")] * 3
+
+
+@pytest.mark.parametrize(("at", "before"), list(enumerate((1, 2, 3, 5, 7, 8), 2)))
+async def test_what_the_journal_did_not_keep_is_neither_done_nor_shown(
+    at: int, before: int, clock: VirtualClock
+) -> None:
+    """J1, E3: a failed append stops the run before the effect, and before the event.
+
+    A verdict is written with the start that follows from it, a result with the next request.
+    """
+    store, trace, tools = _store(), Trace(), RecordingTools({"send": "sent"})
+    model = ScriptedModel([call("send"), "Sent."])
+    journal = FailingJournal(store, at)
+    agent = Agent(model, tools=tools, journal=journal, clock=clock)
+    with pytest.raises(FailedByJournal):
+        await agent.run("Send it.", session=SESSION, on_event=trace)
+    kept = await facts_of(store)
+    assert len(kept) == before
+    started = [fact for fact in kept if isinstance(fact, CallStarted)]
+    assert len(tools.ran) == len(started)
+    # Only the end is told although it could not be kept, since something must be told.
+    shown = [event for event in trace.events if event.nth == 0]
+    assert shown[:-1] == list(kept)
+    assert isinstance(shown[-1], RunEnded)
+    trace.check()
+
+
+async def test_a_record_is_durable_when_it_is_shown(clock: VirtualClock) -> None:
+    """E3: records are written before their event is shown."""
+    store, early = _store(), list[Event]()
+
+    def watch(event: Event) -> None:
+        if event.nth == 0 and event not in store._sessions.get(SESSION, ()):
+            early.append(event)
+
+    with ScriptedModel([call("send"), "Sent."]) as model:
+        tools = RecordingTools({"send": "sent"})
+        agent = Agent(model, tools=tools, journal=WaitingJournal(store), clock=clock)
+        await agent.run("Send it.", session=SESSION, on_event=watch)
+    assert early == []
+
+
+@pytest.mark.leaves_tasks
+@pytest.mark.parametrize("effect", ["read", "idempotent", "write"])
+async def test_a_call_that_a_crash_interrupted(effect: Effect, clock: VirtualClock) -> None:
+    """J2: what can be repeated runs again under the same key; a write is told as unknown."""
+    store = _store()
+    tools = RecordingTools({"do": "done"}, effects={"do": effect})
+    starts = 4  # RunStarted, AttemptStarted, StepProposed, then CallJudged with CallStarted.
+    dying = CutJournal(store, starts, "after")
+    doomed = Agent(ScriptedModel([call("do")]), tools=tools, journal=dying, clock=clock)
+    with pytest.raises((PowerCut, RunFailed)):
+        await doomed.run("Do it.", session=SESSION)
+    await asyncio.sleep(10)
+    assert isinstance((await facts_of(store))[-1], CallStarted)
+    before = len(tools.ran)
+    with ScriptedModel(["Well."]) as model:
+        result = await Agent(model, tools=tools, journal=store, clock=clock).resume(SESSION)
+    keys = {one.key for one in await facts_of(store) if isinstance(one, CallStarted)}
+    assert len(keys) == 1
+    assert keys >= {ran.key for ran in tools.ran}
+    if effect == "write":
+        assert len(tools.ran) == before
+        assert results_of(result)[0][0] == "unknown"
+    else:
+        assert len(tools.ran) == before + 1
+        assert results_of(result) == [("value", "done")]
+
+
+async def test_writes_run_alone_and_in_order(clock: VirtualClock) -> None:
+    """T2: reads run together, up to the cap; a write waits for all before it and runs alone."""
+    tools = RecordingTools({"look": Delay(1), "send": Delay(1)}, effects={"look": "read"})
+    calls = [call("look"), call("look"), call("send"), call("send"), call("look")]
+    many = [call("look", {"at": at}) for at in range(7)]
+    with ScriptedModel([calls, many, "Done."]) as model:
+        await Agent(model, tools=tools, clock=clock).run("Go.")
+    assert [ran.name for ran in tools.ran[:5]] == ["look", "look", "send", "send", "look"]
+    assert clock.elapsed_s == 4.0 + 2.0
+    assert tools.at_once_max == 5
+
+
+async def test_two_writers_of_a_new_session(clock: VirtualClock) -> None:
+    """L14: the second one is refused, and nothing of it is kept."""
+    store = _store()
+    journal = WaitingJournal(store)
+    agents = [
+        Agent(ScriptedModel([text]), journal=journal, clock=clock) for text in ("First.", "Second.")
+    ]
+    ends = await asyncio.gather(
+        *(agent.run("Hello", session=SESSION) for agent in agents), return_exceptions=True
+    )
+    assert [type(one) for one in ends].count(SessionBusy) == 1
+    (result,) = (one for one in ends if isinstance(one, RunResult))
+    state = fold(SESSION, await facts_of(store))
+    assert tuple(state.transcript) == result.messages
+    assert [fact.seq for fact in await facts_of(store)] == [1, 2, 3, 4]
+
+
+async def test_a_driver_whose_run_was_taken_over_does_no_more(clock: VirtualClock) -> None:
+    """L14: without leases, it finds its next record taken, and stops before the effect."""
+    store, tools = BareJournal(_store()), RecordingTools({"send": "sent"})
+    slow = ScriptedModel([[pause(5), call("send")]])
+    first = Agent(slow, tools=tools, journal=store, clock=clock)
+    running = asyncio.create_task(first.run("Send it.", session=SESSION))
+    await asyncio.sleep(1)
+    with ScriptedModel(["Done already."]) as model:
+        result = await Agent(model, tools=tools, journal=store, clock=clock).resume(SESSION)
+    with pytest.raises(FailedByJournal) as failed:
+        await running
+    assert tools.ran == []
+    assert not failed.value.result.recorded
+    kept = await facts_of(store)
+    assert [fact.seq for fact in kept] == list(range(1, len(kept) + 1))
+    assert tuple(fold(SESSION, kept).transcript) == result.messages
+
+
+async def test_a_session_that_somebody_drives_is_refused_before_it_is_read(
+    clock: VirtualClock,
+) -> None:
+    """L14: the driver that has it goes on undisturbed, and its session is free when it ends."""
+    store, tools = _store(), RecordingTools({"send": "sent"})
+    slow = ScriptedModel([[pause(5), call("send")], "Sent."])
+    running = asyncio.create_task(
+        Agent(slow, tools=tools, journal=store, clock=clock).run("Send it.", session=SESSION)
+    )
+    await asyncio.sleep(1)
+    known = list(await facts_of(store))
+    other = Agent(ScriptedModel(["Mine."]), tools=tools, journal=store, clock=clock)
+    with pytest.raises(SessionBusy):
+        await other.resume(SESSION)
+    with pytest.raises(SessionBusy):
+        await other.run("Me too.", session=SESSION)
+    assert list(await facts_of(store)) == known
+    result = await running
+    assert (result.text, len(tools.ran)) == ("Sent.", 1)
+    assert result.recorded
+    assert (await other.run("And now?", session=SESSION)).text == "Mine."
+
+
+# ── results ──────────────────────────────────────────────────────────────────
+
+
+async def test_a_cancel_keeps_what_is_finished_and_closes_the_rest(clock: VirtualClock) -> None:
+    """C3, T6: each call has one result, in the model's order, and says whether it had started."""
+    store = _store()
+    # The second one ends while the end of the first is being written.
+    tools = RecordingTools(
+        {"a": Delay(1, "A"), "b": Delay(1.005, "B"), "c": Delay(60), "send": "sent"},
+        effects={"a": "read", "b": "read", "c": "read"},
+    )
+    with ScriptedModel([[call("c"), call("b"), call("a"), call("send")], "Well."]) as model:
+        journal = WaitingJournal(store, 0.01)
+        agent = Agent(model, tools=tools, journal=journal, clock=clock)
+        running = asyncio.create_task(agent.run("Go.", session=SESSION))
+        await _until(lambda: len(tools.finished) == 2)
+        agent.cancel(SESSION)
+        result = await running
+        await agent.aclose()
+        assert result.outcome == "cancelled"
+        told = results_of(result)
+        assert [kind for kind, _ in told] == ["cancelled", "value", "value", "cancelled"]
+        assert [text for _, text in told[1:3]] == ["B", "A"]
+        assert "It had started" in told[0][1]
+        assert "It had not started" in told[3][1]
+        again = await agent.run("And now?", session=SESSION)
+    assert results_of(again) == told
+
+
+async def test_a_late_result_is_kept_and_changes_nothing(clock: VirtualClock) -> None:
+    """C4: the transcript is what the model was told."""
+    store, tools = _store(), RecordingTools({"send": IgnoreCancel(30, "sent after all")})
+    with ScriptedModel([call("send"), "Well."]) as model:
+        agent = Agent(model, tools=tools, journal=store, clock=clock)
+        running = asyncio.create_task(agent.run("Send it.", session=SESSION))
+        await _until(lambda: bool(tools.ran))
+        agent.cancel(SESSION)
+        result = await running
+        await asyncio.sleep(60)
+        late = [fact for fact in await facts_of(store) if isinstance(fact, CallLate)]
+        assert [fact.result.text for fact in late] == ["sent after all"]
+        assert tuple(fold(SESSION, await facts_of(store)).transcript) == result.messages
+        again = await agent.run("And now?", session=SESSION)
+    assert results_of(again) == results_of(result)
+
+
+async def test_a_failing_call_leaves_its_siblings_their_results(clock: VirtualClock) -> None:
+    """T8: also if the tool breaks the law of its port and raises."""
+    tools = RecordingTools(
+        {"bad": Explode(OSError("no")), "good": Delay(1, "good")},
+        effects={"bad": "read", "good": "read"},
+    )
+    with ScriptedModel([[call("bad"), call("good"), call("bad")], "Well."]) as model:
+        result = await Agent(model, tools=tools, clock=clock).run("Go.")
+    assert [kind for kind, _ in results_of(result)] == ["error", "value", "error"]
+
+
+# ── the model's stream ───────────────────────────────────────────────────────
+
+
+async def test_one_counter_serves_all_attempts_of_a_step(clock: VirtualClock) -> None:
+    """S3: six requests in all once a stream was open, four if none ever was."""
+    torn, refused = [call("send", '{"to'), drop()], fail("server")
+    with ScriptedModel([torn, refused, refused, torn, refused, torn]) as model:
+        tools = RecordingTools({"send": "sent"})
+        with pytest.raises(FailedByModel) as failed:
+            await Agent(model, tools=tools, clock=clock).run("Hello")
+    assert failed.value.result.model_calls == 6
+    with ScriptedModel([refused] * 4) as model, pytest.raises(FailedByModel):
+        await Agent(model, clock=clock).run("Hello")
+
+
+async def test_what_a_watcher_saw_is_not_said_again_unasked(clock: VirtualClock) -> None:
+    """S6: the default is to end as failed, with the partial text kept."""
+    trace = Trace()
+    broken = [say("Half a re"), drop()]
+    with ScriptedModel([broken]) as model, pytest.raises(FailedByModel) as failed:
+        await Agent(model, clock=clock).run("Hello", on_event=trace)
+    assert failed.value.result.partial_text == trace.text_shown() == "Half a re"
+
+
+async def test_a_restart_wipes_what_was_shown(clock: VirtualClock) -> None:
+    """S6, S7, S8: the text is delivered once, and nothing of the broken attempt is in it."""
+    trace = Trace()
+    with ScriptedModel([[say("Half a re"), cut()], "A whole reply."]) as model:
+        agent = Agent(model, rules=Rules(on_partial="restart"), clock=clock)
+        result = await agent.run("Hello", on_event=trace)
+    assert result.text == trace.text_shown() == "A whole reply."
+    assert trace.kinds().count("AttemptDiscarded") == 1
+    trace.check()
+
+
+async def test_a_keep_alive_is_not_content(clock: VirtualClock) -> None:
+    """S4: what says nothing does not feed the idle timer."""
+    silence = [pause(60), usage(input=1), pause(60), usage(input=1)]
+    with ScriptedModel([[say("Hm."), *silence, say(" No.")], "Yes."]) as model:
+        result = await Agent(model, clock=clock).run("Hello")
+    assert result.text == "Yes."
+    assert 90.0 <= clock.elapsed_s <= 91.0
+
+
+async def test_a_reply_that_is_whole_is_kept_by_a_cancel(clock: VirtualClock) -> None:
+    """J3, C2: it was paid for, and no reply is paid for twice."""
+    store = _store()
+    with ScriptedModel([[say("Done."), usage(input=7, output=2), end(), pause(3)]]) as model:
+        agent = Agent(model, journal=store, clock=clock)
+        running = asyncio.create_task(agent.run("Hello", session=SESSION))
+        await asyncio.sleep(1)
+        agent.cancel(SESSION)
+        result = await running
+    assert (result.outcome, result.text, result.steps) == ("cancelled", "Done.", 1)
+    assert result.usage is not None
+    assert (result.usage.total, result.usage.estimated) == (9, False)
+    assert any(isinstance(fact, StepProposed) for fact in await facts_of(store))
+
+
+# ── ends, limits and money ───────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3])
+async def test_a_cap_of_steps_is_a_number_of_replies(cap: int, clock: VirtualClock) -> None:
+    """L7: exactly so many replies, no fewer and no more."""
+    looks = [[say(f"Look {at}."), call("look", {"at": at})] for at in range(cap)]
+    with ScriptedModel(looks) as model:
+        tools = RecordingTools({"look": "seen"})
+        result = await Agent(model, tools=tools, limits=Limits(steps=cap), clock=clock).run("Go.")
+    assert (result.outcome, result.steps, len(tools.ran)) == ("max_steps", cap, cap)
+    assert result.text == f"Look {cap - 1}."
+
+
+async def test_the_last_answer_is_asked_for_without_tools(clock: VirtualClock) -> None:
+    """L8: one more call, which may not call."""
+    with ScriptedModel([call("look"), "So far, so good."]) as model:
+        tools, limits = RecordingTools({"look": "seen"}), Limits(steps=1)
+        rules = Rules(on_limit="answer")
+        agent = Agent(model, tools=tools, limits=limits, rules=rules, clock=clock)
+        result = await agent.run("Go.")
+    assert (result.outcome, result.text) == ("max_steps", "So far, so good.")
+    assert [prompt.tool_choice for prompt in model.prompts] == ["auto", "none"]
+
+
+async def test_money_is_never_overspent(clock: VirtualClock) -> None:
+    """B2: the output cap is lowered to what is left, and a call that cannot fit is not made."""
+    info = ModelInfo("test:model", price=Price(Decimal(1), Decimal(1000)), output_max=1000)
+    limit = Decimal("0.5")
+    chatter = [[say("word " * 300), call("look", {"at": at})] for at in range(5)]
+    model = ScriptedModel(chatter, info=info, truthful=True)
+    tools = RecordingTools({"look": "seen"})
+    result = await Agent(model, tools=tools, limits=Limits(usd=limit), clock=clock).run("Go.")
+    assert model.failures == []
+    assert result.outcome in {"budget_exceeded", "truncated"}
+    assert model.billed_usd is not None
+    assert model.billed_usd <= limit
+    assert result.text
+
+
+async def test_a_deadline_is_met_in_the_middle_of_anything(clock: VirtualClock) -> None:
+    """C5, C2: a deadline is a cancel with a reason; what was said and paid for is kept."""
+    slow = [usage(input=7, output=1), say("Let me"), pause(50), say(" think.")]
+    with ScriptedModel([slow]) as model:
+        result = await Agent(model, limits=Limits(seconds=3), clock=clock).run("Hello")
+    assert (result.outcome, result.partial_text) == ("timed_out", "Let me")
+    assert result.usage is not None
+    assert result.usage.input == 7
+    assert 3.0 <= clock.elapsed_s <= 3.1
+
+
+async def test_a_choice_of_tool_holds_until_it_is_met_once(clock: VirtualClock) -> None:
+    """L12: then it is `auto`."""
+    with ScriptedModel([call("look"), call("look", {"at": 2}), "Seen."]) as model:
+        tools, rules = RecordingTools({"look": "seen"}), Rules(tool_choice="required")
+        await Agent(model, tools=tools, rules=rules, clock=clock).run("Look.")
+    assert [prompt.tool_choice for prompt in model.prompts] == ["required", "auto", "auto"]
+
+
+async def test_silence_is_asked_again_once(clock: VirtualClock) -> None:
+    """L10: then the run ends."""
+    with ScriptedModel(["", ""]) as model:
+        result = await Agent(model, clock=clock).run("Hello")
+    assert result.outcome == "empty_reply"
+
+
+async def test_a_model_that_goes_in_circles_is_told_and_then_stopped(clock: VirtualClock) -> None:
+    """L11: a note after three, the end after two more."""
+    with ScriptedModel([call("look")] * 5) as model:
+        tools = RecordingTools({"look": "nothing"})
+        result = await Agent(model, tools=tools, clock=clock).run("Look.")
+    assert (result.outcome, len(tools.ran)) == ("stuck", 5)
+    noted = [getattr(prompt.messages[-1], "note", False) for prompt in model.prompts]
+    assert noted == [False, False, False, True, False]
+
+
+async def test_a_withheld_reply_stays_withheld(clock: VirtualClock) -> None:
+    """G3: told to the model, not to the caller, and three of them end the run."""
+    gate = FixedGate(replies=Deny("it names a customer"))
+    with ScriptedModel(["Ann.", "Ann!", "It was Ann."]) as model:
+        result = await Agent(model, gate=gate, clock=clock).run("Who was it?")
+    assert (result.outcome, result.text, result.output) == ("policy_denied", "", None)
+
+
+async def test_call_ids_are_unique_in_a_session(clock: VirtualClock) -> None:
+    """S9: across steps and runs, whatever ids the provider gives."""
+    store, tools = _store(), RecordingTools({"look": "seen"}, effects={"look": "read"})
+    looks = [[call("look", {"at": at}, id="same"), call("look", id="other")] for at in range(2)]
+    with ScriptedModel([*looks, "Seen.", *looks, "Seen."]) as model:
+        agent = Agent(model, tools=tools, journal=store, clock=clock)
+        await agent.run("Look.", session=SESSION)
+        await agent.run("Look again.", session=SESSION)
+    ids = [fact.call_id for fact in await facts_of(store) if isinstance(fact, CallFinished)]
+    assert len(ids) == len(set(ids)) == 8
+
+
+def _store() -> MemoryJournal:
+    return MemoryJournal()
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    while not true():  # noqa: ASYNC110 - on virtual time, this is the plainest way to wait
+        await asyncio.sleep(0.001)
