@@ -11,14 +11,14 @@ from typing import Any
 
 from windlass.core.events import CallDelta, TextDelta
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    Result,
-    Results,
-    Text,
+    AssistantMessage,
+    CallOutcome,
+    TextPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     ToolSpec,
-    User,
+    UserMessage,
 )
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
@@ -30,7 +30,7 @@ Function = Callable[..., Awaitable[str]]
 
 
 @dataclass(slots=True)
-class Draft:
+class CallDraft:
     """A call whose fragments are still coming."""
 
     id: str = ""
@@ -39,7 +39,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class AgentFloor:
     """A model and its tools."""
 
     model: Model
@@ -50,34 +50,34 @@ class Floor:
         """Ask until a reply has no call; the messages, of which the last is the answer."""
         # A list would do, but the scripted model checks what is new in a transcript and all of a
         # list: that would make the floor slower, and the ratios better than they are.
-        messages = Transcript([User((Text(prompt),))])
+        messages = Transcript([UserMessage((TextPart(prompt),))])
         while True:
-            text, calls = await self._ask(messages, on_text)
-            said = [Text(text)] if text else []
-            messages = messages.append(Assistant((*said, *calls)))
+            text, calls = await self._ask_model(messages, on_text)
+            said = [TextPart(text)] if text else []
+            messages = messages.append(AssistantMessage((*said, *calls)))
             if not calls:
                 return messages
-            items = [CallResult(call, await self._call(call)) for call in calls]
-            messages = messages.append(Results(tuple(items)))
+            items = [CallOutcome(call, await self._call_tool(call)) for call in calls]
+            messages = messages.append(ToolResults(tuple(items)))
 
-    async def _ask(
+    async def _ask_model(
         self, messages: Transcript, on_text: Callable[[str], None]
     ) -> tuple[str, list[ToolCall]]:
         text: list[str] = []
-        drafts: dict[int | None, Draft] = {}
+        drafts: dict[int | None, CallDraft] = {}
         prompt = Prompt(self.model.info.name, "", messages, self.specs, "auto", OUTPUT_MAX)
         async for piece in self.model.stream(prompt):
             if isinstance(piece, TextDelta):
                 text.append(piece.text)
                 on_text(piece.text)
             elif isinstance(piece, CallDelta):
-                draft = drafts.setdefault(piece.index, Draft())
+                draft = drafts.setdefault(piece.index, CallDraft())
                 draft.id = piece.id or draft.id
                 draft.name = piece.name or draft.name
                 draft.arguments.append(piece.arguments)
         calls = [ToolCall(one.id, one.name, "".join(one.arguments)) for one in drafts.values()]
         return "".join(text), calls
 
-    async def _call(self, call: ToolCall) -> Result:
+    async def _call_tool(self, call: ToolCall) -> ToolResult:
         arguments: dict[str, Any] = json.loads(call.arguments)
-        return Result.say("value", await self.functions[call.name](**arguments))
+        return ToolResult.from_text("value", await self.functions[call.name](**arguments))

@@ -18,7 +18,7 @@ Contestant = Callable[[], Work]
 """Makes ready outside the clock, and gives what is run under it."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table. `aim` bounds the ratio, or `windlass` itself when there is no unit."""
 
     name: str
@@ -34,42 +34,42 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.windlass / self.floor if self.unit and self.floor else None
 
 
-class Times(msgspec.Struct, frozen=True):
+class RunTimes(msgspec.Struct, frozen=True):
     """Seconds of one run."""
 
     cpu_s: float
     wall_s: float
 
 
-def race(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, Times]:
+def race_contestants(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, RunTimes]:
     """The usual times of each, run in turn so that a change of the weather strikes all alike."""
-    times: dict[str, list[Times]] = {name: [] for name in contestants}
+    times: dict[str, list[RunTimes]] = {name: [] for name in contestants}
     for at in range(rounds + 1):
         for name, contestant in contestants.items():
-            taken = _time(contestant())
+            taken = _time_work(contestant())
             if at > 0:  # The first round warms up.
                 times[name].append(taken)
     # A disk that others use too makes a run slow and never fast: of the wall time, the best counts.
     return {
-        name: Times(median(one.cpu_s for one in some), min(one.wall_s for one in some))
+        name: RunTimes(median(one.cpu_s for one in some), min(one.wall_s for one in some))
         for name, some in times.items()
     }
 
 
-def _time(work: Work) -> Times:
+def _time_work(work: Work) -> RunTimes:
     with asyncio.Runner() as runner:
-        return runner.run(_timed(work))
+        return runner.run(_measure_work(work))
 
 
-async def _timed(work: Work) -> Times:
+async def _measure_work(work: Work) -> RunTimes:
     """Starts with no garbage. The collector stays on: what it costs, it costs in life too."""
     gc.collect()
     cpu_s, wall_s = time.process_time(), time.perf_counter()
     await work()
-    return Times(time.process_time() - cpu_s, time.perf_counter() - wall_s)
+    return RunTimes(time.process_time() - cpu_s, time.perf_counter() - wall_s)
 
 
-def in_child(code: str, **environment: str) -> Any:  # noqa: ANN401 - whatever it prints as JSON
+def run_in_child(code: str, **environment: str) -> Any:  # noqa: ANN401 - whatever it prints as JSON
     """What a fresh interpreter prints, which finds the same modules as this one."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, sys.path))

@@ -26,9 +26,9 @@ from measures import (
     startup,
     view_cost,
 )
-from meter import Row
+from meter import BenchRow
 
-Measure = Callable[[], list[Row]]
+Measure = Callable[[], list[BenchRow]]
 
 FULL: Mapping[str, Measure] = {
     "deltas": lambda: deltas.measure(count=20_000, rounds=9),
@@ -76,17 +76,17 @@ def main() -> None:
     chosen = parser.parse_args()
     print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     print(LINE.format("", "", "model", "floor", "Windlass", "ratio", "aim"))
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     measures = QUICK if chosen.quick else FULL
     for name in chosen.only:
         for row in measures[name]():
             rows.append(row)
-            print(_line(row), flush=True)
+            print(_format_row(row), flush=True)
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
 
 
-def _line(row: Row) -> str:
+def _format_row(row: BenchRow) -> str:
     if row.aim is None:
         aim = ""
     else:

@@ -45,7 +45,7 @@ class _Chunk(msgspec.Struct):
     choices: list[_Choice]
 
 
-class Call(msgspec.Struct):
+class WireCall(msgspec.Struct):
     """A call whose fragments are still coming."""
 
     id: str = ""
@@ -53,11 +53,11 @@ class Call(msgspec.Struct):
     arguments: str = ""
 
 
-class Reply(msgspec.Struct):
+class WireReply(msgspec.Struct):
     """What has come of a reply."""
 
     text: list[str] = []
-    calls: dict[int, Call] = {}
+    calls: dict[int, WireCall] = {}
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
@@ -65,7 +65,7 @@ _decode_arguments = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Connection(asyncio.Protocol):
+class FloorConnection(asyncio.Protocol):
     """One request at a time."""
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
@@ -73,9 +73,9 @@ class Connection(asyncio.Protocol):
         self._on_text = on_text
         self._bodies: list[bytes] = []
         self._rest = b""
-        self._reply = Reply()
+        self._reply = WireReply()
         self._whole = False
-        self._done: asyncio.Future[Reply] | None = None
+        self._done: asyncio.Future[WireReply] | None = None
         self.on_body = self._bodies.append
         self._parser = httptools.HttpResponseParser(self)
 
@@ -83,8 +83,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
-    def ask(self, request: bytes) -> "asyncio.Future[Reply]":
-        self._reply, self._whole = Reply(), False
+    def send_request(self, request: bytes) -> "asyncio.Future[WireReply]":
+        self._reply, self._whole = WireReply(), False
         self._done = self._loop.create_future()
         self._transport.write(request)
         return self._done
@@ -102,12 +102,12 @@ class Connection(asyncio.Protocol):
         self._bodies.clear()
         for event in events:
             if event != b"data: [DONE]":
-                self._read(_decode(event[6:]))
+                self._read_chunk(_decode(event[6:]))
         if self._whole and self._done is not None:
             self._done.set_result(self._reply)
             self._done = None
 
-    def _read(self, chunk: _Chunk) -> None:
+    def _read_chunk(self, chunk: _Chunk) -> None:
         if not chunk.choices:
             return
         delta, reply = chunk.choices[0].delta, self._reply
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
             reply.text.append(delta.content)
             self._on_text(delta.content)
         for part in delta.tool_calls or ():
-            call = reply.calls.setdefault(part.index, Call())
+            call = reply.calls.setdefault(part.index, WireCall())
             call.id = part.id or call.id
             call.name = part.function.name or call.name
             call.arguments += part.function.arguments
@@ -134,7 +134,7 @@ class WireFloor:
             f"POST {parts.path}/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n"
             "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         ).encode()
-        tools = [{"type": "function", "function": _offered(spec)} for spec in specs]
+        tools = [{"type": "function", "function": _encode_tool(spec)} for spec in specs]
         start = {"model": "m", "stream": True, "max_tokens": OUTPUT_MAX, "tools": tools}
         self._start = _encode(start)[:-1] + b',"messages":['
 
@@ -142,30 +142,30 @@ class WireFloor:
         """Ask until a reply has no call; the answer."""
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: Connection(on_text), self._host, self._port
+            lambda: FloorConnection(on_text), self._host, self._port
         )
         history = bytearray(_encode({"role": "user", "content": prompt}))
         while True:
-            reply = await connection.ask(self._request(history))
+            reply = await connection.send_request(self._build_request(history))
             if not reply.calls:
                 connection.close()
                 return "".join(reply.text)
-            history += b"," + _encode(_said(reply))
+            history += b"," + _encode(_encode_reply(reply))
             for call in reply.calls.values():
                 result = await self._functions[call.name](**_decode_arguments(call.arguments))
                 told = {"role": "tool", "tool_call_id": call.id, "content": result}
                 history += b"," + _encode(told)
 
-    def _request(self, history: bytearray) -> bytes:
+    def _build_request(self, history: bytearray) -> bytes:
         length = len(self._start) + len(history) + 2
         return b"".join((self._head % length, self._start, history, b"]}"))
 
 
-def _offered(spec: ToolSpec) -> dict[str, Any]:
+def _encode_tool(spec: ToolSpec) -> dict[str, Any]:
     return {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
 
 
-def _said(reply: Reply) -> dict[str, Any]:
+def _encode_reply(reply: WireReply) -> dict[str, Any]:
     calls = [
         {
             "id": call.id,

@@ -23,8 +23,8 @@ import httptools
 import msgspec
 from typing_extensions import override
 
-from windlass.testing.chat_wire import called, chat, words
-from windlass.testing.wire import Answer
+from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk
+from windlass.testing.wire import WireAnswer
 
 WORD = "word"
 ANSWER = "That is all."
@@ -34,7 +34,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _RESULT = b'"role":"tool"'
 
 
-class Counts(msgspec.Struct):
+class WireCounts(msgspec.Struct):
     """What came since it was last asked for."""
 
     requests: int = 0
@@ -46,41 +46,41 @@ class Counts(msgspec.Struct):
     """Of the server itself."""
 
 
-class Server:
+class WireServer:
     """The server, as its clients see it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
-    def text(self, count: int, apart_ms: int = 0) -> str:
+    def text_url(self, count: int, apart_ms: int = 0) -> str:
         return f"http://127.0.0.1:{self._port}/text/{count}/{apart_ms}"
 
-    def calls(self, count: int, latency_ms: int = 0) -> str:
+    def calls_url(self, count: int, latency_ms: int = 0) -> str:
         return f"http://127.0.0.1:{self._port}/calls/{count}/{latency_ms}"
 
-    def counted(self) -> Counts:
+    def take_counts(self) -> WireCounts:
         """The counts since the last time."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
         with contextlib.closing(connection):
             connection.request("GET", COUNTED)
-            return msgspec.json.decode(connection.getresponse().read(), type=Counts)
+            return msgspec.json.decode(connection.getresponse().read(), type=WireCounts)
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Server]:
+def run_server() -> Iterator[WireServer]:
     """The server runs until the block is left; if we die, it goes with its standard input."""
     _keep_memory()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, __file__], **pipes) as child, _apart(child.pid):
+    with subprocess.Popen([sys.executable, __file__], **pipes) as child, _pin_to_core(child.pid):
         try:
             assert child.stdout is not None
-            yield Server(int(child.stdout.readline()))
+            yield WireServer(int(child.stdout.readline()))
         finally:
             child.terminate()
 
 
 @contextlib.contextmanager
-def _apart(pid: int) -> Iterator[None]:
+def _pin_to_core(pid: int) -> Iterator[None]:
     """The server has a core of its own: whether a client wakes up on its core is half its cost."""
     cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
     if len(cores) < 2:
@@ -101,23 +101,23 @@ def _keep_memory() -> None:
             ctypes.CDLL(None).mallopt(option, 2**25)
 
 
-class _State:
+class _WireState:
     def __init__(self) -> None:
-        self.counts = Counts()
+        self.counts = WireCounts()
         self.waiting = 0
         self.cpu_from = time.process_time()
 
-    def take(self) -> Counts:
+    def take_counts(self) -> WireCounts:
         """The request that asks for them is none of them."""
         taken, now = self.counts, time.process_time()
         taken.cpu_s, self.cpu_from = now - self.cpu_from, now
         taken.connections -= 1
-        self.counts = Counts()
+        self.counts = WireCounts()
         return taken
 
 
-class _Connection(asyncio.Protocol):
-    def __init__(self, state: _State) -> None:
+class _WireConnection(asyncio.Protocol):
+    def __init__(self, state: _WireState) -> None:
         self._state = state
         self._loop = asyncio.get_running_loop()
         self._body: list[bytes] = []
@@ -142,7 +142,7 @@ class _Connection(asyncio.Protocol):
         body = b"".join(self._body)
         self._body.clear()
         if self._url == COUNTED:
-            self._transport.write(_whole(msgspec.json.encode(self._state.take())))
+            self._transport.write(_whole_response(msgspec.json.encode(self._state.take_counts())))
             return
         state, counts = self._state, self._state.counts
         counts.requests += 1
@@ -151,58 +151,62 @@ class _Connection(asyncio.Protocol):
         counts.at_once = max(counts.at_once, state.waiting)
         _, kind, count, wait_ms, *_ = self._url.split("/")
         if kind == "calls":
-            reply = _step(body.count(_RESULT), int(count))
-            self._loop.call_later(int(wait_ms) / 1e3, partial(self._send, reply))
+            reply = _step_answer(body.count(_RESULT), int(count))
+            self._loop.call_later(int(wait_ms) / 1e3, partial(self._send_reply, reply))
         elif wait_ms == "0":
-            self._send(b"".join(_text(int(count))))
+            self._send_reply(b"".join(_text_answer(int(count))))
         else:
-            self._sending = self._loop.create_task(self._trickle(int(count), int(wait_ms) / 1e3))
+            self._sending = self._loop.create_task(
+                self._send_slowly(int(count), int(wait_ms) / 1e3)
+            )
 
-    def _send(self, reply: bytes) -> None:
+    def _send_reply(self, reply: bytes) -> None:
         self._state.waiting -= 1
         self._transport.write(reply)
 
-    async def _trickle(self, count: int, apart_s: float) -> None:
-        head, *pieces = _text(count)
-        self._send(head)
+    async def _send_slowly(self, count: int, apart_s: float) -> None:
+        head, *pieces = _text_answer(count)
+        self._send_reply(head)
         for piece in pieces:
             await asyncio.sleep(apart_s)
             self._transport.write(piece)
 
 
-def _whole(body: bytes) -> bytes:
+def _whole_response(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 @cache
-def _text(count: int) -> tuple[bytes, ...]:
-    return _pieces(chat(*(words(WORD) for _ in range(count))))
+def _text_answer(count: int) -> tuple[bytes, ...]:
+    return _http_pieces(chat_answer(*(text_chunk(WORD) for _ in range(count))))
 
 
 @cache
-def _step(done: int, count: int) -> bytes:
+def _step_answer(done: int, count: int) -> bytes:
     """The reply after so many results: the next call, or the answer."""
     if done >= count:
-        return b"".join(_pieces(chat(words(ANSWER))))
-    call = called("look", f'{{"at": {done}', "}", id=f"call_{done}")
-    return b"".join(_pieces(chat(call)))
+        return b"".join(_http_pieces(chat_answer(text_chunk(ANSWER))))
+    call = call_chunks("look", f'{{"at": {done}', "}", id=f"call_{done}")
+    return b"".join(_http_pieces(chat_answer(call)))
 
 
-def _pieces(answer: Answer) -> tuple[bytes, ...]:
+def _http_pieces(answer: WireAnswer) -> tuple[bytes, ...]:
     """The head, and then one HTTP chunk for each event, as servers send them."""
     acts = [act for act in answer.acts if isinstance(act, bytes)]
     chunks = (b"%x\r\n%b\r\n" % (len(act), act) for act in acts)
-    return answer.head(), *chunks, b"0\r\n\r\n"
+    return answer.encode_head(), *chunks, b"0\r\n\r\n"
 
 
-async def _serve() -> None:
-    loop, over, state = asyncio.get_running_loop(), asyncio.Event(), _State()
+async def _serve_forever() -> None:
+    loop, over, state = asyncio.get_running_loop(), asyncio.Event(), _WireState()
     loop.add_signal_handler(signal.SIGTERM, over.set)
     loop.add_reader(sys.stdin, over.set)
-    server = await loop.create_server(lambda: _Connection(state), "127.0.0.1", 0, backlog=BACKLOG)
+    server = await loop.create_server(
+        lambda: _WireConnection(state), "127.0.0.1", 0, backlog=BACKLOG
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await over.wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    asyncio.run(_serve_forever())

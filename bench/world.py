@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
-from floor import Floor
+from floor import AgentFloor
 from wire_floor import WireFloor
 
-from windlass import Agent, Limits, ModelInfo, Toolbox, User, tool
-from windlass.core.events import Event, Piece, TextDelta
+from windlass import Agent, Limits, ModelInfo, Toolbox, UserMessage, tool
+from windlass.core.events import Event, ReplyPiece, TextDelta
 from windlass.core.view import Prompt
-from windlass.models.resolve import resolve
+from windlass.models.resolve import resolve_model
 from windlass.ports import Journal, Model
-from windlass.testing import Reply, ScriptedModel, call
+from windlass.testing import ScriptedModel, ScriptedReply, call
 
 
 async def look(at: int) -> str:
@@ -25,24 +25,24 @@ async def look(at: int) -> str:
 TOOLS = Toolbox([tool(look, effect="read")])
 
 
-def steps(count: int) -> list[Reply]:
+def script_steps(count: int) -> list[ScriptedReply]:
     """A script of so many replies with one call each, and an answer."""
     return [*(call("look", {"at": at}) for at in range(count)), "That is all."]
 
 
-class Switchboard:
+class ModelSwitchboard:
     """Many scripted models as one: the prompt of a session says which of them answers it."""
 
-    def __init__(self, scripts: Mapping[str, Sequence[Reply]]) -> None:
+    def __init__(self, scripts: Mapping[str, Sequence[ScriptedReply]]) -> None:
         self.info = ModelInfo("scripted:many")
         self.models = {prompt: ScriptedModel(script) for prompt, script in scripts.items()}
 
-    def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+    def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         first = prompt.messages[0]
-        return self.models[first.text if isinstance(first, User) else ""].stream(prompt)
+        return self.models[first.text if isinstance(first, UserMessage) else ""].stream(prompt)
 
 
-class Watcher:
+class TextWatcher:
     """Takes in the text of a run, as whoever shows it would."""
 
     def __init__(self) -> None:
@@ -56,23 +56,23 @@ class Watcher:
             self.on_text(event.text)
 
 
-def floor_of(model: Model) -> Floor:
-    return Floor(model, TOOLS.specs, {"look": look})
+def make_floor(model: Model) -> AgentFloor:
+    return AgentFloor(model, TOOLS.specs, {"look": look})
 
 
-def agent_of(model: Model, journal: Journal | None = None) -> Agent[str]:
+def make_agent(model: Model, journal: Journal | None = None) -> Agent[str]:
     return Agent(model, tools=TOOLS, limits=Limits(steps=None), journal=journal)
 
 
-def floor_at(url: str) -> WireFloor:
+def make_wire_floor(url: str) -> WireFloor:
     return WireFloor(url, TOOLS.specs, {"look": look})
 
 
-def agent_at(url: str) -> Agent[str]:
-    return agent_of(resolve("openai-compatible:m", base_url=url, environ={}))
+def make_wire_agent(url: str) -> Agent[str]:
+    return make_agent(resolve_model("openai-compatible:m", base_url=url, environ={}))
 
 
-async def drain(model: ScriptedModel, prompts: Sequence[Prompt]) -> None:
+async def drain_model(model: ScriptedModel, prompts: Sequence[Prompt]) -> None:
     """The model alone: every piece of every reply, and nothing done with it."""
     for prompt in prompts:
         async for _ in model.stream(prompt):

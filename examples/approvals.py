@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 from windlass import Agent, Allow, tool
 from windlass.gates.presets import ask
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing import Reply, ScriptedModel, call
+from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
@@ -21,7 +21,7 @@ def lift(tonnes: int) -> str:
     return f"lifted {tonnes} t"
 
 
-def crane(journal: SqliteJournal, *script: Reply) -> Agent[str]:
+def crane(journal: SqliteJournal, *script: ScriptedReply) -> Agent[str]:
     return Agent(NAMED or ScriptedModel(script), tools=[lift], gate=ask(), journal=journal)
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from windlass import Agent, Budget, Limits, ModelInfo, Price
 from windlass.journals.memory import MemoryJournal
-from windlass.testing import Reply, ScriptedModel
+from windlass.testing import ScriptedModel, ScriptedReply
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
@@ -16,7 +16,7 @@ JOURNAL = MemoryJournal()
 TEAM = Budget("team", usd=Decimal("0.03"), per="day")
 
 
-def agent(cap: str, *script: Reply) -> Agent[str]:
+def agent(cap: str, *script: ScriptedReply) -> Agent[str]:
     model = NAMED or ScriptedModel(script, info=INFO, truthful=True)
     return Agent(model, limits=Limits(usd=Decimal(cap)), budgets=[TEAM], journal=JOURNAL)
 
@@ -30,7 +30,7 @@ async def main() -> None:
     for _ in range(2):
         result = await agent("1", story).run("Another one.")
     print(f"{result.outcome}: {result.reason}")
-    print(f"${(await JOURNAL.spent(TEAM)).usd} of ${TEAM.usd}")
+    print(f"${(await JOURNAL.read_spending(TEAM)).usd} of ${TEAM.usd}")
 
 
 asyncio.run(main())

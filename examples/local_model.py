@@ -2,7 +2,7 @@
 
 import argparse
 
-from windlass import Agent, CallFinished, Event, Limits, Rules, tool
+from windlass import Agent, CallFinished, Event, Limits, LoopPolicy, tool
 from windlass.testing import ScriptedModel, call
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -30,7 +30,7 @@ agent = Agent(
     instructions="You are a helpful assistant. Use the tools.",
     tools=[get_weather],
     # A model this small must be told to call, and when to stop.
-    rules=Rules(tool_choice="get_weather", on_limit="answer"),
+    rules=LoopPolicy(tool_choice="get_weather", on_limit="answer"),
     limits=Limits(steps=1),
 )
 result = agent.run_sync("What is the weather in Paris? Call get_weather.", on_event=show)

@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 
 from windlass import Agent, tool
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing import Reply, ScriptedModel, call
+from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
@@ -29,7 +29,7 @@ def bolt(number: int) -> str:
     return "in"
 
 
-bolts: list[Reply] = [call("bolt", {"number": at}) for at in (1, 2)]
+bolts: list[ScriptedReply] = [call("bolt", {"number": at}) for at in (1, 2)]
 script = bolts if given.folder else ["Bolt 1 is in; look after bolt 2."]
 with SqliteJournal(FOLDER / "windlass.db") as journal:
     agent = Agent(given.model or ScriptedModel(script), tools=[bolt], journal=journal)

@@ -24,7 +24,7 @@ head = "---\nname: paint\ndescription: How things are painted.\n---\n"
 
 
 async def main() -> None:
-    skills, model = Skills.under(root), parser.parse_args().model or ScriptedModel(SCRIPT)
+    skills, model = Skills.from_project(root), parser.parse_args().model or ScriptedModel(SCRIPT)
     with SqliteKnowledge(root / "notes.db") as store:
         memory = Memory(store, project="crane")
         agent = Agent(

@@ -3,9 +3,9 @@
 import argparse
 import asyncio
 
-from windlass import Agent, Event, Nested, RunEnded, delegate, tool
+from windlass import Agent, Event, NestedEvent, RunEnded, delegate, tool
 from windlass.gates.rules import Rule, RuleGate
-from windlass.testing import Reply, ScriptedModel, call
+from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
@@ -18,7 +18,7 @@ def weld(part: str) -> str:
     return f"welded {part}"
 
 
-def model(*script: Reply) -> ScriptedModel | str:
+def model(*script: ScriptedReply) -> ScriptedModel | str:
     return NAMED or ScriptedModel(script)
 
 
@@ -32,7 +32,7 @@ boss = Agent(model(give, told), tools=[delegate({"clerk": clerk, "smith": smith}
 
 
 def show(event: Event) -> None:
-    if isinstance(event, Nested) and isinstance(event.event, RunEnded):
+    if isinstance(event, NestedEvent) and isinstance(event.event, RunEnded):
         print(event.agent, event.event.outcome)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from no_network import NetworkRefused, loopback_only, stays_here
+from no_network import NetworkRefused, is_local_host, loopback_only
 
 # An address that is set aside for documentation: nobody answers there.
 OUTSIDE = "192.0.2.1"
@@ -45,7 +45,7 @@ def test_the_outside_is_refused_and_remembered(reach: Callable[[], object]) -> N
     [("::1", True), ("fe80::1%eth0", False), (None, True), (b"localhost", True), ("a.b", False)],
 )
 def test_what_stays_here(host: object, stays: bool) -> None:  # noqa: FBT001
-    assert stays_here(host) is stays
+    assert is_local_host(host) is stays
 
 
 def test_a_started_program_is_held_to_it_too(tmp_path: Path) -> None:

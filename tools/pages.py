@@ -14,7 +14,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import log
 
 ROOT = Path(__file__).resolve().parent.parent
-BESIDE = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
+EXTRA_PAGES = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
 """Files of the repository that are pages of the site, too."""
 
 _FENCE = re.compile(r"^(?P<fence> *```\w+)[ \t]+no-run\b[^\n]*$", re.MULTILINE)
@@ -23,7 +23,7 @@ _OUTSIDE = re.compile(r"\[(?P<text>[^]]*)\]\(\.\./(?P<path>[^)#]+)(?P<anchor>#[^
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made of files outside `docs/`."""
-    for name, page in BESIDE.items():
+    for name, page in EXTRA_PAGES.items():
         text = (ROOT / name).read_text("utf-8")
         files.append(File.generated(config, page, content=text))
     return files
@@ -33,12 +33,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Drop the words after a fence's language, which Markdown takes for text, and lead links."""
     del config, files
 
-    def led(link: re.Match[str]) -> str:
+    def rewrite_link(link: re.Match[str]) -> str:
         path = link["path"].rstrip("/")
-        if path in BESIDE:
-            return f"[{link['text']}]({BESIDE[path]}{link['anchor'] or ''})"
+        if path in EXTRA_PAGES:
+            return f"[{link['text']}]({EXTRA_PAGES[path]}{link['anchor'] or ''})"
         if not (ROOT / path).exists():
             log.warning("%s links to %s, which is not there", page.file.src_uri, path)
         return f"{link['text']} (`{path}`)" if path not in link["text"] else f"`{path}`"
 
-    return _OUTSIDE.sub(led, _FENCE.sub(r"\g<fence>", markdown))
+    return _OUTSIDE.sub(rewrite_link, _FENCE.sub(r"\g<fence>", markdown))

@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--installed", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.installed:
-        write()
+        write_prices()
         return
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
@@ -99,35 +99,35 @@ def main() -> None:
         subprocess.run([python, __file__, "--installed"], check=True)
 
 
-def write() -> None:
+def write_prices() -> None:
     providers = {one.id: one for one in import_module("genai_prices.data").providers}
     known = tomllib.loads((MODELS / "vendors.toml").read_text("utf-8"))
     today = datetime.now(UTC).date()
     routed = {model.id: model.context_window for model in providers["openrouter"].models}
     vendors = {
-        vendor: dict(rows(vendor, providers[PROVIDERS[vendor]], routed, today))
+        vendor: dict(model_rows(vendor, providers[PROVIDERS[vendor]], routed, today))
         for vendor in sorted(PROVIDERS.keys() & known.keys())
     }
     head = {"about": ABOUT, "date": f"{today}", "package": f"{PACKAGE} {metadata.version(PACKAGE)}"}
-    TARGET.write_text(text(head, vendors), "utf-8")
+    TARGET.write_text(format_file(head, vendors), "utf-8")
     count = sum(len(models) for models in vendors.values())
     sys.stdout.write(f"{TARGET.name}: {count} models, {TARGET.stat().st_size:,} bytes\n")
 
 
-def text(head: dict[str, str], vendors: dict[str, dict[str, list[Any]]]) -> str:
+def format_file(head: dict[str, str], vendors: dict[str, dict[str, list[Any]]]) -> str:
     """JSON with a line for each model, so that a change shows as one."""
     lines = [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
     groups: list[str] = []
     for vendor, models in vendors.items():
         aliases = {alias: name for name, (_, *others) in models.items() for alias in others}
         entries = {name: entry for name, (entry, *_) in models.items()}
-        parts = [f'"models": {table(entries)}', f'"aliases": {table(aliases)}']
+        parts = [f'"models": {format_table(entries)}', f'"aliases": {format_table(aliases)}']
         groups.append(f"{json.dumps(vendor)}: {{\n{(',' + chr(10)).join(parts)}\n}}")
     body = ",\n".join(groups)
     return "{\n" + "\n".join(lines) + '\n"vendors": {\n' + body + "\n}\n}\n"
 
 
-def table(entries: dict[str, Any]) -> str:
+def format_table(entries: dict[str, Any]) -> str:
     compact = (",", ":")
     lines = [
         f"{json.dumps(name)}:{json.dumps(entries[name], separators=compact)}"
@@ -136,18 +136,18 @@ def table(entries: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}" if lines else "{}"
 
 
-def rows(
+def model_rows(
     vendor: str, provider: Any, routed: dict[str, int | None], today: date
 ) -> Iterator[tuple[str, list[Any]]]:
     """Each model's name, with its entry and its other names."""
     for model in provider.models:
         names = [
             name
-            for name in names_of(provider, model)
+            for name in model_names(provider, model)
             if not any(fnmatchcase(name, foreign) for foreign in FOREIGN.get(vendor, ()))
             and ("/" in name or vendor != "openrouter")
         ]
-        if not names or not (prices := entry(vendor, model, today)):
+        if not names or not (prices := price_entry(vendor, model, today)):
             continue
         short, long = prices
         window = model.context_window
@@ -163,37 +163,39 @@ def rows(
         yield names[0], [row, *names[1:]]
 
 
-def names_of(provider: Any, model: Any) -> list[str]:
+def model_names(provider: Any, model: Any) -> list[str]:
     """What a model is called, best first: whole names that the package takes for this model."""
     found: dict[str, str] = {}
-    for name in (model.id, *words(model.match)):
+    for name in (model.id, *match_words(model.match)):
         if name[-1:].isalnum() and provider.find_model(name) is model:
             found.setdefault(name.casefold(), name)
     return list(found.values())
 
 
-def words(clause: Any) -> Iterator[str]:
+def match_words(clause: Any) -> Iterator[str]:
     for kind, value in vars(clause).items():
         if kind in {"or_", "and_"}:
             for one in value:
-                yield from words(one)
+                yield from match_words(one)
         elif kind != "regex":
             yield value
 
 
-def entry(vendor: str, model: Any, today: date) -> tuple[list[Any], list[Any] | None] | None:
+def price_entry(vendor: str, model: Any, today: date) -> tuple[list[Any], list[Any] | None] | None:
     """The prices as they are written, and those of a long prompt; None if they are not known."""
     if vendor == "openrouter" and model.id.endswith(":free"):
         return ["0", "0", None, None], None
-    offers = list(active(model.prices, today))
-    short, long = dearest(offers, base_of), dearest(offers, top_of)
+    offers = list(active_prices(model.prices, today))
+    short, long = highest_prices(offers, base_price), highest_prices(offers, top_price)
     if short is None or long is None or not (short[0] and short[1]):
         return None
-    starts = [tier.start for one in offers for value in vars(one).values() for tier in tiers(value)]
-    return written(short), [min(starts), *written(long)] if long != short else None
+    starts = [
+        tier.start for one in offers for value in vars(one).values() for tier in price_tiers(value)
+    ]
+    return format_row(short), [min(starts), *format_row(long)] if long != short else None
 
 
-def active(prices: Any, today: date) -> Iterator[Any]:
+def active_prices(prices: Any, today: date) -> Iterator[Any]:
     """The prices that may hold from today on: the last one whose condition is met is in force."""
     if not isinstance(prices, list):
         yield prices
@@ -205,8 +207,8 @@ def active(prices: Any, today: date) -> Iterator[Any]:
             return
 
 
-def dearest(offers: list[Any], of: Callable[[Any], Decimal]) -> Row | None:
-    found = [row for one in offers if (row := priced(vars(one), of))]
+def highest_prices(offers: list[Any], of: Callable[[Any], Decimal]) -> Row | None:
+    found = [row for one in offers if (row := offer_prices(vars(one), of))]
     # A price that only some of the offers have would hide what the others ask.
     if not found or len(found) < len(offers):
         return None
@@ -214,7 +216,7 @@ def dearest(offers: list[Any], of: Callable[[Any], Decimal]) -> Row | None:
     return (max(first), *map(max, others))
 
 
-def priced(prices: dict[str, Any], of: Callable[[Any], Decimal]) -> Row | None:
+def offer_prices(prices: dict[str, Any], of: Callable[[Any], Decimal]) -> Row | None:
     """One offer; what is read from a cache or written to it costs as input, if nothing is said."""
     known = {key: of(value) for key, value in prices.items() if value is not None}
     if "input_mtok" not in known or "output_mtok" not in known:
@@ -226,25 +228,25 @@ def priced(prices: dict[str, Any], of: Callable[[Any], Decimal]) -> Row | None:
     return enters, leaves, known.get("cache_read_mtok", enters), write
 
 
-def tiers(value: Any) -> list[Any]:
+def price_tiers(value: Any) -> list[Any]:
     return getattr(value, "tiers", [])
 
 
-def base_of(value: Any) -> Decimal:
+def base_price(value: Any) -> Decimal:
     return getattr(value, "base", value)
 
 
-def top_of(value: Any) -> Decimal:
-    return max([base_of(value), *(tier.price for tier in tiers(value))])
+def top_price(value: Any) -> Decimal:
+    return max([base_price(value), *(tier.price for tier in price_tiers(value))])
 
 
-def written(row: Row) -> list[str | None]:
+def format_row(row: Row) -> list[str | None]:
     enters, leaves, read, write = row
-    same = [None if price == enters else plain(price) for price in (read, write)]
-    return [plain(enters), plain(leaves), *same]
+    same = [None if price == enters else format_price(price) for price in (read, write)]
+    return [format_price(enters), format_price(leaves), *same]
 
 
-def plain(price: Decimal) -> str:
+def format_price(price: Decimal) -> str:
     return f"{price.normalize():f}"
 
 

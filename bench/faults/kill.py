@@ -15,9 +15,9 @@ from lines import NONE
 from measures import STORES
 from roster import Peer
 
-from windlass.testing.chat_wire import called, chat, words
-from windlass.testing.fault_server import Asked, FaultServer, in_thread
-from windlass.testing.wire import Answer, refuse_with
+from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk
+from windlass.testing.fault_server import FaultServer, ReceivedRequest, serve_in_thread
+from windlass.testing.wire import WireAnswer, refuse_with
 
 EFFECT_S = 60.0
 RESUME_S = 60.0
@@ -25,11 +25,11 @@ NEEDED = 3
 ANSWER = "That is all."
 
 
-def killed(peer: Peer) -> dict[str, Any]:
+def kill_and_resume(peer: Peer) -> dict[str, Any]:
     if peer.name not in STORES:
         return {"kept by": "no store of its own", "outcome": NONE}
-    server = FaultServer(always=_next)
-    with tempfile.TemporaryDirectory() as folder, in_thread(server):
+    server = FaultServer(always=_next_reply)
+    with tempfile.TemporaryDirectory() as folder, serve_in_thread(server):
         effects = Path(folder) / "effects"
         order = {"url": server.url, "store": folder, "steps": 8}
         first = Contestant(peer, BENCH_EFFECTS=str(effects), BENCH_STUCK_S="300")
@@ -51,22 +51,22 @@ def killed(peer: Peer) -> dict[str, Any]:
         paid = len(effects.read_text("utf-8").splitlines())
     return {
         "kept by": STORES[peer.name],
-        "outcome": _outcome(answer, paid, len(server.asked)),
+        "outcome": _name_outcome(answer, paid, len(server.requests)),
         "effects": paid,
-        "requests": f"{len(server.asked)} of {NEEDED} needed",
-        "answer": _said(answer),
-        "told of the payment": _result_of_pay(server.asked[-1].json),
-        "bodies": [asked.json.get("messages") for asked in server.asked],
+        "requests": f"{len(server.requests)} of {NEEDED} needed",
+        "answer": _quote_answer(answer),
+        "told of the payment": _result_of_pay(server.requests[-1].json),
+        "bodies": [asked.json.get("messages") for asked in server.requests],
     }
 
 
-def _said(answer: dict[str, Any]) -> str:
+def _quote_answer(answer: dict[str, Any]) -> str:
     if error := answer.get("error"):
         return f"{error['type']}: {error['message'][:90]}"
     return str(answer["text"])
 
 
-def _outcome(answer: dict[str, Any], paid: int, requests: int) -> str:
+def _name_outcome(answer: dict[str, Any], paid: int, requests: int) -> str:
     found = []
     if paid > 1:
         found.append("**EFFECT TWICE**")
@@ -77,10 +77,10 @@ def _outcome(answer: dict[str, Any], paid: int, requests: int) -> str:
     return ", ".join(found) or "resumed"
 
 
-def _next(asked: Asked) -> Answer:
+def _next_reply(asked: ReceivedRequest) -> WireAnswer:
     """The reply that follows from what was said so far, as a real model's would; and as strict."""
     messages = asked.json["messages"]
-    open_ids = _unanswered(messages)
+    open_ids = _unanswered_calls(messages)
     if open_ids:
         message = (
             f"An assistant message with 'tool_calls' must be followed by tool messages: {open_ids}"
@@ -88,13 +88,13 @@ def _next(asked: Asked) -> Answer:
         return refuse_with(400, {"error": {"message": message, "type": "invalid_request_error"}})
     calls = [c["function"]["name"] for m in messages for c in m.get("tool_calls") or ()]
     if "pay" in calls:
-        return chat(words(ANSWER))
+        return chat_answer(text_chunk(ANSWER))
     if "look" in calls:
-        return chat(called("pay", '{"amount": 7}', id="call_pay"))
-    return chat(called("look", '{"at": 0}', id="call_look"))
+        return chat_answer(call_chunks("pay", '{"amount": 7}', id="call_pay"))
+    return chat_answer(call_chunks("look", '{"at": 0}', id="call_look"))
 
 
-def _unanswered(messages: list[dict[str, Any]]) -> list[str]:
+def _unanswered_calls(messages: list[dict[str, Any]]) -> list[str]:
     asked = [c["id"] for m in messages for c in m.get("tool_calls") or ()]
     given = {m.get("tool_call_id") for m in messages if m["role"] == "tool"}
     return [one for one in asked if one not in given]

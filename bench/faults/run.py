@@ -19,14 +19,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "peers"))
 
 from contestant import Contestant, Silent
-from kill import killed
+from kill import kill_and_resume
 from lines import NONE, Line, table
 from page import fill
 from roster import PEERS, ROOT, WINDLASS, Peer, chosen
-from scenarios import EXPECTED, SCENARIOS, Scenario, good, script
+from scenarios import EXPECTED, SCENARIOS, FaultScenario, right_answer, script_answers
 from titles import titles_of, where
 
-from windlass.testing.fault_server import FaultServer, in_thread
+from windlass.testing.fault_server import FaultServer, serve_in_thread
 
 WATCHDOG_S = 200.0
 PAGE = ROOT / "docs" / "peers.md"
@@ -36,7 +36,7 @@ BY_CALL = {"smolagents"}
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
+class FaultRunner:
     """A contestant, in one way of running it."""
 
     name: str
@@ -44,14 +44,14 @@ class Runner:
     watched: bool = True
 
 
-def outcome(scenario: Scenario, answer: Mapping[str, Any], *, watched: bool) -> str:
+def name_outcome(scenario: FaultScenario, answer: Mapping[str, Any], *, watched: bool) -> str:
     """One word for what happened, and what it was if it is not what it should be."""
     error = answer.get("error")
     ran = tuple(answer.get("arguments", ()))
     if scenario.calls is not None and set(ran) - set(scenario.calls):
         return f"WRONG: ran with {', '.join(ran)}"
     if error:
-        clear = scenario.clear(error["type"], error["message"])
+        clear = scenario.is_clear(error["type"], error["message"])
         return "clear error" if clear else f"UNCLEAR: {error['type']}"
     text, seen = answer["text"], answer["seen"]
     if text != EXPECTED:
@@ -67,62 +67,66 @@ def outcome(scenario: Scenario, answer: Mapping[str, Any], *, watched: bool) -> 
     return "right"
 
 
-def _told_back(server: FaultServer) -> bool:
+def _was_told_of_calls(server: FaultServer) -> bool:
     """Whether the model was told in the last request that something was wrong with its calls."""
-    since = json.dumps(server.asked[-1].json["messages"][2:])
+    since = json.dumps(server.requests[-1].json["messages"][2:])
     return bool(re.search("error|invalid|fail|not exist|not found|unknown", since, re.IGNORECASE))
 
 
-def warm(runner: Runner, folder: str) -> Contestant:
+def warm_process(runner: FaultRunner, folder: str) -> Contestant:
     """A process that has run once, against a server without faults: what follows is no start-up."""
     one = Contestant(runner.peer, BENCH_EFFECTS=str(Path(folder) / "effects"))
-    server = FaultServer(always=good)
-    with in_thread(server):
+    server = FaultServer(always=right_answer)
+    with serve_in_thread(server):
         answer = one.ask("run", WATCHDOG_S, order={"url": server.url})
     if answer["error"] or answer["text"] != EXPECTED:
         raise SystemExit(f"{runner.name} fails without a fault: {answer}")
     return one
 
 
-def play(runner: Runner, scenarios: Sequence[Scenario], within_s: float) -> dict[str, Any]:
+def play_scenarios(
+    runner: FaultRunner, scenarios: Sequence[FaultScenario], within_s: float
+) -> dict[str, Any]:
     """The scenarios one after the other; a contestant that hangs is replaced."""
     found: dict[str, Any] = {}
     one: Contestant | None = None
     with tempfile.TemporaryDirectory() as folder:
         for scenario in scenarios:
-            one = one or warm(runner, folder)
-            server = FaultServer(always=script(scenario))
+            one = one or warm_process(runner, folder)
+            server = FaultServer(always=script_answers(scenario))
             order = {"watched": runner.watched, "steps": 8}
-            with in_thread(server):
+            with serve_in_thread(server):
                 try:
                     answer = one.ask("run", within_s, order={"url": server.url, **order})
-                    answer["told"] = _told_back(server)
-                    word = outcome(scenario, answer, watched=runner.watched)
+                    answer["told"] = _was_told_of_calls(server)
+                    word = name_outcome(scenario, answer, watched=runner.watched)
                 except Silent as silent:
                     answer, word = {"wall_s": within_s}, f"HANG: {silent}"
                     one.kill()
                     one = None
-            row = {"outcome": word, "s": answer["wall_s"], "requests": len(server.asked)}
+            row = {"outcome": word, "s": answer["wall_s"], "requests": len(server.requests)}
             found[scenario.name] = row | {"answer": answer}
     if one is not None:
         one.kill()
     return found
 
 
-def faults(runners: Sequence[Runner], scenarios: Sequence[Scenario], within_s: float) -> dict:
+def run_all(
+    runners: Sequence[FaultRunner], scenarios: Sequence[FaultScenario], within_s: float
+) -> dict:
     """All contestants, the slow scenarios side by side, since they only wait."""
     quick = [one for one in scenarios if not one.slow]
     slow = [one for one in scenarios if one.slow]
     with ThreadPoolExecutor(64) as pool:
         waiting = [
-            (runner.name, pool.submit(play, runner, [one], within_s))
+            (runner.name, pool.submit(play_scenarios, runner, [one], within_s))
             for runner in runners
             for one in slow
         ]
         found: dict[str, dict[str, Any]] = {runner.name: {} for runner in runners}
         # Two at a time: the machine may be small, and no scenario is about speed.
         with ThreadPoolExecutor(2) as narrow:
-            done = narrow.map(lambda runner: play(runner, quick, within_s), runners)
+            done = narrow.map(lambda runner: play_scenarios(runner, quick, within_s), runners)
             for runner, some in zip(runners, done, strict=True):
                 found[runner.name].update(some)
         for name, one in waiting:
@@ -130,7 +134,7 @@ def faults(runners: Sequence[Runner], scenarios: Sequence[Scenario], within_s: f
     return found
 
 
-def told(row: Mapping[str, Any]) -> str:
+def format_cell(row: Mapping[str, Any]) -> str:
     """The outcome, with the time where it is long."""
     word, colon, rest = row["outcome"].partition(":")
     if word == "HANG":
@@ -152,17 +156,17 @@ def main() -> None:
     scenarios = [one for one in SCENARIOS if not (asked.quick and one.slow)]
     if asked.only:
         scenarios = [one for one in scenarios if one.name in asked.only]
-    runners = [Runner(peer.name, peer, watched=peer.name not in BY_CALL) for peer in peers]
-    runners.insert(1, Runner(UNWATCHED, WINDLASS, watched=False))
-    found = faults(runners, scenarios, WATCHDOG_S)
+    runners = [FaultRunner(peer.name, peer, watched=peer.name not in BY_CALL) for peer in peers]
+    runners.insert(1, FaultRunner(UNWATCHED, WINDLASS, watched=False))
+    found = run_all(runners, scenarios, WATCHDOG_S)
     titles = titles_of(peers) | {UNWATCHED: "the same, unwatched"}
     columns = [runner.name for runner in runners]
     lines = [
-        Line(name=one.name, values={}, words={p: told(found[p][one.name]) for p in columns})
+        Line(name=one.name, values={}, words={p: format_cell(found[p][one.name]) for p in columns})
         for one in scenarios
     ]
     print(table(lines, columns, titles), "\n", flush=True)
-    kills = {peer.name: killed(peer) for peer in peers}
+    kills = {peer.name: kill_and_resume(peer) for peer in peers}
     after = table(_kill_lines(kills), [peer.name for peer in peers], titles)
     print(after)
     if asked.json:

@@ -10,9 +10,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from windlass.testing.chat_wire import DONE, called, chat, finish, usage, words
-from windlass.testing.fault_server import Asked
-from windlass.testing.wire import Answer, answer, crlf, pieces, wait
+from windlass.testing.chat_wire import (
+    DONE,
+    call_chunks,
+    chat_answer,
+    finish_chunk,
+    text_chunk,
+    usage_chunk,
+)
+from windlass.testing.fault_server import ReceivedRequest
+from windlass.testing.wire import WireAnswer, split_pieces, stream_answer, wait, with_crlf
 from windlass.testing.wire_faults import FAULTS
 
 EXPECTED = "Hello there."
@@ -25,9 +32,9 @@ _ID = r"\bid\b|tool_call_id|duplicate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class FaultScenario:
     name: str
-    first: Answer | Callable[[Asked], Answer]
+    first: WireAnswer | Callable[[ReceivedRequest], WireAnswer]
     recoverable: bool = True
     """Whether asking again, or going on, gives the right answer."""
     hint: str = _BROKEN
@@ -39,7 +46,7 @@ class Scenario:
     slow: bool = False
     """It takes minutes: it gets a process of its own, beside the others."""
 
-    def clear(self, kind: str, message: str) -> bool:
+    def is_clear(self, kind: str, message: str) -> bool:
         return kind not in BUGS and bool(re.search(self.hint, f"{kind} {message}", re.IGNORECASE))
 
 
@@ -56,123 +63,136 @@ BUGS = {
 """Errors of a program, not of a provider: they say nothing to whoever must act."""
 
 
-def good(asked: Asked) -> Answer:
+def right_answer(asked: ReceivedRequest) -> WireAnswer:
     """The right answer, in the way that this peer ends a run."""
-    said = (words("Hello"), words(" there."))
+    said = (text_chunk("Hello"), text_chunk(" there."))
     if FINAL not in asked.body:
-        return chat(*said)
+        return chat_answer(*said)
     arguments = msgspec.json.encode({"answer": EXPECTED}).decode()
-    return chat(*said, called("final_answer", arguments, id="call_final"))
+    return chat_answer(*said, call_chunks("final_answer", arguments, id="call_final"))
 
 
-def script(scenario: Scenario) -> Callable[[Asked], Answer]:
+def script_answers(scenario: FaultScenario) -> Callable[[ReceivedRequest], WireAnswer]:
     """The fault first, and from then on the right answer."""
     left = [scenario.first]
 
-    def respond(asked: Asked) -> Answer:
+    def respond(asked: ReceivedRequest) -> WireAnswer:
         if not left:
-            return good(asked)
+            return right_answer(asked)
         first = left.pop()
-        return first if isinstance(first, Answer) else first(asked)
+        return first if isinstance(first, WireAnswer) else first(asked)
 
     return respond
 
 
-def _two(**more: str | int | None) -> Answer:
+def _two_calls(**more: str | int | None) -> WireAnswer:
     """Two calls; the second one is odd."""
-    second = called("look", '{"at": 2}', **{"index": 1, "id": "call_1", **more})
-    return chat(called("look", '{"at": 1}', id="call_1"), second)
+    second = call_chunks("look", '{"at": 2}', **{"index": 1, "id": "call_1", **more})
+    return chat_answer(call_chunks("look", '{"at": 1}', id="call_1"), second)
 
 
-_CUT = called("pay", '{"amount": 1', id="call_1")
+_CUT = call_chunks("pay", '{"amount": 1', id="call_1")
 
-SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(name="closed before the head", first=_FAULTS["closed_at_once"]),
-    Scenario(name="500, then fine", first=_FAULTS["server_error"], hint="500|server|oops"),
-    Scenario(name="529, then fine", first=_FAULTS["overloaded"], hint="529|overloaded"),
-    Scenario(
+SCENARIOS: tuple[FaultScenario, ...] = (
+    FaultScenario(name="closed before the head", first=_FAULTS["closed_at_once"]),
+    FaultScenario(name="500, then fine", first=_FAULTS["server_error"], hint="500|server|oops"),
+    FaultScenario(name="529, then fine", first=_FAULTS["overloaded"], hint="529|overloaded"),
+    FaultScenario(
         name="429 with Retry-After 2 s",
         first=_FAULTS["retry_after_seconds"],
         hint="429|rate|slow down",
     ),
-    Scenario(name="dropped in the text", first=_FAULTS["dropped_in_text"]),
-    Scenario(name="reset in the text", first=_FAULTS["reset_in_text"]),
-    Scenario(
+    FaultScenario(name="dropped in the text", first=_FAULTS["dropped_in_text"]),
+    FaultScenario(name="reset in the text", first=_FAULTS["reset_in_text"]),
+    FaultScenario(
         name="dropped in the arguments",
-        first=answer(*called("look", '{"at":'), *(_FAULTS["dropped_in_text"].acts[-1:])),
+        first=stream_answer(
+            *call_chunks("look", '{"at":'), *(_FAULTS["dropped_in_text"].acts[-1:])
+        ),
         calls=(),
     ),
-    Scenario(name="no end marker", first=_FAULTS["no_end_marker"]),
-    Scenario(
+    FaultScenario(name="no end marker", first=_FAULTS["no_end_marker"]),
+    FaultScenario(
         name="broken chunk in the text",
         first=_FAULTS["broken_json"],
         hint=r"json|malformed|decode|pars|chunk",
     ),
-    Scenario(
+    FaultScenario(
         name="error event in the text",
         first=_FAULTS["error_in_stream"],
         hint="upstream broke|502",
     ),
-    Scenario(name="empty reply, then fine", first=chat(), hint="empty|no (text|content|output)"),
-    Scenario(
+    FaultScenario(
+        name="empty reply, then fine", first=chat_answer(), hint="empty|no (text|content|output)"
+    ),
+    FaultScenario(
         name="text cut by length",
-        first=answer(words("Hello"), finish("length"), usage(), DONE),
+        first=stream_answer(text_chunk("Hello"), finish_chunk("length"), usage_chunk(), DONE),
         recoverable=False,
         hint="length|truncat|max_?tokens|token limit",
         cut=True,
     ),
-    Scenario(
+    FaultScenario(
         name="arguments cut by length",
-        first=answer(*_CUT, finish("length"), usage(), DONE),
+        first=stream_answer(*_CUT, finish_chunk("length"), usage_chunk(), DONE),
         hint="truncat|length|max_?tokens|limit|json|pars|argument",
         calls=(),
     ),
-    Scenario(
+    FaultScenario(
         name="arguments cut, unsaid",
-        first=answer(*_CUT, finish("tool_calls"), usage(), DONE),
+        first=stream_answer(*_CUT, finish_chunk("tool_calls"), usage_chunk(), DONE),
         hint="truncat|json|pars|argument|invalid",
         calls=(),
     ),
-    Scenario(
+    FaultScenario(
         name="call of an unknown tool",
-        first=chat(called("lok", '{"at": 1}')),
+        first=chat_answer(call_chunks("lok", '{"at": 1}')),
         hint="lok|unknown|not found",
         calls=(),
     ),
-    Scenario(name="two calls, one id", first=_two(), hint=_ID, calls=("1", "2")),
-    Scenario(name="a call without an id", first=_two(id=None), hint=_ID, calls=("1", "2")),
-    Scenario(
-        name="two calls, one index", first=_two(index=0, id="call_2"), hint=_ID, calls=("1", "2")
+    FaultScenario(name="two calls, one id", first=_two_calls(), hint=_ID, calls=("1", "2")),
+    FaultScenario(
+        name="a call without an id", first=_two_calls(id=None), hint=_ID, calls=("1", "2")
     ),
-    Scenario(name="byte by byte, CRLF", first=lambda asked: pieces(crlf(good(asked)))),
-    Scenario(
+    FaultScenario(
+        name="two calls, one index",
+        first=_two_calls(index=0, id="call_2"),
+        hint=_ID,
+        calls=("1", "2"),
+    ),
+    FaultScenario(
+        name="byte by byte, CRLF", first=lambda asked: split_pieces(with_crlf(right_answer(asked)))
+    ),
+    FaultScenario(
         name="context overflow",
         first=_FAULTS["too_long"],
         recoverable=False,
         hint="context|maximum|length|token",
     ),
-    Scenario(name="401", first=_FAULTS["unauthorized"], recoverable=False, hint="401|auth|bad key"),
-    Scenario(
+    FaultScenario(
+        name="401", first=_FAULTS["unauthorized"], recoverable=False, hint="401|auth|bad key"
+    ),
+    FaultScenario(
         name="a web page with 200",
         first=_FAULTS["web_page"],
         recoverable=False,
         hint="html|content.?type|page|without content|no generations",
     ),
-    Scenario(
+    FaultScenario(
         name="silent before the head",
         first=_FAULTS["stall_before_head"],
         hint="time|stall|silent",
         slow=True,
     ),
-    Scenario(
+    FaultScenario(
         name="silent in the text",
         first=_FAULTS["stall_after_text"],
         hint="time|stall|silent",
         slow=True,
     ),
-    Scenario(
+    FaultScenario(
         name="pings and no content",
-        first=answer(*(part for _ in range(200) for part in (wait(5), b": ping\n\n"))),
+        first=stream_answer(*(part for _ in range(200) for part in (wait(5), b": ping\n\n"))),
         hint="time|stall|silent",
         slow=True,
     ),

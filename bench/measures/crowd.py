@@ -8,51 +8,55 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from meter import Row, Work, in_child, race
-from world import Switchboard, Watcher, agent_of, floor_of, steps
+from meter import BenchRow, Work, race_contestants, run_in_child
+from world import ModelSwitchboard, TextWatcher, make_agent, make_floor, script_steps
 
 STEPS = 3
 """Replies of the model in each run: two with a call, and the answer."""
 
 
-def measure(runs: int, rounds: int) -> list[Row]:
-    sides = {"floor": _floor, "windlass": _windlass}
-    times = race({side: partial(make, runs) for side, make in sides.items()}, rounds)
+def measure(runs: int, rounds: int) -> list[BenchRow]:
+    sides = {"floor": _floor_work, "windlass": _windlass_work}
+    times = race_contestants({side: partial(make, runs) for side, make in sides.items()}, rounds)
     code = "from measures.crowd import print_peak; print_peak({!r}, {})"
-    peak = {side: in_child(code.format(side, runs)) for side in sides}
+    peak = {side: run_in_child(code.format(side, runs)) for side in sides}
     return [
-        Row(
+        BenchRow(
             name=f"run, of {runs:,} at once, {STEPS} steps",
             unit="µs CPU",
             **{side: time.cpu_s / runs * 1e6 for side, time in times.items()},
         ),
-        Row(name=f"peak over the start, {runs:,} at once", unit="MB RSS", **peak),
+        BenchRow(name=f"peak over the start, {runs:,} at once", unit="MB RSS", **peak),
     ]
 
 
-def _switchboard(runs: int) -> Switchboard:
-    return Switchboard({f"Go {at}.": steps(STEPS - 1) for at in range(runs)})
+def _make_switchboard(runs: int) -> ModelSwitchboard:
+    return ModelSwitchboard({f"Go {at}.": script_steps(STEPS - 1) for at in range(runs)})
 
 
-def _floor(runs: int) -> Work:
-    model = _switchboard(runs)
-    floor = floor_of(model)
-    return lambda: _at_once(model, lambda prompt: floor.run(prompt, Watcher().on_text))
+def _floor_work(runs: int) -> Work:
+    model = _make_switchboard(runs)
+    floor = make_floor(model)
+    return lambda: _run_all_at_once(model, lambda prompt: floor.run(prompt, TextWatcher().on_text))
 
 
-def _windlass(runs: int) -> Work:
-    model = _switchboard(runs)
-    agent = agent_of(model)
-    return lambda: _at_once(model, lambda prompt: agent.run(prompt, on_event=Watcher().on_event))
+def _windlass_work(runs: int) -> Work:
+    model = _make_switchboard(runs)
+    agent = make_agent(model)
+    return lambda: _run_all_at_once(
+        model, lambda prompt: agent.run(prompt, on_event=TextWatcher().on_event)
+    )
 
 
-async def _at_once(model: Switchboard, run: Callable[[str], Awaitable[object]]) -> list[object]:
+async def _run_all_at_once(
+    model: ModelSwitchboard, run: Callable[[str], Awaitable[object]]
+) -> list[object]:
     return await asyncio.gather(*map(run, model.models))
 
 
 def print_peak(side: str, runs: int) -> None:
     """In a process of its own, since a peak is never forgotten."""
-    work = {"floor": _floor, "windlass": _windlass}[side](runs)
+    work = {"floor": _floor_work, "windlass": _windlass_work}[side](runs)
     before = peak_mb()
 
     async def play() -> None:

@@ -2,30 +2,42 @@
 
 from collections.abc import Sequence
 
-from meter import Row, Work, race
-from world import TOOLS, Watcher, agent_of, drain, floor_of
+from meter import BenchRow, Work, race_contestants
+from world import TOOLS, TextWatcher, drain_model, make_agent, make_floor
 
-from windlass import Text, User
+from windlass import TextPart, UserMessage
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.testing import Reply, ScriptedModel, pause, say
+from windlass.testing import ScriptedModel, ScriptedReply, pause, say
 
 AIM = 3.0
 TOKEN = "word"
 
 
-def measure(count: int, rounds: int) -> list[Row]:
+def measure(count: int, rounds: int) -> list[BenchRow]:
     """Deltas come in a burst, as from a full buffer, or one in each turn of the event loop."""
     burst, apart = [TOKEN * count], [[[say(TOKEN), pause(0)] for _ in range(count)]]
-    return [*_rows("in a burst", burst, count, rounds), *_rows("one by one", apart, count, rounds)]
-
-
-def _rows(manner: str, script: Sequence[Reply], count: int, rounds: int) -> list[Row]:
-    contestants = {"model": _model, "floor": _floor, "on_event": _on_event, "stream": _stream}
-    ready = {name: lambda make=make: make(script) for name, make in contestants.items()}
-    each = {name: taken.cpu_s / count * 1e6 for name, taken in race(ready, rounds).items()}
     return [
-        Row(
+        *_measure_manner("in a burst", burst, count, rounds),
+        *_measure_manner("one by one", apart, count, rounds),
+    ]
+
+
+def _measure_manner(
+    manner: str, script: Sequence[ScriptedReply], count: int, rounds: int
+) -> list[BenchRow]:
+    contestants = {
+        "model": _model_work,
+        "floor": _floor_work,
+        "on_event": _on_event_work,
+        "stream": _stream_work,
+    }
+    ready = {name: lambda make=make: make(script) for name, make in contestants.items()}
+    each = {
+        name: taken.cpu_s / count * 1e6 for name, taken in race_contestants(ready, rounds).items()
+    }
+    return [
+        BenchRow(
             name=f"delta, {manner}, {way}",
             unit="µs CPU",
             model=each["model"],
@@ -37,28 +49,28 @@ def _rows(manner: str, script: Sequence[Reply], count: int, rounds: int) -> list
     ]
 
 
-def _model(script: Sequence[Reply]) -> Work:
+def _model_work(script: Sequence[ScriptedReply]) -> Work:
     model = ScriptedModel(script)
-    asked = Transcript([User((Text("Go."),))])
+    asked = Transcript([UserMessage((TextPart("Go."),))])
     prompt = Prompt(model.info.name, "", asked, TOOLS.specs, "auto", 8_192)
-    return lambda: drain(model, [prompt])
+    return lambda: drain_model(model, [prompt])
 
 
-def _floor(script: Sequence[Reply]) -> Work:
-    floor = floor_of(ScriptedModel(script))
-    return lambda: floor.run("Go.", Watcher().on_text)
+def _floor_work(script: Sequence[ScriptedReply]) -> Work:
+    floor = make_floor(ScriptedModel(script))
+    return lambda: floor.run("Go.", TextWatcher().on_text)
 
 
-def _on_event(script: Sequence[Reply]) -> Work:
-    agent = agent_of(ScriptedModel(script))
-    return lambda: agent.run("Go.", on_event=Watcher().on_event)
+def _on_event_work(script: Sequence[ScriptedReply]) -> Work:
+    agent = make_agent(ScriptedModel(script))
+    return lambda: agent.run("Go.", on_event=TextWatcher().on_event)
 
 
-def _stream(script: Sequence[Reply]) -> Work:
-    agent = agent_of(ScriptedModel(script))
+def _stream_work(script: Sequence[ScriptedReply]) -> Work:
+    agent = make_agent(ScriptedModel(script))
 
     async def work() -> None:
-        watcher = Watcher()
+        watcher = TextWatcher()
         async with agent.stream("Go.") as events:
             async for event in events:
                 watcher.on_event(event)

@@ -7,10 +7,10 @@ from itertools import count
 from pathlib import Path
 
 import apsw
-from meter import Row, Work, race
-from world import Watcher, agent_of, floor_of, steps
+from meter import BenchRow, Work, race_contestants
+from world import TextWatcher, make_agent, make_floor, script_steps
 
-from windlass.journals.codec import encode
+from windlass.journals.codec import encode_fact
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
@@ -18,15 +18,15 @@ from windlass.testing import ScriptedModel
 AIM = 4.0
 
 
-def measure(length: int, rounds: int) -> list[Row]:
+def measure(length: int, rounds: int) -> list[BenchRow]:
     """Both wait for the disk as often: a commit per fact, each with its fsync."""
     with tempfile.TemporaryDirectory() as folder:
-        bodies = asyncio.run(_bodies(length))
+        bodies = asyncio.run(_record_bodies(length))
         paths = (Path(folder, f"{number}.db") for number in count())
-        times = race(
+        times = race_contestants(
             {
-                "floor": lambda: _floor(length, bodies, next(paths)),
-                "windlass": lambda: _windlass(length, next(paths)),
+                "floor": lambda: _floor_work(length, bodies, next(paths)),
+                "windlass": lambda: _windlass_work(length, next(paths)),
             },
             rounds,
         )
@@ -34,26 +34,26 @@ def measure(length: int, rounds: int) -> list[Row]:
     cpu = {side: time.cpu_s / length * 1e6 for side, time in times.items()}
     wall = {side: time.wall_s / length * 1e6 for side, time in times.items()}
     return [
-        Row(name=f"{name}, {len(bodies) / length:.0f} facts each", unit="µs CPU", **cpu),
-        Row(name=f"{name}, best", unit="µs wall", aim=AIM, **wall),
+        BenchRow(name=f"{name}, {len(bodies) / length:.0f} facts each", unit="µs CPU", **cpu),
+        BenchRow(name=f"{name}, best", unit="µs wall", aim=AIM, **wall),
     ]
 
 
-async def _bodies(length: int) -> list[bytes]:
+async def _record_bodies(length: int) -> list[bytes]:
     """The records of such a run."""
     journal = MemoryJournal()
-    result = await agent_of(ScriptedModel(steps(length)), journal).run("Go.")
-    return [encode(fact).body for fact in await journal.read(result.session_id)]
+    result = await make_agent(ScriptedModel(script_steps(length)), journal).run("Go.")
+    return [encode_fact(fact).body for fact in await journal.read(result.session_id)]
 
 
-def _floor(length: int, bodies: Sequence[bytes], path: Path) -> Work:
-    floor = floor_of(ScriptedModel(steps(length)))
+def _floor_work(length: int, bodies: Sequence[bytes], path: Path) -> Work:
+    floor = make_floor(ScriptedModel(script_steps(length)))
 
     async def work() -> None:
         file = apsw.Connection(str(path))
         file.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
         file.execute("CREATE TABLE records (seq INTEGER PRIMARY KEY, body BLOB NOT NULL)")
-        await floor.run("Go.", Watcher().on_text)
+        await floor.run("Go.", TextWatcher().on_text)
         for body in bodies:
             file.execute("INSERT INTO records (body) VALUES (?)", (body,))
         file.close()
@@ -61,10 +61,10 @@ def _floor(length: int, bodies: Sequence[bytes], path: Path) -> Work:
     return work
 
 
-def _windlass(length: int, path: Path) -> Work:
+def _windlass_work(length: int, path: Path) -> Work:
     async def work() -> None:
         with SqliteJournal(path) as journal:
-            agent = agent_of(ScriptedModel(steps(length)), journal)
-            await agent.run("Go.", on_event=Watcher().on_event)
+            agent = make_agent(ScriptedModel(script_steps(length)), journal)
+            await agent.run("Go.", on_event=TextWatcher().on_event)
 
     return work

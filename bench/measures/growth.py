@@ -6,8 +6,8 @@ from functools import partial
 from math import log
 from statistics import linear_regression
 
-from meter import Row, Times, Work, race
-from world import Watcher, agent_of, drain, floor_of, steps
+from meter import BenchRow, RunTimes, Work, race_contestants
+from world import TextWatcher, drain_model, make_agent, make_floor, script_steps
 
 from windlass.testing import ScriptedModel
 
@@ -15,59 +15,59 @@ AIM = 3.0
 EXPONENT_AIM = 1.1
 
 
-def measure(lengths: Sequence[int], rounds: int) -> list[Row]:
+def measure(lengths: Sequence[int], rounds: int) -> list[BenchRow]:
     """Each step is one reply with one call; the watcher is there, and has little to see."""
-    taken = {length: _race(length, rounds) for length in lengths}
-    rows = [_row(length, times) for length, times in taken.items()]
+    taken = {length: _race_length(length, rounds) for length in lengths}
+    rows = [_make_row(length, times) for length, times in taken.items()]
     totals = {
         side: [taken[length][side].cpu_s for length in lengths] for side in ("floor", "windlass")
     }
     return [
         *rows,
-        Row(
+        BenchRow(
             name=f"exponent of the total, {lengths[0]} to {lengths[-1]} steps",
-            floor=exponent(lengths, totals["floor"]),
-            windlass=exponent(lengths, totals["windlass"]),
+            floor=growth_exponent(lengths, totals["floor"]),
+            windlass=growth_exponent(lengths, totals["windlass"]),
             aim=EXPONENT_AIM,
         ),
         # The cost of a run without steps hides growth in short runs.
-        Row(
+        BenchRow(
             name=f"the same, {lengths[-2]} to {lengths[-1]} steps",
-            floor=exponent(lengths[-2:], totals["floor"][-2:]),
-            windlass=exponent(lengths[-2:], totals["windlass"][-2:]),
+            floor=growth_exponent(lengths[-2:], totals["floor"][-2:]),
+            windlass=growth_exponent(lengths[-2:], totals["windlass"][-2:]),
             aim=EXPONENT_AIM,
         ),
     ]
 
 
-def _race(length: int, rounds: int) -> dict[str, Times]:
-    contestants = {"model": _model, "floor": _floor, "windlass": _windlass}
+def _race_length(length: int, rounds: int) -> dict[str, RunTimes]:
+    contestants = {"model": _model_work, "floor": _floor_work, "windlass": _windlass_work}
     # Short runs are repeated, so that the clock has something to measure.
     ready = {name: partial(make, length) for name, make in contestants.items()}
-    return race(ready, max(rounds, rounds * 200 // length))
+    return race_contestants(ready, max(rounds, rounds * 200 // length))
 
 
-def _row(length: int, times: dict[str, Times]) -> Row:
+def _make_row(length: int, times: dict[str, RunTimes]) -> BenchRow:
     each = {side: time.cpu_s / length * 1e6 for side, time in times.items()}
-    return Row(name=f"step, of {length:,}", unit="µs CPU", aim=AIM, **each)
+    return BenchRow(name=f"step, of {length:,}", unit="µs CPU", aim=AIM, **each)
 
 
-def exponent(lengths: Sequence[int], totals: Sequence[float]) -> float:
+def growth_exponent(lengths: Sequence[int], totals: Sequence[float]) -> float:
     return linear_regression([log(n) for n in lengths], [log(total) for total in totals]).slope
 
 
-def _model(length: int) -> Work:
+def _model_work(length: int) -> Work:
     """The model is asked what a floor that is not timed has asked another one."""
-    rehearsal, model = ScriptedModel(steps(length)), ScriptedModel(steps(length))
-    asyncio.run(floor_of(rehearsal).run("Go.", Watcher().on_text))
-    return lambda: drain(model, rehearsal.prompts)
+    rehearsal, model = ScriptedModel(script_steps(length)), ScriptedModel(script_steps(length))
+    asyncio.run(make_floor(rehearsal).run("Go.", TextWatcher().on_text))
+    return lambda: drain_model(model, rehearsal.prompts)
 
 
-def _floor(length: int) -> Work:
-    floor = floor_of(ScriptedModel(steps(length)))
-    return lambda: floor.run("Go.", Watcher().on_text)
+def _floor_work(length: int) -> Work:
+    floor = make_floor(ScriptedModel(script_steps(length)))
+    return lambda: floor.run("Go.", TextWatcher().on_text)
 
 
-def _windlass(length: int) -> Work:
-    agent = agent_of(ScriptedModel(steps(length)))
-    return lambda: agent.run("Go.", on_event=Watcher().on_event)
+def _windlass_work(length: int) -> Work:
+    agent = make_agent(ScriptedModel(script_steps(length)))
+    return lambda: agent.run("Go.", on_event=TextWatcher().on_event)

@@ -2,32 +2,36 @@
 
 from collections.abc import Callable
 
-from meter import Row, Work, race
-from wire_server import WORD, serving
-from world import Watcher, agent_at, floor_at
+from meter import BenchRow, Work, race_contestants
+from wire_server import WORD, run_server
+from world import TextWatcher, make_wire_agent, make_wire_floor
 
 AIM = 6.0
 APART_MS = 1
 
 
-def measure(count: int, apart: int, rounds: int) -> list[Row]:
+def measure(count: int, apart: int, rounds: int) -> list[BenchRow]:
     """Deltas come in a burst, as many as a read can take, or so far apart that each is a read."""
-    with serving() as server:
+    with run_server() as server:
         return [
-            *_rows("in a burst", server.text(count), count, rounds),
-            *_rows(f"{APART_MS} ms apart", server.text(apart, APART_MS), apart, rounds),
+            *_measure_manner("in a burst", server.text_url(count), count, rounds),
+            *_measure_manner(
+                f"{APART_MS} ms apart", server.text_url(apart, APART_MS), apart, rounds
+            ),
         ]
 
 
-def _rows(manner: str, url: str, count: int, rounds: int) -> list[Row]:
-    contestants = {"floor": _floor, "on_event": _on_event, "stream": _stream}
+def _measure_manner(manner: str, url: str, count: int, rounds: int) -> list[BenchRow]:
+    contestants = {"floor": _floor_work, "on_event": _on_event_work, "stream": _stream_work}
     ready = {
-        name: lambda make=make: _seen(make, url, len(WORD) * count)
+        name: lambda make=make: _check_seen(make, url, len(WORD) * count)
         for name, make in contestants.items()
     }
-    each = {name: taken.cpu_s / count * 1e6 for name, taken in race(ready, rounds).items()}
+    each = {
+        name: taken.cpu_s / count * 1e6 for name, taken in race_contestants(ready, rounds).items()
+    }
     return [
-        Row(
+        BenchRow(
             name=f"HTTP delta, {manner}, {way}",
             unit="µs CPU",
             floor=each["floor"],
@@ -38,30 +42,30 @@ def _rows(manner: str, url: str, count: int, rounds: int) -> list[Row]:
     ]
 
 
-def _seen(make: Callable[[str, Watcher], Work], url: str, chars: int) -> Work:
+def _check_seen(make: Callable[[str, TextWatcher], Work], url: str, chars: int) -> Work:
     """The work, and the proof that it was done."""
-    watcher = Watcher()
+    watcher = TextWatcher()
     work = make(url, watcher)
 
-    async def seen() -> None:
+    async def work() -> None:
         await work()
         assert watcher.shown == chars, f"{watcher.shown} of {chars} characters were shown"
 
-    return seen
+    return work
 
 
-def _floor(url: str, watcher: Watcher) -> Work:
-    floor = floor_at(url)
+def _floor_work(url: str, watcher: TextWatcher) -> Work:
+    floor = make_wire_floor(url)
     return lambda: floor.run("Go.", watcher.on_text)
 
 
-def _on_event(url: str, watcher: Watcher) -> Work:
-    agent = agent_at(url)
+def _on_event_work(url: str, watcher: TextWatcher) -> Work:
+    agent = make_wire_agent(url)
     return lambda: agent.run("Go.", on_event=watcher.on_event)
 
 
-def _stream(url: str, watcher: Watcher) -> Work:
-    agent = agent_at(url)
+def _stream_work(url: str, watcher: TextWatcher) -> Work:
+    agent = make_wire_agent(url)
 
     async def work() -> None:
         async with agent.stream("Go.") as events:

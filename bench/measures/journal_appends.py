@@ -13,44 +13,44 @@ from itertools import count
 from pathlib import Path
 
 import apsw
-from meter import Row, Work, race
+from meter import BenchRow, Work, race_contestants
 
 from windlass.core.events import Fact
-from windlass.journals.codec import encode
+from windlass.journals.codec import encode_fact
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 
 AIM = {1: 2.0, 10: 1.0, 100: 0.5}
 """In commits of raw SQLite: a crowd shares them."""
 
 
-def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[Row]:
+def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[BenchRow]:
     """In all, so many appends of one record each."""
-    facts = notes(1, appends)
-    bodies = [encode(fact).body for fact in facts]
-    rows: list[Row] = []
+    facts = note_facts(1, appends)
+    bodies = [encode_fact(fact).body for fact in facts]
+    rows: list[BenchRow] = []
     with tempfile.TemporaryDirectory() as folder:
         places = (Path(folder, f"{number}.db") for number in count())
         for crowd in sessions:
-            times = race(
+            times = race_contestants(
                 {
-                    "fsync": lambda: _fsyncs(bodies, next(places)),
-                    "commit": lambda: _commits(bodies, next(places)),
-                    "windlass": partial(_appends, facts, crowd, places),
+                    "fsync": lambda: _fsync_work(bodies, next(places)),
+                    "commit": lambda: _commit_work(bodies, next(places)),
+                    "windlass": partial(_append_work, facts, crowd, places),
                 },
                 rounds,
             )
             each = {side: time.wall_s / appends * 1e6 for side, time in times.items()}
             name, ours = f"append, {crowd} at once", each["windlass"]
             rows += (
-                Row(
+                BenchRow(
                     name=f"{name}, a commit each",
                     unit="µs wall",
                     floor=each["commit"],
                     windlass=ours,
                     aim=AIM.get(crowd),
                 ),
-                Row(
+                BenchRow(
                     name=f"{name}, an fsync each",
                     unit="µs wall",
                     floor=each["fsync"],
@@ -60,7 +60,7 @@ def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[Row]:
     return rows
 
 
-def _fsyncs(bodies: Sequence[bytes], path: Path) -> Work:
+def _fsync_work(bodies: Sequence[bytes], path: Path) -> Work:
     async def work() -> None:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         for body in bodies:
@@ -71,7 +71,7 @@ def _fsyncs(bodies: Sequence[bytes], path: Path) -> Work:
     return work
 
 
-def _commits(bodies: Sequence[bytes], path: Path) -> Work:
+def _commit_work(bodies: Sequence[bytes], path: Path) -> Work:
     file = apsw.Connection(str(path))
     file.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
     file.execute("CREATE TABLE records (seq INTEGER PRIMARY KEY, body BLOB NOT NULL)")
@@ -84,7 +84,7 @@ def _commits(bodies: Sequence[bytes], path: Path) -> Work:
     return work
 
 
-def _appends(facts: Sequence[Fact], crowd: int, places: Iterator[Path]) -> Work:
+def _append_work(facts: Sequence[Fact], crowd: int, places: Iterator[Path]) -> Work:
     journal, each = SqliteJournal(next(places)), len(facts) // crowd
 
     async def one(session: str) -> None:

@@ -8,11 +8,11 @@ from itertools import count
 from pathlib import Path
 
 import apsw
-from meter import Row, Work, race
-from world import agent_of, steps
+from meter import BenchRow, Work, race_contestants
+from world import make_agent, script_steps
 
 from windlass.core.events import Fact, StepProposed
-from windlass.journals.codec import encode
+from windlass.journals.codec import encode_fact
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
@@ -21,26 +21,26 @@ FLAT_AIM = 1.1
 BATCH = 500
 
 
-def measure(early: int, late: int, facts: int, rounds: int) -> list[Row]:
+def measure(early: int, late: int, facts: int, rounds: int) -> list[BenchRow]:
     """The bytes of a step early and late in a session, and the time to take a long one over."""
-    kept = asyncio.run(_session(max(late + 1, facts // 5)))
-    return [_bytes(kept, early, late), _resume(kept[:facts], rounds)]
+    kept = asyncio.run(_make_session(max(late + 1, facts // 5)))
+    return [_measure_bytes(kept, early, late), _measure_resume(kept[:facts], rounds)]
 
 
-async def _session(length: int) -> list[Fact]:
+async def _make_session(length: int) -> list[Fact]:
     journal = MemoryJournal()
-    result = await agent_of(ScriptedModel(steps(length)), journal).run("Go.")
+    result = await make_agent(ScriptedModel(script_steps(length)), journal).run("Go.")
     return list(await journal.read(result.session_id))
 
 
-def _bytes(facts: Sequence[Fact], early: int, late: int) -> Row:
+def _measure_bytes(facts: Sequence[Fact], early: int, late: int) -> BenchRow:
     """From one reply of the model to the next."""
     ends = [at for at, fact in enumerate(facts) if isinstance(fact, StepProposed)]
 
     def size(step: int) -> int:
-        return sum(len(encode(fact).body) for fact in facts[ends[step - 2] : ends[step - 1]])
+        return sum(len(encode_fact(fact).body) for fact in facts[ends[step - 2] : ends[step - 1]])
 
-    return Row(
+    return BenchRow(
         name=f"records of step {late:,}, against step {early:,}",
         unit="B",
         floor=size(early),
@@ -49,26 +49,30 @@ def _bytes(facts: Sequence[Fact], early: int, late: int) -> Row:
     )
 
 
-def _resume(facts: Sequence[Fact], rounds: int) -> Row:
+def _measure_resume(facts: Sequence[Fact], rounds: int) -> BenchRow:
     """The whole of `agent.resume`, its one step included; the floor only fetches the rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "whole.db")
-        asyncio.run(_write(path, facts))
+        asyncio.run(_write_session(path, facts))
         copies = (Path(folder, f"{number}.db") for number in count())
-        times = race(
-            {"floor": lambda: _fetch(path), "windlass": lambda: _go_on(path, next(copies))}, rounds
+        times = race_contestants(
+            {
+                "floor": lambda: _fetch_work(path),
+                "windlass": lambda: _resume_work(path, next(copies)),
+            },
+            rounds,
         )
     taken = {side: time.wall_s * 1e3 for side, time in times.items()}
-    return Row(name=f"resume of {len(facts):,} records, best", unit="ms wall", **taken)
+    return BenchRow(name=f"resume of {len(facts):,} records, best", unit="ms wall", **taken)
 
 
-async def _write(path: Path, facts: Sequence[Fact]) -> None:
+async def _write_session(path: Path, facts: Sequence[Fact]) -> None:
     with SqliteJournal(path) as journal:
         for at in range(0, len(facts), BATCH):
             await journal.append("s", facts[at : at + BATCH])
 
 
-def _fetch(path: Path) -> Work:
+def _fetch_work(path: Path) -> Work:
     async def work() -> None:
         file = apsw.Connection(str(path))
         file.execute("SELECT body, hash FROM records ORDER BY number, seq").fetchall()
@@ -77,12 +81,12 @@ def _fetch(path: Path) -> Work:
     return work
 
 
-def _go_on(path: Path, copy: Path) -> Work:
+def _resume_work(path: Path, copy: Path) -> Work:
     shutil.copy(path, copy)
 
     async def work() -> None:
         with SqliteJournal(copy) as journal:
-            result = await agent_of(ScriptedModel(["Done."]), journal).resume("s")
+            result = await make_agent(ScriptedModel(["Done."]), journal).resume("s")
         assert result.completed
 
     return work

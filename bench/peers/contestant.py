@@ -24,11 +24,11 @@ QUIET = {
 """No keys, no traces, no telemetry: only the work is measured."""
 
 
-class Silent(Exception):
+class ContestantSilent(Exception):
     """It gave no answer in time, or is gone."""
 
 
-class Contestant:
+class ContestantProcess:
     """Takes jobs one by one. Started when the first job comes."""
 
     def __init__(self, peer: Peer, **environment: str) -> None:
@@ -47,7 +47,7 @@ class Contestant:
 
     def ask(self, do: str, wait_s: float, **job: Any) -> dict[str, Any]:  # noqa: ANN401
         self.send(do, **job)
-        return self.answer(wait_s)
+        return self.wait_for_answer(wait_s)
 
     def send(self, do: str, **job: Any) -> None:  # noqa: ANN401
         assert self.process.stdin is not None
@@ -55,17 +55,17 @@ class Contestant:
             self.process.stdin.write(json.dumps({"do": do, **job}).encode() + b"\n")
             self.process.stdin.flush()
 
-    def answer(self, within_s: float) -> dict[str, Any]:
+    def wait_for_answer(self, within_s: float) -> dict[str, Any]:
         assert self.process.stdout is not None
         until = time.monotonic() + within_s
         while b"\n" not in self._rest:
             left = max(0.0, until - time.monotonic())
             ready, _, _ = select.select([self.process.stdout], [], [], left)
             if not ready:
-                raise Silent(f"no answer within {within_s:g} s")
+                raise ContestantSilent(f"no answer within {within_s:g} s")
             piece = os.read(self.process.stdout.fileno(), 65_536)
             if not piece:
-                raise Silent(f"gone: {self.last_words()}")
+                raise ContestantSilent(f"gone: {self.last_words()}")
             self._rest += piece
         line, _, self._rest = self._rest.partition(b"\n")
         return json.loads(line)
@@ -85,9 +85,9 @@ class Contestant:
 
 
 @contextlib.contextmanager
-def contestant(peer: Peer, **environment: str) -> Iterator[Contestant]:
+def start_contestant(peer: Peer, **environment: str) -> Iterator[ContestantProcess]:
     """A process of its own, gone when the block is left."""
-    one = Contestant(peer, **environment)
+    one = ContestantProcess(peer, **environment)
     try:
         yield one
     finally:

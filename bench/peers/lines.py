@@ -11,7 +11,7 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class MeasureLine:
     """One measure of all contestants; less is better wherever there is a ratio."""
 
     name: str
@@ -22,33 +22,35 @@ class Line:
     """What is said in place of a number, or beside it."""
     ratio: bool = True
 
-    def cell(self, peer: str) -> str:
+    def format_cell(self, peer: str) -> str:
         value, word = self.values.get(peer), self.words.get(peer, "")
         if value is None:
             return word or ("failed" if peer in self.values else NONE)
-        told = number(value)
+        told = format_number(value)
         base = self.values.get(WINDLASS)
         if self.ratio and base and peer != WINDLASS:
-            told += f" ({number(value / base)}{TIMES})"
+            told += f" ({format_number(value / base)}{TIMES})"
         return f"{told} {word}".rstrip()
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Three figures that count, or whole numbers above a hundred."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def table(lines: Sequence[Line], peers: Sequence[str], names: Mapping[str, str]) -> str:
+def markdown_table(
+    lines: Sequence[MeasureLine], peers: Sequence[str], names: Mapping[str, str]
+) -> str:
     head = ["", *(names[peer] for peer in peers)]
     rows = [head, ["---", *("---:" for _ in peers)]]
     for line in lines:
         name = f"{line.name}, {line.unit}" if line.unit else line.name
-        rows.append([name, *(line.cell(peer) for peer in peers)])
+        rows.append([name, *(line.format_cell(peer) for peer in peers)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def exponent(sizes: Sequence[int], totals: Sequence[float]) -> float:
+def growth_exponent(sizes: Sequence[int], totals: Sequence[float]) -> float:
     """How the total grows with the size: 1 is in step with it, 2 with its square."""
     return linear_regression([log(n) for n in sizes], [log(total) for total in totals]).slope

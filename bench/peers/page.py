@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-def fill(page: Path, name: str, text: str) -> None:
+def fill_section(page: Path, name: str, text: str) -> None:
     """Put the text between the marks of this name; everything else stays as it is."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, mark, rest = page.read_text("utf-8").partition(begin)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import log10
 
-from lines import number
+from lines import format_number
 
 COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#66a182", "#8d5a97", "#5c677d", "#c77d3e")
 FONT = 'font-family="sans-serif" font-size="12"'
@@ -12,23 +12,23 @@ ROW, LEFT, WIDTH = 24, 130, 640
 POWERS = [10.0**power for power in range(-3, 6)]
 
 
-def bars(title: str, unit: str, values: Mapping[str, float | None]) -> str:
+def draw_bars(title: str, unit: str, values: Mapping[str, float | None]) -> str:
     """One bar each, on a logarithmic scale, with its number."""
     known = {name: value for name, value in values.items() if value}
     low = min(known.values()) / 3
     span = log10(max(known.values()) / low)
-    parts = [_open(WIDTH, ROW * len(known) + 44, f"{title} ({unit}, logarithmic)")]
+    parts = [_open_svg(WIDTH, ROW * len(known) + 44, f"{title} ({unit}, logarithmic)")]
     for at, (name, value) in enumerate(known.items()):
         top = 34 + at * ROW
         wide = (WIDTH - LEFT - 90) * log10(value / low) / span
-        parts.append(_text(LEFT - 8, top + 14, name, anchor="end"))
+        parts.append(_draw_text(LEFT - 8, top + 14, name, anchor="end"))
         size = f'width="{wide:.1f}" height="{ROW - 6}"'
         parts.append(f'<rect x="{LEFT}" y="{top}" {size} fill="{COLOURS[at % len(COLOURS)]}"/>')
-        parts.append(_text(LEFT + wide + 6, top + 14, number(value)))
+        parts.append(_draw_text(LEFT + wide + 6, top + 14, format_number(value)))
     return "\n".join([*parts, "</svg>", ""])
 
 
-def curves(
+def draw_curves(
     title: str, unit: str, sizes: Sequence[int], values: Mapping[str, Sequence[float | None]]
 ) -> str:
     """One line each over the sizes, both axes logarithmic."""
@@ -45,12 +45,12 @@ def curves(
     def y(value: float) -> float:
         return top + (height - top - bottom) * (1 - log10(value / low) / log10(high / low))
 
-    parts = [_open(WIDTH, height, f"{title} ({unit}, both axes logarithmic)")]
-    parts += [_text(x(size), height - 16, str(size), anchor="middle") for size in sizes]
+    parts = [_open_svg(WIDTH, height, f"{title} ({unit}, both axes logarithmic)")]
+    parts += [_draw_text(x(size), height - 16, str(size), anchor="middle") for size in sizes]
     for value in (power for power in POWERS if low <= power <= high):
         across = f'x1="{left}" x2="{WIDTH - right}" y1="{y(value):.1f}" y2="{y(value):.1f}"'
         parts.append(f'<line {across} stroke="#ddd"/>')
-        parts.append(_text(left - 6, y(value) + 4, f"{value:g}", anchor="end"))
+        parts.append(_draw_text(left - 6, y(value) + 4, f"{value:g}", anchor="end"))
     colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(values)}
     label = 0.0
     for name, some in sorted(drawn.items(), key=lambda pair: -pair[1][-1]):
@@ -59,16 +59,16 @@ def curves(
         parts.append(f'<polyline points="{points}" {stroke}/>')
         # Labels stand below one another also where the lines end close together.
         label = max(y(some[-1]) + 4, label + 14)
-        parts.append(_text(WIDTH - right + 8, label, name, fill=colours[name]))
+        parts.append(_draw_text(WIDTH - right + 8, label, name, fill=colours[name]))
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = "#000") -> str:
+def _draw_text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = "#000") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}"'
     return f"<text {place} {FONT}>{escape(text)}</text>"
 
 
-def _open(width: int, height: int, title: str) -> str:
+def _open_svg(width: int, height: int, title: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img">\n'

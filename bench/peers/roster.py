@@ -35,17 +35,19 @@ class Peer:
         return CACHE / self.name / "bin" / "python" if self.packages else Path(sys.executable)
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         stamp = CACHE / self.name / STAMP
-        return not self.packages or (stamp.is_file() and stamp.read_text("utf-8") == self._wanted)
+        return not self.packages or (
+            stamp.is_file() and stamp.read_text("utf-8") == self._requirements_stamp
+        )
 
     @property
-    def _wanted(self) -> str:
+    def _requirements_stamp(self) -> str:
         return "\n".join(self.packages)
 
-    def fetch(self) -> str:
+    def fetch_environment(self) -> str:
         """Make its environment. Why it cannot be had, or nothing."""
-        if self.ready:
+        if self.is_ready:
             return ""
         folder = CACHE / self.name
         create = [sys.executable, "-m", "venv", "--clear", str(folder)]
@@ -53,9 +55,9 @@ class Peer:
         install = [str(self.python), "-m", "pip", "--disable-pip-version-check", "install"]
         install += ["--quiet", "--compile", *self.packages]
         for command in (create, install):
-            if failed := _failure(command):
+            if failed := _run_quietly(command):
                 return failed
-        (folder / STAMP).write_text(self._wanted, "utf-8")
+        (folder / STAMP).write_text(self._requirements_stamp, "utf-8")
         return ""
 
 
@@ -75,20 +77,20 @@ PEERS: tuple[Peer, ...] = (
 CONTESTANTS: tuple[Peer, ...] = (WINDLASS, *PEERS)
 
 
-def chosen(names: Sequence[str]) -> list[Peer]:
+def choose_peers(names: Sequence[str]) -> list[Peer]:
     """Windlass and those named that are there; the others are told, and left out."""
     found: list[Peer] = []
     for peer in CONTESTANTS:
         if peer.packages and names and peer.name not in names:
             continue
-        if peer.ready:
+        if peer.is_ready:
             found.append(peer)
         else:
             print(f"{peer.name} is not there: `make bench-peers` fetches it")
     return found
 
 
-def _failure(command: Sequence[str]) -> str:
+def _run_quietly(command: Sequence[str]) -> str:
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     try:
         done = subprocess.run(
@@ -106,7 +108,7 @@ def main() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     (CACHE / ".gitignore").write_text("*\n", "utf-8")
     for peer in PEERS:
-        failed = peer.fetch()
+        failed = peer.fetch_environment()
         print(f"{peer.name}: {failed or 'ready'}", flush=True)
 
 

@@ -12,14 +12,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import plots
-from lines import Line, table
+from lines import MeasureLine, markdown_table
 from measures import Course, cancel, crowd, deltas, durable, many, start, steps
-from page import fill
-from roster import PEERS, ROOT, chosen
-from server import serving
-from titles import titles_of, where
+from page import fill_section
+from roster import PEERS, ROOT, choose_peers
+from server import run_server
+from titles import machine_and_day, peer_titles
 
-Measure = Callable[[Course], list[Line]]
+Measure = Callable[[Course], list[MeasureLine]]
 FULL: Mapping[str, Measure] = {
     "start": lambda c: start(c, rounds=3),
     "deltas": lambda c: deltas(c, count=1_000, apart=300, rounds=3),
@@ -53,48 +53,52 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.quick and asked.page:
         parser.error("--quick is too small for the page")
-    found: dict[str, list[Line]] = {}
-    peers = chosen(asked.peers)
-    titles = titles_of(peers)
-    with serving() as server:
+    found: dict[str, list[MeasureLine]] = {}
+    peers = choose_peers(asked.peers)
+    titles = peer_titles(peers)
+    with run_server() as server:
         course = Course(peers, server)
         try:
             for name in asked.only:
                 began = time.monotonic()
                 found[name] = (QUICK if asked.quick else FULL)[name](course)
-                print(table(found[name], [*titles], titles), flush=True)
+                print(markdown_table(found[name], [*titles], titles), flush=True)
                 print(f"\n{name}: {time.monotonic() - began:.0f} s\n", flush=True)
         finally:
             course.close()
     for what, why in course.failures.items():
         print(f"{what}: {why}")
-    told = {"where": where(), "titles": titles, "failures": course.failures}
+    told = {"where": machine_and_day(), "titles": titles, "failures": course.failures}
     if asked.json:
         lines = {name: [asdict(line) for line in some] for name, some in found.items()}
         asked.json.write_text(json.dumps({**told, "lines": lines}, indent=1), "utf-8")
     if asked.page:
-        publish(found, titles, course.failures)
+        publish_page(found, titles, course.failures)
 
 
-def publish(
-    found: Mapping[str, list[Line]], titles: Mapping[str, str], failures: Mapping[str, str]
+def publish_page(
+    found: Mapping[str, list[MeasureLine]], titles: Mapping[str, str], failures: Mapping[str, str]
 ) -> None:
     """Tables between their marks in the page, and plots beside it."""
-    fill(PAGE, "where", where())
+    fill_section(PAGE, "where", machine_and_day())
     for name, lines in found.items():
-        notes = [f"- {what}: {why}" for what, why in failures.items() if _of(what, lines)]
-        fill(PAGE, name, "\n".join([table(lines, [*titles], titles), "", *notes]).rstrip())
+        notes = [f"- {what}: {why}" for what, why in failures.items() if _find_line(what, lines)]
+        fill_section(
+            PAGE, name, "\n".join([markdown_table(lines, [*titles], titles), "", *notes]).rstrip()
+        )
     IMAGES.mkdir(exist_ok=True)
-    for name, drawing in drawings(found).items():
+    for name, drawing in draw_plots(found).items():
         (IMAGES / f"peers-{name}.svg").write_text(drawing, "utf-8")
 
 
-def drawings(found: Mapping[str, list[Line]]) -> dict[str, str]:
+def draw_plots(found: Mapping[str, list[MeasureLine]]) -> dict[str, str]:
     drawn: dict[str, str] = {}
     if lines := found.get("start"):
-        drawn["start"] = plots.bars("From nothing to the first reply", "ms CPU", lines[2].values)
+        drawn["start"] = plots.draw_bars(
+            "From nothing to the first reply", "ms CPU", lines[2].values
+        )
     if lines := found.get("crowd"):
-        drawn["crowd"] = plots.bars("A run, of 1,000 at once", "ms CPU", lines[-4].values)
+        drawn["crowd"] = plots.draw_bars("A run, of 1,000 at once", "ms CPU", lines[-4].values)
     for name, title, unit in (
         ("steps", "CPU of a step, by the length of the run", "ms CPU"),
         ("durable", "Written for a durable step, by the length of the run", "kB"),
@@ -103,11 +107,11 @@ def drawings(found: Mapping[str, list[Line]]) -> dict[str, str]:
         if lines:
             sizes = [10, 50, 200][: len(lines)]
             by_peer = {p: [one.values.get(p) for one in lines] for p in lines[0].values}
-            drawn[name] = plots.curves(title, unit, sizes, by_peer)
+            drawn[name] = plots.draw_curves(title, unit, sizes, by_peer)
     return drawn
 
 
-def _of(what: str, lines: list[Line]) -> bool:
+def _find_line(what: str, lines: list[MeasureLine]) -> bool:
     return any(what.startswith(line.name) for line in lines)
 
 

@@ -23,8 +23,8 @@ import httptools
 import msgspec
 from typing_extensions import override
 
-from windlass.testing.chat_wire import called, chat, words
-from windlass.testing.wire import Answer
+from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk
+from windlass.testing.wire import WireAnswer
 
 ANSWER = "That is all."
 WORD = "word"
@@ -35,7 +35,7 @@ FINAL = b'"final_answer"'
 _PARCEL = re.compile(rb"parcel (\d+)")
 
 
-class Counts(msgspec.Struct):
+class PeerCounts(msgspec.Struct):
     """What came since it was last asked for."""
 
     requests: int = 0
@@ -46,7 +46,7 @@ class Counts(msgspec.Struct):
     """When clients hung up in the middle of a silence, by the monotonic clock."""
 
 
-class Server:
+class PeerServer:
     """The server, as its clients see it."""
 
     def __init__(self, port: int) -> None:
@@ -55,28 +55,28 @@ class Server:
     def url(self, kind: str, count: int, wait_ms: int = 0) -> str:
         return f"http://127.0.0.1:{self._port}/{kind}/{count}/{wait_ms}/v1"
 
-    def counted(self) -> Counts:
+    def take_counts(self) -> PeerCounts:
         """The counts since the last time."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         with contextlib.closing(connection):
             connection.request("GET", COUNTED)
-            return msgspec.json.decode(connection.getresponse().read(), type=Counts)
+            return msgspec.json.decode(connection.getresponse().read(), type=PeerCounts)
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Server]:
+def run_server() -> Iterator[PeerServer]:
     """The server runs until the block is left; if we die, it goes with its standard input."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, __file__], **pipes) as child:
-        _apart(child.pid)
+        _pin_to_core(child.pid)
         try:
             assert child.stdout is not None
-            yield Server(int(child.stdout.readline()))
+            yield PeerServer(int(child.stdout.readline()))
         finally:
             child.terminate()
 
 
-def _apart(pid: int) -> None:
+def _pin_to_core(pid: int) -> None:
     """The server has a core of its own; the contestants, who inherit ours, have the others."""
     cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
     if len(cores) > 1:
@@ -84,14 +84,14 @@ def _apart(pid: int) -> None:
         os.sched_setaffinity(0, cores[:-1])
 
 
-class _State:
+class _PeerState:
     def __init__(self) -> None:
-        self.counts = Counts()
+        self.counts = PeerCounts()
         self.waiting = 0
 
 
-class _Connection(asyncio.Protocol):
-    def __init__(self, state: _State) -> None:
+class _PeerConnection(asyncio.Protocol):
+    def __init__(self, state: _PeerState) -> None:
         self._state = state
         self._loop = asyncio.get_running_loop()
         self._body: list[bytes] = []
@@ -122,41 +122,51 @@ class _Connection(asyncio.Protocol):
         self._body.clear()
         state, counts = self._state, self._state.counts
         if self._url == COUNTED:
-            state.counts = Counts()
-            self._transport.write(_whole(msgspec.json.encode(counts)))
+            state.counts = PeerCounts()
+            self._transport.write(_whole_response(msgspec.json.encode(counts)))
             return
         counts.requests += 1
         counts.body_bytes += len(body)
         state.waiting += 1
         counts.at_once = max(counts.at_once, state.waiting)
         _, kind, count, wait_ms, *_ = self._url.split("/")
-        self._reply(kind, int(count), int(wait_ms) / 1e3, body)
+        self._reply_to(kind, int(count), int(wait_ms) / 1e3, body)
 
-    def _reply(self, kind: str, count: int, wait_s: float, body: bytes) -> None:
+    def _reply_to(self, kind: str, count: int, wait_s: float, body: bytes) -> None:
         by_call = FINAL in body
         match kind:
             case "calls":
-                reply = step(_done(body), count, by_call=by_call)
-                self._loop.call_later(wait_s, partial(self._send, reply))
+                reply = step_reply(_count_results(body), count, by_call=by_call)
+                self._loop.call_later(wait_s, partial(self._send_reply, reply))
             case "many":
-                reply = fan(count) if not _done(body) else step(1, 0, by_call=by_call)
-                self._send(reply)
+                reply = (
+                    fan_reply(count)
+                    if not _count_results(body)
+                    else step_reply(1, 0, by_call=by_call)
+                )
+                self._send_reply(reply)
             case "hush":
                 self._hushed = True
-                self._send(
-                    b"".join(_pieces(chat(*(words(WORD) for _ in range(count))))[: count + 1])
+                self._send_reply(
+                    b"".join(
+                        _http_pieces(chat_answer(*(text_chunk(WORD) for _ in range(count))))[
+                            : count + 1
+                        ]
+                    )
                 )
             case _ if wait_s:
-                self._sending = self._loop.create_task(self._trickle(text(count, by_call), wait_s))
+                self._sending = self._loop.create_task(
+                    self._send_slowly(text_reply(count, by_call), wait_s)
+                )
             case _:
-                self._send(b"".join(text(count, by_call)))
+                self._send_reply(b"".join(text_reply(count, by_call)))
 
-    def _send(self, reply: bytes) -> None:
+    def _send_reply(self, reply: bytes) -> None:
         self._state.waiting -= 1
         self._transport.write(reply)
 
-    async def _trickle(self, pieces: tuple[bytes, ...], apart_s: float) -> None:
-        self._send(pieces[0])
+    async def _send_slowly(self, pieces: tuple[bytes, ...], apart_s: float) -> None:
+        self._send_reply(pieces[0])
         due = self._loop.time()
         for piece in pieces[1:]:
             due += apart_s
@@ -164,61 +174,69 @@ class _Connection(asyncio.Protocol):
             self._transport.write(piece)
 
 
-def _done(body: bytes) -> int:
+def _count_results(body: bytes) -> int:
     """How many results have come: each tells the number of its parcel, and the last is the most."""
     found = _PARCEL.findall(body[-4_000:]) or _PARCEL.findall(body)
     return max(map(int, found)) + 1 if found else 0
 
 
-def _whole(body: bytes) -> bytes:
+def _whole_response(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 @cache
-def text(count: int, by_call: bool) -> tuple[bytes, ...]:  # noqa: FBT001 - a key of the cache
-    said = [words(WORD) for _ in range(count)]
-    return _pieces(chat(*said, *([final()] if by_call else [])))
+def text_reply(count: int, by_call: bool) -> tuple[bytes, ...]:  # noqa: FBT001 - a key of the cache
+    said = [text_chunk(WORD) for _ in range(count)]
+    return _http_pieces(chat_answer(*said, *([final_reply()] if by_call else [])))
 
 
 @cache
-def step(done: int, count: int, *, by_call: bool) -> bytes:
+def step_reply(done: int, count: int, *, by_call: bool) -> bytes:
     """The reply after so many results: the next call, or the answer."""
     if done < count:
-        return _bytes(chat(called("look", f'{{"at": {done}', "}", id=f"call_{done}")))
-    return _bytes(chat(final() if by_call else words(ANSWER)))
+        return _answer_bytes(
+            chat_answer(call_chunks("look", f'{{"at": {done}', "}", id=f"call_{done}"))
+        )
+    return _answer_bytes(chat_answer(final_reply() if by_call else text_chunk(ANSWER)))
 
 
 @cache
-def fan(count: int) -> bytes:
+def fan_reply(count: int) -> bytes:
     """All the calls in one reply."""
-    calls = (called("nap", f'{{"at": {at}', "}", id=f"call_{at}", index=at) for at in range(count))
-    return _bytes(chat(*calls))
+    calls = (
+        call_chunks("nap", f'{{"at": {at}', "}", id=f"call_{at}", index=at) for at in range(count)
+    )
+    return _answer_bytes(chat_answer(*calls))
 
 
-def final(said: str = ANSWER) -> tuple[bytes, ...]:
+def final_reply(said: str = ANSWER) -> tuple[bytes, ...]:
     """The answer as a call."""
-    return called("final_answer", msgspec.json.encode({"answer": said}).decode(), id="call_final")
+    return call_chunks(
+        "final_answer", msgspec.json.encode({"answer": said}).decode(), id="call_final"
+    )
 
 
-def _bytes(answer: Answer) -> bytes:
-    return b"".join(_pieces(answer))
+def _answer_bytes(answer: WireAnswer) -> bytes:
+    return b"".join(_http_pieces(answer))
 
 
-def _pieces(answer: Answer) -> tuple[bytes, ...]:
+def _http_pieces(answer: WireAnswer) -> tuple[bytes, ...]:
     """The head, and then one HTTP chunk for each event, as servers send them."""
     acts = [act for act in answer.acts if isinstance(act, bytes)]
     chunks = (b"%x\r\n%b\r\n" % (len(act), act) for act in acts)
-    return answer.head(), *chunks, b"0\r\n\r\n"
+    return answer.encode_head(), *chunks, b"0\r\n\r\n"
 
 
-async def _serve() -> None:
-    loop, over, state = asyncio.get_running_loop(), asyncio.Event(), _State()
+async def _serve_forever() -> None:
+    loop, over, state = asyncio.get_running_loop(), asyncio.Event(), _PeerState()
     loop.add_signal_handler(signal.SIGTERM, over.set)
     loop.add_reader(sys.stdin, over.set)
-    server = await loop.create_server(lambda: _Connection(state), "127.0.0.1", 0, backlog=BACKLOG)
+    server = await loop.create_server(
+        lambda: _PeerConnection(state), "127.0.0.1", 0, backlog=BACKLOG
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await over.wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    asyncio.run(_serve_forever())

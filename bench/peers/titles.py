@@ -12,12 +12,12 @@ from roster import WINDLASS, Peer
 VERSION = "from importlib.metadata import version; import sys; print(version(sys.argv[1]))"
 
 
-def titles_of(peers: Sequence[Peer]) -> dict[str, str]:
+def peer_titles(peers: Sequence[Peer]) -> dict[str, str]:
     """The name and version of each."""
-    return {peer.name: f"{peer.name} {_version(peer)}" for peer in peers}
+    return {peer.name: f"{peer.name} {_installed_version(peer)}" for peer in peers}
 
 
-def where() -> str:
+def machine_and_day() -> str:
     """The machine and the day."""
     model = ""
     info = Path("/proc/cpuinfo")
@@ -30,7 +30,7 @@ def where() -> str:
     return f"{day}, Python {platform.python_version()}, {system}, {cores}."
 
 
-def _version(peer: Peer) -> str:
+def _installed_version(peer: Peer) -> str:
     package = peer.packages[0].partition("[")[0] if peer.packages else WINDLASS.name
     command = [str(peer.python), "-c", VERSION, package]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

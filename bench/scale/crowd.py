@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from people import agent_in
-from tally import Row, crowd, memory_kb, timed
+from people import make_agent
+from tally import ScaleRow, measure_time, memory_kb, run_limited
 
 from windlass import Agent, Allow
 from windlass.core.fold.run import fold
-from windlass.core.run_report import questions
+from windlass.core.run_report import open_questions
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 
@@ -24,34 +24,34 @@ FOLLOWED_S = 5.0
 Work = Callable[[], Awaitable[object]]
 
 
-async def measure(sessions: int, active: int) -> list[Row]:
+async def measure(sessions: int, active: int) -> list[ScaleRow]:
     """In a file: each row against the first tenth of the sessions, where that means something."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "crowd.db")
         journal = SqliteJournal(path, durability="relaxed")
-        agent = agent_in(journal)
-        await crowd(_begin(agent, "warm", 200), 100)
-        rows = [*await _idle(agent, sessions), *await _at_work(journal, active)]
-        rows += await _answered(journal, agent, sessions)
-        rows.append(await _followed(journal, path, active))
+        agent = make_agent(journal)
+        await run_limited(_start_sessions(agent, "warm", 200), 100)
+        rows = [*await _measure_idle(agent, sessions), *await _measure_active(journal, active)]
+        rows += await _measure_answers(journal, agent, sessions)
+        rows.append(await _measure_followers(journal, path, active))
         journal.close()
         return rows
 
 
-async def memory_journal(sessions: int) -> list[Row]:
+async def memory_journal(sessions: int) -> list[ScaleRow]:
     """Idle sessions where the journal itself is in memory, and every fact with it."""
-    agent = agent_in(MemoryJournal())
-    await crowd(_begin(agent, "warm", 200), 100)
+    agent = make_agent(MemoryJournal())
+    await run_limited(_start_sessions(agent, "warm", 200), 100)
     gc.collect()
     tracemalloc.start()
-    await crowd(_begin(agent, "s", sessions), AT_ONCE)
+    await run_limited(_start_sessions(agent, "s", sessions), AT_ONCE)
     gc.collect()
     each = tracemalloc.get_traced_memory()[0] / 1024 / sessions
     tracemalloc.stop()
-    return [Row(f"memory of an idle session, of {sessions:,}, in memory", "kB", each)]
+    return [ScaleRow(f"memory of an idle session, of {sessions:,}, in memory", "kB", each)]
 
 
-def _begin(agent: Agent[str], name: str, count: int, start: int = 0) -> list[Work]:
+def _start_sessions(agent: Agent[str], name: str, count: int, start: int = 0) -> list[Work]:
     """Every other one ends its run; the rest come to a question and wait."""
     prompts = ("Look, then send.", "Look.")
     return [
@@ -60,43 +60,43 @@ def _begin(agent: Agent[str], name: str, count: int, start: int = 0) -> list[Wor
     ]
 
 
-async def _idle(agent: Agent[str], sessions: int) -> list[Row]:
+async def _measure_idle(agent: Agent[str], sessions: int) -> list[ScaleRow]:
     part, before, peaks = sessions // 10, memory_kb(), list[float]()
     cpu: list[float] = []
     for start in range(0, sessions, part):
-        with timed() as taken:
-            await crowd(_begin(agent, "s", part, start), min(AT_ONCE, part))
+        with measure_time() as taken:
+            await run_limited(_start_sessions(agent, "s", part, start), min(AT_ONCE, part))
         cpu.append(taken.cpu_s / part * 1e6)
         peaks.append(float(memory_kb()))
     rising = (peaks[-1] - peaks[len(peaks) // 2]) / (sessions - sessions * 6 // 10)
     return [
-        Row("CPU to begin one and run it", "µs", cpu[-1], cpu[0]),
-        Row(
+        ScaleRow("CPU to begin one and run it", "µs", cpu[-1], cpu[0]),
+        ScaleRow(
             "memory of all over the start",
             *("MB RSS", (peaks[-1] - before) / 1024, (peaks[0] - before) / 1024),
         ),
-        Row("memory that an idle session adds, late", "kB RSS", rising),
+        ScaleRow("memory that an idle session adds, late", "kB RSS", rising),
     ]
 
 
-async def _at_work(journal: SqliteJournal, active: int) -> list[Row]:
+async def _measure_active(journal: SqliteJournal, active: int) -> list[ScaleRow]:
     """All at once, with a model that takes its time; against a tenth of them."""
-    agent, found = agent_in(journal, MOMENT_S), list[tuple[float, float, float]]()
+    agent, found = make_agent(journal, MOMENT_S), list[tuple[float, float, float]]()
     for count in (active // 10, active):
-        work = _begin(agent, f"active{count}", count)
-        with timed() as taken:
+        work = _start_sessions(agent, f"active{count}", count)
+        with measure_time() as taken:
             await asyncio.gather(*(one() for one in work))
-        held = await _held(_begin(agent, f"held{count}", count))
+        held = await _measure_memory(_start_sessions(agent, f"held{count}", count))
         found.append((taken.cpu_s / count * 1e6, held / count, taken.wall_s))
     (cpu, kb, wall), (cpus, kbs, walls) = found
     return [
-        Row(f"CPU of a run, {active:,} at once, against {active // 10:,}", "µs", cpus, cpu),
-        Row("memory of one at work", "kB", kbs, kb),
-        Row("until all of them are done", "s wall", walls, wall),
+        ScaleRow(f"CPU of a run, {active:,} at once, against {active // 10:,}", "µs", cpus, cpu),
+        ScaleRow("memory of one at work", "kB", kbs, kb),
+        ScaleRow("until all of them are done", "s wall", walls, wall),
     ]
 
 
-async def _held(work: list[Work]) -> float:
+async def _measure_memory(work: list[Work]) -> float:
     """The kB that all of them hold while their model is thinking."""
     gc.collect()
     tracemalloc.start()
@@ -108,40 +108,44 @@ async def _held(work: list[Work]) -> float:
     return held
 
 
-async def _answered(journal: SqliteJournal, agent: Agent[str], sessions: int) -> list[Row]:
+async def _measure_answers(
+    journal: SqliteJournal, agent: Agent[str], sessions: int
+) -> list[ScaleRow]:
     """Answer what waits: the first tenth, then the last one."""
     found: list[float] = []
     part = sessions // 10
     for start in (0, sessions - part):
         names = [f"s-{at}" for at in range(start, start + part, 2)]
-        asked = list(zip(names, await _calls(journal, names), strict=True))
-        with timed() as taken:
-            await crowd([partial(agent.answer, *one, Allow()) for one in asked], min(AT_ONCE, part))
+        asked = list(zip(names, await _waiting_calls(journal, names), strict=True))
+        with measure_time() as taken:
+            await run_limited(
+                [partial(agent.answer, *one, Allow()) for one in asked], min(AT_ONCE, part)
+            )
         found.append(taken.cpu_s / len(names) * 1e6)
     again = [partial(agent.run, "Look.", session=f"s-{at}") for at in range(1, part, 2)]
-    with timed() as taken:
-        await crowd(again, min(AT_ONCE, part))
+    with measure_time() as taken:
+        await run_limited(again, min(AT_ONCE, part))
     return [
-        Row("CPU to answer one and finish its run", "µs", found[1], found[0]),
-        Row("CPU to go on with one by a new prompt", "µs", taken.cpu_s / len(again) * 1e6),
+        ScaleRow("CPU to answer one and finish its run", "µs", found[1], found[0]),
+        ScaleRow("CPU to go on with one by a new prompt", "µs", taken.cpu_s / len(again) * 1e6),
     ]
 
 
-async def _calls(journal: SqliteJournal, names: list[str]) -> list[str]:
-    return [questions(fold(name, await journal.read(name)))[0].call.id for name in names]
+async def _waiting_calls(journal: SqliteJournal, names: list[str]) -> list[str]:
+    return [open_questions(fold(name, await journal.read(name)))[0].call.id for name in names]
 
 
-async def _followed(journal: SqliteJournal, path: Path, count: int) -> Row:
+async def _measure_followers(journal: SqliteJournal, path: Path, count: int) -> ScaleRow:
     """Sessions that another process drives and that are silent, each watched by somebody."""
     names = [f"s-{at}" for at in range(count, 3 * count, 2)]  # Nobody has answered these.
     shares: list[float] = []
     with SqliteJournal(path) as elsewhere:
         for some in (names[: count // 10], names):
             held = [await elsewhere.lease(name) for name in some]
-            agent = agent_in(journal)
-            watching = [asyncio.create_task(_watch(agent, name)) for name in some]
+            agent = make_agent(journal)
+            watching = [asyncio.create_task(_watch_session(agent, name)) for name in some]
             await asyncio.sleep(1.0)
-            with timed() as taken:
+            with measure_time() as taken:
                 await asyncio.sleep(FOLLOWED_S)
             for task in watching:
                 task.cancel()
@@ -150,14 +154,14 @@ async def _followed(journal: SqliteJournal, path: Path, count: int) -> Row:
                 one.release()
             shares.append(taken.cpu_s / taken.wall_s * 100)
     title = f"CPU to watch {count:,} silent ones elsewhere, and {count // 10:,}"
-    return Row(title, "% core", shares[1], shares[0])
+    return ScaleRow(title, "% core", shares[1], shares[0])
 
 
-async def _watch(agent: Agent[str], session: str) -> None:
+async def _watch_session(agent: Agent[str], session: str) -> None:
     async for _ in agent.watch(session):
         pass
 
 
-def rows(sessions: int, active: int) -> Iterator[Row]:
+def crowd_rows(sessions: int, active: int) -> Iterator[ScaleRow]:
     yield from asyncio.run(measure(sessions, active))
     yield from asyncio.run(memory_journal(sessions // 5))

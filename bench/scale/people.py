@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from windlass import Agent, Assistant, ModelInfo, Rules, Text, User, tool
-from windlass.core.events import CallDelta, Piece, ReplyEnd, TextDelta
+from windlass import Agent, AssistantMessage, LoopPolicy, ModelInfo, TextPart, UserMessage, tool
+from windlass.core.events import CallDelta, ReplyEnd, ReplyPiece, TextDelta
 from windlass.core.view import Prompt
 from windlass.gates.rules import Rule, RuleGate
 from windlass.ports import Journal
@@ -24,15 +24,15 @@ async def send(what: str) -> str:
     return f"{what}: sent"
 
 
-class Moment:
+class MomentaryModel:
     """A model that looks once, then sends if the prompt says so, then says a few words."""
 
     def __init__(self, moment_s: float = 0.0) -> None:
         self.info = ModelInfo("scripted:moment")
         self.moment_s = moment_s
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
-        text, done = _underway(prompt)
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+        text, done = _replies_given(prompt)
         calls = ["look", "send"] if "send" in text else ["look"]
         await asyncio.sleep(self.moment_s)
         if done < len(calls):
@@ -45,15 +45,17 @@ class Moment:
         yield ReplyEnd("end")
 
 
-def _underway(prompt: Prompt) -> tuple[str, int]:
+def _replies_given(prompt: Prompt) -> tuple[str, int]:
     done = 0
     for message in reversed(prompt.messages):
-        if isinstance(message, Assistant):
+        if isinstance(message, AssistantMessage):
             done += 1
-        elif isinstance(message, User):
-            return "".join(part.text for part in message.parts if isinstance(part, Text)), done
+        elif isinstance(message, UserMessage):
+            return "".join(part.text for part in message.parts if isinstance(part, TextPart)), done
     return "", done
 
 
-def agent_in(journal: Journal, moment_s: float = 0.0) -> Agent[str]:
-    return Agent(Moment(moment_s), tools=[look, send], gate=GATE, journal=journal, rules=Rules())
+def make_agent(journal: Journal, moment_s: float = 0.0) -> Agent[str]:
+    return Agent(
+        MomentaryModel(moment_s), tools=[look, send], gate=GATE, journal=journal, rules=LoopPolicy()
+    )

@@ -13,7 +13,7 @@ import msgspec
 LINE = "{:<52} {:>8} {:>11} {:>11} {:>8}"
 
 
-class Row(msgspec.Struct, frozen=True):
+class ScaleRow(msgspec.Struct, frozen=True):
     """One line: the same thing where there is little, and where there is much."""
 
     title: str
@@ -28,11 +28,11 @@ class Row(msgspec.Struct, frozen=True):
         return LINE.format(self.title, self.unit, little, f"{self.much:,.2f}", ratio).rstrip()
 
 
-def head(little: str, much: str) -> str:
+def table_head(little: str, much: str) -> str:
     return LINE.format("", "", little, much, "ratio")
 
 
-class Taken(msgspec.Struct):
+class TimeTaken(msgspec.Struct):
     """Seconds of a piece of work."""
 
     cpu_s: float = 0.0
@@ -40,28 +40,30 @@ class Taken(msgspec.Struct):
 
 
 @contextmanager
-def timed() -> Generator[Taken]:
+def measure_time() -> Generator[TimeTaken]:
     """What the block takes, with all its threads."""
     gc.collect()
-    taken = Taken()
+    taken = TimeTaken()
     cpu_s, wall_s = time.process_time(), time.perf_counter()
     yield taken
     taken.cpu_s = time.process_time() - cpu_s
     taken.wall_s = time.perf_counter() - wall_s
 
 
-async def usual(work: Callable[[], Awaitable[object]], rounds: int) -> Taken:
+async def usual_time(work: Callable[[], Awaitable[object]], rounds: int) -> TimeTaken:
     """The usual CPU and the best wall time of one round."""
-    all_of_them: list[Taken] = []
+    all_of_them: list[TimeTaken] = []
     await work()
     for _ in range(rounds):
-        with timed() as taken:
+        with measure_time() as taken:
             await work()
         all_of_them.append(taken)
-    return Taken(median(one.cpu_s for one in all_of_them), min(one.wall_s for one in all_of_them))
+    return TimeTaken(
+        median(one.cpu_s for one in all_of_them), min(one.wall_s for one in all_of_them)
+    )
 
 
-async def crowd(works: Sequence[Callable[[], Awaitable[object]]], at_once: int) -> None:
+async def run_limited(works: Sequence[Callable[[], Awaitable[object]]], at_once: int) -> None:
     """Do all of it, so many at a time."""
     waiting = iter(works)
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from gauge import children_of
-from plan import EFFECTS, MARKS, name_of
+from gauge import living_children
+from plan import EFFECTS, MARKS, mark_name
 
 from windlass.core.audit.replay import replay
 from windlass.core.errors import WindlassError
@@ -22,7 +22,7 @@ _SUBREAPER = 36
 GONE_S = 10.0
 
 
-class Audit(msgspec.Struct):
+class SoakAudit(msgspec.Struct):
     """What was found. All but the first few should be zero."""
 
     sessions: int = 0
@@ -53,12 +53,12 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def left_behind(audit: Audit) -> None:
+def count_leftover_processes(audit: SoakAudit) -> None:
     """Count the processes that are still there."""
     until = time.monotonic() + GONE_S
-    while time.monotonic() < until and children_of(os.getpid()):
+    while time.monotonic() < until and living_children(os.getpid()):
         time.sleep(0.1)
-    for pid in children_of(os.getpid()):
+    for pid in living_children(os.getpid()):
         audit.processes += 1
         with suppress(OSError):
             line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
@@ -68,7 +68,7 @@ def left_behind(audit: Audit) -> None:
             pass
 
 
-class Books:
+class EffectBooks:
     """What was done, against what the records say of it."""
 
     def __init__(self, marks: Path) -> None:
@@ -77,7 +77,7 @@ class Books:
         self.told: Counter[str] = Counter()
         self.unknown = 0
 
-    def enter(self, session: str, facts: Sequence[Fact]) -> None:
+    def add_session(self, session: str, facts: Sequence[Fact]) -> None:
         """Take in the calls of a session. A command in the back is only said to have begun."""
         names: dict[str, tuple[str, bool]] = {}
         begun: set[str] = set()
@@ -87,7 +87,7 @@ class Books:
                     for call in reply.calls:
                         if call.name in EFFECTS:
                             given = msgspec.json.decode(call.arguments)
-                            name = name_of(call.name, given, f"{session}/{call.id}")
+                            name = mark_name(call.name, given, f"{session}/{call.id}")
                             names[call.id] = name, "background" in given
                 case CallStarted(call_id=call_id) if call_id in names:
                     # One that a crash interrupted may begin twice; its effect may not be twice.
@@ -101,9 +101,9 @@ class Books:
         self.begun.update(names[call_id][0] for call_id in begun)
 
 
-async def audited(folder: Path) -> Audit:
+async def audit_sessions(folder: Path) -> SoakAudit:
     """Read every session back."""
-    audit, books = Audit(), Books(folder / MARKS)
+    audit, books = SoakAudit(), EffectBooks(folder / MARKS)
     with SqliteJournal(folder / "sessions.db") as journal:
         for wrong in await journal.check():
             audit.broken += 1
@@ -115,28 +115,28 @@ async def audited(folder: Path) -> Audit:
             if one.state == "open":
                 audit.open += 1
                 audit.told.append(f"session {one.session} is open")
-            for wrong in await _wrong_with(journal, one.session, books):
+            for wrong in await _find_problems(journal, one.session, books):
                 audit.broken += 1
                 audit.told.append(f"session {one.session}: {wrong}")
     audit.effects, audit.unknown = books.done.total(), books.unknown
-    audit.twice = _count(audit, books.done - books.begun, "was done once too often")
-    audit.lost = _count(audit, books.told - books.done, "was told as done")
+    audit.twice = _count_problem(audit, books.done - books.begun, "was done once too often")
+    audit.lost = _count_problem(audit, books.told - books.done, "was told as done")
     return audit
 
 
-def _count(audit: Audit, wrong: Counter[str], words: str) -> int:
+def _count_problem(audit: SoakAudit, wrong: Counter[str], words: str) -> int:
     audit.told += [f"effect {name} {words}" for name in wrong]
     return wrong.total()
 
 
-async def _wrong_with(journal: SqliteJournal, session: str, books: Books) -> list[str]:
+async def _find_problems(journal: SqliteJournal, session: str, books: EffectBooks) -> list[str]:
     try:
         wrong = [str(problem) for problem in await journal.verify(session)]
         facts = await journal.read(session)
         again = replay(session, facts)
     except WindlassError as error:
         return [str(error)]
-    books.enter(session, facts)
-    if again.same:
+    books.add_session(session, facts)
+    if again.is_same:
         return wrong
     return [*wrong, f"it replays otherwise: {again.difference or again.other_rules}"]

@@ -23,7 +23,7 @@ WARM_UP = 0.3
 LINE = "{:<24} {:>9} {:>9} {:>9} {:>12} {:>10}  {}"
 
 
-class Sample(msgspec.Struct, frozen=True):
+class ProcessSample(msgspec.Struct, frozen=True):
     """What a process holds at one moment."""
 
     minute: float
@@ -40,7 +40,7 @@ class Sample(msgspec.Struct, frozen=True):
     children: int
 
 
-class Bound(msgspec.Struct, frozen=True):
+class GrowthBound(msgspec.Struct, frozen=True):
     """How much a number may rise over all samples before it counts as growth."""
 
     title: str
@@ -50,17 +50,17 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 BOUNDS = {
-    "rss_kb": Bound("memory, kB RSS", 0.05, 2_000),
-    "objects": Bound("objects of Python", 0.01, 1_000),
-    "handles": Bound("file handles", 0.0, 1.5),
-    "connections": Bound("connections", 0.5, 8.0),
-    "tasks": Bound("asyncio tasks", 0.0, 0.5),
-    "threads": Bound("threads", 0.0, 1.5),
-    "children": Bound("child processes", 0.0, 0.5),
+    "rss_kb": GrowthBound("memory, kB RSS", 0.05, 2_000),
+    "objects": GrowthBound("objects of Python", 0.01, 1_000),
+    "handles": GrowthBound("file handles", 0.0, 1.5),
+    "connections": GrowthBound("connections", 0.5, 8.0),
+    "tasks": GrowthBound("asyncio tasks", 0.0, 0.5),
+    "threads": GrowthBound("threads", 0.0, 1.5),
+    "children": GrowthBound("child processes", 0.0, 0.5),
 }
 
 
-class Trend(msgspec.Struct, frozen=True):
+class SampleTrend(msgspec.Struct, frozen=True):
     """One line of the table."""
 
     title: str
@@ -73,14 +73,14 @@ class Trend(msgspec.Struct, frozen=True):
     grew: bool
 
 
-def sample(minute: float, runs: int) -> Sample:
+def take_sample(minute: float, runs: int) -> ProcessSample:
     """What this process holds; at rest, inside its event loop."""
     for _ in range(3):
         gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    open_now, tcp = _open(), _tcp()
+    open_now, tcp = _open_handles(), _tcp_sockets()
     over_tcp = sum(one in tcp for one in open_now)
-    return Sample(
+    return ProcessSample(
         minute=round(minute, 3),
         runs=runs,
         rss_kb=int(status["VmRSS"].split()[0]),
@@ -89,11 +89,11 @@ def sample(minute: float, runs: int) -> Sample:
         connections=over_tcp,
         tasks=len(asyncio.all_tasks()),
         threads=threading.active_count(),
-        children=len(children_of(os.getpid())),
+        children=len(living_children(os.getpid())),
     )
 
 
-def _open() -> list[str]:
+def _open_handles() -> list[str]:
     """What each file handle of this process is."""
     found: list[str] = []
     for handle in Path("/proc/self/fd").iterdir():
@@ -102,7 +102,7 @@ def _open() -> list[str]:
     return found
 
 
-def _tcp() -> set[str]:
+def _tcp_sockets() -> set[str]:
     """The sockets of this machine that speak TCP, as `_open` names them."""
     lines = [
         line
@@ -113,12 +113,12 @@ def _tcp() -> set[str]:
     return {f"socket:[{line.split()[9]}]" for line in lines}
 
 
-def kinds() -> Counter[str]:
+def count_object_types() -> Counter[str]:
     """The objects by type, to see which of them grew."""
     return Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
 
 
-def children_of(parent: int) -> list[int]:
+def living_children(parent: int) -> list[int]:
     """The living children of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -136,13 +136,13 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def trends(samples: Sequence[Sample]) -> list[Trend]:
+def find_trends(samples: Sequence[ProcessSample]) -> list[SampleTrend]:
     """Each number over all samples but those of the warm-up."""
     judged = samples[int(len(samples) * WARM_UP) :]
-    return [_trend(name, bound, judged) for name, bound in BOUNDS.items()]
+    return [_find_trend(name, bound, judged) for name, bound in BOUNDS.items()]
 
 
-def _trend(name: str, bound: Bound, judged: Sequence[Sample]) -> Trend:
+def _find_trend(name: str, bound: GrowthBound, judged: Sequence[ProcessSample]) -> SampleTrend:
     values: list[float] = [getattr(one, name) for one in judged]
     minutes = [one.minute for one in judged]
     slope = linear_regression(minutes, values).slope
@@ -151,7 +151,7 @@ def _trend(name: str, bound: Bound, judged: Sequence[Sample]) -> Trend:
     start, end = median(values[:3]), median(values[-3:])
     # A single busy sample bends a line; what has come back to its start has not grown.
     over = bound.part * start + bound.spare
-    return Trend(
+    return SampleTrend(
         title=bound.title,
         start=start,
         end=end,
@@ -162,12 +162,12 @@ def _trend(name: str, bound: Bound, judged: Sequence[Sample]) -> Trend:
     )
 
 
-def table(found: Sequence[Trend]) -> list[str]:
+def trend_table(found: Sequence[SampleTrend]) -> list[str]:
     head = LINE.format("", "start", "end", "most", "a minute", "1,000 runs", "").rstrip()
-    return [head, *(_line(one) for one in found)]
+    return [head, *(_format_trend(one) for one in found)]
 
 
-def _line(one: Trend) -> str:
+def _format_trend(one: SampleTrend) -> str:
     numbers: list[Any] = [f"{value:,.0f}" for value in (one.start, one.end, one.most)]
     slopes = [f"{value:+,.2f}" for value in (one.per_minute, one.per_thousand)]
     return LINE.format(one.title, *numbers, *slopes, "GROWS" if one.grew else "flat")

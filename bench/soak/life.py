@@ -15,17 +15,17 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plan import MARKS, rolled
+from plan import MARKS, roll_plan
 
 from windlass import (
     NOT_DONE,
     Agent,
     Allow,
     Deny,
+    LoopPolicy,
     NothingToDo,
     Question,
-    Retries,
-    Rules,
+    RetryPolicy,
     RunContext,
     RunFailed,
     RunResult,
@@ -35,13 +35,13 @@ from windlass import (
     tool,
 )
 from windlass.core.fold.run import fold
-from windlass.core.run_report import questions
+from windlass.core.run_report import open_questions
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.models.resolve import resolve
+from windlass.models.resolve import resolve_model
 from windlass.tools.mcp.config import McpStdio
 from windlass.tools.mcp.servers import McpServer
-from windlass.tools.shell.tools import Shell, open_shell
+from windlass.tools.shell.tools import WorkspaceShell, open_shell
 
 EFFECT_S = 0.003
 LOOK_S = 2.0
@@ -51,14 +51,14 @@ AGENT_RUNS_MAX = 40
 EXPECTED = (RunFailed, SessionBusy, NothingToDo)
 """Faults of the wire that cannot be mended, and people who come too late."""
 _GATE = RuleGate([Rule("ask", "send")], default="allow", name="soak")
-_RETRIES = Retries(
+_RETRIES = RetryPolicy(
     establish_max=8, attempts_max=10, wait_base_s=0.05, wait_max_s=0.4, retry_after_max_s=5.0
 )
 _TIMEOUTS = Timeouts(first_byte_s=4.0, idle_s=2.0)
-_RULES = Rules(on_partial="restart")
+_RULES = LoopPolicy(on_partial="restart")
 
 
-class Place(NamedTuple):
+class WorkPlace(NamedTuple):
     """Where to work, and whom to ask."""
 
     folder: Path
@@ -67,7 +67,7 @@ class Place(NamedTuple):
     at_once: int
 
 
-def mark(path: Path, line: str) -> None:
+def append_mark(path: Path, line: str) -> None:
     """One line at the end of a file, whole or not at all."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -76,7 +76,7 @@ def mark(path: Path, line: str) -> None:
         os.close(handle)
 
 
-def tools_in(folder: Path) -> list[Tool[..., Any]]:
+def make_tools(folder: Path) -> list[Tool[..., Any]]:
     """A read, a write that can be looked up, and one that cannot and is asked about."""
     marks = folder / MARKS
 
@@ -86,16 +86,16 @@ def tools_in(folder: Path) -> list[Tool[..., Any]]:
         await asyncio.sleep(EFFECT_S)
         return f"{what}: as it was"
 
-    def noted(context: RunContext[Any], what: str) -> Any:  # noqa: ANN401 - a value, or NOT_DONE
+    def find_note(context: RunContext[Any], what: str) -> Any:  # noqa: ANN401 - a value, or NOT_DONE
         done = marks.read_text("utf-8").split() if marks.exists() else ()
         known = context.idempotency_key in done
         return f"{what}: noted" if known else NOT_DONE
 
-    @tool(effect="write", resource="{what}", reconcile=noted)
+    @tool(effect="write", resource="{what}", reconcile=find_note)
     async def note(context: RunContext[Any], what: str) -> str:
         """Write a line down."""
         await asyncio.sleep(EFFECT_S)
-        mark(marks, context.idempotency_key)
+        append_mark(marks, context.idempotency_key)
         context.report("written")
         await asyncio.sleep(EFFECT_S)
         return f"{what}: noted"
@@ -104,24 +104,24 @@ def tools_in(folder: Path) -> list[Tool[..., Any]]:
     async def send(context: RunContext[Any], what: str) -> str:
         """Send a letter. Nobody can say later whether it went out."""
         await asyncio.sleep(EFFECT_S)
-        mark(marks, context.idempotency_key)
+        append_mark(marks, context.idempotency_key)
         await asyncio.sleep(EFFECT_S)
         return f"{what}: sent"
 
     return [look, note, send]
 
 
-class Life:
+class WorkerLife:
     """One process's part of the work."""
 
-    def __init__(self, place: Place, peer: list[Tool[..., Any]], shell: Shell) -> None:
+    def __init__(self, place: WorkPlace, peer: list[Tool[..., Any]], shell: WorkspaceShell) -> None:
         self.journal = SqliteJournal(place.folder / "sessions.db", durability="relaxed")
         self.count: Counter[str] = Counter()
         self.trouble: list[str] = []
         self._url = place.url
         self._at_once = place.at_once
         self._rolls = random.Random(f"{place.seed}/{os.getpid()}")
-        self._own = tools_in(place.folder)
+        self._own = make_tools(place.folder)
         self._more = [*peer, *shell.tools]
         self._agent = self.agent()
         self._runs = 0
@@ -131,7 +131,7 @@ class Life:
         """A few sessions that can be gone on with."""
 
     def agent(self) -> Agent[str]:
-        model = resolve("openai-compatible:soak", base_url=self._url, environ={})
+        model = resolve_model("openai-compatible:soak", base_url=self._url, environ={})
         with_all: dict[str, Any] = {
             "journal": self.journal,
             "retries": _RETRIES,
@@ -145,36 +145,36 @@ class Life:
     async def work(self, resting: Callable[[], bool]) -> None:
         """Keep so many sessions going until it is time to rest; then wait for them."""
         async with asyncio.TaskGroup() as slots:
-            slots.create_task(self._adopt(resting))
+            slots.create_task(self._adopt_abandoned(resting))
             for _ in range(self._at_once):
-                slots.create_task(self._slot(resting))
+                slots.create_task(self._work_slot(resting))
 
     async def resume_all(self, *, helpers: bool = False) -> int:
         """Go on with what a dead process left open; how many there were."""
         found = [one.session for one in await self.journal.abandoned()]
         own = [name for name in found if helpers or "/" not in name]
-        await asyncio.gather(*(self._resume(name) for name in own))
+        await asyncio.gather(*(self._resume_session(name) for name in own))
         return len(own)
 
-    async def _resume(self, session: str) -> None:
+    async def _resume_session(self, session: str) -> None:
         agent = self._agent
-        await self._try("resumed", agent.abandon if "/" in session else agent.resume, session)
+        await self._try_act("resumed", agent.abandon if "/" in session else agent.resume, session)
 
-    async def _adopt(self, resting: Callable[[], bool]) -> None:
+    async def _adopt_abandoned(self, resting: Callable[[], bool]) -> None:
         while not resting():
             await self.resume_all()
             await asyncio.sleep(LOOK_S)
 
-    async def _slot(self, resting: Callable[[], bool]) -> None:
+    async def _work_slot(self, resting: Callable[[], bool]) -> None:
         await asyncio.sleep(self._rolls.random())
         while not resting():
             roll = self._rolls.random()
             if roll < 0.12:
                 await self._answer_one()
             elif roll < 0.2 and self._ended:
-                await self._run(self._ended.pop(0), "followed up")
+                await self._run_session(self._ended.pop(0), "followed up")
             else:
-                await self._run(f"s-{os.urandom(6).hex()}", "begun")
+                await self._run_session(f"s-{os.urandom(6).hex()}", "begun")
 
     async def _answer_one(self) -> None:
         some = await self.journal.sessions(unfinished=True, limit=30)
@@ -184,32 +184,32 @@ class Life:
             return
         session, agent = self._rolls.choice(waiting), self._agent
         if self._rolls.random() < 0.1:
-            await self._try("given up", agent.abandon, session)
+            await self._try_act("given up", agent.abandon, session)
             return
-        calls = [one.call.id for one in await self._questions(session)]
+        calls = [one.call.id for one in await self._open_questions(session)]
         if calls:
             verdict = Allow() if self._rolls.random() < 0.7 else Deny("not today")
-            await self._try("answered", agent.answer, session, calls[0], verdict)
+            await self._try_act("answered", agent.answer, session, calls[0], verdict)
 
-    async def _questions(self, session: str) -> tuple[Question, ...]:
-        return questions(fold(session, await self.journal.read(session)))
+    async def _open_questions(self, session: str) -> tuple[Question, ...]:
+        return open_questions(fold(session, await self.journal.read(session)))
 
-    async def _run(self, session: str, how: str) -> None:
+    async def _run_session(self, session: str, how: str) -> None:
         if self._runs >= AGENT_RUNS_MAX:
             self._agent, self._runs = self.agent(), 0
         self._runs += 1
         self.runs += 1
-        agent, prompt = self._agent, rolled(self._rolls).prompt
+        agent, prompt = self._agent, roll_plan(self._rolls).prompt
         manner = self._rolls.random()
-        async with self._meddled(agent, session):
+        async with self._run_with_meddling(agent, session):
             if manner < 0.2:
-                await self._try(how, self._streamed, agent, session, prompt)
+                await self._try_act(how, self._stream_run, agent, session, prompt)
             elif manner < 0.4:
-                await self._try(how, agent.run, prompt, session=session, on_event=_unheard)
+                await self._try_act(how, agent.run, prompt, session=session, on_event=_ignore_event)
             else:
-                await self._try(how, agent.run, prompt, session=session)
+                await self._try_act(how, agent.run, prompt, session=session)
 
-    async def _streamed(self, agent: Agent[str], session: str, prompt: str) -> RunResult[str]:
+    async def _stream_run(self, agent: Agent[str], session: str, prompt: str) -> RunResult[str]:
         """Watched to the end, or left in the middle."""
         leave = self._rolls.random() < 0.3
         async with agent.stream(prompt, session=session) as events:
@@ -219,15 +219,15 @@ class Life:
         return events.result
 
     @asynccontextmanager
-    async def _meddled(self, agent: Agent[str], session: str) -> AsyncGenerator[None]:
+    async def _run_with_meddling(self, agent: Agent[str], session: str) -> AsyncGenerator[None]:
         """While a run is under way, people stop it, speak to it, or look on."""
         roll, task = self._rolls.random(), None
         if roll < 0.15:
-            task = asyncio.create_task(self._cancel(agent, session))
+            task = asyncio.create_task(self._cancel_later(agent, session))
         elif roll < 0.3:
-            task = asyncio.create_task(self._steer(agent, session))
+            task = asyncio.create_task(self._steer_later(agent, session))
         elif roll < 0.4:
-            task = asyncio.create_task(_watched(agent, session))
+            task = asyncio.create_task(_watch_session(agent, session))
         try:
             yield
         finally:
@@ -236,57 +236,57 @@ class Life:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def _cancel(self, agent: Agent[str], session: str) -> None:
+    async def _cancel_later(self, agent: Agent[str], session: str) -> None:
         await asyncio.sleep(self._rolls.random())
         self.count["cancels"] += agent.cancel(session)
 
-    async def _steer(self, agent: Agent[str], session: str) -> None:
+    async def _steer_later(self, agent: Agent[str], session: str) -> None:
         await asyncio.sleep(self._rolls.random() / 2)
         with suppress(*EXPECTED):
             await agent.steer(session, "By the way: hurry.")
             self.count["steered"] += 1
 
-    async def _try(self, how: str, act: Callable[..., Any], *given: Any, **named: Any) -> None:  # noqa: ANN401
+    async def _try_act(self, how: str, act: Callable[..., Any], *given: Any, **named: Any) -> None:  # noqa: ANN401
         try:
             result: RunResult[str] = await act(*given, **named)
         except RunFailed as failed:
             self.count["failed"] += 1
             if failed.result.error is not None and failed.result.error.kind in ("bug", "journal"):
-                self._wrong(failed)
+                self._note_error(failed)
             return
         except EXPECTED:
             self.count["too late"] += 1
             return
         except Exception as error:  # noqa: BLE001 - that is what the soak is for
-            self._wrong(error)
+            self._note_error(error)
             return
         self.count[how] += 1
         self.count[result.outcome] += 1
         if result.completed and "/" not in result.session_id and len(self._ended) < 20:
             self._ended.append(result.session_id)
 
-    def _wrong(self, error: BaseException) -> None:
+    def _note_error(self, error: BaseException) -> None:
         self.trouble.append("".join(traceback.format_exception(error)))
 
 
-def _unheard(_event: object) -> None:
+def _ignore_event(_event: object) -> None:
     """Somebody watches, and the text is shown."""
 
 
-async def _watched(agent: Agent[str], session: str) -> None:
+async def _watch_session(agent: Agent[str], session: str) -> None:
     await asyncio.sleep(0.05)
     async for _ in agent.watch(session):
         pass
 
 
 @asynccontextmanager
-async def living(place: Place) -> AsyncGenerator[Life]:
+async def open_life(place: WorkPlace) -> AsyncGenerator[WorkerLife]:
     """A life with its shell and its MCP server, which end with it."""
     peer = Path(__file__).with_name("mcp_peer.py")
     settings = McpStdio(name="peer", command=sys.executable, args=("-I", "-S", str(peer)))
     async with McpServer(settings) as server:
         shell = open_shell(place.folder)
-        life = Life(place, await server.tools(), shell)
+        life = WorkerLife(place, await server.tools(), shell)
         try:
             yield life
         finally:

@@ -16,7 +16,7 @@ TOOL = {
 }
 
 
-def result(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+def answer_method(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     match method:
         case "initialize":
             return {
@@ -39,7 +39,7 @@ for line in sys.stdin:
     if "id" not in asked or "method" not in asked:
         continue
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"]}
-    given = result(asked["method"], asked.get("params") or {})
+    given = answer_method(asked["method"], asked.get("params") or {})
     if given is None:
         answer["error"] = {"code": -32601, "message": "unknown method"}
     else:

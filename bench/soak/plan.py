@@ -18,7 +18,7 @@ ECHO = "peer__echo"
 Call = tuple[str, dict[str, Any]]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class SoakPlan(msgspec.Struct, frozen=True):
     """The calls of each reply; the one after them is the answer."""
 
     steps: list[list[Call]]
@@ -33,49 +33,49 @@ class Plan(msgspec.Struct, frozen=True):
             yield from step
 
 
-def read(prompt: str) -> Plan | None:
+def parse_plan(prompt: str) -> SoakPlan | None:
     """The last plan in a prompt, which may be joined from several; None if there is none."""
     found = [line for line in prompt.splitlines() if line.startswith(HEAD)]
-    return msgspec.json.decode(found[-1].removeprefix(HEAD), type=Plan) if found else None
+    return msgspec.json.decode(found[-1].removeprefix(HEAD), type=SoakPlan) if found else None
 
 
-def rolled(rolls: random.Random) -> Plan:
+def roll_plan(rolls: random.Random) -> SoakPlan:
     """A plan of up to five replies with calls."""
-    steps = [_step(rolls) for _ in range(rolls.choice((0, 1, 1, 2, 2, 3, 4, 5)))]
-    return Plan(steps)
+    steps = [_roll_step(rolls) for _ in range(rolls.choice((0, 1, 1, 2, 2, 3, 4, 5)))]
+    return SoakPlan(steps)
 
 
-def name_of(tool: str, arguments: dict[str, Any], key: str) -> str:
+def mark_name(tool: str, arguments: dict[str, Any], key: str) -> str:
     """The mark that a call leaves: its key, or the name that is in its command."""
     return str(arguments["command"]).split()[1] if tool == "bash" else key
 
 
-def _step(rolls: random.Random) -> list[Call]:
+def _roll_step(rolls: random.Random) -> list[Call]:
     kinds = rolls.choices(
         ("look", "note", "send", "bash", "helper", ECHO),
         weights=(6, 5, 2, 2, 2, 2),
         k=rolls.choice((1, 1, 1, 2, 3)),
     )
-    return [_call(rolls, kind) for kind in kinds]
+    return [_roll_call(rolls, kind) for kind in kinds]
 
 
-def _call(rolls: random.Random, kind: str) -> Call:
+def _roll_call(rolls: random.Random, kind: str) -> Call:
     name = secrets.token_hex(6)
     match kind:
         case "bash":
-            return "bash", _command(rolls, name)
+            return "bash", _roll_command(rolls, name)
         case "helper":
-            inner = [[("look", _what())], [("note", _what())]]
-            return "helper", {"task": Plan(inner[: rolls.choice((1, 2))]).prompt}
+            inner = [[("look", _new_name())], [("note", _new_name())]]
+            return "helper", {"task": SoakPlan(inner[: rolls.choice((1, 2))]).prompt}
         case _:
             return kind, {"what": name}
 
 
-def _what() -> dict[str, Any]:
+def _new_name() -> dict[str, Any]:
     return {"what": secrets.token_hex(6)}
 
 
-def _command(rolls: random.Random, name: str) -> dict[str, Any]:
+def _roll_command(rolls: random.Random, name: str) -> dict[str, Any]:
     """A plain one, one that leaves something running, one that is too slow, one in the back."""
     mark = f"echo {name} >> {MARKS}"
     return rolls.choice(

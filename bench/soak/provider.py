@@ -8,11 +8,11 @@ from collections import Counter
 from typing import Any
 
 import msgspec
-from plan import Plan, read
+from plan import SoakPlan, parse_plan
 
-from windlass.testing.chat_wire import called, chat, words
-from windlass.testing.fault_server import Asked, FaultServer
-from windlass.testing.wire import Answer, Wait, answer, wait
+from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk
+from windlass.testing.fault_server import FaultServer, ReceivedRequest
+from windlass.testing.wire import WireAnswer, WireWait, stream_answer, wait
 from windlass.testing.wire_faults import FAULTS, WireFault
 
 FAULTY = 0.12
@@ -30,57 +30,59 @@ _MENDABLE = [
 _HOPELESS = [fault for fault in FAULTS if not fault.retryable]
 
 
-class Provider:
+class SoakProvider:
     """An OpenAI-compatible server for any number of sessions."""
 
     def __init__(self, seed: int) -> None:
-        self.server = FaultServer(always=self._answer)
+        self.server = FaultServer(always=self._answer_request)
         self.asked = 0
         self.faults: Counter[str] = Counter()
         self._rolls = random.Random(seed)
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer_request(self, asked: ReceivedRequest) -> WireAnswer:
         self.asked += 1
-        if len(self.server.asked) > KEPT_MAX:
-            del self.server.asked[:-1]
+        if len(self.server.requests) > KEPT_MAX:
+            del self.server.requests[:-1]
         if self._rolls.random() < FAULTY:
-            fault = self._fault()
+            fault = self._roll_fault()
             self.faults[fault.name] += 1
             return fault.answer
-        return self._reply(asked.json["messages"])
+        return self._plan_reply(asked.json["messages"])
 
-    def _fault(self) -> WireFault:
+    def _roll_fault(self) -> WireFault:
         hopeless = self._rolls.random() < HOPELESS
         return self._rolls.choice(_HOPELESS if hopeless else _MENDABLE)
 
-    def _reply(self, messages: list[dict[str, Any]]) -> Answer:
-        plan, done = _underway(messages)
+    def _plan_reply(self, messages: list[dict[str, Any]]) -> WireAnswer:
+        plan, done = _plan_under_way(messages)
         pause = wait(self._rolls.choice((0.0, 0.005, 0.02, 0.05)))
         if done >= len(plan.steps):
-            return _paced(chat(words("That "), words("is "), words("all.")), pause)
+            return _pace_answer(
+                chat_answer(text_chunk("That "), text_chunk("is "), text_chunk("all.")), pause
+            )
         calls = [
-            called(name, msgspec.json.encode(arguments).decode(), id=f"c{done}_{at}", index=at)
+            call_chunks(name, msgspec.json.encode(arguments).decode(), id=f"c{done}_{at}", index=at)
             for at, (name, arguments) in enumerate(plan.steps[done])
         ]
-        return _paced(chat(words("Next. "), *calls), pause)
+        return _pace_answer(chat_answer(text_chunk("Next. "), *calls), pause)
 
 
-def _underway(messages: list[dict[str, Any]]) -> tuple[Plan, int]:
+def _plan_under_way(messages: list[dict[str, Any]]) -> tuple[SoakPlan, int]:
     """The latest plan, and how many replies have been given since."""
     done = 0
     for message in reversed(messages):
         if message["role"] == "assistant":
             done += 1
-        elif message["role"] == "user" and (plan := read(_text(message["content"]))):
+        elif message["role"] == "user" and (plan := parse_plan(_content_text(message["content"]))):
             return plan, done
-    return Plan([]), done
+    return SoakPlan([]), done
 
 
-def _text(content: str | list[dict[str, Any]]) -> str:
+def _content_text(content: str | list[dict[str, Any]]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part.get("text", "") for part in content)
 
 
-def _paced(whole: Answer, pause: Wait) -> Answer:
-    return answer(*(act for piece in whole.acts for act in (piece, pause)))
+def _pace_answer(whole: WireAnswer, pause: WireWait) -> WireAnswer:
+    return stream_answer(*(act for piece in whole.acts for act in (piece, pause)))

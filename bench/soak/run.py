@@ -21,13 +21,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from audit import Audit, adopt_orphans, audited, left_behind
-from gauge import Sample, Trend, table, trends
-from life import Place
-from provider import Provider
-from worker import close_up
+from audit import SoakAudit, adopt_orphans, audit_sessions, count_leftover_processes
+from gauge import ProcessSample, SampleTrend, find_trends, trend_table
+from life import WorkPlace
+from provider import SoakProvider
+from worker import finish_sessions
 
-from windlass.testing.fault_server import in_thread
+from windlass.testing.fault_server import serve_in_thread
 
 KILL_EVERY_S = (3.0, 9.0)
 END_S = 90.0
@@ -35,7 +35,7 @@ END_S = 90.0
 SAMPLES_MIN = 6
 
 
-class Soak:
+class SoakRun:
     """The processes, and what they leave behind."""
 
     def __init__(self, folder: Path, url: str, given: argparse.Namespace) -> None:
@@ -43,10 +43,10 @@ class Soak:
         self.trouble: list[str] = []
         self._folder, self._url, self._at_once = folder, url, given.at_once
         self._rolls = random.Random(given.seed)
-        self._steady = self._start("--steady", *(["--leak"] if given.leak else []))
-        self._workers = [self._start() for _ in range(given.workers)]
+        self._steady = self._start_worker("--steady", *(["--leak"] if given.leak else []))
+        self._workers = [self._start_worker() for _ in range(given.workers)]
 
-    def _start(self, *flags: str) -> subprocess.Popen[bytes]:
+    def _start_worker(self, *flags: str) -> subprocess.Popen[bytes]:
         worker = Path(__file__).with_name("worker.py")
         seed, at_once = str(self._rolls.randrange(2**31)), str(self._at_once)
         given = [str(self._folder), self._url, "--seed", seed, "--at-once", at_once]
@@ -62,14 +62,14 @@ class Soak:
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, self._rolls.uniform(*KILL_EVERY_S)))
             at = self._rolls.randrange(len(self._workers))
-            if not (self._alive(self._workers[at]) and self._alive(self._steady)):
+            if not (self._is_alive(self._workers[at]) and self._is_alive(self._steady)):
                 return
             self._workers[at].kill()
             self._workers[at].wait()
-            self._workers[at] = self._start()
+            self._workers[at] = self._start_worker()
             self.kills += 1
 
-    def _alive(self, process: subprocess.Popen[bytes]) -> bool:
+    def _is_alive(self, process: subprocess.Popen[bytes]) -> bool:
         if process.poll() is not None:
             self.trouble.append(f"a process ended by itself with code {process.returncode}")
         return process.returncode is None
@@ -91,7 +91,7 @@ class Soak:
                 self.trouble.append(f"a process ended with code {code}")
 
 
-class Found(msgspec.Struct, kw_only=True):
+class SoakFindings(msgspec.Struct, kw_only=True):
     """All that came of a soak."""
 
     minutes: float
@@ -101,31 +101,33 @@ class Found(msgspec.Struct, kw_only=True):
     kinds: int
     """Of faults."""
     count: Counter[str]
-    audit: Audit
-    trends: list[Trend]
+    audit: SoakAudit
+    trends: list[SampleTrend]
     trouble: list[str]
 
     @property
-    def sound(self) -> bool:
+    def is_sound(self) -> bool:
         grew = any(one.grew for one in self.trends)
         return not (grew or self.trouble or self.audit.faults) and bool(self.trends)
 
 
-def soaked(folder: Path, given: argparse.Namespace) -> Found:
+def run_soak(folder: Path, given: argparse.Namespace) -> SoakFindings:
     """Run it, then look at what is left."""
-    provider = Provider(given.seed)
-    with in_thread(provider.server) as server:
-        soak = Soak(folder, server.url, given)
+    provider = SoakProvider(given.seed)
+    with serve_in_thread(provider.server) as server:
+        soak = SoakRun(folder, server.url, given)
         try:
             soak.run(given.minutes * 60)
         finally:
             soak.end()
-        closing = asyncio.run(close_up(Place(folder, server.url, given.seed, given.at_once)))
-    audit = asyncio.run(audited(folder))
-    left_behind(audit)
-    count, trouble = _reports(folder)
-    samples = _samples(folder)
-    return Found(
+        closing = asyncio.run(
+            finish_sessions(WorkPlace(folder, server.url, given.seed, given.at_once))
+        )
+    audit = asyncio.run(audit_sessions(folder))
+    count_leftover_processes(audit)
+    count, trouble = _read_reports(folder)
+    samples = _read_samples(folder)
+    return SoakFindings(
         minutes=given.minutes,
         kills=soak.kills,
         requests=provider.asked,
@@ -133,12 +135,12 @@ def soaked(folder: Path, given: argparse.Namespace) -> Found:
         kinds=len(provider.faults),
         count=count + closing.count,
         audit=audit,
-        trends=trends(samples) if len(samples) >= SAMPLES_MIN else [],
+        trends=find_trends(samples) if len(samples) >= SAMPLES_MIN else [],
         trouble=[*soak.trouble, *trouble, *closing.trouble],
     )
 
 
-def _reports(folder: Path) -> tuple[Counter[str], list[str]]:
+def _read_reports(folder: Path) -> tuple[Counter[str], list[str]]:
     """What those that were not killed have to say, and what anybody said of a bug."""
     count: Counter[str] = Counter()
     trouble: list[str] = []
@@ -150,13 +152,13 @@ def _reports(folder: Path) -> tuple[Counter[str], list[str]]:
     return count, [*trouble, said] if said else trouble
 
 
-def _samples(folder: Path) -> list[Sample]:
-    decode = msgspec.json.Decoder(Sample).decode
+def _read_samples(folder: Path) -> list[ProcessSample]:
+    decode = msgspec.json.Decoder(ProcessSample).decode
     lines = (folder / "samples.jsonl").read_bytes().splitlines()
     return [decode(line) for line in lines]
 
 
-def lines(found: Found) -> Iterator[str]:
+def report_lines(found: SoakFindings) -> Iterator[str]:
     audit, count = found.audit, found.count
     rows: list[tuple[str, object]] = [
         ("minutes", found.minutes),
@@ -178,7 +180,7 @@ def lines(found: Found) -> Iterator[str]:
     ]
     yield from (f"{title:<46} {value!s:>16}" for title, value in rows)
     yield ""
-    yield from table(found.trends) if found.trends else ["too short to see what grows"]
+    yield from trend_table(found.trends) if found.trends else ["too short to see what grows"]
     yield from audit.told[:20]
     yield from found.trouble[:5]
 
@@ -196,13 +198,13 @@ def main() -> int:
     adopt_orphans()
     folder = Path(tempfile.mkdtemp(prefix="windlass-soak-"))
     print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}: {folder}")
-    found = soaked(folder, given)
-    print(*lines(found), sep="\n")
-    if found.sound and not given.keep:
+    found = run_soak(folder, given)
+    print(*report_lines(found), sep="\n")
+    if found.is_sound and not given.keep:
         shutil.rmtree(folder)
     else:
         print(f"left to be looked at: {folder}")
-    return 0 if found.sound else 1
+    return 0 if found.is_sound else 1
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from gauge import children_of, kinds, sample
-from life import Life, Place, living
+from gauge import count_object_types, living_children, take_sample
+from life import WorkerLife, WorkPlace, open_life
 
 from windlass.journals.sqlite.journal import SqliteJournal
 
@@ -26,69 +26,71 @@ SETTLE_S = 5.0
 """How long what a run left behind may take to be gone."""
 
 
-async def live(place: Place, *, steady: bool, leak: bool) -> None:
+async def run_worker(place: WorkPlace, *, steady: bool, leak: bool) -> None:
     """A life of the process, to its end or to its kill."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
-    async with living(place) as life:
+    async with open_life(place) as life:
         try:
             if steady:
-                await _steady(life, place, over, leak=leak)
+                await _work_steadily(life, place, over, leak=leak)
             else:
                 await life.work(over.is_set)
         finally:
-            _report(life, place)
+            _write_report(life, place)
 
 
-async def _steady(life: Life, place: Place, over: asyncio.Event, *, leak: bool) -> None:
+async def _work_steadily(
+    life: WorkerLife, place: WorkPlace, over: asyncio.Event, *, leak: bool
+) -> None:
     began, leaked = time.monotonic(), list[object]()
-    await _opened(life.journal)
-    tasks, children = len(asyncio.all_tasks()), len(children_of(os.getpid()))
+    await _open_connections(life.journal)
+    tasks, children = len(asyncio.all_tasks()), len(living_children(os.getpid()))
     first = None
     with (place.folder / "samples.jsonl").open("wb") as file:
         while not over.is_set():
             until = time.monotonic() + WORK_S
             await life.work(lambda until=until: over.is_set() or time.monotonic() > until)
-            await _settled(tasks, children)
+            await _settle_down(tasks, children)
             if leak:
                 leaked += [b"x" * 2**22, (place.folder / "samples.jsonl").open("rb")]
             minute = (time.monotonic() - began) / 60
-            file.write(msgspec.json.encode(sample(minute, life.runs)) + b"\n")
+            file.write(msgspec.json.encode(take_sample(minute, life.runs)) + b"\n")
             file.flush()
             if first is None and minute > 0.5:
-                first = kinds()
+                first = count_object_types()
     if first is not None:
-        grown = (kinds() - first).most_common(12)
+        grown = (count_object_types() - first).most_common(12)
         told = "".join(f"{name} +{count}\n" for name, count in grown)
         (place.folder / "grown.txt").write_text(told, "utf-8")
 
 
-async def _opened(journal: SqliteJournal) -> None:
+async def _open_connections(journal: SqliteJournal) -> None:
     """Have all connections opened that there will be: one by one they would look like a leak."""
     await asyncio.gather(*(journal.read("nobody") for _ in range(64)))
     with suppress(TimeoutError):
         async with asyncio.timeout(0.1):
-            await journal.news("nobody", 0)
+            await journal.wait_for_append("nobody", 0)
 
 
-async def _settled(tasks: int, children: int) -> None:
+async def _settle_down(tasks: int, children: int) -> None:
     """What is stopped gets a moment to go; what does not go shows in the sample."""
     until = time.monotonic() + SETTLE_S
     while time.monotonic() < until:
         await asyncio.sleep(0.1)
-        if len(asyncio.all_tasks()) <= tasks and len(children_of(os.getpid())) <= children:
+        if len(asyncio.all_tasks()) <= tasks and len(living_children(os.getpid())) <= children:
             return
 
 
-def _report(life: Life, place: Place) -> None:
+def _write_report(life: WorkerLife, place: WorkPlace) -> None:
     name = f"report-{os.getpid()}.json"
     report = {"count": life.count, "trouble": life.trouble}
     (place.folder / name).write_bytes(msgspec.json.encode(report))
 
 
-async def close_up(place: Place) -> Life:
+async def finish_sessions(place: WorkPlace) -> WorkerLife:
     """Go on with all that was left open, until nothing is; then end what helpers left."""
-    async with living(place) as life:
+    async with open_life(place) as life:
         for _ in range(ROUNDS_MAX):
             if not await life.resume_all():
                 break
@@ -105,8 +107,8 @@ def main() -> None:
     parser.add_argument("--steady", action="store_true")
     parser.add_argument("--leak", action="store_true")
     given = parser.parse_args()
-    place = Place(given.folder, given.url, given.seed, given.at_once)
-    asyncio.run(live(place, steady=given.steady, leak=given.leak))
+    place = WorkPlace(given.folder, given.url, given.seed, given.at_once)
+    asyncio.run(run_worker(place, steady=given.steady, leak=given.leak))
 
 
 if __name__ == "__main__":

@@ -16,54 +16,63 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
-from proof.crash.provider import Provider
+from proof.crash.provider import CrashProvider
 from proof.crash.script import STEPS
-from proof.crash.trial import Count, Lived, counted, forks, killed, planned
-from proof.crash.worker import Job
-from windlass.testing.fault_server import in_thread
+from proof.crash.trial import (
+    SessionRecord,
+    TrialCount,
+    count_faults,
+    fork_context,
+    plan_kills,
+    run_with_kills,
+)
+from proof.crash.worker import WorkerJob
+from windlass.testing.fault_server import serve_in_thread
 
 WORKERS_MAX = 2
 
 
-class Campaign:
+class CrashCampaign:
     """Trial after trial, until so many kills have hit."""
 
     def __init__(self, *, kills: int, seed: int, dsn: str, folder: Path) -> None:
         self.kills = kills
         self.seed = seed
         self.dsn = dsn
-        self.count = Count()
+        self.count = TrialCount()
         self.trials = self.hits = self.misses = self.replies = self.asks = 0
         self.run_s = 0.0
-        self.told: list[str] = []
+        self.findings: list[str] = []
         """What was wrong, trial by trial."""
         self._folder = folder
         self._numbers = count(1)
-        self._context = forks()
-        self._provider = Provider()
+        self._context = fork_context()
+        self._provider = CrashProvider()
         self._one_at_a_time = threading.Lock()
-        self._twin = Lived()
-        self._planned = 0
+        self._twin = SessionRecord()
+        self._kills_planned = 0
         """Kills of the trials that are under way."""
 
     def run(self, workers: int) -> None:
-        with in_thread(self._provider.server):
-            self._twin = killed(self._context, self._job("twin"), ())
+        with serve_in_thread(self._provider.server):
+            self._twin = run_with_kills(self._context, self._new_job("twin"), ())
             if self._twin.trouble:
                 sys.exit(f"even without a kill: {self._twin.trouble}")
-            again = [killed(self._context, self._job(f"again{n}"), ()) for n in range(3)]
+            again = [
+                run_with_kills(self._context, self._new_job(f"again{n}"), ()) for n in range(3)
+            ]
             self.run_s = min(lived.last_s for lived in again)
             with ThreadPoolExecutor(workers) as pool:
-                for done in [pool.submit(self._work) for _ in range(workers)]:
+                for done in [pool.submit(self._run_trials) for _ in range(workers)]:
                     done.result()
 
-    def _work(self) -> None:
-        for number, kills in self._plans():
+    def _run_trials(self) -> None:
+        for number, kills in self._plan_trials():
             rolls = random.Random(f"{self.seed}/{number}")
-            job = self._job(str(number))
-            lived = killed(self._context, job, planned(rolls, self.run_s, kills))
-            asks = self._provider.asks(job.trial)
-            counted_now = counted(lived, self._twin, asks, Path(job.folder))
+            job = self._new_job(str(number))
+            lived = run_with_kills(self._context, job, plan_kills(rolls, self.run_s, kills))
+            asks = self._provider.requests_of(job.trial)
+            counted_now = count_faults(lived, self._twin, asks, Path(job.folder))
             with self._one_at_a_time:
                 self.count.add(counted_now)
                 self.trials += 1
@@ -73,25 +82,25 @@ class Campaign:
                 self.replies += sum(ask.whole for ask in asks)
                 if counted_now.faults:
                     why = lived.trouble or "; ".join(lived.broken)
-                    self.told.append(f"trial {number} in {job.folder}: {counted_now} {why}")
+                    self.findings.append(f"trial {number} in {job.folder}: {counted_now} {why}")
 
-    def _plans(self) -> Iterator[tuple[int, int]]:
+    def _plan_trials(self) -> Iterator[tuple[int, int]]:
         """The number of the next trial, and how often to kill in it."""
         while True:
             with self._one_at_a_time:
-                number, left = next(self._numbers), self.kills - self.hits - self._planned
+                number, left = next(self._numbers), self.kills - self.hits - self._kills_planned
                 kills = min(left, random.Random(f"{self.seed}+{number}").choice((1, 2, 3, 4)))
-                self._planned += max(0, kills)
+                self._kills_planned += max(0, kills)
             if kills <= 0:
                 return
             yield number, kills
             with self._one_at_a_time:
-                self._planned -= kills
+                self._kills_planned -= kills
 
-    def _job(self, name: str) -> Job:
+    def _new_job(self, name: str) -> WorkerJob:
         folder = self._folder / name
         folder.mkdir()
-        return Job(name, str(folder), self._provider.server.url, self.dsn)
+        return WorkerJob(name, str(folder), self._provider.server.url, self.dsn)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -106,20 +115,20 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--store postgres and --dsn go together")
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="windlass-crash-"))
-    campaign = Campaign(kills=options.kills, seed=options.seed, dsn=options.dsn, folder=folder)
+    campaign = CrashCampaign(kills=options.kills, seed=options.seed, dsn=options.dsn, folder=folder)
     try:
         campaign.run(options.workers)
     finally:
-        if not campaign.told:  # What went wrong is left to be looked at.
+        if not campaign.findings:  # What went wrong is left to be looked at.
             shutil.rmtree(folder)
-    print(*table(campaign, options.store), sep="\n")
-    for line in campaign.told:
+    print(*report_lines(campaign, options.store), sep="\n")
+    for line in campaign.findings:
         print(line)
     print(f"in {time.monotonic() - began:.0f} s, seed {options.seed}")
     return 1 if campaign.count.faults else 0
 
 
-def table(campaign: Campaign, store: str) -> Iterator[str]:
+def report_lines(campaign: CrashCampaign, store: str) -> Iterator[str]:
     total, trials = campaign.count, campaign.trials
     after = ", ".join(f"{name} {n}" for name, n in total.killed_after.most_common())
     found = sum(total.killed_after.values())

@@ -10,62 +10,62 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from proof.crash.script import ANSWER, PIECE_S, STEPS, arguments, call_id, steps_done
-from windlass.testing.chat_wire import called, chat, words
-from windlass.testing.fault_server import Asked, FaultServer
-from windlass.testing.wire import Act, Answer, answer, wait
+from proof.crash.script import ANSWER, PIECE_S, STEPS, call_id, count_replies, encode_arguments
+from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk
+from windlass.testing.fault_server import FaultServer, ReceivedRequest
+from windlass.testing.wire import WireAct, WireAnswer, stream_answer, wait
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class StepRequest:
     """A request for the reply of one step."""
 
     step: int
     at: float
     """Seconds since the epoch."""
-    asked: Asked
+    request: ReceivedRequest
 
     @property
     def whole(self) -> bool:
         """Whether the whole reply was sent to somebody who was still there."""
-        return not self.asked.client_left.is_set()
+        return not self.request.client_left.is_set()
 
 
-class Provider:
+class CrashProvider:
     """A scripted OpenAI-compatible server for any number of trials, told apart by their key."""
 
     def __init__(self) -> None:
-        self.server = FaultServer(always=self._answer)
-        self._asks: defaultdict[str, list[Ask]] = defaultdict(list)
+        self.server = FaultServer(always=self._answer_request)
+        self._requests: defaultdict[str, list[StepRequest]] = defaultdict(list)
         self._one_at_a_time = threading.Lock()
 
-    def asks(self, trial: str) -> list[Ask]:
+    def requests_of(self, trial: str) -> list[StepRequest]:
         """What a trial asked for, in order."""
         with self._one_at_a_time:
-            return list(self._asks[trial])
+            return list(self._requests[trial])
 
-    def _answer(self, asked: Asked) -> Answer:
-        step = steps_done(asked.json) + 1
+    def _answer_request(self, asked: ReceivedRequest) -> WireAnswer:
+        step = count_replies(asked.json) + 1
         trial = asked.headers["authorization"].removeprefix("Bearer ")
         with self._one_at_a_time:
-            self._asks[trial].append(Ask(step, time.time(), asked))
-        return reply(step)
+            self._requests[trial].append(StepRequest(step, time.time(), asked))
+        return answer_step(step)
 
 
-def reply(step: int) -> Answer:
+def answer_step(step: int) -> WireAnswer:
     """What the model says in a step, piece by piece."""
     if step > len(STEPS):
-        whole = chat(*(words(f"{word} ") for word in ANSWER.split(" ")))
+        whole = chat_answer(*(text_chunk(f"{word} ") for word in ANSWER.split(" ")))
     else:
         calls = [
-            called(name, arguments(what), id=call_id(step, at), index=at)
+            call_chunks(name, encode_arguments(what), id=call_id(step, at), index=at)
             for at, (name, what) in enumerate(STEPS[step - 1])
         ]
-        whole = chat(words(f"Step {step}. "), *calls)
-    return answer(*_paced(whole.acts))
+        whole = chat_answer(text_chunk(f"Step {step}. "), *calls)
+    return stream_answer(*_pace_acts(whole.acts))
 
 
-def _paced(acts: tuple[Act, ...]) -> Iterator[Act]:
+def _pace_acts(acts: tuple[WireAct, ...]) -> Iterator[WireAct]:
     for act in acts:
         yield act
         yield wait(PIECE_S)

@@ -5,16 +5,16 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.messages import CallResult, Message, Result, Results
+from windlass.core.messages import CallOutcome, Message, ToolResult, ToolResults
 
 SESSION = "crash"
 PROMPT = "Put the house in order."
 ANSWER = "The house is in order."
 
-Named = tuple[str, str]
+ToolTarget = tuple[str, str]
 """A tool, and what it is to do it to."""
 
-STEPS: tuple[tuple[Named, ...], ...] = (
+STEPS: tuple[tuple[ToolTarget, ...], ...] = (
     (("look", "door"),),
     (("look", "roof"), ("look", "wall"), ("look", "floor")),
     (("note", "measured"),),
@@ -41,7 +41,7 @@ def call_id(step: int, at: int) -> str:
     return f"c{step}_{at}"
 
 
-def keys_of(tool: str) -> dict[str, str]:
+def expected_keys(tool: str) -> dict[str, str]:
     """What is expected of a tool: by idempotency key, what it did it to."""
     return {
         f"{SESSION}/{call_id(step, at)}": what
@@ -51,36 +51,38 @@ def keys_of(tool: str) -> dict[str, str]:
     }
 
 
-def arguments(what: str) -> str:
+def encode_arguments(what: str) -> str:
     return msgspec.json.encode({"what": what}).decode()
 
 
-def steps_done(body: dict[str, Any]) -> int:
+def count_replies(body: dict[str, Any]) -> int:
     """How many replies a request shows that the model has given."""
     return sum(message["role"] == "assistant" for message in body["messages"])
 
 
-def results_in(messages: Sequence[Message]) -> dict[str, CallResult]:
+def results_by_call(messages: Sequence[Message]) -> dict[str, CallOutcome]:
     """What became of each call, by its id."""
     return {
         item.call.id: item
         for message in messages
-        if isinstance(message, Results)
+        if isinstance(message, ToolResults)
         for item in message.items
     }
 
 
-def settled(messages: Sequence[Message], known: dict[str, CallResult]) -> list[Message]:
+def settle_unknown_sends(
+    messages: Sequence[Message], known: dict[str, CallOutcome]
+) -> list[Message]:
     """A transcript in which a letter whose fate is unknown is told as in another one."""
     return [
-        Results(tuple(_settled(item, known) for item in message.items))
-        if isinstance(message, Results)
+        ToolResults(tuple(_settle_result(item, known) for item in message.items))
+        if isinstance(message, ToolResults)
         else message
         for message in messages
     ]
 
 
-def _settled(item: CallResult, known: dict[str, CallResult]) -> CallResult:
+def _settle_result(item: CallOutcome, known: dict[str, CallOutcome]) -> CallOutcome:
     unknown = item.call.name == "send" and item.result.kind == "unknown"
-    result: Result = known[item.call.id].result if unknown else item.result
-    return CallResult(item.call, result)
+    result: ToolResult = known[item.call.id].result if unknown else item.result
+    return CallOutcome(item.call, result)

@@ -16,17 +16,17 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-from proof.crash.provider import Ask
+from proof.crash.provider import StepRequest
 from proof.crash.script import (
     NOTES,
     ROWS,
     SENT,
     SESSION,
-    keys_of,
-    results_in,
-    settled,
+    expected_keys,
+    results_by_call,
+    settle_unknown_sends,
 )
-from proof.crash.worker import Job, live, marks, new_rows
+from proof.crash.worker import WorkerJob, create_rows_table, read_marks, run_worker
 from windlass.core.audit.replay import replay
 from windlass.core.events import AttemptStarted, Fact, RunResumed, StepProposed
 from windlass.core.fold.run import fold
@@ -44,7 +44,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(slots=True)
-class Lived:
+class SessionRecord:
     """A session that was worked on until no process had anything left to do."""
 
     hits: int = 0
@@ -65,7 +65,7 @@ class Lived:
 
 
 @dataclass(slots=True)
-class Count:
+class TrialCount:
     """What came of a trial, or of many. All but `unknown` and `killed_after` should be zero."""
 
     unfinished: int = 0
@@ -88,19 +88,19 @@ class Count:
         effects = self.done_twice + self.lost
         return self.unfinished + replies + effects + self.differing + self.broken
 
-    def add(self, other: "Count") -> None:
-        for name in Count.__slots__:
+    def add(self, other: "TrialCount") -> None:
+        for name in TrialCount.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-def forks() -> ForkServerContext:
+def fork_context() -> ForkServerContext:
     """Where processes come from that are ready to work: so kills hit them at work."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["proof.crash.worker", "aiohttp", "asyncpg"])
     return context
 
 
-def planned(rolls: random.Random, run_s: float, kills: int) -> list[float]:
+def plan_kills(rolls: random.Random, run_s: float, kills: int) -> list[float]:
     """When to kill: anywhere in what is left of the run, and now and then in the first moments."""
     delays: list[float] = []
     for _ in range(kills):
@@ -109,13 +109,15 @@ def planned(rolls: random.Random, run_s: float, kills: int) -> list[float]:
     return delays
 
 
-def killed(context: ForkServerContext, job: Job, delays: Sequence[float]) -> Lived:
+def run_with_kills(
+    context: ForkServerContext, job: WorkerJob, delays: Sequence[float]
+) -> SessionRecord:
     """Kill process after process, then let one come to the end."""
-    new_rows(Path(job.folder))
-    lived = Lived()
+    create_rows_table(Path(job.folder))
+    lived = SessionRecord()
     for delay in (*delays, None):
         began = time.monotonic()
-        code = _life(context, job, delay)
+        code = _run_process(context, job, delay)
         lived.lives, lived.last_s = lived.lives + 1, time.monotonic() - began
         if code == -signal.SIGKILL and delay is not None:
             lived.hits += 1
@@ -126,13 +128,13 @@ def killed(context: ForkServerContext, job: Job, delays: Sequence[float]) -> Liv
             break
         elif delay is not None:
             lived.misses += 1
-    asyncio.run(_read(job, lived))
+    asyncio.run(_read_journal(job, lived))
     return lived
 
 
-def _life(context: ForkServerContext, job: Job, delay: float | None) -> int | None:
+def _run_process(context: ForkServerContext, job: WorkerJob, delay: float | None) -> int | None:
     """How a process ended that was killed after so long, if it lived that long."""
-    process = context.Process(target=live, args=(job,), daemon=True)
+    process = context.Process(target=run_worker, args=(job,), daemon=True)
     with _ONE_AT_A_TIME:
         process.start()
     if not wait([process.sentinel], LIFE_MAX_S if delay is None else delay):
@@ -142,8 +144,8 @@ def _life(context: ForkServerContext, job: Job, delay: float | None) -> int | No
         return process.exitcode
 
 
-async def _read(job: Job, lived: Lived) -> None:
-    journal = job.open()
+async def _read_journal(job: WorkerJob, lived: SessionRecord) -> None:
+    journal = job.open_journal()
     try:
         lived.facts = await journal.read(SESSION)
         lived.broken = [str(problem) for problem in await journal.verify(SESSION)]
@@ -153,25 +155,27 @@ async def _read(job: Job, lived: Lived) -> None:
         else:
             journal.close()
     again = replay(SESSION, lived.facts)
-    if not again.same:
+    if not again.is_same:
         lived.broken.append(str(again.difference or again.other_rules))
 
 
-def counted(lived: Lived, twin: Lived, asks: Sequence[Ask], folder: Path) -> Count:
+def count_faults(
+    lived: SessionRecord, twin: SessionRecord, asks: Sequence[StepRequest], folder: Path
+) -> TrialCount:
     """What came of a trial, against the same session without a kill."""
-    count = Count(broken=len(lived.broken), killed_after=_killed_after(lived.facts))
+    count = TrialCount(broken=len(lived.broken), killed_after=_records_before_kills(lived.facts))
     run = fold(SESSION, lived.facts).run
     if lived.trouble or run is None or run.outcome != "completed":
         count.unfinished = 1
         return count
-    known = results_in(twin.messages)
-    count.differing = int(settled(lived.messages, known) != twin.messages)
+    known = results_by_call(twin.messages)
+    count.differing = int(settle_unknown_sends(lived.messages, known) != twin.messages)
     _count_replies(count, lived.facts, asks)
     _count_effects(count, lived, folder)
     return count
 
 
-def _count_replies(count: Count, facts: Sequence[Fact], asks: Sequence[Ask]) -> None:
+def _count_replies(count: TrialCount, facts: Sequence[Fact], asks: Sequence[StepRequest]) -> None:
     proposed = [fact for fact in facts if isinstance(fact, StepProposed)]
     for step, fact in enumerate(proposed, 1):
         count.paid_twice += sum(ask.step == step and ask.at > fact.at for ask in asks)
@@ -180,16 +184,16 @@ def _count_replies(count: Count, facts: Sequence[Fact], asks: Sequence[Ask]) -> 
     count.off_record += sum((asked - started).values())
 
 
-def _count_effects(count: Count, lived: Lived, folder: Path) -> None:
+def _count_effects(count: TrialCount, lived: SessionRecord, folder: Path) -> None:
     with closing(sqlite3.connect(folder / ROWS)) as file:
         rows = [str(key) for (key,) in file.execute("SELECT key FROM rows")]
-    results = results_in(lived.messages)
+    results = results_by_call(lived.messages)
     for tool, done in {
-        "note": marks(folder / NOTES),
+        "note": read_marks(folder / NOTES),
         "book": rows,
-        "send": marks(folder / SENT),
+        "send": read_marks(folder / SENT),
     }.items():
-        times, expected = Counter(done), keys_of(tool)
+        times, expected = Counter(done), expected_keys(tool)
         for key in expected:
             kind = results[key.removeprefix(f"{SESSION}/")].result.kind
             count.unknown += kind == "unknown"
@@ -198,7 +202,7 @@ def _count_effects(count: Count, lived: Lived, folder: Path) -> None:
         count.done_twice += sum(n - 1 for n in times.values()) + len(times.keys() - expected)
 
 
-def _killed_after(facts: Sequence[Fact]) -> Counter[str]:
+def _records_before_kills(facts: Sequence[Fact]) -> Counter[str]:
     return Counter(
         type(last).__name__ for last, fact in pairwise(facts) if isinstance(fact, RunResumed)
     )

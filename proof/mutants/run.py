@@ -37,12 +37,12 @@ PASSED, FAILED = 0, 1
 """How pytest ends when it could run the tests."""
 
 
-class Misfit(Exception):
+class MutantMisfit(Exception):
     """A mutant does not fit the code any more, or the ground it is judged on is not firm."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class SourceEdit:
     file: str
     old: str
     new: str
@@ -52,7 +52,7 @@ class Edit:
         text = path.read_text("utf-8")
         count = text.count(self.old)
         if count != 1:
-            raise Misfit(f"{self.file} holds this {count} times, and not once:\n{self.old}")
+            raise MutantMisfit(f"{self.file} holds this {count} times, and not once:\n{self.old}")
         path.write_text(text.replace(self.old, self.new), "utf-8")
         # What was compiled from the text before must not be taken for this one.
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
@@ -63,32 +63,34 @@ class Edit:
 class Mutant:
     name: str
     breaks: str
-    edits: tuple[Edit, ...]
+    edits: tuple[SourceEdit, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MutantVerdict:
     mutant: Mutant
     caught_by: str | None
     seconds: float
 
 
-def mutants() -> list[Mutant]:
+def load_mutants() -> list[Mutant]:
     tables = [tomllib.loads(path.read_text("utf-8")) for path in LISTS]
-    return [_mutant(**entry) for table in tables for entry in table["mutant"]]
+    return [_parse_mutant(**entry) for table in tables for entry in table["mutant"]]
 
 
-def _mutant(
+def _parse_mutant(
     *, name: str, breaks: str, file: str, old: str, new: str, also: Sequence[dict[str, str]] = ()
 ) -> Mutant:
-    return Mutant(name, breaks, (Edit(file, old, new), *(Edit(**edit) for edit in also)))
+    return Mutant(
+        name, breaks, (SourceEdit(file, old, new), *(SourceEdit(**edit) for edit in also))
+    )
 
 
 def misfits() -> list[str]:
     """What in the list does not fit the code any more; nothing, as long as it is looked after."""
     found: list[str] = []
     with TemporaryDirectory(prefix="mutant-fit-") as folder:
-        for at, mutant in enumerate(mutants()):
+        for at, mutant in enumerate(load_mutants()):
             source = Path(folder) / str(at)
             try:
                 for edit in mutant.edits:
@@ -98,48 +100,52 @@ def misfits() -> list[str]:
                         shutil.copy(SOURCE / "windlass" / edit.file, path)
                     edit.apply(source)
                     compile(path.read_text("utf-8"), str(path), "exec")
-            except (Misfit, OSError, SyntaxError) as error:
+            except (MutantMisfit, OSError, SyntaxError) as error:
                 found.append(f"{mutant.name}: {error}")
     return found
 
 
-def try_out(mutant: Mutant, deselected: Sequence[str]) -> Verdict:
+def try_mutant(mutant: Mutant, deselected: Sequence[str]) -> MutantVerdict:
     """Plant a mutant in a copy of the source and see who notices."""
     began = time.monotonic()
     with TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
-        source = _copy(Path(folder), mutant.edits)
-        caught_by = _simulated(source) or _tested(source, deselected)
-    return Verdict(mutant, caught_by, time.monotonic() - began)
+        source = _copy_source(Path(folder), mutant.edits)
+        caught_by = _run_simulator(source) or _run_tests(source, deselected)
+    return MutantVerdict(mutant, caught_by, time.monotonic() - began)
 
 
-def failing_already() -> list[str]:
+def find_failing_tests() -> list[str]:
     """The tests that fail without any mutant: they can prove nothing, and are set aside."""
     with TemporaryDirectory(prefix="mutant-none-") as folder:
-        source = _copy(Path(folder), ())
-        noticed = _simulated(source)
+        source = _copy_source(Path(folder), ())
+        noticed = _run_simulator(source)
         if noticed:
-            raise Misfit(f"without any mutant, {noticed}")
-        done = _pytest(source, *TESTS)
+            raise MutantMisfit(f"without any mutant, {noticed}")
+        done = _run_pytest(source, *TESTS)
         if done.returncode not in (PASSED, FAILED):
-            raise Misfit(f"without any mutant, the tests do not run:\n{done.stdout}{done.stderr}")
-        return _failed(done)
+            raise MutantMisfit(
+                f"without any mutant, the tests do not run:\n{done.stdout}{done.stderr}"
+            )
+        return _failed_tests(done)
 
 
-def _copy(folder: Path, edits: Sequence[Edit]) -> Path:
+def _copy_source(folder: Path, edits: Sequence[SourceEdit]) -> Path:
     source = folder / "src"
     shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("*.pyc.*"))
     for edit in edits:
         edit.apply(source)
-    found = _child(source, "-c", _WHERE, seconds=20).stdout.strip()
+    found = _run_child(source, "-c", _PRINT_ORIGIN, seconds=20).stdout.strip()
     if Path(found) != source / "windlass" / "__init__.py":
-        raise Misfit(f"the children import {found}, and not the copy")
+        raise MutantMisfit(f"the children import {found}, and not the copy")
     return source
 
 
-_WHERE = "import importlib.util as u; print(getattr(u.find_spec('windlass'), 'origin', None))"
+_PRINT_ORIGIN = (
+    "import importlib.util as u; print(getattr(u.find_spec('windlass'), 'origin', None))"
+)
 
 
-def _child(source: Path, *arguments: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+def _run_child(source: Path, *arguments: str, seconds: float) -> "subprocess.CompletedProcess[str]":
     environment = os.environ | {
         "PYTHONPATH": str(source),
         "HYPOTHESIS_STORAGE_DIRECTORY": str(source.parent / "hypothesis"),
@@ -160,10 +166,10 @@ def _child(source: Path, *arguments: str, seconds: float) -> "subprocess.Complet
         return subprocess.CompletedProcess(command, -1, f"no end within {seconds:g} s", "")
 
 
-def _simulated(source: Path) -> str | None:
+def _run_simulator(source: Path) -> str | None:
     """The first line of the simulator that says that a rule is broken."""
     arguments = "-m", "proof.simulate", "--seeds", SEEDS
-    done = _child(source, *arguments, seconds=SIMULATION_S)
+    done = _run_child(source, *arguments, seconds=SIMULATION_S)
     if done.returncode == 0:
         return None
     said = (done.stdout or done.stderr.strip().splitlines()[-1]).splitlines()[0]
@@ -171,18 +177,18 @@ def _simulated(source: Path) -> str | None:
     return f"seed {found[1]}: {found[2]}" if found else f"simulator: {said}"
 
 
-def _tested(source: Path, deselected: Sequence[str]) -> str | None:
+def _run_tests(source: Path, deselected: Sequence[str]) -> str | None:
     """The first test that fails."""
     for folder in TESTS:
-        done = _pytest(source, folder, "-x", *(f"--deselect={test}" for test in deselected))
+        done = _run_pytest(source, folder, "-x", *(f"--deselect={test}" for test in deselected))
         if done.returncode != PASSED:
             said = done.stdout.splitlines() or ["no word"]
-            return next(iter(_failed(done)), f"{folder}: {said[-1]}")
+            return next(iter(_failed_tests(done)), f"{folder}: {said[-1]}")
     return None
 
 
-def _pytest(source: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return _child(
+def _run_pytest(source: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return _run_child(
         source,
         *("-m", "pytest", *arguments, "-q", "--tb=no", "-rfE", "-m", "not slow", "--timeout=20"),
         *("-p", "no:cacheprovider", "--hypothesis-seed=0"),
@@ -190,11 +196,11 @@ def _pytest(source: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     )
 
 
-def _failed(done: "subprocess.CompletedProcess[str]") -> list[str]:
+def _failed_tests(done: "subprocess.CompletedProcess[str]") -> list[str]:
     return re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
 
 
-def _rows(verdicts: Sequence[Verdict]) -> Iterator[str]:
+def _report_rows(verdicts: Sequence[MutantVerdict]) -> Iterator[str]:
     width = max((len(verdict.mutant.name) for verdict in verdicts), default=6)
     yield f"{'mutant':{width}}  {'breaks':6}  {'time':>6}  caught by"
     for verdict in verdicts:
@@ -207,23 +213,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="proof/mutants/run.py", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="only this mutant")
     options = parser.parse_args(argv)
-    chosen = [one for one in mutants() if options.only is None or one.name in options.only]
+    chosen = [one for one in load_mutants() if options.only is None or one.name in options.only]
     if options.only and len(chosen) != len(set(options.only)):
-        parser.error(f"known mutants: {', '.join(one.name for one in mutants())}")
+        parser.error(f"known mutants: {', '.join(one.name for one in load_mutants())}")
     if wrong := misfits():
         print(*wrong, sep="\n", file=sys.stderr)
         return 2
     began = time.monotonic()
     try:
-        deselected = failing_already()
+        deselected = find_failing_tests()
         for test in deselected:
             print(f"set aside, since it fails without any mutant: {test}")
         with ThreadPoolExecutor(AT_ONCE_MAX) as pool:
-            verdicts = list(pool.map(partial(try_out, deselected=deselected), chosen))
-    except Misfit as misfit:
+            verdicts = list(pool.map(partial(try_mutant, deselected=deselected), chosen))
+    except MutantMisfit as misfit:
         print(f"error: {misfit}", file=sys.stderr)
         return 2
-    print(*_rows(verdicts), sep="\n")
+    print(*_report_rows(verdicts), sep="\n")
     alive = sum(verdict.caught_by is None for verdict in verdicts)
     took = time.monotonic() - began
     print(f"{len(verdicts)} mutants in {took:.0f} s: {len(verdicts) - alive} caught, {alive} alive")

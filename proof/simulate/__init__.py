@@ -4,8 +4,8 @@ The same seed plays the same session. One that breaks a rule is shown by one lin
 again: `python -m proof.simulate --seeds 17:18`.
 """
 
-from proof.simulate.plan import Plan, plan_of
-from proof.simulate.play import Played, play
-from proof.simulate.rules import Broken, check
+from proof.simulate.plan import SessionPlan, draw_plan
+from proof.simulate.play import PlayedSession, play_plan
+from proof.simulate.rules import RuleBroken, check_rules
 
-__all__ = ["Broken", "Plan", "Played", "check", "plan_of", "play"]
+__all__ = ["PlayedSession", "RuleBroken", "SessionPlan", "check_rules", "draw_plan", "play_plan"]

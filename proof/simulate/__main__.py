@@ -6,9 +6,9 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
-from proof.simulate.plan import plan_of
-from proof.simulate.play import play
-from proof.simulate.rules import check
+from proof.simulate.plan import draw_plan
+from proof.simulate.play import play_plan
+from proof.simulate.rules import check_rules
 
 CHUNK = 100
 
@@ -24,9 +24,9 @@ def main(argv: list[str] | None = None) -> int:
     if options.jobs > 1:
         chunks = [range(at, min(at + CHUNK, last)) for at in range(first, last, CHUNK)]
         with ProcessPoolExecutor(options.jobs) as pool:
-            broken = [line for lines in pool.map(_simulate, chunks) for line in lines]
+            broken = [line for lines in pool.map(_simulate_seeds, chunks) for line in lines]
     else:
-        broken = _simulate(range(first, last), show=options.show)
+        broken = _simulate_seeds(range(first, last), show=options.show)
     for line in broken:
         print(line)
     took = time.monotonic() - began
@@ -34,15 +34,15 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-def _simulate(seeds: range, *, show: bool = False) -> list[str]:
+def _simulate_seeds(seeds: range, *, show: bool = False) -> list[str]:
     broken: list[str] = []
     logging.disable(logging.WARNING)  # What breaks here breaks as planned.
     for seed in seeds:
         try:
-            played = play(plan_of(seed))
+            played = play_plan(draw_plan(seed))
             if show:
                 print(*played.facts, sep="\n")
-            check(played)
+            check_rules(played)
         except Exception as error:  # noqa: BLE001 - any failure is a finding
             told = f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
             broken.append(f"python -m proof.simulate --seeds {seed}:{seed + 1}  # {told}")

@@ -3,17 +3,17 @@
 import asyncio
 from typing import Any
 
-from proof.simulate.outside import Outside, Power, SimJournal
-from proof.simulate.people import Approver, SimGate
+from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
+from proof.simulate.people import SimApprover, SimGate
 from proof.simulate.plan import HELPER
 from proof.simulate.sim_model import HelperModel, SimModel
 from proof.simulate.sim_tools import SimTools
 from windlass.agent.agent import Agent
 from windlass.core.context import Compaction, Hydration, Reference
-from windlass.core.events import Recalled
+from windlass.core.events import KnowledgeRecalled
 from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.secrets.mask import Mask
-from windlass.core.setup import Rules
+from windlass.core.setup import LoopPolicy
 from windlass.ports import Journal, Timeouts
 from windlass.testing.clock import VirtualClock
 from windlass.tools.function import Tool
@@ -21,37 +21,41 @@ from windlass.tools.toolbox import Toolbox
 
 POOL = "shared"
 TIMEOUTS = Timeouts(first_byte_s=20.0, idle_s=10.0)
-LOOKS = Hydration(references=(Reference(r"look-(\d+)", "look", "number"),))
-BARE = Mask(key_like=False)
+LOOKUPS = Hydration(references=(Reference(r"look-(\d+)", "look", "number"),))
+NO_KEY_MASK = Mask(key_like=False)
 
 
-def agent_of(
-    outside: Outside, power: Power, clock: VirtualClock, journal: Journal | None = None
+def build_agent(
+    outside: OutsideWorld, power: ProcessPower, clock: VirtualClock, journal: Journal | None = None
 ) -> Agent[str]:
     """The agent of one process; with another journal, of one that tries to be."""
     plan, more = outside.plan, outside.plan.more
-    helper = Toolbox([_helper(outside, power, clock)]) if more.helped else None
+    helper = Toolbox([_build_helper(outside, power, clock)]) if more.helped else None
     return Agent(
         SimModel(outside, power),
         instructions="You are simulated.",
         tools=SimTools(outside, power, helper),
         gate=SimGate(outside, clock),
-        approver=Approver(outside) if more.attended else None,
+        approver=SimApprover(outside) if more.attended else None,
         limits=Limits(steps=plan.steps_max, usd=plan.usd_max, seconds=plan.seconds_max),
         session_limits=SessionLimits(steps=more.session_steps, usd=more.session_usd),
         budgets=() if more.budget_usd is None else (Budget(POOL, more.budget_usd),),
         compaction=Compaction(window=more.window, summary_tokens=60, cool_down=2),
-        hydration=LOOKS if more.lookups else None,
-        knowledge=None if more.knowledge == "none" else _Knowledge(outside),
+        hydration=LOOKUPS if more.lookups else None,
+        knowledge=None if more.knowledge == "none" else _PlannedKnowledge(outside),
         journal=journal or SimJournal(outside, power),
-        rules=Rules(on_partial=plan.on_partial, on_limit=plan.on_limit, on_unknown=plan.on_unknown),
+        rules=LoopPolicy(
+            on_partial=plan.on_partial, on_limit=plan.on_limit, on_unknown=plan.on_unknown
+        ),
         timeouts=TIMEOUTS,
-        secrets=None if more.masked else BARE,
+        secrets=None if more.masked else NO_KEY_MASK,
         clock=clock,
     )
 
 
-def _helper(outside: Outside, power: Power, clock: VirtualClock) -> Tool[..., Any]:
+def _build_helper(
+    outside: OutsideWorld, power: ProcessPower, clock: VirtualClock
+) -> Tool[..., Any]:
     helper = Agent(
         HelperModel(outside, power),
         name=HELPER,
@@ -59,24 +63,24 @@ def _helper(outside: Outside, power: Power, clock: VirtualClock) -> Tool[..., An
         tools=SimTools(outside, power),
         limits=Limits(steps=4),
         timeouts=TIMEOUTS,
-        secrets=BARE,
+        secrets=NO_KEY_MASK,
         clock=clock,
     )
     return helper.as_tool()
 
 
-class _Knowledge:
+class _PlannedKnowledge:
     """What is known about a prompt: something, nothing, or nobody can say."""
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: OutsideWorld) -> None:
         self._outside = outside
 
-    async def __call__(self, text: str) -> Recalled:
+    async def __call__(self, text: str) -> KnowledgeRecalled:
         await asyncio.sleep(0.02)
         match self._outside.plan.more.knowledge:
             case "something" | "denied":
-                return Recalled(f"It is known of {text!r}: nothing bad.")
+                return KnowledgeRecalled(f"It is known of {text!r}: nothing bad.")
             case "fails":
                 raise OSError("the store of knowledge broke")
             case "nothing" | "none":
-                return Recalled("")
+                return KnowledgeRecalled("")

@@ -1,12 +1,12 @@
 """What is raised when a rule does not hold."""
 
-__all__ = ["Broken", "require"]
+__all__ = ["RuleBroken", "require"]
 
 
-class Broken(AssertionError):
+class RuleBroken(AssertionError):
     """A rule does not hold."""
 
 
 def require(holds: object, otherwise: str) -> None:
     if not holds:
-        raise Broken(otherwise)
+        raise RuleBroken(otherwise)

@@ -2,37 +2,39 @@
 
 import asyncio
 
-from proof.simulate.agents import agent_of
-from proof.simulate.outside import Intruder, Outside, Power
-from proof.simulate.plan import Intrusion
+from proof.simulate.agents import build_agent
+from proof.simulate.outside import IntruderJournal, OutsideWorld, ProcessPower
+from proof.simulate.plan import IntrusionKind
 from windlass.agent.agent import Agent
 from windlass.core.errors import NothingToDo, SessionBusy, WindlassError
 from windlass.testing.clock import VirtualClock
 from windlass.testing.faults import PowerCut
 
 
-def meddle(
-    outside: Outside, power: Power, clock: VirtualClock, agent: Agent[str], process: int
+def start_meddlers(
+    outside: OutsideWorld, power: ProcessPower, clock: VirtualClock, agent: Agent[str], process: int
 ) -> list[asyncio.Task[None]]:
     """Start all that is planned to happen beside a process."""
     more = outside.plan.more
     said = [after_s for at, after_s in more.steers if at == process]
     tasks = [
-        asyncio.create_task(_steer(outside, agent, f"Steer {process}.{nth}", after_s))
+        asyncio.create_task(_steer_session(outside, agent, f"Steer {process}.{nth}", after_s))
         for nth, after_s in enumerate(said)
     ]
     for at, after_s, kind in more.intrusions:
         if at == process:
-            tasks.append(asyncio.create_task(_intrude(outside, power, clock, after_s, kind)))
+            tasks.append(asyncio.create_task(_try_intrusion(outside, power, clock, after_s, kind)))
     return tasks
 
 
-async def steer_between(outside: Outside, clock: VirtualClock, text: str) -> None:
+async def steer_between(outside: OutsideWorld, clock: VirtualClock, text: str) -> None:
     """Say something to a run that nobody drives."""
-    await _steer(outside, agent_of(outside, Power(), clock), text, 0.0)
+    await _steer_session(outside, build_agent(outside, ProcessPower(), clock), text, 0.0)
 
 
-async def _steer(outside: Outside, agent: Agent[str], text: str, after_s: float) -> None:
+async def _steer_session(
+    outside: OutsideWorld, agent: Agent[str], text: str, after_s: float
+) -> None:
     await asyncio.sleep(after_s)
     try:
         await agent.steer(outside.plan.session, text)
@@ -41,12 +43,16 @@ async def _steer(outside: Outside, agent: Agent[str], text: str, after_s: float)
     outside.steered.append(text)
 
 
-async def _intrude(
-    outside: Outside, first: Power, clock: VirtualClock, after_s: float, kind: Intrusion
+async def _try_intrusion(
+    outside: OutsideWorld,
+    first: ProcessPower,
+    clock: VirtualClock,
+    after_s: float,
+    kind: IntrusionKind,
 ) -> None:
     await asyncio.sleep(after_s)
     session = outside.plan.session
-    agent = agent_of(outside, Power(), clock, Intruder(outside, first))
+    agent = build_agent(outside, ProcessPower(), clock, IntruderJournal(outside, first))
     try:
         match kind:
             case "resume":
@@ -59,7 +65,7 @@ async def _intrude(
                 await agent.abandon(session)
     except (SessionBusy, NothingToDo) as error:
         outside.refused += 1
-        if isinstance(error, NothingToDo) and first.drives:
-            outside.noticed.append(f"a second process was told {error!r}")
+        if isinstance(error, NothingToDo) and first.has_written:
+            outside.problems.append(f"a second process was told {error!r}")
         return
-    outside.noticed.append(f"a second process could {kind} the session")
+    outside.problems.append(f"a second process could {kind} the session")

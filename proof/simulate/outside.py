@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal
 
-from proof.simulate.plan import CallPlan, Plan, ReplyPlan
+from proof.simulate.plan import CallPlan, ReplyPlan, SessionPlan
 from windlass.core.errors import SessionBusy
 from windlass.core.events import CallStarted, Fact, RunEnded, RunStarted, StepProposed
 from windlass.core.limits import Amount, Budget
@@ -20,43 +20,43 @@ from windlass.testing.faults import PowerCut
 
 
 @dataclass(slots=True)
-class Power:
+class ProcessPower:
     """Whether a process is alive, and at which write it dies."""
 
     cut: tuple[int, Literal["before", "after"]] | None = None
     writes: int = 0
     on: bool = True
-    works: bool = False
-    drives: bool = False
+    has_run: bool = False
+    has_written: bool = False
     """Whether it has a run to drive, and whether it has written to it."""
     leases: list[Lease] = field(default_factory=list[Lease])
 
-    def use(self) -> None:
+    def check_on(self) -> None:
         if not self.on:
             raise PowerCut
 
-    def write(self) -> None:
+    def begin_write(self) -> None:
         """A write is about to be made."""
-        self.use()
+        self.check_on()
         self.writes += 1
         if self.cut == (self.writes, "before"):
-            self.die()
-        self.use()
+            self.turn_off()
+        self.check_on()
 
-    def written(self, write: int) -> None:
+    def end_write(self, write: int) -> None:
         if self.cut == (write, "after"):
-            self.die()
-        self.use()
+            self.turn_off()
+        self.check_on()
 
-    def die(self) -> None:
+    def turn_off(self) -> None:
         """What a process holds is let go of when it dies."""
-        self.on = self.works = self.drives = False
+        self.on = self.has_run = self.has_written = False
         for lease in self.leases:
             lease.release()
 
 
 @dataclass(slots=True)
-class Served:
+class BilledRequest:
     """A request, as the provider's books have it."""
 
     run: int
@@ -67,7 +67,7 @@ class Served:
 
 
 @dataclass(slots=True)
-class Effect:
+class ToolEffect:
     """What a tool did."""
 
     key: str
@@ -76,7 +76,7 @@ class Effect:
 
 
 @dataclass(slots=True)
-class Said:
+class PersonReply:
     """What a person answered, and to what."""
 
     call_id: str
@@ -85,36 +85,36 @@ class Said:
 
 
 @dataclass(slots=True)
-class Outside:
+class OutsideWorld:
     """What all processes of a session share."""
 
-    plan: Plan
+    plan: SessionPlan
     store: MemoryJournal
     calls: dict[int, CallPlan]
-    effects: list[Effect] = field(default_factory=list[Effect])
+    effects: list[ToolEffect] = field(default_factory=list[ToolEffect])
     started: set[str] = field(default_factory=set[str])
     """The keys of the calls whose start is on record."""
-    served: list[Served] = field(default_factory=list[Served])
-    said: list[Said] = field(default_factory=list[Said])
+    billed_requests: list[BilledRequest] = field(default_factory=list[BilledRequest])
+    replies: list[PersonReply] = field(default_factory=list[PersonReply])
     steered: list[str] = field(default_factory=list[str])
     """What people said meanwhile, and were told that it is on record."""
     refused: int = 0
     """How often a second process was refused."""
-    noticed: list[str] = field(default_factory=list[str])
+    problems: list[str] = field(default_factory=list[str])
     """What was seen to be wrong while it happened."""
 
     def call_plan(self, number: int) -> CallPlan:
         return self.calls[number % 1000]
 
-    def done(self, key: str) -> bool:
+    def is_done(self, key: str) -> bool:
         return any(effect.key == key for effect in self.effects)
 
-    async def run(self) -> int:
+    async def last_run(self) -> int:
         """The number of the session's last run."""
         facts = await self.store.read(self.plan.session)
         return next((one.run for one in reversed(facts) if isinstance(one, RunStarted)), 0)
 
-    async def steps(self) -> int:
+    async def count_steps(self) -> int:
         """How many replies of the session are on record."""
         facts = await self.store.read(self.plan.session)
         return sum(isinstance(fact, StepProposed) for fact in facts)
@@ -123,7 +123,7 @@ class Outside:
 class SimJournal:
     """A store that waits as a disk does, in a process that may die at a write."""
 
-    def __init__(self, outside: Outside, power: Power) -> None:
+    def __init__(self, outside: OutsideWorld, power: ProcessPower) -> None:
         self._outside = outside
         self._store = outside.store
         self._power = power
@@ -131,57 +131,57 @@ class SimJournal:
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         await asyncio.sleep(self._wait_s)
-        self._power.use()
+        self._power.check_on()
         return await self._store.read(session, after)
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        return asyncio.create_task(self._append(session, facts), name="journal")
+        return asyncio.create_task(self._append_facts(session, facts), name="journal")
 
-    async def _append(self, session: str, facts: Sequence[Fact]) -> None:
+    async def _append_facts(self, session: str, facts: Sequence[Fact]) -> None:
         power = self._power
-        power.write()
+        power.begin_write()
         write = power.writes
         if self._wait_s:
             await asyncio.sleep(self._wait_s)
-            power.use()
+            power.check_on()
         await self._store.append(session, facts)
         self._outside.started.update(fact.key for fact in facts if isinstance(fact, CallStarted))
         if session == self._outside.plan.session:
-            power.drives = power.works and not isinstance(facts[-1], RunEnded)
-        power.written(write)
+            power.has_written = power.has_run and not isinstance(facts[-1], RunEnded)
+        power.end_write(write)
 
     async def lease(self, session: str) -> Lease:
-        self._power.use()
+        self._power.check_on()
         lease = await self._store.lease(session)
         self._power.leases.append(lease)
-        return _Watched(lease, self._power)
+        return _PoweredLease(lease, self._power)
 
-    async def leased(self, session: str) -> bool:
-        self._power.use()
-        return await self._store.leased(session)
+    async def is_leased(self, session: str) -> bool:
+        self._power.check_on()
+        return await self._store.is_leased(session)
 
-    async def draw(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        self._power.write()
+    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+        self._power.begin_write()
         write = self._power.writes
-        amount = await self._store.draw(budget, session, run, wanted)
-        self._power.written(write)
+        amount = await self._store.draw_budget(budget, session, run, wanted)
+        self._power.end_write(write)
         return amount
 
-    async def settle(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        self._power.write()
+    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+        self._power.begin_write()
         write = self._power.writes
-        await self._store.settle(budget, session, run, spent)
-        self._power.written(write)
+        await self._store.settle_budget(budget, session, run, spent)
+        self._power.end_write(write)
 
-    async def spent(self, budget: Budget) -> Amount:
-        self._power.use()
-        return await self._store.spent(budget)
+    async def read_spending(self, budget: Budget) -> Amount:
+        self._power.check_on()
+        return await self._store.read_spending(budget)
 
 
-class _Watched:
+class _PoweredLease:
     """A lease that only a living process can let go of."""
 
-    def __init__(self, lease: Lease, power: Power) -> None:
+    def __init__(self, lease: Lease, power: ProcessPower) -> None:
         self._lease = lease
         self._power = power
 
@@ -190,10 +190,10 @@ class _Watched:
             self._lease.release()
 
 
-class Intruder:
+class IntruderJournal:
     """The journal as a second process has it: it may look, and must be refused all else."""
 
-    def __init__(self, outside: Outside, first: Power) -> None:
+    def __init__(self, outside: OutsideWorld, first: ProcessPower) -> None:
         self._outside = outside
         self._first = first
 
@@ -201,27 +201,27 @@ class Intruder:
         return await self._outside.store.read(session, after)
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        self._outside.noticed.append(f"a second process wrote {facts[0]} into {session}")
+        self._outside.problems.append(f"a second process wrote {facts[0]} into {session}")
         raise SessionBusy("nobody may write here")
 
     async def lease(self, session: str) -> Lease:
         lease = await self._outside.store.lease(session)
         lease.release()
-        if self._first.drives:
-            self._outside.noticed.append("a second process was given the session of a living one")
+        if self._first.has_written:
+            self._outside.problems.append("a second process was given the session of a living one")
         raise SessionBusy("the first process is gone, and this one was late")
 
-    async def leased(self, session: str) -> bool:
-        return await self._outside.store.leased(session)
+    async def is_leased(self, session: str) -> bool:
+        return await self._outside.store.is_leased(session)
 
-    async def draw(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
         raise AssertionError(f"{session} {run} draws {wanted} on {budget.name}")
 
-    async def settle(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
         raise AssertionError(f"{session} {run} settles {spent} with {budget.name}")
 
-    async def spent(self, budget: Budget) -> Amount:
-        return await self._outside.store.spent(budget)
+    async def read_spending(self, budget: Budget) -> Amount:
+        return await self._outside.store.read_spending(budget)
 
 
 def reply_at(replies: Sequence[ReplyPlan], step: int) -> ReplyPlan:

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
-from proof.simulate.outside import Outside, Said
-from proof.simulate.plan_calls import CallPlan, Hearing
+from proof.simulate.outside import OutsideWorld, PersonReply
+from proof.simulate.plan_calls import CallPlan, ReplyJudgement
 from windlass.core.result import Question
-from windlass.core.verdicts import Allow, Always, Ask, Deny, Modify, Reply, Verdict
-from windlass.ports import Clock, Request
+from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify, PersonAnswer, Verdict
+from windlass.ports import Clock, GateRequest
 
 MODIFIED, ASKED_OTHER, ANSWERED_OTHER = 1000, 2000, 4000
 """What is added to the number of a call by whoever changes its arguments."""
@@ -21,17 +21,17 @@ class SimGate:
 
     name = "sim"
 
-    def __init__(self, outside: Outside, clock: Clock) -> None:
+    def __init__(self, outside: OutsideWorld, clock: Clock) -> None:
         self._outside = outside
         self._clock = clock
         self.judges_replies = outside.plan.more.judges_replies
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         await asyncio.sleep(0.005)
         if "query" in request.arguments:  # What is known is looked up unasked.
             known = self._outside.plan.more.knowledge != "denied"
             return Allow("planned") if known else Deny("it is not to be known", "planned")
-        number = number_of(request.arguments)
+        number = call_number(request.arguments)
         call = self._outside.call_plan(number)
         match call.judgement:
             case "allow":
@@ -43,22 +43,22 @@ class SimGate:
             case "modify":
                 return Allow("planned")
             case "ask":
-                return self._ask(call, None)
+                return self._make_question(call, None)
             case "ask_other":
                 other = {"number": number + ASKED_OTHER} if number < ASKED_OTHER else None
-                return self._ask(call, other)
+                return self._make_question(call, other)
             case "raise":
                 raise RuntimeError("the gate broke")
             case "nonsense":
                 return NONSENSE
 
-    def _ask(self, call: CallPlan, arguments: dict[str, Any] | None) -> Ask:
+    def _make_question(self, call: CallPlan, arguments: dict[str, Any] | None) -> Ask:
         expires = None if call.expires_s is None else self._clock.now() + call.expires_s
         return Ask("May I?", "planned", expires, arguments)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:
         await asyncio.sleep(0.005)
-        match self._of_reply(session, text):
+        match self._planned_judgement(session, text):
             case "allow":
                 return Allow("planned")
             case "deny":
@@ -68,7 +68,7 @@ class SimGate:
             case "nonsense":
                 return NONSENSE
 
-    def _of_reply(self, session: str, text: str) -> Hearing:
+    def _planned_judgement(self, session: str, text: str) -> ReplyJudgement:
         plan = self._outside.plan
         if session != plan.session:
             return "allow"
@@ -78,19 +78,19 @@ class SimGate:
         return "deny" if plan.more.denies_last else "allow"
 
 
-class Approver:
+class SimApprover:
     """Somebody who is there to be asked while a run goes on."""
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: OutsideWorld) -> None:
         self._outside = outside
 
-    async def __call__(self, question: Question) -> Reply | None:
-        match self._outside.call_plan(number_of(question.arguments)).attention:
+    async def __call__(self, question: Question) -> PersonAnswer | None:
+        match self._outside.call_plan(call_number(question.arguments)).attention:
             case "now":
-                return reply_to(self._outside, question)
+                return reply_to_question(self._outside, question)
             case "slow":
                 await asyncio.sleep(SLOW_S)
-                return reply_to(self._outside, question)
+                return reply_to_question(self._outside, question)
             case "never":
                 await asyncio.sleep(0.1)
                 return None
@@ -100,15 +100,15 @@ class Approver:
                 return NONSENSE
 
 
-def reply_to(outside: Outside, question: Question) -> Reply:
+def reply_to_question(outside: OutsideWorld, question: Question) -> PersonAnswer:
     """What a person answers, for the books as well."""
-    number = number_of(question.arguments)
-    reply = _reply(outside, question, number)
-    outside.said.append(Said(question.call.id, number, not isinstance(reply, Deny)))
+    number = call_number(question.arguments)
+    reply = _planned_reply(outside, question, number)
+    outside.replies.append(PersonReply(question.call.id, number, not isinstance(reply, Deny)))
     return reply
 
 
-def _reply(outside: Outside, question: Question, number: int) -> Reply:
+def _planned_reply(outside: OutsideWorld, question: Question, number: int) -> PersonAnswer:
     if question.question.endswith("Run it again?"):
         known = (one.key for one in outside.effects if one.number == number)
         done = any(key.endswith(f"/{question.call.id}") for key in known)
@@ -119,14 +119,14 @@ def _reply(outside: Outside, question: Question, number: int) -> Reply:
         case "no":
             return Deny("a person said no")
         case "always":
-            return Always()
+            return AllowAlways()
         case "always_tool":
-            return Always(question.call.name)
+            return AllowAlways(question.call.name)
         case "modify":
             return Modify({"number": number % 1000 + ANSWERED_OTHER}, "rather this", "a person")
 
 
-def number_of(arguments: Mapping[str, Any]) -> int:
+def call_number(arguments: Mapping[str, Any]) -> int:
     """Which call of the plan it is; a helper's by its task."""
     if "task" in arguments:
         return int(str(arguments["task"]).removeprefix("Task "))

@@ -5,30 +5,39 @@ from decimal import Decimal
 from random import Random
 from typing import Literal
 
-from proof.simulate.plan_calls import EFFECTS, HELPER, CallPlan, ReplyPlan, Traits
+from proof.simulate.plan_calls import EFFECTS, HELPER, CallPlan, ReplyPlan, ScriptTraits
 from proof.simulate.plan_calls import draw_lookup as _lookup
 from proof.simulate.plan_calls import draw_reply as _reply
 from windlass.core.faults import FaultKind
 from windlass.core.messages import Effect
 
-__all__ = ["EFFECTS", "HELPER", "CallPlan", "Effect", "Plan", "ReplyPlan", "Trouble", "plan_of"]
+__all__ = [
+    "EFFECTS",
+    "HELPER",
+    "CallPlan",
+    "Effect",
+    "ReplyPlan",
+    "RequestTrouble",
+    "SessionPlan",
+    "draw_plan",
+]
 
-Trouble = FaultKind | Literal["drop", "cut", "stall", "slow"]
-Cut = tuple[int, Literal["before", "after"]]
-KNOWN = ("something", "something", "nothing", "fails", "denied")
-Intrusion = Literal["resume", "run", "steer", "abandon"]
+RequestTrouble = FaultKind | Literal["drop", "cut", "stall", "slow"]
+CrashPoint = tuple[int, Literal["before", "after"]]
+KNOWLEDGE_KINDS = ("something", "something", "nothing", "fails", "denied")
+IntrusionKind = Literal["resume", "run", "steer", "abandon"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SessionPlan:
     """A session: one prompt or two, and the world that it happens in."""
 
     seed: int
     runs: int
     replies: tuple[ReplyPlan, ...]
-    troubles: dict[int, Trouble]
+    troubles: dict[int, RequestTrouble]
     """By the number of the request."""
-    crashes: tuple[Cut, ...]
+    crashes: tuple[CrashPoint, ...]
     """One for each process that dies: at which of its writes, and on which side of it."""
     cancel_after_s: float | None
     outer_cancel: bool
@@ -43,9 +52,9 @@ class Plan:
     steps_max: int
     usd_max: Decimal | None
     seconds_max: float | None
-    more: "More"
+    more: "PlanExtras"
     session: str = "sim"
-    beside: tuple["Plan", ...] = ()
+    beside: tuple["SessionPlan", ...] = ()
     """Sessions at the same time, on the same journal and the same budget."""
 
     @property
@@ -56,7 +65,7 @@ class Plan:
         return {call.number: call for call in (*self.more.lookups, *made, *inner)}
 
     @property
-    def timed(self) -> bool:
+    def depends_on_time(self) -> bool:
         """Whether when a thing happens decides what happens."""
         more, calls = self.more, self.calls.values()
         money = self.usd_max is not None or more.session_usd or more.budget_usd
@@ -66,7 +75,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class PlanExtras:
     """The part of a plan that only some sessions have."""
 
     judges_replies: bool = False
@@ -82,7 +91,7 @@ class More:
     """In which process a person says something, and when."""
     steers_between: tuple[int, ...] = ()
     """Before which process a person says something while nobody drives."""
-    intrusions: tuple[tuple[int, float, Intrusion], ...] = ()
+    intrusions: tuple[tuple[int, float, IntrusionKind], ...] = ()
     """In which process a second one tries to drive the session too, when, and how."""
     window: int | None = None
     """Tokens to stay within."""
@@ -105,33 +114,35 @@ class More:
     """With the mask for secrets that an agent has unless told."""
 
 
-def plan_of(seed: int) -> Plan:
+def draw_plan(seed: int) -> SessionPlan:
     """The session of a seed."""
     random = Random(seed)
     share = Random(f"{seed} beside")
     budget = share.choice(("0.01", "0.03", "0.06", "0.3")) if share.random() < 0.25 else None  # noqa: PLR2004
     money = Decimal(budget) if budget else None
     count = share.choice((0, 1, 1, 2)) if budget else 0
-    others = tuple(_plan(Random(f"{seed} {at}"), seed, money, f"sim-{at}") for at in range(count))
-    return _plan(random, seed, money, "sim", others)
+    others = tuple(
+        _draw_session(Random(f"{seed} {at}"), seed, money, f"sim-{at}") for at in range(count)
+    )
+    return _draw_session(random, seed, money, "sim", others)
 
 
-def _plan(
+def _draw_session(
     random: Random,
     seed: int,
     budget: Decimal | None,
     session: str,
-    beside: tuple[Plan, ...] = (),
-) -> Plan:
+    beside: tuple[SessionPlan, ...] = (),
+) -> SessionPlan:
     calm = random.random() < 0.3  # noqa: PLR2004 - some sessions must go well to show what is wrong
     extra = Random(f"{seed} more of {session}")
     helped = extra.random() < 0.2  # noqa: PLR2004
-    return Plan(
+    return SessionPlan(
         seed=seed,
         runs=random.choice((1, 1, 2)),
-        replies=_replies(random, extra, helped=helped),
-        troubles={} if calm else _troubles(random, extra),
-        crashes=_crashes(random),
+        replies=_draw_replies(random, extra, helped=helped),
+        troubles={} if calm else _draw_troubles(random, extra),
+        crashes=_draw_crashes(random),
         cancel_after_s=random.choice((None, None, round(random.uniform(0.0, 6.0), 3))),
         outer_cancel=random.random() < 0.3,  # noqa: PLR2004
         journal_wait_s=random.choice((0.0, 0.001, 0.01)),
@@ -144,62 +155,62 @@ def _plan(
         steps_max=random.choice((1, 2, 3, 25, 25, 25)),
         usd_max=random.choice((None, None, *map(Decimal, ("0.002", "0.01", "0.02", "0.5")))),
         seconds_max=random.choice((None, None, None, 3.0, 30.0)),
-        more=_more(extra, budget, helped=helped),
+        more=_draw_extras(extra, budget, helped=helped),
         session=session,
         beside=beside,
     )
 
 
-def _more(random: Random, budget: Decimal | None, *, helped: bool) -> More:
-    judges, tight = _chance(random, 0.15), _chance(random, 0.35)
-    return More(
+def _draw_extras(random: Random, budget: Decimal | None, *, helped: bool) -> PlanExtras:
+    judges, tight = _has_luck(random, 0.15), _has_luck(random, 0.35)
+    return PlanExtras(
         judges_replies=judges,
-        denies_last=judges and _chance(random, 0.5),
-        attended=_chance(random, 0.4),
-        answers_apart=_chance(random, 0.4),
+        denies_last=judges and _has_luck(random, 0.5),
+        attended=_has_luck(random, 0.4),
+        answers_apart=_has_luck(random, 0.4),
         picks=tuple(random.randrange(4) for _ in range(5)),
-        steers=_moments(random) if _chance(random, 0.2) else (),
-        steers_between=tuple(at for at in range(1, 5) if _chance(random, 0.05)),
-        intrusions=_intrusions(random) if _chance(random, 0.08) else (),
+        steers=_draw_moments(random) if _has_luck(random, 0.2) else (),
+        steers_between=tuple(at for at in range(1, 5) if _has_luck(random, 0.05)),
+        intrusions=_draw_intrusions(random) if _has_luck(random, 0.08) else (),
         window=random.choice((80, 150, 300)) if tight else None,
-        provider_window=random.choice((60, 150)) if _chance(random, 0.05) else None,
+        provider_window=random.choice((60, 150)) if _has_luck(random, 0.05) else None,
         summaries=tuple(random.choice(("good", "good", "empty", "fails")) for _ in range(4)),
-        pinned=(_chance(random, 0.3), _chance(random, 0.3)),
-        knowledge=random.choice(("none",) * 8 + KNOWN),
+        pinned=(_has_luck(random, 0.3), _has_luck(random, 0.3)),
+        knowledge=random.choice(("none",) * 8 + KNOWLEDGE_KINDS),
         lookups=tuple(_lookup(random, 900 + at) for at in range(random.choice((0,) * 6 + (1, 3)))),
         session_steps=random.choice((None,) * 8 + (2, 4)),
         session_usd=random.choice((None,) * 8 + (Decimal("0.02"), Decimal("0.05"))),
         budget_usd=budget,
         helped=helped,
         hidden_tokens=random.choice((0, 0, 0, 150, 290)),
-        masked=_chance(random, 0.1),
+        masked=_has_luck(random, 0.1),
     )
 
 
-def _replies(random: Random, extra: Random, *, helped: bool) -> tuple[ReplyPlan, ...]:
+def _draw_replies(random: Random, extra: Random, *, helped: bool) -> tuple[ReplyPlan, ...]:
     made = list[ReplyPlan]()
-    traits = Traits(helped, asks=_chance(extra, 0.1), circles=_chance(extra, 0.05))
+    traits = ScriptTraits(helped, asks=_has_luck(extra, 0.1), circles=_has_luck(extra, 0.05))
     for at in range(random.randint(1, 7)):
         made.append(_reply(random, extra, at, made, traits))
     return tuple(made)
 
 
-def _chance(random: Random, share: float) -> bool:
+def _has_luck(random: Random, share: float) -> bool:
     return random.random() < share
 
 
-def _moments(random: Random) -> tuple[tuple[int, float], ...]:
+def _draw_moments(random: Random) -> tuple[tuple[int, float], ...]:
     count = random.choice((1, 1, 2, 3))
     return tuple((random.choice((1, 1, 2, 3)), random.uniform(0.0, 3.0)) for _ in range(count))
 
 
-def _intrusions(random: Random) -> tuple[tuple[int, float, Intrusion], ...]:
-    kinds: tuple[Intrusion, ...] = ("resume", "run", "steer", "abandon")
+def _draw_intrusions(random: Random) -> tuple[tuple[int, float, IntrusionKind], ...]:
+    kinds: tuple[IntrusionKind, ...] = ("resume", "run", "steer", "abandon")
     return ((random.choice((1, 1, 2)), random.uniform(0.0, 2.0), random.choice(kinds)),)
 
 
-def _troubles(random: Random, extra: Random) -> dict[int, Trouble]:
-    kinds: tuple[Trouble, ...] = (
+def _draw_troubles(random: Random, extra: Random) -> dict[int, RequestTrouble]:
+    kinds: tuple[RequestTrouble, ...] = (
         "rate_limit",
         "server",
         "network",
@@ -211,18 +222,18 @@ def _troubles(random: Random, extra: Random) -> dict[int, Trouble]:
         "auth",
         "malformed_stream",
     )
-    troubles = dict[int, Trouble]()
+    troubles = dict[int, RequestTrouble]()
     for at in range(20):
         if random.random() < 0.25:  # noqa: PLR2004
             troubles[at] = random.choice(kinds)
-    if _chance(extra, 0.15):
+    if _has_luck(extra, 0.15):
         troubles[extra.randrange(6)] = "context_overflow"
-    elif _chance(extra, 0.1):  # A bad day: nothing works for a while.
-        bad: tuple[Trouble, ...] = ("server", "drop", "cut")
-        troubles.update({at: extra.choice(bad) for at in range(20) if _chance(extra, 0.9)})
+    elif _has_luck(extra, 0.1):  # A bad day: nothing works for a while.
+        bad: tuple[RequestTrouble, ...] = ("server", "drop", "cut")
+        troubles.update({at: extra.choice(bad) for at in range(20) if _has_luck(extra, 0.9)})
     return troubles
 
 
-def _crashes(random: Random) -> tuple[Cut, ...]:
+def _draw_crashes(random: Random) -> tuple[CrashPoint, ...]:
     count = random.choice((0, 0, 1, 1, 1, 2, 3))
     return tuple((random.randint(1, 25), random.choice(("before", "after"))) for _ in range(count))

@@ -7,12 +7,12 @@ from typing import Literal, NamedTuple
 
 from windlass.core.messages import Effect
 
-Judgement = Literal["allow", "deny", "modify", "ask", "ask_other", "raise", "nonsense"]
-Hearing = Literal["allow", "deny", "raise", "nonsense"]
+CallJudgement = Literal["allow", "deny", "modify", "ask", "ask_other", "raise", "nonsense"]
+ReplyJudgement = Literal["allow", "deny", "raise", "nonsense"]
 """What becomes of a final reply."""
-Manner = Literal["value", "raise", "slow", "stubborn"]
-Spoken = Literal["yes", "no", "always", "always_tool", "modify"]
-Attention = Literal["now", "slow", "never", "raise", "nonsense"]
+ToolManner = Literal["value", "raise", "slow", "stubborn"]
+PersonAnswer = Literal["yes", "no", "always", "always_tool", "modify"]
+ApproverManner = Literal["now", "slow", "never", "raise", "nonsense"]
 
 EFFECTS: dict[str, Effect] = {
     "look": "read",
@@ -33,10 +33,10 @@ class CallPlan:
     tool: str
     number: int
     arguments: str
-    judgement: Judgement
-    answer: Spoken
-    manner: Manner
-    attention: Attention = "now"
+    judgement: CallJudgement
+    answer: PersonAnswer
+    manner: ToolManner
+    attention: ApproverManner = "now"
     """What somebody who is there does when asked."""
     expires_s: float | None = None
     """How long its question holds."""
@@ -54,10 +54,10 @@ class ReplyPlan:
     thinking: str
     calls: tuple[CallPlan, ...]
     stop: Literal["end", "length", "refusal"]
-    judgement: Hearing = "allow"
+    judgement: ReplyJudgement = "allow"
 
 
-class Traits(NamedTuple):
+class ScriptTraits(NamedTuple):
     """What a script is like."""
 
     helped: bool
@@ -68,14 +68,14 @@ class Traits(NamedTuple):
 
 
 def draw_reply(
-    random: Random, extra: Random, at: int, before: Sequence[ReplyPlan], traits: Traits
+    random: Random, extra: Random, at: int, before: Sequence[ReplyPlan], traits: ScriptTraits
 ) -> ReplyPlan:
     """The next reply of a script."""
     count = random.choice((0, 0, 1, 1, 2, 3, 7)) if at < 6 else 0  # noqa: PLR2004
     text = random.choice(("", f"Reply {at}. ", f"Reply {at}, at some length. " * 3))
     thinking = random.choice(("", "", f"Thought {at}."))
-    calls = [_call(random, extra, at * 10 + nth) for nth in range(count)]
-    calls = [_asked(extra, call) if traits.asks else call for call in calls]
+    calls = [_draw_call(random, extra, at * 10 + nth) for nth in range(count)]
+    calls = [_make_asked_about(extra, call) if traits.asks else call for call in calls]
     stop = random.choice(("end",) * 12 + ("length", "refusal"))
     earlier = [call for reply in before for call in reply.calls if call.tool in EFFECTS]
     again = 0.5 if traits.asks else 0.15
@@ -86,7 +86,7 @@ def draw_reply(
     elif earlier and traits.circles:
         calls = earlier[:1]
     elif calls and traits.helped and extra.random() < 0.5:  # noqa: PLR2004
-        calls[-1] = _task(extra, calls[-1])
+        calls[-1] = _make_helper_call(extra, calls[-1])
     judgement = extra.choice(("allow", "allow", "deny", "deny", "raise", "nonsense"))
     return ReplyPlan(text, thinking, tuple(calls), stop, judgement)
 
@@ -98,13 +98,15 @@ def draw_lookup(random: Random, number: int) -> CallPlan:
     return CallPlan("look", number, "", judgement, "yes", manner)
 
 
-def _call(random: Random, extra: Random, number: int) -> CallPlan:
+def _draw_call(random: Random, extra: Random, number: int) -> CallPlan:
     tool = random.choice((*EFFECTS, *EFFECTS, "nothing"))
     whole = f'{{"number": {number}}}'
     broken = (f'{{"number": "{number}"}}', f"{{'number': {number},}}", '{"number": ', "[]", "")
     arguments = random.choice((whole,) * 12 + broken)
-    judgement: Judgement = random.choice(("allow",) * 8 + ("deny", "modify", "ask", "ask", "raise"))
-    answer: Spoken = "yes" if random.random() < 0.8 else "no"  # noqa: PLR2004
+    judgement: CallJudgement = random.choice(
+        ("allow",) * 8 + ("deny", "modify", "ask", "ask", "raise")
+    )
+    answer: PersonAnswer = "yes" if random.random() < 0.8 else "no"  # noqa: PLR2004
     manner = random.choice(("value",) * 7 + ("raise", "slow", "slow", "stubborn"))
     if judgement == "ask" and extra.random() < 0.3:  # noqa: PLR2004
         judgement = "ask_other"
@@ -125,17 +127,19 @@ def _call(random: Random, extra: Random, number: int) -> CallPlan:
     )
 
 
-def _asked(extra: Random, call: CallPlan) -> CallPlan:
+def _make_asked_about(extra: Random, call: CallPlan) -> CallPlan:
     """The same call, made where people are asked."""
     judgement = extra.choice((call.judgement, "ask", "ask", "ask_other"))
     answer = extra.choice((call.answer, "always", "always_tool"))
     return replace(call, judgement=judgement, answer=answer, expires_s=None)
 
 
-def _task(extra: Random, call: CallPlan) -> CallPlan:
+def _make_helper_call(extra: Random, call: CallPlan) -> CallPlan:
     """The same call, made to a helper."""
     first = INNER_FROM + call.number * 10
-    replies = tuple(_inner(extra, first, at) for at in range(extra.choice((0, 1, 1, 2))))
+    replies = tuple(
+        _draw_helper_reply(extra, first, at) for at in range(extra.choice((0, 1, 1, 2)))
+    )
     return replace(
         call,
         tool=HELPER,
@@ -147,8 +151,8 @@ def _task(extra: Random, call: CallPlan) -> CallPlan:
     )
 
 
-def _inner(extra: Random, first: int, at: int) -> ReplyPlan:
+def _draw_helper_reply(extra: Random, first: int, at: int) -> ReplyPlan:
     numbers = range(first + 3 * at, first + 3 * at + extra.choice((0, 1, 1, 2)))
-    calls = (_call(extra, extra, number) for number in numbers)
+    calls = (_draw_call(extra, extra, number) for number in numbers)
     # A helper's reply has a text, so that it is never empty.
     return ReplyPlan(f"Help {first + at}. ", "", tuple(calls), "end")

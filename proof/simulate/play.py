@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from proof.simulate.agents import agent_of
-from proof.simulate.meddling import meddle, steer_between
-from proof.simulate.outside import Outside, Power, SimJournal
-from proof.simulate.people import number_of, reply_to
-from proof.simulate.plan import Plan
+from proof.simulate.agents import build_agent
+from proof.simulate.meddling import start_meddlers, steer_between
+from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
+from proof.simulate.people import call_number, reply_to_question
+from proof.simulate.plan import SessionPlan
 from windlass.agent.agent import Agent
 from windlass.agent.approvals import answer
 from windlass.core.errors import ConfigError, RunFailed
 from windlass.core.events import Event, Fact
-from windlass.core.fold.run import apply
+from windlass.core.fold.run import apply_fact
 from windlass.core.result import Question, RunResult
-from windlass.core.run_report import questions
+from windlass.core.run_report import open_questions
 from windlass.core.state import State
 from windlass.journals.memory import MemoryJournal
 from windlass.testing.clock import VirtualClock
@@ -26,12 +26,12 @@ from windlass.testing.faults import PowerCut
 PROCESSES_MAX = 60
 LINGER_S = 4.0
 """How long a process lives on after its run."""
-WRONG = "0" * 32
+WRONG_DIGEST = "0" * 32
 """The digest of no arguments at all."""
 
 
 @dataclass(slots=True, repr=False)
-class Drive:
+class ProcessDrive:
     """One drive of a run in one process: what a watcher saw, and how it ended."""
 
     events: list[Event] = field(default_factory=list[Event])
@@ -44,43 +44,47 @@ class Drive:
 
 
 @dataclass(slots=True, repr=False)
-class Played:
+class PlayedSession:
     """A session that was played to its end."""
 
-    plan: Plan
-    outside: Outside
+    plan: SessionPlan
+    outside: OutsideWorld
     store: MemoryJournal
-    drives: list[Drive]
+    drives: list[ProcessDrive]
     state: State
     facts: list[Fact] = field(default_factory=list[Fact])
     inner: dict[str, list[Fact]] = field(default_factory=dict[str, list[Fact]])
     """The sessions of those who worked for this one."""
-    beside: list["Played"] = field(default_factory=list["Played"])
+    beside: list["PlayedSession"] = field(default_factory=list["PlayedSession"])
 
     @property
-    def crashed(self) -> bool:
+    def has_crashed(self) -> bool:
         return any(drive.died for drive in self.drives)
 
 
-def play(plan: Plan) -> Played:
+def play_plan(plan: SessionPlan) -> PlayedSession:
     """Play a plan on virtual time."""
     clock = VirtualClock(seed=plan.seed)
-    return clock.run(lambda clock: _all(plan, clock), tasks_left="cancel")
+    return clock.run(lambda clock: _play_sessions(plan, clock), tasks_left="cancel")
 
 
-async def _all(plan: Plan, clock: VirtualClock) -> Played:
+async def _play_sessions(plan: SessionPlan, clock: VirtualClock) -> PlayedSession:
     store = MemoryJournal(now=clock.now)
-    sessions = (_session(one, clock, store) for one in (plan, *plan.beside))
+    sessions = (_play_session(one, clock, store) for one in (plan, *plan.beside))
     played, *beside = await asyncio.gather(*sessions)
     played.beside = beside
     return played
 
 
-async def _session(plan: Plan, clock: VirtualClock, store: MemoryJournal) -> Played:
-    played = Played(plan, Outside(plan, store, plan.calls), store, [], State(plan.session))
+async def _play_session(
+    plan: SessionPlan, clock: VirtualClock, store: MemoryJournal
+) -> PlayedSession:
+    played = PlayedSession(
+        plan, OutsideWorld(plan, store, plan.calls), store, [], State(plan.session)
+    )
     for number in range(1, plan.runs + 1):
         for _ in range(PROCESSES_MAX):
-            await _process(played, clock, number)
+            await _run_process(played, clock, number)
             run = played.state.run
             if run is not None and run.number == number and run.outcome is not None:
                 break
@@ -93,17 +97,17 @@ async def _session(plan: Plan, clock: VirtualClock, store: MemoryJournal) -> Pla
     return played
 
 
-async def _process(played: Played, clock: VirtualClock, number: int) -> None:
+async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) -> None:
     """One process's life: it starts a run, or does the next thing for the one that it finds."""
-    drive, plan, outside = Drive(), played.plan, played.outside
+    drive, plan, outside = ProcessDrive(), played.plan, played.outside
     at = len(played.drives) + 1
     if at in plan.more.steers_between:
         await steer_between(outside, clock, f"Between {at}")
-        await _look(played)
-    power = Power(plan.crashes[at - 1] if at <= len(plan.crashes) else None, works=True)
+        await _read_journal(played)
+    power = ProcessPower(plan.crashes[at - 1] if at <= len(plan.crashes) else None, has_run=True)
     played.drives.append(drive)
-    agent = agent_of(outside, power, clock)
-    task = asyncio.create_task(_work(agent, drive, played, power, clock, number))
+    agent = build_agent(outside, power, clock)
+    task = asyncio.create_task(_drive_run(agent, drive, played, power, clock, number))
 
     def cancel() -> None:
         told = task.cancel() if plan.outer_cancel else agent.cancel(plan.session)
@@ -111,95 +115,95 @@ async def _process(played: Played, clock: VirtualClock, number: int) -> None:
 
     if at == 1 and plan.cancel_after_s is not None:
         asyncio.get_running_loop().call_later(plan.cancel_after_s, cancel)
-    meddlers = meddle(outside, power, clock, agent, at)
+    meddlers = start_meddlers(outside, power, clock, agent, at)
     with suppress(asyncio.CancelledError, PowerCut):
         await task
     drive.ended_at, drive.powered = clock.elapsed_s, power.on
-    power.works = power.drives = False
+    power.has_run = power.has_written = False
     await asyncio.sleep(LINGER_S)  # A tool that was given up may still come to its end.
     drive.died = not power.on
-    power.die()
+    power.turn_off()
     for meddler in meddlers:
         meddler.cancel()
-    await _look(played)
+    await _read_journal(played)
 
 
-async def _look(played: Played) -> None:
+async def _read_journal(played: PlayedSession) -> None:
     """See what the journal says now."""
     facts = await played.store.read(played.plan.session, len(played.facts))
     played.facts += facts
-    played.state = reduce(apply, facts, played.state)
+    played.state = reduce(apply_fact, facts, played.state)
 
 
-async def _work(
+async def _drive_run(
     agent: Agent[str],
-    drive: Drive,
-    played: Played,
-    power: Power,
+    drive: ProcessDrive,
+    played: PlayedSession,
+    power: ProcessPower,
     clock: VirtualClock,
     number: int,
 ) -> None:
     plan, session = played.plan, played.plan.session
     watch = drive.events.append if plan.watched else None
     state = played.state
-    waiting = questions(state) if state.active else ()
+    waiting = open_questions(state) if state.is_active else ()
     try:
         if state.run is None or state.run.number < number:
             pinned = plan.more.pinned[number - 1]
-            prompt = prompt_of(plan, number)
+            prompt = make_prompt(plan, number)
             drive.result = await agent.run(prompt, session=session, on_event=watch, pinned=pinned)
         elif waiting and not plan.more.answers_apart:
-            drive.result = await _answer(agent, drive, played, waiting)
+            drive.result = await _answer_one(agent, drive, played, waiting)
         else:
             if waiting:
-                await _answer_apart(played, power, clock, waiting)
+                await _answer_from_outside(played, power, clock, waiting)
             drive.result = await agent.resume(session, on_event=watch)
     except RunFailed as failed:
         drive.result = failed.result
 
 
-async def _answer(
+async def _answer_one(
     agent: Agent[str],
-    drive: Drive,
-    played: Played,
+    drive: ProcessDrive,
+    played: PlayedSession,
     waiting: tuple[Question, ...],
 ) -> RunResult[str]:
     """One question is answered by whoever goes on with the run."""
     outside, session = played.outside, played.plan.session
-    question = _picked(played, waiting)
-    call_id, reply = question.call.id, reply_to(outside, question)
-    if outside.call_plan(number_of(question.arguments)).mistaken:
+    question = _pick_question(played, waiting)
+    call_id, reply = question.call.id, reply_to_question(outside, question)
+    if outside.call_plan(call_number(question.arguments)).mistaken:
         with suppress(ConfigError):
-            await agent.answer(session, call_id, reply, digest=WRONG)
-            outside.noticed.append("G6: an answer for other arguments was taken")
+            await agent.answer(session, call_id, reply, digest=WRONG_DIGEST)
+            outside.problems.append("G6: an answer for other arguments was taken")
     watch = drive.events.append if played.plan.watched else None
     return await agent.answer(session, call_id, reply, digest=question.digest, on_event=watch)
 
 
-async def _answer_apart(
-    played: Played, power: Power, clock: VirtualClock, waiting: tuple[Question, ...]
+async def _answer_from_outside(
+    played: PlayedSession, power: ProcessPower, clock: VirtualClock, waiting: tuple[Question, ...]
 ) -> None:
     """All questions are answered with nothing but the journal."""
     outside, session = played.outside, played.plan.session
     journal = SimJournal(outside, power)
     while waiting:
-        question = _picked(played, waiting)
-        call_id, reply = question.call.id, reply_to(outside, question)
-        if outside.call_plan(number_of(question.arguments)).mistaken:
+        question = _pick_question(played, waiting)
+        call_id, reply = question.call.id, reply_to_question(outside, question)
+        if outside.call_plan(call_number(question.arguments)).mistaken:
             with suppress(ConfigError):
-                await answer(journal, session, call_id, reply, digest=WRONG, clock=clock)
-                outside.noticed.append("G6: an answer for other arguments was taken")
+                await answer(journal, session, call_id, reply, digest=WRONG_DIGEST, clock=clock)
+                outside.problems.append("G6: an answer for other arguments was taken")
         waiting = await answer(
             journal, session, call_id, reply, digest=question.digest, by="apart", clock=clock
         )
 
 
-def _picked(played: Played, waiting: tuple[Question, ...]) -> Question:
+def _pick_question(played: PlayedSession, waiting: tuple[Question, ...]) -> Question:
     picks = played.plan.more.picks
-    return waiting[picks[len(played.outside.said) % len(picks)] % len(waiting)]
+    return waiting[picks[len(played.outside.replies) % len(picks)] % len(waiting)]
 
 
-def prompt_of(plan: Plan, number: int) -> str:
+def make_prompt(plan: SessionPlan, number: int) -> str:
     """What a run is asked, with what it speaks of."""
     spoken = "".join(f" about look-{call.number}" for call in plan.more.lookups)
     return f"Prompt {number}{spoken}"

@@ -4,46 +4,46 @@ from collections import Counter
 from itertools import chain
 
 from proof.simulate.broken import require
-from proof.simulate.outside import Effect
+from proof.simulate.outside import ToolEffect
 from proof.simulate.people import ANSWERED_OTHER, ASKED_OTHER, MODIFIED
 from proof.simulate.plan import EFFECTS, CallPlan
-from proof.simulate.play import Played
+from proof.simulate.play import PlayedSession
 from windlass.core.events import (
     CallFinished,
     CallStarted,
     Fact,
-    Hydrated,
+    LookupsPlanned,
     RunEnded,
     RunResumed,
     StepProposed,
 )
 
 
-def check_effects(played: Played) -> None:
+def check_effects(played: PlayedSession) -> None:
     done = Counter(effect.key for effect in played.outside.effects)
     sessions = [played.facts, *played.inner.values()]
     started = {fact.key for fact in chain(*sessions) if isinstance(fact, CallStarted)}
     for effect in played.outside.effects:
         require(effect.key in started, f"J1: {effect} was done before its record")
         require(done[effect.key] == 1, f"J2: {effect} was done {done[effect.key]} times")
-        _was_to_be_done(effect, played.outside.call_plan(effect.number))
+        _check_was_allowed(effect, played.outside.call_plan(effect.number))
     for facts in sessions:
-        names = names_of(facts)
-        _told_as_done(facts, names, done)
-        _writes_alone(facts, names)
+        names = tool_names(facts)
+        _check_reported_effects(facts, names, done)
+        _check_writes_alone(facts, names)
 
 
-def names_of(facts: list[Fact]) -> dict[str, str]:
+def tool_names(facts: list[Fact]) -> dict[str, str]:
     """The tool of each call."""
     calls = (
         fact.reply.calls if isinstance(fact, StepProposed) else fact.calls
         for fact in facts
-        if isinstance(fact, StepProposed | Hydrated)
+        if isinstance(fact, StepProposed | LookupsPlanned)
     )
     return {call.id: call.name for call in chain(*calls)}
 
 
-def _was_to_be_done(effect: Effect, call: CallPlan) -> None:
+def _check_was_allowed(effect: ToolEffect, call: CallPlan) -> None:
     """G1, G2, T4: no effect that the gate refused, and none with other arguments than its own."""
     changed = effect.number - call.number
     other = ANSWERED_OTHER if call.answer == "modify" else None
@@ -57,7 +57,7 @@ def _was_to_be_done(effect: Effect, call: CallPlan) -> None:
     require(leave, f"G1: {effect} was done, and the gate said {call.judgement}")
 
 
-def _told_as_done(facts: list[Fact], names: dict[str, str], done: Counter[str]) -> None:
+def _check_reported_effects(facts: list[Fact], names: dict[str, str], done: Counter[str]) -> None:
     """J2: nothing is reported that did not happen."""
     keys = {fact.call_id: fact.key for fact in facts if isinstance(fact, CallStarted)}
     for fact in facts:
@@ -67,7 +67,7 @@ def _told_as_done(facts: list[Fact], names: dict[str, str], done: Counter[str]) 
             require(happened, f"J2: {fact.call_id} is told as done and was not")
 
 
-def _writes_alone(facts: list[Fact], names: dict[str, str]) -> None:
+def _check_writes_alone(facts: list[Fact], names: dict[str, str]) -> None:
     """T2: a write that names no resource runs alone."""
     running: set[str] = set()
     for fact in facts:

@@ -3,12 +3,12 @@
 from decimal import Decimal
 
 from proof.simulate.broken import require
-from proof.simulate.play import Played
+from proof.simulate.play import PlayedSession
 from windlass.core.events import CallFinished, CallStarted, RunEnded, RunStarted
 from windlass.core.fold.run import fold
 
 
-def check_helpers(played: Played) -> None:
+def check_helpers(played: PlayedSession) -> None:
     keys = {fact.call_id: fact.key for fact in played.facts if isinstance(fact, CallStarted)}
     finished = {
         keys[fact.call_id]: fact
@@ -20,7 +20,7 @@ def check_helpers(played: Played) -> None:
         require(isinstance(start, RunStarted) and start.parent == session, f"M1: {start}")
         require(len(ends) <= 1, f"M1: {session} was worked on again after its end")
         # Whoever was stopped has stopped its helpers; what died could not.
-        require(ends or played.crashed, f"C6: {session} is left open")
+        require(ends or played.has_crashed, f"C6: {session} is left open")
         end = finished.get(session)
         if end is not None:
             require(ends, f"M1: {session} is done for its caller, and open")

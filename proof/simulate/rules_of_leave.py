@@ -5,88 +5,88 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proof.simulate.broken import require
-from proof.simulate.outside import Outside
-from proof.simulate.people import number_of
-from proof.simulate.play import Played
+from proof.simulate.outside import OutsideWorld
+from proof.simulate.people import call_number
+from proof.simulate.play import PlayedSession
 from windlass.core.events import (
     CallAnswered,
     CallJudged,
     CallStarted,
     Fact,
-    Hydrated,
+    LookupsPlanned,
     StepProposed,
 )
 from windlass.core.messages import ToolCall
 from windlass.core.setup import digest
-from windlass.core.verdicts import Allow, Ask, Deny, Grant, Invalid, Modify
+from windlass.core.verdicts import Allow, Ask, Deny, Grant, InvalidCall, Modify
 
 Arguments = dict[str, Any]
 
 
-def check_leave(played: Played) -> None:
+def check_permissions(played: PlayedSession) -> None:
     """G2, G6, L2: a call runs only after leave of its own, with the arguments that it is for."""
     effects = {effect.key: effect.number for effect in played.outside.effects}
     for facts in (played.facts, *played.inner.values()):
-        book = _Book(played.outside)
+        book = _PermissionBook(played.outside)
         for fact in facts:
-            book.take(fact)
+            book.add_fact(fact)
         for key, arguments in book.started.items():
             if key in effects:
                 number = effects[key]
-                require(number == number_of(arguments), f"T4: {key} did {number}: {arguments}")
+                require(number == call_number(arguments), f"T4: {key} did {number}: {arguments}")
 
 
 @dataclass(slots=True)
-class _Book:
+class _PermissionBook:
     """What has been said of each call so far."""
 
-    outside: Outside
+    outside: OutsideWorld
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     asked: dict[str, tuple[Arguments, Ask]] = field(
         default_factory=dict[str, tuple[Arguments, Ask]]
     )
-    leave: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
+    permitted: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
     grants: list[Grant] = field(default_factory=list[Grant])
     started: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
     """By key."""
 
-    def take(self, fact: Fact) -> None:
+    def add_fact(self, fact: Fact) -> None:
         match fact:
             case StepProposed(reply):
                 self.calls.update({call.id: call for call in reply.calls})
-            case Hydrated(calls):
+            case LookupsPlanned(calls):
                 self.calls.update({call.id: call for call in calls})
             case CallJudged():
-                self._judged(fact)
+                self._add_verdict(fact)
             case CallAnswered():
-                self._answered(fact)
+                self._add_answer(fact)
             case CallStarted(call_id, key):
-                require(call_id in self.leave, f"L2: {call_id} ran without leave")
+                require(call_id in self.permitted, f"L2: {call_id} ran without leave")
                 require(call_id not in self.asked, f"G6: {call_id} ran while it was asked about")
-                self.started[key] = self.leave[call_id]
+                self.started[key] = self.permitted[call_id]
             case _:
                 pass
 
-    def _judged(self, fact: CallJudged) -> None:
+    def _add_verdict(self, fact: CallJudged) -> None:
         call_id, verdict = fact.call_id, fact.verdict
-        before = self.leave.pop(call_id, None)
-        if isinstance(verdict, Invalid | Deny):
+        before = self.permitted.pop(call_id, None)
+        if isinstance(verdict, InvalidCall | Deny):
             return
         if before is not None:  # It was interrupted, and somebody looked.
             arguments = before
         else:
             arguments = fact.arguments or json.loads(self.calls[call_id].arguments)
-            self._as_planned(fact, arguments)
+            self._check_verdict(fact, arguments)
         if isinstance(verdict, Ask):
             self.asked[call_id] = (verdict.arguments or arguments, verdict)
         else:
-            self.leave[call_id] = arguments
+            self.permitted[call_id] = arguments
         if isinstance(verdict, Modify):
-            self.leave[call_id] = verdict.arguments
+            self.permitted[call_id] = verdict.arguments
 
-    def _as_planned(self, fact: CallJudged, arguments: Arguments) -> None:
+    def _check_verdict(self, fact: CallJudged, arguments: Arguments) -> None:
         """The gate's own verdict, but for a question that a person has answered for good."""
-        verdict, planned = fact.verdict, self.outside.call_plan(number_of(arguments)).judgement
+        verdict, planned = fact.verdict, self.outside.call_plan(call_number(arguments)).judgement
         own = getattr(verdict, "arguments", None) or arguments
         granted = self._is_granted(self.calls[fact.call_id].name, own)
         told = f"G2: {fact.call_id} was judged {verdict}, and {planned} was planned"
@@ -100,7 +100,7 @@ class _Book:
         mine = (grant for grant in self.grants if grant.tool == tool)
         return any(grant.pattern or grant.digest == digest(arguments) for grant in mine)
 
-    def _answered(self, fact: CallAnswered) -> None:
+    def _add_answer(self, fact: CallAnswered) -> None:
         require(fact.call_id in self.asked, f"G6: {fact.call_id} was not asked about")
         arguments, question = self.asked.pop(fact.call_id)
         require(fact.digest == digest(arguments), f"G6: {fact} is for other arguments")
@@ -110,10 +110,14 @@ class _Book:
             return
         late = question.expires_at is not None and fact.at > question.expires_at
         require(not late, f"G6: {fact.call_id} was allowed when its question had expired")
-        number = number_of(arguments)
+        number = call_number(arguments)
         said = [
-            one for one in self.outside.said if (one.call_id, one.number) == (fact.call_id, number)
+            one
+            for one in self.outside.replies
+            if (one.call_id, one.number) == (fact.call_id, number)
         ]
         require(any(one.leave for one in said), f"G6: nobody said yes to {fact.call_id}")
         verdict = fact.verdict
-        self.leave[fact.call_id] = verdict.arguments if isinstance(verdict, Modify) else arguments
+        self.permitted[fact.call_id] = (
+            verdict.arguments if isinstance(verdict, Modify) else arguments
+        )

@@ -6,8 +6,8 @@ from functools import reduce
 
 from proof.simulate.agents import POOL
 from proof.simulate.broken import require
-from proof.simulate.play import Played
-from windlass.core.events import AttemptStarted, Compacted, RunResumed, StepProposed
+from proof.simulate.play import PlayedSession
+from windlass.core.events import AttemptStarted, ContextCompacted, RunResumed, StepProposed
 from windlass.core.fold.run import fold
 from windlass.core.limits import Budget
 from windlass.core.messages import Charge, Ledger
@@ -16,19 +16,19 @@ from windlass.core.state import State
 ZERO = Decimal(0)
 
 
-def check_money(played: Played, state: State) -> None:
-    _within_limits(played)
-    _booked(played, state)
-    _counted(played, state)
+def check_money(played: PlayedSession, state: State) -> None:
+    _check_limits(played)
+    _check_booked(played, state)
+    _check_totals(played, state)
 
 
-def billed(played: Played, run: int | None = None) -> Decimal:
+def billed_usd(played: PlayedSession, run: int | None = None) -> Decimal:
     """What the provider's books say of a run, or of all, with those who worked for it."""
-    served = (one for one in played.outside.served if run in (None, one.run))
+    served = (one for one in played.outside.billed_requests if run in (None, one.run))
     return sum((one.usd for one in served), ZERO)
 
 
-def _within_limits(played: Played) -> None:
+def _check_limits(played: PlayedSession) -> None:
     """B1, B2: with truthful usage, no run and no session costs more than its limit."""
     plan = played.plan
     steps = sum(isinstance(fact, StepProposed) for fact in played.facts)
@@ -37,25 +37,25 @@ def _within_limits(played: Played) -> None:
     if not plan.usage_reported:
         return
     for run in range(1, plan.runs + 1):
-        spent, limit = billed(played, run), plan.usd_max
+        spent, limit = billed_usd(played, run), plan.usd_max
         require(limit is None or spent <= limit, f"B2: run {run} cost {spent}, of {limit}")
-    spent, limit = billed(played), plan.more.session_usd
+    spent, limit = billed_usd(played), plan.more.session_usd
     require(limit is None or spent <= limit, f"B2: the session cost {spent}, of {limit}")
 
 
-def _booked(played: Played, state: State) -> None:
+def _check_booked(played: PlayedSession, state: State) -> None:
     """B3, S12: what was billed is on the books."""
     if not played.plan.usage_reported:
         return
     inner = {key: fold(key, facts) for key, facts in played.inner.items()}
-    lost = [one for one in inner.values() if one.active]
+    lost = [one for one in inner.values() if one.is_active]
     own = state.ledger.known_usd
     # What a helper had spent when everything died is in its own session.
     known = own + sum((one.ledger.known_usd for one in lost), ZERO)
-    require(known >= billed(played), f"B2: {billed(played)} billed, {known} booked")
+    require(known >= billed_usd(played), f"B2: {billed_usd(played)} billed, {known} booked")
 
 
-def _counted(played: Played, state: State) -> None:
+def _check_totals(played: PlayedSession, state: State) -> None:
     """S12, X2: totals are the sums of the charges, each under its own purpose."""
     charges = list[Charge]()
     for fact in played.facts:
@@ -63,8 +63,8 @@ def _counted(played: Played, state: State) -> None:
         if charge is not None:
             charges.append(charge)
         charges += getattr(fact, "charges", ())
-        wanted = "compaction" if isinstance(fact, Compacted) else "main"
-        if isinstance(fact, Compacted | StepProposed) and fact.charge is not None:
+        wanted = "compaction" if isinstance(fact, ContextCompacted) else "main"
+        if isinstance(fact, ContextCompacted | StepProposed) and fact.charge is not None:
             require(fact.charge.purpose == wanted, f"S12: {fact.charge}")
     resumed = any(isinstance(fact, RunResumed) for fact in played.facts)
     ledger = reduce(Ledger.add, charges, Ledger())
@@ -74,24 +74,25 @@ def _counted(played: Played, state: State) -> None:
     require(booked <= asked, f"S12: {booked} booked, {asked} asked for")
     if resumed or played.plan.troubles or not played.plan.usage_reported:
         return
-    reported = sum(one.usage.total for one in played.outside.served if one.whole)
+    reported = sum(one.usage.total for one in played.outside.billed_requests if one.whole)
     usage = state.ledger.usage
     if usage is not None and not usage.estimated:
         require(usage.total == reported, f"S12: {usage.total} counted, {reported} reported")
 
 
-def check_pool(played: Played) -> None:
+def check_shared_budget(played: PlayedSession) -> None:
     """B1, B2: sessions side by side never spend more than the budget that they share."""
     limit = played.plan.more.budget_usd
     sessions = (played, *played.beside)
     if limit is None or not all(one.plan.usage_reported for one in sessions):
         return
-    bill = sum(map(billed, sessions), ZERO)
+    bill = sum(map(billed_usd, sessions), ZERO)
     require(bill <= limit, f"B2: {bill} billed, the budget was {limit}")
-    known = asyncio.run(played.store.spent(Budget(POOL, limit))).usd or ZERO
+    known = asyncio.run(played.store.read_spending(Budget(POOL, limit))).usd or ZERO
     require(known >= bill, f"B2: {bill} billed, the budget counts {known}")
     calm = not any(
-        one.crashed or one.plan.troubles or one.plan.cancel_after_s is not None for one in sessions
+        one.has_crashed or one.plan.troubles or one.plan.cancel_after_s is not None
+        for one in sessions
     )
     timed = any(one.plan.seconds_max is not None for one in sessions)
     if calm and not timed:

@@ -4,27 +4,27 @@ from itertools import pairwise
 
 from proof.simulate.broken import require
 from proof.simulate.outside import reply_at
-from proof.simulate.people import number_of
+from proof.simulate.people import call_number
 from proof.simulate.plan import EFFECTS
-from proof.simulate.play import Played
-from proof.simulate.sim_tools import told
+from proof.simulate.play import PlayedSession
+from proof.simulate.sim_tools import tool_result
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
     CallFinished,
-    Compacted,
+    ContextCompacted,
     Fact,
-    Hydrated,
+    KnowledgeRecalled,
+    LookupsPlanned,
     NoteGiven,
-    Recalled,
     ReplyJudged,
     RunEnded,
     RunResumed,
     RunStarted,
-    Steered,
+    SteeringGiven,
     StepProposed,
 )
-from windlass.core.messages import Assistant, Results, Text, ToolCall, User
+from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolResults, UserMessage
 from windlass.core.state import State
 from windlass.core.verdicts import Allow
 
@@ -34,21 +34,21 @@ DENIALS_MAX = 3
 SLACK_S = 0.2
 
 
-def check_records(played: Played, state: State) -> None:
-    _ended_once(played)
-    _paid_once(played)
-    _paired(state)
-    _said_what_was_said(played, state)
-    _nothing_rewritten(played, state)
-    _heard_once(played, state)
-    _results_are_kept(played, state)
-    _known_as_planned(played)
-    for run in _runs(played.facts):
-        _counts(run, played)
-        _asked_again(run, played)
+def check_records(played: PlayedSession, state: State) -> None:
+    _check_ends(played)
+    _check_paid_once(played)
+    _check_pairs(state)
+    _check_content(played, state)
+    _check_history(played, state)
+    _check_steering(played, state)
+    _check_results(played, state)
+    _check_knowledge(played)
+    for run in _split_runs(played.facts):
+        _check_counts(run, played)
+        _check_retries(run, played)
 
 
-def _runs(facts: list[Fact]) -> list[list[Fact]]:
+def _split_runs(facts: list[Fact]) -> list[list[Fact]]:
     runs: list[list[Fact]] = []
     for fact in facts:
         if isinstance(fact, RunStarted):
@@ -57,7 +57,7 @@ def _runs(facts: list[Fact]) -> list[list[Fact]]:
     return runs
 
 
-def _ended_once(played: Played) -> None:
+def _check_ends(played: PlayedSession) -> None:
     """L3, J1: the records count up; each run has one start and one end, and no bug ends it."""
     turns = [fact for fact in played.facts if isinstance(fact, RunStarted | RunEnded)]
     kinds = [type(fact) for fact in turns]
@@ -69,29 +69,31 @@ def _ended_once(played: Played) -> None:
         require(not bug, f"L3: {fact}")
 
 
-def _paid_once(played: Played) -> None:
+def _check_paid_once(played: PlayedSession) -> None:
     """J3: a step whose reply is on record is not asked for again."""
     proposed = sum(isinstance(fact, StepProposed) for fact in played.facts)
-    whole = sum(one.whole for one in played.outside.served if one.purpose == "main")
+    whole = sum(one.whole for one in played.outside.billed_requests if one.purpose == "main")
     lost = sum(not drive.powered or drive.cancelled_at is not None for drive in played.drives)
     require(whole <= proposed + lost, f"J3: {whole} replies paid, {proposed} kept, {lost} stops")
 
 
-def _paired(state: State) -> None:
+def _check_pairs(state: State) -> None:
     """T6, C3, X1: each call is answered once, in the model's order, before all else."""
     messages = list(state.transcript)
-    require(isinstance(messages[0], User), "X1: the first message is not a user's")
+    require(isinstance(messages[0], UserMessage), "X1: the first message is not a user's")
     for at, message in enumerate(messages):
-        calls = message.calls if isinstance(message, Assistant) else ()
+        calls = message.calls if isinstance(message, AssistantMessage) else ()
         after = messages[at + 1] if at + 1 < len(messages) else None
         if calls:
-            answered = [item.call.id for item in after.items] if isinstance(after, Results) else []
+            answered = (
+                [item.call.id for item in after.items] if isinstance(after, ToolResults) else []
+            )
             require(answered == [call.id for call in calls], f"T6: {calls} got {answered}")
         else:
-            require(not isinstance(after, Results), "X1: results without calls")
+            require(not isinstance(after, ToolResults), "X1: results without calls")
 
 
-def _said_what_was_said(played: Played, state: State) -> None:
+def _check_content(played: PlayedSession, state: State) -> None:
     """S7, S9, L9, T4: replies, arguments and results are the planned ones, unmixed."""
     script = played.plan.replies
     proposed = [fact for fact in played.facts if isinstance(fact, StepProposed)]
@@ -103,71 +105,71 @@ def _said_what_was_said(played: Played, state: State) -> None:
         for call in fact.reply.calls:
             require((call.name, call.arguments) in raw, f"S9: {call} was never made")
     for message in state.transcript:
-        for item in message.items if isinstance(message, Results) else ():
+        for item in message.items if isinstance(message, ToolResults) else ():
             if item.result.kind == "value" and item.call.name in EFFECTS:
-                _value_is_right(item.call, item.result.text)
+                _check_value(item.call, item.result.text)
 
 
-def _value_is_right(call: ToolCall, text: str) -> None:
+def _check_value(call: ToolCall, text: str) -> None:
     number = int("".join(filter(str.isdigit, call.arguments)))
-    require(text == told(call.name, number).text, f"T4: {call} got {text!r}")
+    require(text == tool_result(call.name, number).text, f"T4: {call} got {text!r}")
 
 
-def _nothing_rewritten(played: Played, state: State) -> None:
+def _check_history(played: PlayedSession, state: State) -> None:
     """X1, C4: history has each reply and each word to the model once, in order, and no more."""
     replies = (
         fact.reply.text if isinstance(fact, StepProposed) else fact.partial
         for fact in played.facts
         if isinstance(fact, StepProposed | RunEnded)
     )
-    told = [one.text for one in state.transcript if isinstance(one, Assistant)]
+    told = [one.text for one in state.transcript if isinstance(one, AssistantMessage)]
     kept = [text for text in told if text.strip()]
     wanted = [text for text in replies if text.strip()]
     require(kept == wanted, f"X1: history says {kept}, and {wanted} was said")
-    users = sum(isinstance(message, User) for message in state.transcript)
+    users = sum(isinstance(message, UserMessage) for message in state.transcript)
     spoken = sum(
-        isinstance(fact, RunStarted | NoteGiven | Steered | Hydrated)
+        isinstance(fact, RunStarted | NoteGiven | SteeringGiven | LookupsPlanned)
         or (isinstance(fact, ReplyJudged) and not isinstance(fact.verdict, Allow))
         for fact in played.facts
     )
     require(users == spoken, f"X1: {users} user messages, {spoken} on record")
 
 
-def _heard_once(played: Played, state: State) -> None:
+def _check_steering(played: PlayedSession, state: State) -> None:
     """L8: what a person said meanwhile is in the conversation exactly once."""
-    users = [message.text for message in state.transcript if isinstance(message, User)]
+    users = [message.text for message in state.transcript if isinstance(message, UserMessage)]
     for text in played.outside.steered:
         require(users.count(text) == 1, f"L8: {text!r} is said {users.count(text)} times")
     for fact in played.facts:
-        if isinstance(fact, Steered):
-            text = "".join(part.text for part in fact.prompt if isinstance(part, Text))
+        if isinstance(fact, SteeringGiven):
+            text = "".join(part.text for part in fact.prompt if isinstance(part, TextPart))
             require(users.count(text) == 1, f"L8: {text!r} is said {users.count(text)} times")
             require(text != "Let me in", "a second process spoke to the run")
 
 
-def _known_as_planned(played: Played) -> None:
+def _check_knowledge(played: PlayedSession) -> None:
     """K1, G1: what is known is recalled once in a run, if there is any and it may be."""
     knowledge = played.plan.more.knowledge
-    for run in _runs(played.facts):
-        found = [fact.text for fact in run if isinstance(fact, Recalled)]
+    for run in _split_runs(played.facts):
+        found = [fact.text for fact in run if isinstance(fact, KnowledgeRecalled)]
         require(len(found) <= (knowledge != "none"), f"K1: recalled {len(found)} times")
         told = all(bool(text) == (knowledge == "something") for text in found)
         require(told, f"K1: {found} was recalled, and {knowledge} was planned")
 
 
-def _results_are_kept(played: Played, state: State) -> None:
+def _check_results(played: PlayedSession, state: State) -> None:
     """T6, T8, C3: each proposed call has a result in history; one that ended, its own."""
     told = {
         item.call.id: item.result
         for message in state.transcript
-        for item in (message.items if isinstance(message, Results) else ())
+        for item in (message.items if isinstance(message, ToolResults) else ())
     }
     looked_up = set[str]()
     for fact in played.facts:
-        if isinstance(fact, Hydrated):
+        if isinstance(fact, LookupsPlanned):
             looked_up |= {call.id for call in fact.calls}
             numbers = [
-                number_of({"number": call.arguments.strip('{"number:} ')}) for call in fact.calls
+                call_number({"number": call.arguments.strip('{"number:} ')}) for call in fact.calls
             ]
             planned = [call.number for call in played.plan.more.lookups]
             require(numbers == planned, f"X4: {numbers} are looked up, and {planned} were named")
@@ -179,7 +181,7 @@ def _results_are_kept(played: Played, state: State) -> None:
             require(same, f"C3: {fact.call_id} ended, and history says {told[fact.call_id]}")
 
 
-def _counts(run: list[Fact], played: Played) -> None:
+def _check_counts(run: list[Fact], played: PlayedSession) -> None:
     """L7, L10, G3, C5: what a run may do so often, or so long, and no more."""
     plan, ends = played.plan, [fact for fact in run if isinstance(fact, RunEnded)]
     steps = [fact for fact in run if isinstance(fact, StepProposed)]
@@ -201,7 +203,7 @@ def _counts(run: list[Fact], played: Played) -> None:
         require(asked or took <= plan.seconds_max + SLACK_S, late)
 
 
-def _asked_again(run: list[Fact], played: Played) -> None:
+def _check_retries(run: list[Fact], played: PlayedSession) -> None:
     """S3, S6, S13: how often a model is asked for the same step, and after what."""
     refused, opened, overflow = 0, False, False
     for fact in run:
@@ -214,7 +216,7 @@ def _asked_again(run: list[Fact], played: Played) -> None:
             overflow = fact.fault.kind == "context_overflow"
             shown = fact.visible and played.plan.on_partial == "fail"
             refused += ATTEMPTS_MAX if shown else 0
-        elif isinstance(fact, StepProposed | Compacted):
+        elif isinstance(fact, StepProposed | ContextCompacted):
             refused, opened, overflow = 0, False, False
 
 

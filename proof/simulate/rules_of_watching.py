@@ -3,20 +3,20 @@
 from itertools import takewhile
 
 from proof.simulate.broken import require
-from proof.simulate.play import Drive, Played
+from proof.simulate.play import PlayedSession, ProcessDrive
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
     Event,
     Fact,
-    Nested,
+    NestedEvent,
     ReplyJudged,
     RunEnded,
     RunSuspended,
     StepProposed,
     TextDelta,
 )
-from windlass.core.reply_hold import WITHHELD, waits
+from windlass.core.reply_hold import WITHHELD_PART, awaits_judgement
 from windlass.core.verdicts import Allow
 from windlass.testing.events import Trace, check_trace
 
@@ -25,17 +25,17 @@ PREFIX = 7
 """Characters by which a reply can be told from all others."""
 
 
-def check_watching(played: Played) -> None:
-    secret = _withheld(played)
+def check_watching(played: PlayedSession) -> None:
+    secret = _withheld_texts(played)
     for drive in played.drives:
-        _stopped_in_time(drive)
-        _kept(drive, played)
-        _unseen(drive, secret)
+        _check_cancel(drive)
+        _check_kept(drive, played)
+        _check_unseen(drive, secret)
         if played.plan.watched and drive.powered:
-            _in_order(drive)
+            _check_order(drive)
 
 
-def _in_order(drive: Drive) -> None:
+def _check_order(drive: ProcessDrive) -> None:
     """L3, E1, E2, E6, S5: one end, which is last; places grow; the text is shown exactly once."""
     stopped = drive.cancelled_at is not None
     require(drive.result is not None or stopped, "L3: a drive without a result")
@@ -46,35 +46,35 @@ def _in_order(drive: Drive) -> None:
     if drive.result is not None:
         outcome = "suspended" if isinstance(last, RunSuspended) else getattr(last, "outcome", "")
         require(outcome == drive.result.outcome, f"L3: {outcome} shown, {drive.result.outcome}")
-    _text_once(drive)
+    _check_text_once(drive)
 
 
-def _text_once(drive: Drive) -> None:
+def _check_text_once(drive: ProcessDrive) -> None:
     said, asked = "", False
     for event in drive.events:
         if isinstance(event, AttemptStarted):
             asked = asked or event.purpose == "main"
         elif isinstance(event, StepProposed):
             text = event.reply.text
-            said, asked = said + (text if text != WITHHELD.text else ""), False
+            said, asked = said + (text if text != WITHHELD_PART.text else ""), False
         elif isinstance(event, RunEnded) and asked:
             # Text of an attempt in an earlier process was shown there, and not here.
             said += event.partial
-    shown = Trace(drive.events).text_shown()
+    shown = Trace(drive.events).shown_text()
     require(shown == said, f"S5: shown {shown!r}, said {said!r}")
 
 
-def _stopped_in_time(drive: Drive) -> None:
+def _check_cancel(drive: ProcessDrive) -> None:
     """C1: the end comes within 100 ms of a cancel."""
     if drive.cancelled_at is not None and drive.powered:
         took = drive.ended_at - drive.cancelled_at
         require(took <= CANCEL_S, f"C1: the end came {took:.3f} s after the cancel")
 
 
-def _kept(drive: Drive, played: Played) -> None:
+def _check_kept(drive: ProcessDrive, played: PlayedSession) -> None:
     """E3: what is shown as a fact is on record at its place, also what a helper does."""
     for event in drive.events:
-        if isinstance(event, Nested):
+        if isinstance(event, NestedEvent):
             facts = played.inner.get(event.session, [])
             require(_is_kept(event.event, facts, drive), f"E3: {event} was shown and not kept")
         else:
@@ -82,31 +82,31 @@ def _kept(drive: Drive, played: Played) -> None:
             require(known, f"E3: {type(event).__name__} {event.seq} was shown and not kept")
 
 
-def _is_kept(event: Event, facts: list[Fact], drive: Drive) -> bool:
+def _is_kept(event: Event, facts: list[Fact], drive: ProcessDrive) -> bool:
     if not isinstance(event, Fact):
         return True
-    if isinstance(event, RunEnded) and (not drive.powered or _unrecorded(drive)):
+    if isinstance(event, RunEnded) and (not drive.powered or _is_unrecorded(drive)):
         return True  # An end that the journal did not take is told all the same.
     kept = facts[event.seq - 1] if event.seq <= len(facts) else None
     if kept == event:
         return True
     # What is withheld is shown without what was said.
-    hushed = isinstance(event, StepProposed) and event.reply.text == WITHHELD.text
+    hushed = isinstance(event, StepProposed) and event.reply.text == WITHHELD_PART.text
     hushed = hushed or (isinstance(event, RunEnded | AttemptFailed) and not event.partial)
     return hushed and type(kept) is type(event)
 
 
-def _unrecorded(drive: Drive) -> bool:
+def _is_unrecorded(drive: ProcessDrive) -> bool:
     return drive.result is not None and not drive.result.recorded
 
 
-def _withheld(played: Played) -> list[str]:
+def _withheld_texts(played: PlayedSession) -> list[str]:
     """The beginnings of the replies that the gate did not let pass."""
     if not played.plan.more.judges_replies:
         return []
     facts, found = played.facts, list[str]()
     for at, fact in enumerate(facts):
-        if isinstance(fact, StepProposed) and waits(fact):
+        if isinstance(fact, StepProposed) and awaits_judgement(fact):
             rest = takewhile(lambda one: not isinstance(one, StepProposed), facts[at + 1 :])
             verdicts = [one.verdict for one in rest if isinstance(one, ReplyJudged)]
             if not any(isinstance(verdict, Allow) for verdict in verdicts):
@@ -114,7 +114,7 @@ def _withheld(played: Played) -> list[str]:
     return [text for text in found if text]
 
 
-def _unseen(drive: Drive, secret: list[str]) -> None:
+def _check_unseen(drive: ProcessDrive, secret: list[str]) -> None:
     """G3: a reply that was denied reaches no watcher, nor whoever waits for the result."""
     if not secret:
         return

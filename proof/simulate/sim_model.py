@@ -10,25 +10,25 @@ from typing import Literal
 
 from typing_extensions import override
 
-from proof.simulate.outside import Outside, Power, Served, reply_at
-from proof.simulate.plan import ReplyPlan, Trouble
-from windlass.core.decide.reserving import cost
-from windlass.core.decide.summarizing import SYSTEM as SUM_UP
+from proof.simulate.outside import BilledRequest, OutsideWorld, ProcessPower, reply_at
+from proof.simulate.plan import ReplyPlan, RequestTrouble
+from windlass.core.decide.reserving import usage_cost
+from windlass.core.decide.summarizing import SUMMARY_SYSTEM as SUM_UP
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
     Fact,
-    Piece,
-    Recalled,
+    KnowledgeRecalled,
     ReplyEnd,
+    ReplyPiece,
     RunStarted,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.messages import Assistant, Purpose, Text, Usage, User
+from windlass.core.messages import AssistantMessage, Purpose, TextPart, Usage, UserMessage
 from windlass.core.setup import ModelInfo, Price
-from windlass.core.state import weigh
+from windlass.core.state import message_tokens_max
 from windlass.core.view import Prompt
 from windlass.testing.prompts import check_prompt
 
@@ -44,58 +44,60 @@ class SimModel:
     info = ModelInfo("sim:model", price=PRICE, output_max=300)
     purpose: Purpose = "main"
 
-    def __init__(self, outside: Outside, power: Power) -> None:
+    def __init__(self, outside: OutsideWorld, power: ProcessPower) -> None:
         self.outside = outside
         self._power = power
 
-    async def script(self, prompt: Prompt) -> ReplyPlan:
+    async def planned_reply(self, prompt: Prompt) -> ReplyPlan:
         """What there is to say to a prompt."""
         outside = self.outside
-        _in_view(prompt, await outside.store.read(outside.plan.session))
-        return reply_at(outside.plan.replies, await outside.steps())
+        _check_view(prompt, await outside.store.read(outside.plan.session))
+        return reply_at(outside.plan.replies, await outside.count_steps())
 
-    async def _reply(self, prompt: Prompt, served: Served) -> ReplyPlan:
+    async def _choose_reply(self, prompt: Prompt, served: BilledRequest) -> ReplyPlan:
         if prompt.system != SUM_UP:
-            return await self.script(prompt)
+            return await self.planned_reply(prompt)
         served.purpose = "compaction" if self.purpose == "main" else self.purpose
-        return _summary(self.outside.plan.more.summaries, len(self.outside.served))
+        return _planned_summary(self.outside.plan.more.summaries, len(self.outside.billed_requests))
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
-        self._power.use()
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+        self._power.check_on()
         outside, plan = self.outside, self.outside.plan
-        trouble = plan.troubles.get(len(outside.served))
-        served = Served(await outside.run(), self.purpose)
+        trouble = plan.troubles.get(len(outside.billed_requests))
+        served = BilledRequest(await outside.last_run(), self.purpose)
         try:
             check_prompt(prompt)
-            reply = await self._reply(prompt, served)
+            reply = await self._choose_reply(prompt, served)
         except AssertionError as error:
-            outside.noticed.append(f"X1: {error}")
+            outside.problems.append(f"X1: {error}")
             raise
-        outside.served.append(served)
-        size = 1 + sum(map(weigh, prompt.messages)) // PROMPT_CHARS
+        outside.billed_requests.append(served)
+        size = 1 + sum(map(message_tokens_max, prompt.messages)) // PROMPT_CHARS
         await asyncio.sleep(0.05)
-        self._power.use()
-        _refuse(trouble, size, plan.more.provider_window if served.purpose == "main" else None)
-        pieces = _pieces(reply, prompt)
+        self._power.check_on()
+        _raise_trouble(
+            trouble, size, plan.more.provider_window if served.purpose == "main" else None
+        )
+        pieces = _reply_pieces(reply, prompt)
         sent = 0
-        _bill(served, size, prompt, sent)
+        _bill_request(served, size, prompt, sent)
         breaks_at = max(1, len(pieces) // 2) if trouble in ("drop", "cut", "stall") else None
         for at, piece in enumerate(pieces):
             if at == breaks_at:
-                await _break(trouble)
+                await _break_stream(trouble)
                 return
             if trouble == "slow" or at % 3 == 0:
                 await asyncio.sleep(0.1)
-                self._power.use()
-            sent += _tokens(piece)
-            _bill(served, size, prompt, sent)
+                self._power.check_on()
+            sent += _count_tokens(piece)
+            _bill_request(served, size, prompt, sent)
             yield piece
         served.whole = True
         if plan.usage_reported:
-            _bill(served, size, prompt, sent + plan.more.hidden_tokens)
+            _bill_request(served, size, prompt, sent + plan.more.hidden_tokens)
         if plan.usage_reported:
             yield UsageDelta(served.usage)
-        yield ReplyEnd(_stop(reply, prompt))
+        yield ReplyEnd(_stop_reason(reply, prompt))
 
 
 class HelperModel(SimModel):
@@ -105,15 +107,15 @@ class HelperModel(SimModel):
     purpose: Purpose = "subagent"
 
     @override
-    async def script(self, prompt: Prompt) -> ReplyPlan:
-        users = (message.text for message in prompt.messages if isinstance(message, User))
+    async def planned_reply(self, prompt: Prompt) -> ReplyPlan:
+        users = (message.text for message in prompt.messages if isinstance(message, UserMessage))
         task = next(text for text in users if text.startswith("Task "))
         planned = self.outside.calls[int(task.removeprefix("Task "))]
-        said = sum(isinstance(message, Assistant) for message in prompt.messages)
+        said = sum(isinstance(message, AssistantMessage) for message in prompt.messages)
         return reply_at(planned.task, said)
 
 
-def _summary(summaries: Sequence[Literal["good", "empty", "fails"]], nth: int) -> ReplyPlan:
+def _planned_summary(summaries: Sequence[Literal["good", "empty", "fails"]], nth: int) -> ReplyPlan:
     match summaries[nth % len(summaries)]:
         case "good":
             return ReplyPlan(f"It went well so far ({nth}).", "", (), "end")
@@ -123,13 +125,13 @@ def _summary(summaries: Sequence[Literal["good", "empty", "fails"]], nth: int) -
             raise ModelError("server", "planned: no summary")
 
 
-def _in_view(prompt: Prompt, facts: Sequence[Fact]) -> None:
+def _check_view(prompt: Prompt, facts: Sequence[Fact]) -> None:
     """The running prompt, the pinned ones and what is known are shown, each of them once."""
     starts = [fact for fact in facts if isinstance(fact, RunStarted)]
-    recalled = [fact for fact in facts if isinstance(fact, Recalled) and fact.text]
-    wanted = [_text(one) for one in starts if one.pinned or one is starts[-1]]
+    recalled = [fact for fact in facts if isinstance(fact, KnowledgeRecalled) and fact.text]
+    wanted = [_prompt_text(one) for one in starts if one.pinned or one is starts[-1]]
     wanted += [one.text for one in recalled if one.seq > starts[-1].seq]
-    shown = [message.text for message in prompt.messages if isinstance(message, User)]
+    shown = [message.text for message in prompt.messages if isinstance(message, UserMessage)]
     for text in wanted:
         count = shown.count(text)
         _require(count == 1, f"{text!r} is shown {count} times")
@@ -138,18 +140,18 @@ def _in_view(prompt: Prompt, facts: Sequence[Fact]) -> None:
         _require(gone, f"{one.text!r} was known to another run")
 
 
-def _text(start: RunStarted) -> str:
-    return "".join(part.text for part in start.prompt if isinstance(part, Text))
+def _prompt_text(start: RunStarted) -> str:
+    return "".join(part.text for part in start.prompt if isinstance(part, TextPart))
 
 
-def _bill(served: Served, size: int, prompt: Prompt, sent: int) -> None:
+def _bill_request(served: BilledRequest, size: int, prompt: Prompt, sent: int) -> None:
     served.usage = Usage(size, min(prompt.output_max, sent))
-    served.usd = cost(PRICE, served.usage) or Decimal(0)
+    served.usd = usage_cost(PRICE, served.usage) or Decimal(0)
 
 
-def _pieces(reply: ReplyPlan, prompt: Prompt) -> list[Piece]:
+def _reply_pieces(reply: ReplyPlan, prompt: Prompt) -> list[ReplyPiece]:
     text, thinking = reply.text, reply.thinking
-    pieces: list[Piece] = [ThinkingDelta(thinking)] if thinking else []
+    pieces: list[ReplyPiece] = [ThinkingDelta(thinking)] if thinking else []
     pieces += [TextDelta(text[at : at + 5]) for at in range(0, len(text), 5)]
     calls = () if prompt.tool_choice == "none" else reply.calls
     # The fragments of all calls come interleaved, as some servers send them.
@@ -160,12 +162,12 @@ def _pieces(reply: ReplyPlan, prompt: Prompt) -> list[Piece]:
     return pieces
 
 
-def _stop(reply: ReplyPlan, prompt: Prompt) -> Literal["end", "calls", "length", "refusal"]:
+def _stop_reason(reply: ReplyPlan, prompt: Prompt) -> Literal["end", "calls", "length", "refusal"]:
     calls = reply.calls and prompt.tool_choice != "none"
     return "calls" if reply.stop == "end" and calls else reply.stop
 
 
-def _tokens(piece: Piece) -> int:
+def _count_tokens(piece: ReplyPiece) -> int:
     match piece:
         case TextDelta(text) | ThinkingDelta(text):
             return 1 + len(text) // TOKEN_CHARS
@@ -175,14 +177,14 @@ def _tokens(piece: Piece) -> int:
             return 0
 
 
-def _refuse(trouble: Trouble | None, size: int, window: int | None) -> None:
+def _raise_trouble(trouble: RequestTrouble | None, size: int, window: int | None) -> None:
     if window is not None and size > window:
         raise ModelError("context_overflow", f"planned: {size} tokens, and {window} is all")
     if trouble not in (None, "drop", "cut", "stall", "slow"):
         raise ModelError(trouble, f"planned: {trouble}")
 
 
-async def _break(trouble: Trouble | None) -> None:
+async def _break_stream(trouble: RequestTrouble | None) -> None:
     if trouble == "drop":
         raise ModelError("network", "planned: the connection was lost")
     if trouble == "stall":

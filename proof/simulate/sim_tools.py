@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from proof.simulate.outside import Effect, Outside, Power
+from proof.simulate.outside import OutsideWorld, ProcessPower, ToolEffect
 from proof.simulate.plan import EFFECTS, HELPER
-from windlass.core.messages import Result, ToolSpec
-from windlass.core.moves import Cleared
-from windlass.ports import CallContext, Reconciled, Tools
+from windlass.core.messages import ToolResult, ToolSpec
+from windlass.core.moves import ClearedCall
+from windlass.ports import CallContext, ReconcileOutcome, Tools
 
 SCHEMA = {
     "type": "object",
@@ -23,64 +23,66 @@ LONG = " and so on" * 40
 class SimTools:
     """The tools of an agent; one of them may be another agent."""
 
-    def __init__(self, outside: Outside, power: Power, helper: Tools | None = None) -> None:
+    def __init__(
+        self, outside: OutsideWorld, power: ProcessPower, helper: Tools | None = None
+    ) -> None:
         self._outside = outside
         self._power = power
         self._helper = helper
         offered = helper.specs if helper is not None else ()
         self.specs = (*SPECS, *(spec for spec in offered if spec.name == HELPER))
 
-    def resource(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         if name == HELPER and self._helper is not None:
-            return self._helper.resource(name, arguments)
+            return self._helper.resource_of(name, arguments)
         # Payments to different accounts may go side by side.
         return f"account-{arguments['number'] % 3}" if name == "pay" else None
 
-    async def run(self, cleared: Cleared, context: CallContext) -> Result:
-        self._power.use()
+    async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
+        self._power.check_on()
         outside = self._outside
         if cleared.key not in outside.started:
-            outside.noticed.append(f"J1: {cleared.key} runs before the record of it")
+            outside.problems.append(f"J1: {cleared.key} runs before the record of it")
         if cleared.call.name == HELPER and self._helper is not None:
             return await self._helper.run(cleared, context)
         number = int(cleared.arguments["number"])
         manner = outside.call_plan(number).manner
         context.report("at work")
         await asyncio.sleep(0.01 * (1 + number % 3))
-        self._power.use()
+        self._power.check_on()
         if manner == "raise":
             raise OSError("the tool broke")
-        self._do(cleared, number)
+        self._do_effect(cleared, number)
         if manner == "slow":
             await asyncio.sleep(2.0)
         elif manner == "stubborn":
-            await _stubbornly(3.0)
-        self._power.use()
-        return told(cleared.call.name, number)
+            await _sleep_ignoring_cancel(3.0)
+        self._power.check_on()
+        return tool_result(cleared.call.name, number)
 
-    def _do(self, cleared: Cleared, number: int) -> None:
+    def _do_effect(self, cleared: ClearedCall, number: int) -> None:
         effect, key = cleared.spec.effect, cleared.key
-        if effect == "read" or (effect == "idempotent" and self._outside.done(key)):
+        if effect == "read" or (effect == "idempotent" and self._outside.is_done(key)):
             return
-        self._outside.effects.append(Effect(key, cleared.call.name, number))
+        self._outside.effects.append(ToolEffect(key, cleared.call.name, number))
 
-    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
+    async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         context.report("looking it up")
         await asyncio.sleep(0.02)
-        self._power.use()
+        self._power.check_on()
         if not self._outside.plan.reconciles:
             return "unknown"
         number = int(cleared.arguments["number"])
-        done = self._outside.done(cleared.key)
-        return told(cleared.call.name, number) if done else "not_done"
+        done = self._outside.is_done(cleared.key)
+        return tool_result(cleared.call.name, number) if done else "not_done"
 
 
-def told(tool: str, number: int) -> Result:
+def tool_result(tool: str, number: int) -> ToolResult:
     """What a tool says of a number: never the same for two tools or numbers."""
-    return Result.say("value", f"{tool} {number}{'' if number % 3 else LONG}")
+    return ToolResult.from_text("value", f"{tool} {number}{'' if number % 3 else LONG}")
 
 
-async def _stubbornly(seconds: float) -> None:
+async def _sleep_ignoring_cancel(seconds: float) -> None:
     """Work on, cancelled or not."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds

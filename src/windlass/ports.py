@@ -8,15 +8,15 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from windlass.core.events import Delta, Event, Fact, Piece, Recalled
+from windlass.core.events import Delta, Event, Fact, KnowledgeRecalled, ReplyPiece
 from windlass.core.limits import Amount, Budget
-from windlass.core.messages import Charge, Label, Result, ToolSpec
-from windlass.core.moves import Cleared
+from windlass.core.messages import Charge, Label, ToolResult, ToolSpec
+from windlass.core.moves import ClearedCall
 from windlass.core.result import Question
-from windlass.core.schema import Schema
+from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import ModelInfo
-from windlass.core.verdicts import Allow, Deny, Grant, Reply, Verdict
+from windlass.core.verdicts import Allow, Deny, Grant, PersonAnswer, Verdict
 from windlass.core.view import Prompt
 
 
@@ -26,12 +26,12 @@ class Model(Protocol):
     @property
     def info(self) -> ModelInfo: ...
 
-    def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+    def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         """Make one request and stream its pieces; raise ModelError, and never ask again."""
         ...
 
 
-class Request(msgspec.Struct, frozen=True):
+class GateRequest(msgspec.Struct, frozen=True):
     """A call that a gate must judge."""
 
     session: str
@@ -62,20 +62,20 @@ class Gate(Protocol):
     @property
     def judges_replies(self) -> bool: ...
 
-    async def judge(self, request: Request) -> Verdict: ...
+    async def judge(self, request: GateRequest) -> Verdict: ...
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny: ...
 
 
-def _unpaid(_charges: Sequence[Charge]) -> None:
+def _ignore_charges(_charges: Sequence[Charge]) -> None:
     """Nobody keeps the books."""
 
 
-def _unseen(_delta: Delta) -> None:
+def _ignore_delta(_delta: Delta) -> None:
     """Nobody watches."""
 
 
-def _forgotten(_call_id: str) -> Result | None:
+def _no_earlier_result(_call_id: str) -> ToolResult | None:
     """Nothing came before."""
 
 
@@ -86,34 +86,34 @@ class CallContext(msgspec.Struct, frozen=True):
     run: int
     report: Callable[[str], None]
     """Show progress to whoever watches."""
-    late: Callable[[Result], None]
+    on_late_result: Callable[[ToolResult], None]
     """Hand in a result that came when the call had been given up."""
-    paid: Callable[[Sequence[Charge]], None] = _unpaid
+    report_charges: Callable[[Sequence[Charge]], None] = _ignore_charges
     """Say what the call has paid to models in all so far; it counts as the run's own."""
-    earlier: Callable[[str], Result | None] = _forgotten
+    earlier_result: Callable[[str], ToolResult | None] = _no_earlier_result
     """The result of an earlier call of the session, by the call's id."""
-    left: Amount = Amount()
+    remaining: Amount = Amount()
     """What the call may spend on models: its part of what the run has left."""
     budgets: tuple[Budget, ...] = ()
     """What the run shares with others; whoever works for it does too."""
-    hide: Callable[[str], str] = str
+    mask_text: Callable[[str], str] = str
     """A text without its secrets, for what is kept beside the records."""
     mask: Mask | None = None
     """What the run must not let be seen; whoever works for it must not either."""
-    show: Callable[[Delta], None] = _unseen
+    show_delta: Callable[[Delta], None] = _ignore_delta
     """Show an event to whoever watches the run."""
     caller: str = ""
-    trusted: Mapping[str, Any] = {}
+    trusted_context: Mapping[str, Any] = {}
     """What the program that runs the agent says; for the gates of those who work for it."""
     labels: frozenset[Label] = frozenset()
     """What the session has come to hold."""
     world: "World | None" = None
     """The world of the run, for an agent that works for it."""
-    blobs: "Blobs | None" = None
+    blobs: "BlobStore | None" = None
     """Where what is too long for a result can be kept with the session."""
 
 
-Reconciled = Result | Literal["not_done", "unknown"]
+ReconcileOutcome = ToolResult | Literal["not_done", "unknown"]
 
 
 class Tools(Protocol):
@@ -122,19 +122,21 @@ class Tools(Protocol):
     @property
     def specs(self) -> tuple[ToolSpec, ...]: ...
 
-    def resource(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """What a call would change: calls that name different resources may run side by side."""
         ...
 
-    def run(self, cleared: Cleared, context: CallContext) -> Coroutine[Any, Any, Result]: ...
+    def run(
+        self, cleared: ClearedCall, context: CallContext
+    ) -> Coroutine[Any, Any, ToolResult]: ...
 
-    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
+    async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         """Find out what became of a write that was interrupted."""
         ...
 
 
 @runtime_checkable
-class Recovering(Protocol):
+class RecoverableTools(Protocol):
     """Tools that may leave something behind when their process dies."""
 
     def recover(self) -> Sequence[str]:
@@ -164,56 +166,56 @@ class Lease(Protocol):
 
 
 @runtime_checkable
-class Leasing(Protocol):
+class SessionLeases(Protocol):
     """A journal that knows who drives a session."""
 
     async def lease(self, session: str) -> Lease:
         """Take the session; raises SessionBusy at once if somebody alive has it."""
         ...
 
-    async def leased(self, session: str) -> bool:
+    async def is_leased(self, session: str) -> bool:
         """Whether somebody alive drives the session, in this process or another."""
         ...
 
 
 @runtime_checkable
-class Following(Protocol):
+class AppendSignals(Protocol):
     """A journal that can tell when another process wrote."""
 
-    async def news(self, session: str, after: int) -> None:
+    async def wait_for_append(self, session: str, after: int) -> None:
         """Return when the session may have records past `after`; now and then also for nothing."""
         ...
 
 
 @runtime_checkable
-class Blobs(Protocol):
+class BlobStore(Protocol):
     """A journal that keeps things beside the records of a session, by their hash."""
 
-    async def keep(self, session: str, data: bytes) -> str:
+    async def put_blob(self, session: str, data: bytes) -> str:
         """Keep the data for as long as the session; its name, once it is durable."""
         ...
 
-    async def fetch(self, session: str, name: str) -> bytes | None:
+    async def get_blob(self, session: str, name: str) -> bytes | None:
         """What the session keeps under a name; a prefix of 16 characters will do."""
         ...
 
 
 @runtime_checkable
-class Pools(Protocol):
+class SharedBudgets(Protocol):
     """A journal that keeps budgets which many runs share."""
 
-    async def draw(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
         """Raise what a run may spend in all to `wanted`, or as near as the budget allows.
 
         Never less than it may already. Asking twice for the same is asking once.
         """
         ...
 
-    async def settle(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
         """Say what a run has spent in all; what it does not need goes back."""
         ...
 
-    async def spent(self, budget: Budget) -> Amount:
+    async def read_spending(self, budget: Budget) -> Amount:
         """What is spent or promised of the budget for now."""
         ...
 
@@ -227,7 +229,7 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
-    def roll(self) -> float:
+    def random_fraction(self) -> float:
         """A random number from 0 to 1."""
         ...
 
@@ -235,7 +237,7 @@ class Clock(Protocol):
 Watcher = Callable[[Event], None]
 """Is told of every event; must return at once."""
 
-Approver = Callable[[Question], Awaitable[Reply | None]]
+Approver = Callable[[Question], Awaitable[PersonAnswer | None]]
 """Asks a person, who may take their time. None: no answer yet, and the run waits durably."""
 
 
@@ -251,7 +253,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """For a whole attempt at a step."""
 
 
-Recaller = Callable[[str], Awaitable[Recalled]]
+Recaller = Callable[[str], Awaitable[KnowledgeRecalled]]
 """Finds what is known about a prompt. A failure is a warning, and nothing is known."""
 
 
@@ -265,15 +267,15 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     journal: Journal
     clock: Clock
     timeouts: Timeouts
-    schemas: Mapping[str, Schema]
+    schemas: Mapping[str, JsonSchema]
     """The compiled schema of each tool, by name."""
     approver: Approver | None = None
     recall: Recaller | None = None
-    blobs: Blobs | None = None
+    blobs: BlobStore | None = None
     """The journal, if it keeps more than records."""
     agent: str = ""
     """The name of the agent, for the gate."""
     lineage: tuple[str, ...] = ()
     """The agents that this one works for, the first of them first."""
-    fit: Callable[[str], str | None] | None = None
+    check_output: Callable[[str], str | None] | None = None
     """Says what is wrong with a final reply, in words for the model; None if it fits."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from windlass import (
     Agent,
     Allow,
-    Always,
+    AllowAlways,
     Ask,
     Deny,
     Fact,
@@ -31,7 +31,7 @@ from windlass import (
 from windlass.core.errors import ConfigError, IllegalFact, JournalCorrupt, SetupDrifted
 from windlass.core.events import CallAnswered, CallJudged, CallStarted
 from windlass.core.messages import ToolSpec
-from windlass.core.setup import Rules, digest
+from windlass.core.setup import LoopPolicy, digest
 from windlass.core.verdicts import Verdict
 from windlass.gates.combined import all_of
 from windlass.gates.grants import Granted, grant_for
@@ -39,11 +39,11 @@ from windlass.gates.policy_file import load_policy
 from windlass.gates.presets import allow_all, ask, read_only
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.archive import export_session, fork, import_session
-from windlass.journals.chain import hash_of, root
-from windlass.journals.codec import encode
+from windlass.journals.chain import chain_hash, chain_root
+from windlass.journals.codec import encode_fact
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.ports import Gate, Request
+from windlass.ports import Gate, GateRequest
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
 
 Odd = Any
@@ -84,7 +84,7 @@ async def upto(journal: MemoryJournal, kind: type[Fact], *, into: str = "cut") -
 # ── what a gate is shown ─────────────────────────────────────────────────────
 
 
-def scribbling(request: Request) -> Verdict:
+def scribbling(request: GateRequest) -> Verdict:
     """A gate with a bug: it tidies the arguments up in place, and allows."""
     arguments: Odd = request.arguments
     arguments["to"] = "nobody"
@@ -115,12 +115,12 @@ async def test_a_gate_that_scribbles_changes_nothing(written: str, clock: Virtua
 async def test_a_gate_that_scribbles_does_not_reach_a_grant() -> None:
     """A yes for `nobody` lifts no question about `ann`, whatever the gate makes of its copy."""
 
-    def asks(request: Request) -> Verdict:
+    def asks(request: GateRequest) -> Verdict:
         scribbling(request)
         return Ask("May it?")
 
     grant = grant_for(SPEC, {"to": "nobody"}, "", ())
-    request = Request("s", "c1", SPEC, {"to": "ann"}, grants=(grant,))
+    request = GateRequest("s", "c1", SPEC, {"to": "ann"}, grants=(grant,))
     assert isinstance(await Granted(FixedGate(asks)).judge(request), Ask)
 
 
@@ -128,7 +128,7 @@ async def test_a_gate_that_scribbles_does_not_reach_a_grant() -> None:
 async def test_a_gate_cannot_write_what_the_program_says(clock: VirtualClock) -> None:
     """The trusted context of a run is the program's alone, for all of its calls."""
 
-    def scribbles(request: Request) -> Verdict:
+    def scribbles(request: GateRequest) -> Verdict:
         context: Odd = request.context
         seen.append(dict(context))
         context["admin"] = True
@@ -285,10 +285,10 @@ async def exported(journal: MemoryJournal, session: str) -> list[bytes]:
 
 def forged(lines: Sequence[bytes], facts: Sequence[Fact], session: str) -> io.BytesIO:
     """A file that says what we want, with hashes that fit: they are no signature."""
-    body, last = [lines[0]], root(session).hash
+    body, last = [lines[0]], chain_root(session).hash
     for fact in facts:
-        record = encode(fact).body
-        last = hash_of(last, record)
+        record = encode_fact(fact).body
+        last = chain_hash(last, record)
         body.append(msgspec.json.encode({"hash": last.hex(), "record": msgspec.Raw(record)}))
     body.append(msgspec.json.encode({"hash": last.hex(), "end": len(facts)}))
     return io.BytesIO(b"\n".join(line.strip() for line in body) + b"\n")
@@ -340,7 +340,7 @@ async def test_a_file_with_other_arguments_is_not_taken(clock: VirtualClock) -> 
 async def test_a_fork_does_not_repeat_what_may_have_happened(clock: VirtualClock) -> None:
     """A write that had begun is told as unknown, or asked about; it is not run by a fork."""
     journal = MemoryJournal()
-    rules = Rules(on_unknown="ask")
+    rules = LoopPolicy(on_unknown="ask")
     agent = Agent(
         one_letter(), tools=[send], gate=allow_all(), journal=journal, clock=clock, rules=rules
     )
@@ -454,10 +454,10 @@ async def test_a_fork_does_not_run_what_was_allowed_once(clock: VirtualClock) ->
         [Allow()],
         Ask("You?"),
         Allow(rule=5),  # type: ignore[arg-type]
-        Always(pattern=5),  # type: ignore[arg-type]
-        Always(rule=5),  # type: ignore[arg-type]
-        Always(pattern="bash"),
-        Always(pattern="send(to=bob)"),
+        AllowAlways(pattern=5),  # type: ignore[arg-type]
+        AllowAlways(rule=5),  # type: ignore[arg-type]
+        AllowAlways(pattern="bash"),
+        AllowAlways(pattern="send(to=bob)"),
         Modify({"to": 5}, "odd"),
         Modify("to", "odd"),  # type: ignore[arg-type]
     ],
@@ -499,9 +499,9 @@ async def test_always_for_exactly_this_is_not_for_what_python_calls_equal(
 ) -> None:
     asked: list[object] = []
 
-    async def approver(question: Question) -> Always | Deny:
+    async def approver(question: Question) -> AllowAlways | Deny:
         asked.append(question.arguments["n"])
-        return Always() if len(asked) == 1 else Deny("no")
+        return AllowAlways() if len(asked) == 1 else Deny("no")
 
     script = [[call("send", {"to": "ann", "n": n})] for n in (1, other, 1)]
     agent = Agent(ScriptedModel([*script, "Done."]), tools=[send], approver=approver, clock=clock)

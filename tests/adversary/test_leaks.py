@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pytest
 
 from windlass import Agent, Ask, Deny, Event, Limits, answer, tool
-from windlass.core.events import CallDelta, CallStarted, Piece, ReplyEnd, UsageDelta
+from windlass.core.events import CallDelta, CallStarted, ReplyEnd, ReplyPiece, UsageDelta
 from windlass.core.fold.run import fold
 from windlass.core.limits import SessionLimits
-from windlass.core.messages import File, Result, Usage
+from windlass.core.messages import FilePart, ToolResult, Usage
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.verdicts import Allow, Modify, Verdict
 from windlass.core.view import Prompt
@@ -23,7 +23,7 @@ from windlass.gates.combined import all_of
 from windlass.gates.flow_guard import flow_guard
 from windlass.gates.presets import allow_all
 from windlass.gates.rules import Rule, RuleGate
-from windlass.gates.written_calls import written_call
+from windlass.gates.written_calls import parse_written_call
 from windlass.journals.archive import export_session, fork, import_session
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
@@ -76,9 +76,9 @@ async def test_the_name_of_a_rule_keeps_no_secret(verdict: Verdict, clock: Virtu
 @pytest.mark.contract("G8")
 async def test_the_name_of_a_file_keeps_no_secret(clock: VirtualClock) -> None:
     @tool(effect="read")
-    def scan() -> Result:
+    def scan() -> ToolResult:
         """Scan a page."""
-        return Result("value", (File("application/pdf", f"{KEY}.pdf", b"%PDF-"),))
+        return ToolResult("value", (FilePart("application/pdf", f"{KEY}.pdf", b"%PDF-"),))
 
     journal = MemoryJournal()
     model = ScriptedModel([[call("scan", {})], "Done."])
@@ -191,7 +191,7 @@ class Reporting:
         self.asked = 0
         self._usage = usage
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         self.asked += 1
         yield CallDelta(0, f"p{self.asked}", "send", f'{{"to": "{self.asked}"}}')
         if self._usage is not None:
@@ -400,11 +400,11 @@ def test_a_shell_with_a_network_brings_in_what_others_wrote(tmp_path: Path) -> N
     ],
 )
 def test_what_runs_another_command_is_looked_into(command: str) -> None:
-    first, made = command.split(maxsplit=1)[0], written_call(f"bash({command})")
+    first, made = command.split(maxsplit=1)[0], parse_written_call(f"bash({command})")
     denied = RuleGate([Rule("deny", "bash(rm*)")], default="allow")
     starred = RuleGate([Rule("allow", f"bash({first} *)"), Rule("allow", "bash(< f)")])
-    assert denied.rule_on(made).decision == "deny"
-    assert starred.rule_on(made).decision == "ask"
+    assert denied.decide_call(made).decision == "deny"
+    assert starred.decide_call(made).decision == "ask"
 
 
 @pytest.mark.contract("G4")
@@ -414,4 +414,4 @@ def test_what_runs_another_command_is_looked_into(command: str) -> None:
 @pytest.mark.parametrize("command", ["sed '1e rm x' f", "awk 'BEGIN {system(\"rm x\")}' f"])
 def test_a_script_is_looked_into(command: str) -> None:
     starred = RuleGate([Rule("allow", f"bash({command.split(maxsplit=1)[0]} *)")])
-    assert starred.rule_on(written_call(f"bash({command})")).decision == "ask"
+    assert starred.decide_call(parse_written_call(f"bash({command})")).decision == "ask"

@@ -18,29 +18,29 @@ from windlass import (
     Fact,
     Limits,
     NothingToDo,
-    Results,
     RunEnded,
     RunFailed,
     SessionBusy,
     StepProposed,
     TextDelta,
-    User,
+    ToolResults,
+    UserMessage,
     WindlassError,
     tool,
 )
-from windlass.agent.events import Events
+from windlass.agent.events import EventStream
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed, ModelError
-from windlass.core.events import AttemptDiscarded, CallFinished, Piece, ThinkingDelta
-from windlass.core.setup import ModelInfo, Price, Retries, Rules
+from windlass.core.events import AttemptDiscarded, CallFinished, ReplyPiece, ThinkingDelta
+from windlass.core.setup import LoopPolicy, ModelInfo, Price, RetryPolicy
 from windlass.core.verdicts import Deny, Verdict
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.ports import Request
+from windlass.ports import GateRequest
 from windlass.testing import (
     BareJournal,
-    CutJournal,
     FixedGate,
+    PowerCutJournal,
     ScriptedModel,
     VirtualClock,
     WaitingJournal,
@@ -113,7 +113,7 @@ async def _denial(journal: SqliteJournal) -> None:
 
 async def _rules(journal: SqliteJournal) -> None:
     typo: Broken = "anwser"
-    await _run(journal, rules=Rules(on_limit=typo))
+    await _run(journal, rules=LoopPolicy(on_limit=typo))
 
 
 async def _limits(journal: SqliteJournal) -> None:
@@ -178,7 +178,7 @@ async def test_an_answer_after_the_clock_was_set_back(clock: VirtualClock) -> No
 
     class SetBack:
         ahead_s = 10.0
-        sleep, roll = clock.sleep, clock.roll
+        sleep, random_fraction = clock.sleep, clock.random_fraction
 
         def now(self) -> float:
             return clock.now() + self.ahead_s
@@ -298,7 +298,7 @@ async def test_the_limits_of_whoever_goes_on_are_kept() -> None:
 async def test_an_abandoned_attempt_was_paid_for() -> None:
     """S12, B2: "if the process dies in it, all that was reserved counts as spent"."""
     journal = MemoryJournal()
-    dying = Agent(ScriptedModel(["Done."]), journal=CutJournal(journal, at=3))
+    dying = Agent(ScriptedModel(["Done."]), journal=PowerCutJournal(journal, at=3))
     with pytest.raises(RunFailed):
         await dying.run("Go.", session=SESSION)
     result = await Agent(ScriptedModel([]), journal=journal).abandon(SESSION)
@@ -310,7 +310,7 @@ async def test_who_goes_round_in_circles_is_told_before_the_end() -> None:
     """L11: three times in a row earn a note; only two more after it end the run."""
     model = ScriptedModel([[call("look", {"number": 1})] * 5, "Done."])
     result = await Agent(model, tools=[look]).run("Go.")
-    assert any(isinstance(message, User) and message.note for message in result.messages)
+    assert any(isinstance(message, UserMessage) and message.note for message in result.messages)
     assert result.outcome == "completed"
 
 
@@ -399,7 +399,7 @@ async def test_a_result_on_its_way_to_a_slow_disk_is_not_lost(clock: VirtualCloc
     told = [
         item
         for message in result.messages
-        if isinstance(message, Results)
+        if isinstance(message, ToolResults)
         for item in message.items
     ]
     assert [item.result.kind for item in told] == ["value"]
@@ -411,7 +411,7 @@ async def test_a_result_on_its_way_to_a_slow_disk_is_not_lost(clock: VirtualCloc
 async def test_what_a_late_watcher_heard_is_not_told_again(clock: VirtualClock) -> None:
     """S5, S6: text is delivered exactly once, or the watcher is told to drop it."""
     model = ScriptedModel([[say("Hello wor"), pause(2), drop()], "Hello world"])
-    agent = Agent(model, rules=Rules(on_partial="restart"), clock=clock)
+    agent = Agent(model, rules=LoopPolicy(on_partial="restart"), clock=clock)
     run = asyncio.create_task(agent.run("Go.", session=SESSION))
     await asyncio.sleep(1)
     text = ""
@@ -465,7 +465,7 @@ async def test_the_result_is_there_when_the_events_are_over() -> None:
 
 async def test_a_full_buffer_keeps_signatures() -> None:
     """E4: fragments are merged; nothing that they hold is dropped."""
-    events: Events[str] = Events(capacity=1)
+    events: EventStream[str] = EventStream(capacity=1)
     for event in (ThinkingDelta("Hm"), ThinkingDelta("."), ThinkingDelta("", "signed")):
         events.push(event)
     events.push(RunEnded("completed"))
@@ -483,7 +483,7 @@ class OddGate:
     name = "odd"
     judges_replies = True
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         raise asyncio.CancelledError
 
     async def judge_reply(self, session: str, text: str) -> Broken:
@@ -530,7 +530,7 @@ async def test_a_model_that_refuses_at_once_is_asked_again(clock: VirtualClock) 
                 raise ModelError("rate_limit", "slow down")
             return self.inner.stream(prompt)
 
-    result = await Agent(Refusing(), retries=Retries(), clock=clock).run("Go.")
+    result = await Agent(Refusing(), retries=RetryPolicy(), clock=clock).run("Go.")
     assert result.outcome == "completed"
 
 
@@ -540,9 +540,9 @@ async def test_a_piece_that_is_none_means_the_same_watched_or_not(clock: Virtual
     class Garbled:
         info = ModelInfo("odd:model")
 
-        async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
             nothing: Broken = None
-            pieces: list[Piece] = [nothing, TextDelta("Done.")]
+            pieces: list[ReplyPiece] = [nothing, TextDelta("Done.")]
             for piece in pieces:
                 yield piece
             async for piece in ScriptedModel([""]).stream(prompt):

@@ -23,26 +23,26 @@ from windlass import (
     FailedByModel,
     FailedByOutput,
     Limits,
+    LoopPolicy,
     ModelInfo,
     NothingToDo,
     Price,
-    Rules,
     RunFailed,
     RunResult,
     RunUnfinished,
     SessionBusy,
     SetupDrifted,
-    Text,
+    TextPart,
     tool,
 )
 from windlass.core.events import CallJudged, CallStarted, StepProposed
-from windlass.core.messages import Assistant, Results
+from windlass.core.messages import AssistantMessage, ToolResults
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
     BareJournal,
-    CutJournal,
     FixedGate,
     PowerCut,
+    PowerCutJournal,
     ScriptedModel,
     Trace,
     VirtualClock,
@@ -141,7 +141,7 @@ async def test_at_the_cap_one_more_reply_may_answer(clock: VirtualClock) -> None
             model,
             tools=[add],
             limits=Limits(steps=1),
-            rules=Rules(on_limit="answer"),
+            rules=LoopPolicy(on_limit="answer"),
             clock=clock,
         )
         result = await agent.run("Go.")
@@ -204,7 +204,7 @@ async def test_a_failure_that_nobody_saw_is_asked_again(trouble: Any, clock: Vir
 
 async def test_a_stalled_stream_is_asked_again(clock: VirtualClock) -> None:
     """S4: 90 s of silence between pieces of content, then the back-off."""
-    clock.roll = lambda: 1.0
+    clock.random_fraction = lambda: 1.0
     with ScriptedModel([[say("Hi"), stall()], "Hi."]) as model:
         result = await Agent(model, clock=clock).run("Hello")
     assert (result.text, clock.elapsed_s) == ("Hi.", 91.0)
@@ -227,10 +227,10 @@ async def test_with_restart_watchers_are_told_to_forget(clock: VirtualClock) -> 
     """S5, S6: what counts is shown once."""
     trace = Trace()
     with ScriptedModel([[say("Once upon"), drop()], "The end."]) as model:
-        agent = Agent(model, rules=Rules(on_partial="restart"), clock=clock)
+        agent = Agent(model, rules=LoopPolicy(on_partial="restart"), clock=clock)
         result = await agent.run("Tell.", on_event=trace)
     trace.check()
-    assert trace.text_shown() == result.text == "The end."
+    assert trace.shown_text() == result.text == "The end."
 
 
 # ── structured output ────────────────────────────────────────────────────────
@@ -319,7 +319,7 @@ async def crashed(clock: VirtualClock, store: MemoryJournal, at: int = 5) -> str
     agent = Agent(
         ScriptedModel([call("add", {"a": 1, "b": 1})]),
         tools=[add],
-        journal=CutJournal(store, at),
+        journal=PowerCutJournal(store, at),
         clock=clock,
     )
     with pytest.raises((PowerCut, RunFailed)):
@@ -410,7 +410,7 @@ def test_run_sync_works_where_there_is_no_loop() -> None:
 @pytest.mark.realtime
 async def test_run_sync_works_inside_a_running_loop() -> None:
     agent = Agent(ScriptedModel([call("add", {"a": 1, "b": 1}), "Hi."]), tools=[add])
-    assert agent.run_sync([Text("Hello")]).text == "Hi."
+    assert agent.run_sync([TextPart("Hello")]).text == "Hi."
 
 
 @pytest.mark.realtime
@@ -454,9 +454,9 @@ async def test_calls_are_announced_in_order_before_any_runs(clock: VirtualClock)
     assert kinds.index(StepProposed) < kinds.index(CallJudged) < kinds.index(CallStarted)
     ended = [event.call_id for event in events if type(event).__name__ == "CallFinished"]
     assert ended == ["c1_1", "c1_2", "c1_0"]
-    (results,) = [message for message in result.messages if isinstance(message, Results)]
+    (results,) = [message for message in result.messages if isinstance(message, ToolResults)]
     assert [item.result.text for item in results.items] == ["3", "1", "2"]
-    (step,) = [m for m in result.messages if isinstance(m, Assistant) and m.calls]
+    (step,) = [m for m in result.messages if isinstance(m, AssistantMessage) and m.calls]
     assert [one.id for one in step.calls] == ["c1_0", "c1_1", "c1_2"]
 
 

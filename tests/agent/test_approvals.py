@@ -10,7 +10,7 @@ import pytest
 from windlass import (
     Agent,
     Allow,
-    Always,
+    AllowAlways,
     Ask,
     ConfigError,
     Deny,
@@ -81,8 +81,8 @@ async def test_an_approver_that_breaks_has_said_no(clock: VirtualClock) -> None:
     async def nonsense(question: Question) -> Allow:
         return "yes"  # type: ignore[return-value]
 
-    async def for_everything(question: Question) -> Always:
-        return Always("bash(rm *)")
+    async def for_everything(question: Question) -> AllowAlways:
+        return AllowAlways("bash(rm *)")
 
     for approver in (broken, nonsense, for_everything):
         model = ScriptedModel([[call("send", {"to": "ann"})], "I may not."])
@@ -132,7 +132,7 @@ async def test_always_is_for_the_session_and_for_what_it_says(clock: VirtualCloc
     journal = MemoryJournal()
     agent = Agent(three_letters(), tools=[send], gate=ask(), journal=journal, clock=clock)
     result = await agent.run("Write.", session="s")
-    result = await agent.answer("s", result.questions[0].call.id, Always(), by="ann")
+    result = await agent.answer("s", result.questions[0].call.id, AllowAlways(), by="ann")
     assert [one.arguments for one in result.questions] == [{"to": "bob"}], "ann was for ann alone"
     result = await agent.answer("s", result.questions[0].call.id, Allow())
     assert result.completed, "the third letter goes to ann again"
@@ -150,10 +150,10 @@ async def test_always_may_hold_for_a_pattern(clock: VirtualClock) -> None:
     result = await agent.run("Write.", session="s")
     call_id = result.questions[0].call.id
     with pytest.raises(ConfigError):
-        await agent.answer("s", call_id, Always("send(bob)"))
+        await agent.answer("s", call_id, AllowAlways("send(bob)"))
     with pytest.raises(ConfigError):
-        await agent.answer("s", call_id, Always("send(("))
-    result = await agent.answer("s", call_id, Always("send(*)"))
+        await agent.answer("s", call_id, AllowAlways("send(("))
+    result = await agent.answer("s", call_id, AllowAlways("send(*)"))
     assert (result.completed, sent) == (True, ["ann", "bob", "ann"])
 
 
@@ -161,7 +161,7 @@ async def test_always_never_lifts_a_denial(clock: VirtualClock) -> None:
     rules = [Rule("deny", "send(bob)"), Rule("ask", "send")]
     agent = Agent(three_letters(), tools=[send], gate=RuleGate(rules), clock=clock)
     result = await agent.run("Write.", session="s")
-    result = await agent.answer("s", result.questions[0].call.id, Always("send(*)"))
+    result = await agent.answer("s", result.questions[0].call.id, AllowAlways("send(*)"))
     assert (result.completed, sent) == (True, ["ann", "ann"])
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Agent, ConfigError, File, Image, Text, attach
+from windlass import Agent, ConfigError, FilePart, ImagePart, TextPart, attach
 from windlass.testing import ScriptedModel, VirtualClock
-from windlass.testing.chat_wire import say
+from windlass.testing.chat_wire import text_answer
 from windlass.testing.fault_server import FaultServer
 
 PNG = b"\x89PNG\r\n\x1a\n..."
@@ -16,7 +16,7 @@ def test_the_content_says_what_it_is_whatever_it_is_called(tmp_path: Path) -> No
     """P7: from a path."""
     path = tmp_path / "photo.jpg"
     path.write_bytes(PNG)
-    assert attach(path) == attach(str(path)) == Image("image/png", PNG)
+    assert attach(path) == attach(str(path)) == ImagePart("image/png", PNG)
 
 
 @pytest.mark.parametrize(
@@ -29,16 +29,18 @@ def test_the_content_says_what_it_is_whatever_it_is_called(tmp_path: Path) -> No
 )
 def test_bytes_are_known_by_their_beginning(data: bytes, media_type: str) -> None:
     """P7: from bytes."""
-    assert attach(data) == Image(media_type, data)
+    assert attach(data) == ImagePart(media_type, data)
 
 
 def test_a_document_is_a_file_with_a_name() -> None:
-    assert attach(b"%PDF-1.7", name="bill.pdf") == File("application/pdf", "bill.pdf", b"%PDF-1.7")
+    assert attach(b"%PDF-1.7", name="bill.pdf") == FilePart(
+        "application/pdf", "bill.pdf", b"%PDF-1.7"
+    )
 
 
 def test_an_address_is_not_fetched() -> None:
     """P7: from a URL."""
-    assert attach("https://example.com/a.png") == Image(
+    assert attach("https://example.com/a.png") == ImagePart(
         "image/png", None, "https://example.com/a.png"
     )
 
@@ -55,10 +57,10 @@ async def test_what_a_model_cannot_take_is_refused_before_it_is_recorded(
     clock: VirtualClock,
 ) -> None:
     """P7: by name, and the session goes on without it."""
-    async with FaultServer(say("Hello")) as server:
+    async with FaultServer(text_answer("Hello")) as server:
         agent = Agent("deepseek:deepseek-chat", base_url=server.url, key="k" * 20, clock=clock)
         with pytest.raises(ConfigError, match="image/png"):
-            await agent.run([Text("What is this?"), attach(PNG)], session="s")
+            await agent.run([TextPart("What is this?"), attach(PNG)], session="s")
         assert (await agent.run("Then hello.", session="s")).text == "Hello"
 
 

@@ -17,7 +17,7 @@ from windlass import (
     SessionLimits,
     tool,
 )
-from windlass.core.events import Allotted
+from windlass.core.events import BudgetAllotted
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, VirtualClock, call, say, stall, usage
 
@@ -83,7 +83,7 @@ async def test_many_runs_share_a_budget(clock: VirtualClock) -> None:
 
     outcomes = await asyncio.gather(*map(one, range(8)))
     assert set(outcomes) == {"completed", "budget_exceeded"}
-    spent = await journal.spent(budget)
+    spent = await journal.read_spending(budget)
     assert spent.usd is not None
     assert spent.usd <= Decimal("0.004")
     assert spent.usd == outcomes.count("completed") * Decimal("0.001")
@@ -96,12 +96,12 @@ async def test_what_a_run_does_not_need_goes_back(clock: VirtualClock) -> None:
     journal, budget = MemoryJournal(), Budget("team", usd=CENT)
     agent = Agent(priced(paid("Done.")), budgets=[budget], journal=journal, clock=clock)
     result = await agent.run("Go.", session="s")
-    drawn = [fact for fact in await journal.read("s") if isinstance(fact, Allotted)]
+    drawn = [fact for fact in await journal.read("s") if isinstance(fact, BudgetAllotted)]
     assert [fact.budget for fact in drawn] == ["team"]
     assert drawn[0].amount.usd is not None
     assert result.cost is not None
     assert drawn[0].amount.usd > result.cost
-    assert (await journal.spent(budget)).usd == result.cost
+    assert (await journal.read_spending(budget)).usd == result.cost
 
 
 async def test_what_a_dead_process_held_counts_until_its_session_goes_on(
@@ -112,8 +112,8 @@ async def test_what_a_dead_process_held_counts_until_its_session_goes_on(
     dying = Agent(priced(paid("Lost.")), budgets=[budget], journal=journal, clock=clock)
     drive = asyncio.create_task(dying.run("Go.", session="s"))
     while len(await journal.read("s")) < 2:
-        await journal.news("s", 1)
-    held = (await journal.spent(budget)).usd
+        await journal.wait_for_append("s", 1)
+    held = (await journal.read_spending(budget)).usd
     assert held is not None
     assert held > 0
     drive.cancel()
@@ -121,7 +121,7 @@ async def test_what_a_dead_process_held_counts_until_its_session_goes_on(
     again = Agent(priced(paid("Done.")), budgets=[budget], journal=journal, clock=clock)
     result = await again.run("Go.", session="s")
     assert result.completed
-    assert ((await journal.spent(budget)).usd or 0) <= CENT
+    assert ((await journal.read_spending(budget)).usd or 0) <= CENT
 
 
 async def test_a_budget_of_tokens_needs_no_price(clock: VirtualClock) -> None:
@@ -131,7 +131,7 @@ async def test_a_budget_of_tokens_needs_no_price(clock: VirtualClock) -> None:
     agent = Agent(ScriptedModel(script, info=info), budgets=[budget], journal=journal, clock=clock)
     assert (await agent.run("Go.", session="a")).completed
     assert (await agent.run("Go.", session="b")).outcome == "budget_exceeded"
-    assert (await journal.spent(budget)).tokens == 130
+    assert (await journal.read_spending(budget)).tokens == 130
 
 
 def test_a_budget_that_cannot_be_held_is_refused() -> None:

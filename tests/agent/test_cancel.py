@@ -21,10 +21,10 @@ from windlass import (
 from windlass.agent import driver as driver_module
 from windlass.core.events import CallFinished, CallLate, CallStarted, Event
 from windlass.core.fold.run import fold
-from windlass.core.messages import Results
+from windlass.core.messages import ToolResults
 from windlass.core.verdicts import Verdict
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Request
+from windlass.ports import GateRequest
 from windlass.testing import (
     FailingJournal,
     FixedGate,
@@ -98,7 +98,7 @@ class SlowGate(FixedGate):
     """Takes its time, as a gate that asks a server does."""
 
     @override
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         await asyncio.sleep(0.2)
         return await super().judge(request)
 
@@ -135,13 +135,13 @@ def instrumented(
 ) -> list[Awaits]:
     """Count the awaits of a run, its first record included, and act at one of them."""
     counted: list[Awaits] = []
-    plain = driver_module.Driver._run
+    plain = driver_module.RunDriver._run_body
 
-    async def run(self: driver_module.Driver) -> Any:
+    async def run(self: driver_module.RunDriver) -> Any:
         counted.append(Awaits(plain(self), at, act))
         return await counted[-1]
 
-    monkeypatch.setattr(driver_module.Driver, "_run", run)
+    monkeypatch.setattr(driver_module.RunDriver, "_run", run)
     return counted
 
 
@@ -201,7 +201,7 @@ async def the_next_request_is_valid(script: Script) -> None:
     told = {
         item.call.id: item.result
         for message in state.transcript
-        if isinstance(message, Results)
+        if isinstance(message, ToolResults)
         for item in message.items
     }
     assert {call_id: told[call_id] for call_id in finished} == finished
@@ -225,7 +225,7 @@ async def test_a_finished_sibling_keeps_its_result_and_the_others_say_how_far_th
     await until(script, lambda event: isinstance(event, CallFinished))
     script.agent.cancel(SESSION)
     results = (await task).messages[-1]
-    assert isinstance(results, Results)
+    assert isinstance(results, ToolResults)
     kinds = [item.result.kind for item in results.items]
     assert kinds == ["value", "cancelled", "cancelled", "cancelled"]
     assert "had started" in results.items[1].result.text
@@ -371,7 +371,7 @@ async def test_a_slow_journal_holds_up_no_cancel_and_still_keeps_the_end(
     end = facts[-1]
     assert isinstance(end, RunEnded)
     assert end.outcome == "cancelled"
-    assert not fold(SESSION, facts).active
+    assert not fold(SESSION, facts).is_active
 
 
 @pytest.mark.leaves_tasks

@@ -6,29 +6,29 @@ import pytest
 
 from windlass import (
     Agent,
-    Assistant,
+    AssistantMessage,
     AttemptFailed,
     AttemptStarted,
-    Compacted,
     Compaction,
     ConfigError,
+    ContextCompacted,
     FailedByModel,
     Limits,
     ModelInfo,
-    Results,
     RunEnded,
-    User,
+    ToolResults,
+    UserMessage,
     tool,
 )
 from windlass.core.decide.reserving import CHARS_PER_TOKEN
-from windlass.core.decide.summarizing import HEADER
+from windlass.core.decide.summarizing import SUMMARY_HEADER
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
-    CutJournal,
     PowerCut,
-    Reply,
+    PowerCutJournal,
     ScriptedModel,
+    ScriptedReply,
     VirtualClock,
     call,
     check_prompt,
@@ -58,7 +58,7 @@ def glance(number: int) -> str:
     return f"{number}: " + "little to see " * 80
 
 
-def looks(count: int, start: int = 0) -> list[Reply]:
+def looks(count: int, start: int = 0) -> list[ScriptedReply]:
     return [call("look", {"number": at}, id=f"p{at}") for at in range(start, start + count)]
 
 
@@ -67,16 +67,16 @@ def text_of(prompt: Prompt) -> str:
     pieces: list[str] = []
     for message in prompt.messages:
         match message:
-            case User() | Assistant():
+            case UserMessage() | AssistantMessage():
                 pieces.append(message.text)
-            case Results(items):
+            case ToolResults(items):
                 pieces += [item.result.text for item in items]
     return "\n".join(pieces)
 
 
 def compactions(facts: object) -> list[str]:
     assert isinstance(facts, list | tuple)
-    return [fact.how for fact in facts if isinstance(fact, Compacted)]
+    return [fact.how for fact in facts if isinstance(fact, ContextCompacted)]
 
 
 @pytest.mark.contract("X2")
@@ -84,7 +84,7 @@ async def test_a_model_of_its_own_sums_up_and_is_paid_for(clock: VirtualClock) -
     """S12: what a summary costs is in the ledger, under its purpose, and in the total."""
     journal, told = MemoryJournal(), "Goals: look at all.\nDone: looked at some."
     writer = ScriptedModel([[say(told), usage(input=700, output=30)]], info=WRITER)
-    script: list[Reply] = [*looks(8), "Seen."]
+    script: list[ScriptedReply] = [*looks(8), "Seen."]
     with ScriptedModel(script, info=SMALL, truthful=True) as model, writer:
         agent = Agent(
             model,
@@ -101,7 +101,7 @@ async def test_a_model_of_its_own_sums_up_and_is_paid_for(clock: VirtualClock) -
     assert "Look at all of it." in text_of(asked)
     assert asked.tools == ()
     shown = model.prompts[-1]
-    assert text_of(shown).startswith(f"{HEADER}\n{told}")
+    assert text_of(shown).startswith(f"{SUMMARY_HEADER}\n{told}")
     assert "Look at all of it." in text_of(shown)
     charges = {one.purpose: one for one in result.ledger.charges}
     assert charges["compaction"].model == "scripted:writer"
@@ -114,12 +114,12 @@ async def test_a_model_of_its_own_sums_up_and_is_paid_for(clock: VirtualClock) -
 async def test_the_model_itself_sums_up_unless_another_is_named(clock: VirtualClock) -> None:
     """X2: nothing needs to be set for it."""
 
-    def asked_to_sum_up(prompt: Prompt) -> Reply:
+    def asked_to_sum_up(prompt: Prompt) -> ScriptedReply:
         assert prompt.tool_choice == "none"
         return "Goals: look at all."
 
     journal = MemoryJournal()
-    script: list[Reply] = [*looks(7), asked_to_sum_up, "Seen."]
+    script: list[ScriptedReply] = [*looks(7), asked_to_sum_up, "Seen."]
     with ScriptedModel(script, info=SMALL) as model:
         agent = Agent(model, tools=[look], compaction=SUMMARY_ONLY, journal=journal, clock=clock)
         result = await agent.run("Look at all of it.", session="s")
@@ -144,7 +144,9 @@ def test_two_models_with_one_name_are_refused() -> None:
     [[fail("server")], [say(" ")], [say("Half"), fail("network")], refuse("I will not.")],
     ids=["fails", "is empty", "breaks off", "is refused"],
 )
-async def test_a_summary_that_fails_fails_nothing_else(broken: Reply, clock: VirtualClock) -> None:
+async def test_a_summary_that_fails_fails_nothing_else(
+    broken: ScriptedReply, clock: VirtualClock
+) -> None:
     """X2: the beginning is left out for a note instead, and no summary is tried for a while."""
     journal = MemoryJournal()
     rules = Compaction(strategies=("summary", "window"), cool_down=6)
@@ -183,7 +185,7 @@ async def test_a_prompt_that_is_too_long_is_shortened_once_and_sent_again(
 ) -> None:
     """The window is not known here: only the provider's word counts."""
     journal = MemoryJournal()
-    script: list[Reply] = [*looks(3), [fail("context_overflow")], "Short.", "Seen."]
+    script: list[ScriptedReply] = [*looks(3), [fail("context_overflow")], "Short.", "Seen."]
     with ScriptedModel(script) as model:
         agent = Agent(model, tools=[look], journal=journal, clock=clock)
         result = await agent.run("Look.", session="s")
@@ -198,7 +200,7 @@ async def test_a_prompt_that_is_too_long_is_shortened_once_and_sent_again(
 async def test_what_is_still_too_long_then_fails(clock: VirtualClock) -> None:
     journal = MemoryJournal()
     overflow = [fail("context_overflow", "too long")]
-    script: list[Reply] = [*looks(3), overflow, "Short.", overflow]
+    script: list[ScriptedReply] = [*looks(3), overflow, "Short.", overflow]
     with ScriptedModel(script) as model:
         agent = Agent(model, tools=[look], journal=journal, clock=clock)
         with pytest.raises(FailedByModel, match="too long") as caught:
@@ -255,7 +257,7 @@ async def test_a_crash_around_a_summary_loses_nothing(when: str, clock: VirtualC
     """At each record in turn: the run that is resumed ends with the same transcript."""
     assert when in ("before", "after")
 
-    def made(journal: object, script: list[Reply]) -> tuple[Agent[str], ScriptedModel]:
+    def made(journal: object, script: list[ScriptedReply]) -> tuple[Agent[str], ScriptedModel]:
         model = ScriptedModel(script, info=SMALL)
         agent = Agent(
             model,
@@ -266,13 +268,13 @@ async def test_a_crash_around_a_summary_loses_nothing(when: str, clock: VirtualC
         )
         return agent, model
 
-    whole: list[Reply] = [*looks(7), "Goals: look.", *looks(2, 7), "Seen."]
+    whole: list[ScriptedReply] = [*looks(7), "Goals: look.", *looks(2, 7), "Seen."]
     agent, _ = made(MemoryJournal(), whole)
     twin = await agent.run("Look at all.", session="s")
     cuts = 0
     for at in range(20, 200):
         store = MemoryJournal()
-        cut = CutJournal(store, at, when)
+        cut = PowerCutJournal(store, at, when)
         agent, model = made(cut, whole)
         try:
             await agent.run("Look at all.", session="s")
@@ -284,7 +286,7 @@ async def test_a_crash_around_a_summary_loses_nothing(when: str, clock: VirtualC
             break
         cuts += 1
         facts = await store.read("s")
-        paid = sum(isinstance(one, Compacted) for one in facts)
+        paid = sum(isinstance(one, ContextCompacted) for one in facts)
         steps = sum(type(one).__name__ == "StepProposed" for one in facts)
         if isinstance(facts[-1], RunEnded):
             continue
@@ -301,24 +303,24 @@ async def test_a_crash_around_a_summary_loses_nothing(when: str, clock: VirtualC
 async def test_a_masked_result_can_be_read_again(clock: VirtualClock) -> None:
     journal = MemoryJournal()
 
-    def read_first(prompt: Prompt) -> Reply:
+    def read_first(prompt: Prompt) -> ScriptedReply:
         shown = text_of(prompt)
         assert 'read_artifact(id="c1_0")' in shown
         return call("read_artifact", {"id": "c1_0", "limit": 20})
 
     rules = Compaction(strategies=("mask",))
-    script: list[Reply] = [*looks(8), read_first, "Seen."]
+    script: list[ScriptedReply] = [*looks(8), read_first, "Seen."]
     with ScriptedModel(script, info=SMALL) as model:
         agent = Agent(model, tools=[look], compaction=rules, journal=journal, clock=clock)
         result = await agent.run("Look.", session="s")
     assert result.completed
     assert "mask" in compactions(await journal.read("s"))
     again = result.messages[-2]
-    assert isinstance(again, Results)
+    assert isinstance(again, ToolResults)
     assert again.items[0].result.text.startswith("0: much to see much")
     # The transcript keeps what the view left out.
     first = result.messages[2]
-    assert isinstance(first, Results)
+    assert isinstance(first, ToolResults)
     assert first.items[0].result.text == look(0)
 
 
@@ -345,13 +347,13 @@ async def test_a_session_of_five_hundred_steps_stays_valid_and_within_its_window
     strategies: tuple[str, ...], clock: VirtualClock
 ) -> None:
     rules = Compaction(strategies=strategies)  # pyright: ignore[reportArgumentType]
-    sums_up: Reply = lambda prompt: f"Goals: look. ({len(prompt.messages)})"  # noqa: E731
+    sums_up: ScriptedReply = lambda prompt: f"Goals: look. ({len(prompt.messages)})"  # noqa: E731
     writer = ScriptedModel([sums_up] * 200, info=WRITER)
     journal = MemoryJournal()
     counts, messages = list[int](), 0
     for run in range(5):
         glances = [call("glance", {"number": run * 100 + at}) for at in range(100)]
-        script: list[Reply] = [*glances, f"Seen {run}."]
+        script: list[ScriptedReply] = [*glances, f"Seen {run}."]
         with ScriptedModel(script, info=SMALL, truthful=True) as model:
             agent = Agent(
                 model,

@@ -5,20 +5,29 @@ from typing import Any
 
 import pytest
 
-from windlass import Agent, ConfigError, FailedByModel, Limits, Price, Retries, Rules, RunFailed
-from windlass.core.events import (
-    AttemptStarted,
-    FellBack,
-    Retrying,
-    RunResumed,
-    Stalled,
-    StepProposed,
+from windlass import (
+    Agent,
+    ConfigError,
+    FailedByModel,
+    Limits,
+    LoopPolicy,
+    Price,
+    RetryPolicy,
+    RunFailed,
 )
-from windlass.core.messages import Assistant
+from windlass.core.events import (
+    AttemptRetrying,
+    AttemptStarted,
+    ModelFellBack,
+    RunResumed,
+    StepProposed,
+    StreamStalled,
+)
+from windlass.core.messages import AssistantMessage
 from windlass.core.setup import ModelInfo
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
-    CutJournal,
+    PowerCutJournal,
     ScriptedModel,
     Trace,
     VirtualClock,
@@ -30,7 +39,7 @@ from windlass.testing import (
 )
 from windlass.testing.tools import RecordingTools
 
-TWICE = Retries(attempts_max=2, establish_max=2)
+TWICE = RetryPolicy(attempts_max=2, establish_max=2)
 
 
 def model(name: str, *script: Any) -> ScriptedModel:
@@ -50,10 +59,10 @@ async def test_the_next_model_is_asked_when_the_attempts_at_one_are_spent(
     agent = Agent(first, fallbacks=[second, third], retries=TWICE, clock=clock)
     result = await agent.run("Hi.", on_event=trace)
     assert (result.text, result.model_calls) == ("Hello.", 5)
-    moved = [(event.instead_of, event.model) for event in trace.of(FellBack)]
+    moved = [(event.instead_of, event.model) for event in trace.of_type(ModelFellBack)]
     assert moved == [("a:a", "b:b"), ("b:b", "c:c")]
-    assert [event.attempt for event in trace.of(AttemptStarted)] == [1, 2, 1, 2, 1]
-    (step,) = trace.of(StepProposed)
+    assert [event.attempt for event in trace.of_type(AttemptStarted)] == [1, 2, 1, 2, 1]
+    (step,) = trace.of_type(StepProposed)
     assert step.reply.model == "c:c"
     for one in (first, second, third):
         one.assert_used_up()
@@ -67,7 +76,7 @@ async def test_a_run_stays_with_the_model_that_answered(clock: VirtualClock) -> 
     agent = Agent(first, fallbacks=[second], tools=tools, retries=TWICE, clock=clock)
     result = await agent.run("Go.")
     assert result.text == "Done."
-    assert {m.model for m in result.messages if isinstance(m, Assistant)} == {"b:b"}
+    assert {m.model for m in result.messages if isinstance(m, AssistantMessage)} == {"b:b"}
 
 
 async def test_what_asking_again_cannot_mend_goes_to_nobody_else(clock: VirtualClock) -> None:
@@ -108,7 +117,7 @@ async def test_a_crash_does_not_bring_the_first_model_back(clock: VirtualClock) 
         model("a:a", fail("server"), fail("server")),
         fallbacks=[model("b:b")],
         retries=TWICE,
-        journal=CutJournal(store, at=7),
+        journal=PowerCutJournal(store, at=7),
         clock=clock,
     )
     with pytest.raises(RunFailed):
@@ -123,14 +132,14 @@ async def test_watchers_are_told_what_happens_while_it_happens(clock: VirtualClo
     """S3, S4."""
     trace = Trace()
     scripted = model("a:a", fail("rate_limit", retry_after_s=7.0), [say("Hm"), stall()], "Hi.")
-    agent = Agent(scripted, rules=Rules(on_partial="restart"), clock=clock)
+    agent = Agent(scripted, rules=LoopPolicy(on_partial="restart"), clock=clock)
     await agent.run("Hi.", on_event=trace)
     trace.check()
-    waits = trace.of(Retrying)
+    waits = trace.of_type(AttemptRetrying)
     assert waits[0].wait_s == 7.0
     assert [event.attempt for event in waits] == [2, 3]
-    assert [event.attempt for event in trace.of(Stalled)] == [2]
-    assert trace.text_shown() == "Hi."
+    assert [event.attempt for event in trace.of_type(StreamStalled)] == [2]
+    assert trace.shown_text() == "Hi."
 
 
 def test_each_fallback_needs_a_price_for_a_money_limit() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Agent, Allow, Ask, Event, RunEnded, Steered, tool
+from windlass import Agent, Allow, Ask, Event, RunEnded, SteeringGiven, tool
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
@@ -57,7 +57,7 @@ async def test_a_session_that_nobody_drives_is_told_and_left(clock: VirtualClock
     await agent.steer("s", "Be quick.")
     facts = await journal.read("s")
     assert await seen(other, "s", after=len(facts) - 1) == [facts[-1]]
-    assert isinstance(facts[-1], Steered)
+    assert isinstance(facts[-1], SteeringGiven)
     (question,) = held.questions
     await agent.answer("s", question.call.id, Allow())
     assert isinstance((await seen(other, "s"))[-1], RunEnded)

@@ -14,28 +14,28 @@ from windlass import (
     CallJudged,
     Compaction,
     Deny,
-    Hydrated,
     Hydration,
+    LookupsPlanned,
     ModelInfo,
     Reference,
-    Results,
     RunEnded,
     RunFailed,
-    User,
+    ToolResults,
+    UserMessage,
     tool,
 )
-from windlass.core.context import FILES, URLS
+from windlass.core.context import FILE_REFERENCE, URL_REFERENCE
 from windlass.core.fold.run import fold
 from windlass.core.verdicts import Verdict
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Request
+from windlass.ports import GateRequest
 from windlass.testing import (
-    CutJournal,
     FixedGate,
     PowerCut,
-    Reply,
+    PowerCutJournal,
     ScriptedModel,
+    ScriptedReply,
     VirtualClock,
     call,
     check_prompt,
@@ -75,7 +75,7 @@ class World:
 
 def looked_up(prompt: Prompt) -> str:
     """The block of what was looked up."""
-    (block,) = [one.text for one in prompt.messages if isinstance(one, User) and one.note]
+    (block,) = [one.text for one in prompt.messages if isinstance(one, UserMessage) and one.note]
     return block
 
 
@@ -107,7 +107,7 @@ async def test_files_and_addresses_are_looked_up_before_the_first_step(
 
 async def test_ids_are_looked_up_as_the_developer_says(clock: VirtualClock) -> None:
     world = World()
-    hydration = Hydration(references=(ISSUES, URLS, FILES))
+    hydration = Hydration(references=(ISSUES, URL_REFERENCE, FILE_REFERENCE))
     with ScriptedModel(["Yes.", "Yes."]) as model:
         agent = Agent(model, tools=world.tools, hydration=hydration, clock=clock)
         await agent.run("Is ABC-123 like XY-7 (see notes.md)?", session="s")
@@ -155,7 +155,7 @@ class Only(FixedGate):
         self._about_fetch = verdict
 
     @override
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         return self._about_fetch if request.tool.name == "fetch" else Allow()
 
 
@@ -182,7 +182,7 @@ async def test_it_passes_the_gate(clock: VirtualClock) -> None:
 async def test_a_question_about_it_waits_and_the_run_goes_on(clock: VirtualClock) -> None:
     journal, world = MemoryJournal(), World()
 
-    def agent(*replies: Reply) -> Agent[str]:
+    def agent(*replies: ScriptedReply) -> Agent[str]:
         return Agent(
             ScriptedModel(replies),
             tools=world.tools,
@@ -212,7 +212,7 @@ async def test_a_crash_in_it_does_not_look_up_again_what_was_found(
         twin = await agent.run(prompt)
     for at in range(2, 30):
         store, world = MemoryJournal(), World()
-        cut = CutJournal(store, at, when)
+        cut = PowerCutJournal(store, at, when)
         made: dict[str, Any] = {"tools": world.tools, "hydration": Hydration(), "clock": clock}
         try:
             await Agent(ScriptedModel(["Alike."]), journal=cut, **made).run(prompt, session="s")
@@ -231,7 +231,7 @@ async def test_a_crash_in_it_does_not_look_up_again_what_was_found(
         result = await Agent(model, journal=store, **made).resume("s")
         assert result.messages == twin.messages
         assert len(world.asked) - before == 2 - len(found), (at, when)
-        assert sum(isinstance(one, Hydrated) for one in await store.read("s")) == 1
+        assert sum(isinstance(one, LookupsPlanned) for one in await store.read("s")) == 1
     raise AssertionError("the run never came to its end")
 
 
@@ -289,4 +289,4 @@ async def test_it_does_not_count_as_a_choice_of_tools_nor_as_a_step(clock: Virtu
     last = looked_up(model.prompts[-1])
     assert "left out" in last
     assert "the page" not in last
-    assert not any(isinstance(one, Results) for one in result.messages[:2])
+    assert not any(isinstance(one, ToolResults) for one in result.messages[:2])

@@ -27,4 +27,4 @@ async def test_a_late_result_that_is_written_is_forgotten(clock: VirtualClock) -
     assert (await running).outcome == "cancelled"
     await asyncio.sleep(5)
     assert [type(fact) for fact in await journal.read("s")][-1] is CallLate
-    assert agent._runs._late == {}
+    assert agent._runs._late_writes == {}

@@ -7,24 +7,24 @@ import pytest
 
 from windlass import (
     Agent,
-    Compacted,
     Compaction,
+    ContextCompacted,
     Limits,
+    LoopPolicy,
     ModelInfo,
     NoteGiven,
     Price,
-    Rules,
     RunFailed,
     RunResult,
     SessionLimits,
-    User,
+    UserMessage,
     tool,
 )
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
-    Reply,
     ScriptedModel,
+    ScriptedReply,
     VirtualClock,
     call,
     check_prompt,
@@ -43,12 +43,12 @@ def poll(name: str) -> str:
     return f"{name} is not done " + "yet " * 500
 
 
-def polls(count: int) -> list[Reply]:
+def polls(count: int) -> list[ScriptedReply]:
     return [call("poll", {"name": "it"}) for _ in range(count)]
 
 
 def notes(prompt: Prompt) -> list[str]:
-    return [one.text for one in prompt.messages if isinstance(one, User) and one.note]
+    return [one.text for one in prompt.messages if isinstance(one, UserMessage) and one.note]
 
 
 @pytest.mark.contract("L11")
@@ -67,13 +67,13 @@ async def test_the_same_call_thrice_earns_a_note_and_two_more_the_end(
     assert told[3]
     facts = await journal.read("s")
     assert sum(isinstance(one, NoteGiven) for one in facts) == 1
-    assert any(isinstance(one, Compacted) for one in facts) == (info is not None)
+    assert any(isinstance(one, ContextCompacted) for one in facts) == (info is not None)
 
 
 async def test_both_numbers_are_settings_and_another_call_starts_anew(clock: VirtualClock) -> None:
     """L11."""
-    rules = Rules(same_call_note=2, same_call_stop=1)
-    script: list[Reply] = [*polls(1), call("poll", {"name": "that"}), *polls(3)]
+    rules = LoopPolicy(same_call_note=2, same_call_stop=1)
+    script: list[ScriptedReply] = [*polls(1), call("poll", {"name": "that"}), *polls(3)]
     with ScriptedModel(script) as model:
         result = await Agent(model, tools=[poll], rules=rules, clock=clock).run("Wait.")
     assert (result.outcome, result.steps) == ("stuck", 5)
@@ -91,12 +91,12 @@ async def test_the_next_run_starts_anew(clock: VirtualClock) -> None:
 @pytest.mark.contract("L8")
 async def test_at_the_cap_one_more_reply_without_tools(clock: VirtualClock) -> None:
     journal = MemoryJournal()
-    script: list[Reply] = [call("poll", {"name": f"part {at}"}) for at in range(4)]
+    script: list[ScriptedReply] = [call("poll", {"name": f"part {at}"}) for at in range(4)]
     with ScriptedModel([*script, "Four parts are not done."], info=SMALL) as model:
         agent = Agent(
             model,
             tools=[poll],
-            rules=Rules(on_limit="answer"),
+            rules=LoopPolicy(on_limit="answer"),
             limits=Limits(steps=4),
             compaction=WINDOW,
             journal=journal,
@@ -106,7 +106,7 @@ async def test_at_the_cap_one_more_reply_without_tools(clock: VirtualClock) -> N
     assert (result.outcome, result.text) == ("max_steps", "Four parts are not done.")
     assert result.steps == 5
     assert [prompt.tool_choice for prompt in model.prompts] == ["auto"] * 4 + ["none"]
-    assert any(isinstance(one, Compacted) for one in await journal.read("s"))
+    assert any(isinstance(one, ContextCompacted) for one in await journal.read("s"))
     for prompt in model.prompts:
         check_prompt(prompt)
 
@@ -122,14 +122,14 @@ async def test_at_the_cap_one_more_reply_without_tools(clock: VirtualClock) -> N
     ids=["calls all the same", "says nothing", "breaks off"],
 )
 async def test_whatever_the_landing_is_it_is_the_last(
-    last: Reply, text: str, clock: VirtualClock
+    last: ScriptedReply, text: str, clock: VirtualClock
 ) -> None:
-    script: list[Reply] = [[say("Let me see. "), call("poll", {"name": "it"})], last]
+    script: list[ScriptedReply] = [[say("Let me see. "), call("poll", {"name": "it"})], last]
     with ScriptedModel(script) as model:
         agent = Agent(
             model,
             tools=[poll],
-            rules=Rules(on_limit="answer"),
+            rules=LoopPolicy(on_limit="answer"),
             limits=Limits(steps=1),
             clock=clock,
         )
@@ -150,12 +150,12 @@ async def _ended(agent: Agent[str]) -> RunResult[str]:
 async def test_the_landing_is_held_by_money_too(clock: VirtualClock) -> None:
     """B2: one more reply is made only if it can be paid for."""
     info = ModelInfo("scripted:model", price=Price(Decimal(1), Decimal(1)), output_max=50)
-    script: list[Reply] = [call("poll", {"name": "it"})]
+    script: list[ScriptedReply] = [call("poll", {"name": "it"})]
     with ScriptedModel(script, info=info, truthful=True) as model:
         agent = Agent(
             model,
             tools=[poll],
-            rules=Rules(on_limit="answer"),
+            rules=LoopPolicy(on_limit="answer"),
             limits=Limits(steps=1, usd=Decimal("0.0014")),
             clock=clock,
         )

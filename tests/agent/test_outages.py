@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from windlass import Agent, FailedByTools, Tool, ToolUnavailable, tool
-from windlass.core.messages import Results
+from windlass.core.messages import ToolResults
 from windlass.testing import ScriptedModel, VirtualClock, call
 
 
@@ -31,7 +31,7 @@ async def test_an_outage_is_seen_first_and_ends_the_run_when_it_repeats(
     with ScriptedModel(script) as model, pytest.raises(FailedByTools) as raised:
         await Agent(model, tools=[ask], clock=clock).run("Go.")
     assert raised.value.result.steps == 3
-    told = [m for m in raised.value.result.messages if isinstance(m, Results)]
+    told = [m for m in raised.value.result.messages if isinstance(m, ToolResults)]
     assert all("down" in message.items[0].result.text for message in told)
 
 

@@ -10,11 +10,11 @@ import pytest
 from windlass import (
     Agent,
     Compaction,
+    KnowledgeRecalled,
     ModelInfo,
-    Recalled,
-    Results,
     RunFailed,
-    User,
+    ToolResults,
+    UserMessage,
     knowledge_tools,
     project_instructions,
     recaller,
@@ -29,10 +29,10 @@ from windlass.knowledge.skills import Skills
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Note, Scope, Source
 from windlass.testing import (
-    CutJournal,
     PowerCut,
-    Reply,
+    PowerCutJournal,
     ScriptedModel,
+    ScriptedReply,
     VirtualClock,
     call,
     check_prompt,
@@ -48,13 +48,13 @@ class Known:
         self.asked: list[str] = []
         self._told = list(told)
 
-    async def __call__(self, prompt: str) -> Recalled:
+    async def __call__(self, prompt: str) -> KnowledgeRecalled:
         self.asked.append(prompt)
-        return Recalled(self._told.pop(0) if self._told else "", ("private",))
+        return KnowledgeRecalled(self._told.pop(0) if self._told else "", ("private",))
 
 
 def notes(prompt: Prompt) -> list[str]:
-    return [one.text for one in prompt.messages if isinstance(one, User) and one.note]
+    return [one.text for one in prompt.messages if isinstance(one, UserMessage) and one.note]
 
 
 @tool(effect="read")
@@ -66,7 +66,12 @@ def look(number: int) -> str:
 @pytest.mark.contract("K1")
 async def test_it_is_shown_once_in_its_run_and_gone_in_the_next(clock: VirtualClock) -> None:
     journal, known = MemoryJournal(), Known("The hoist lifts two tonnes.", "It is red.")
-    script: list[Reply] = [call("look", {"number": 1}), "Two.", call("look", {"number": 2}), "Red."]
+    script: list[ScriptedReply] = [
+        call("look", {"number": 1}),
+        "Two.",
+        call("look", {"number": 2}),
+        "Red.",
+    ]
     with ScriptedModel(script) as model:
         agent = Agent(model, tools=[look], knowledge=known, journal=journal, clock=clock)
         first = await agent.run("How much?", session="s")
@@ -82,10 +87,10 @@ async def test_it_is_shown_once_in_its_run_and_gone_in_the_next(clock: VirtualCl
     for before, after in ((0, 1), (2, 3)):
         shown = list(model.prompts[before].messages)
         assert list(model.prompts[after].messages)[: len(shown)] == shown
-    assert not any(isinstance(one, User) and one.note for one in second.messages)
+    assert not any(isinstance(one, UserMessage) and one.note for one in second.messages)
     assert first.completed
     facts = await journal.read("s")
-    assert [one.text for one in facts if isinstance(one, Recalled)] == [
+    assert [one.text for one in facts if isinstance(one, KnowledgeRecalled)] == [
         "The hoist lifts two tonnes.",
         "It is red.",
     ]
@@ -97,7 +102,7 @@ async def test_it_stays_beside_its_prompt_when_the_view_is_shortened(clock: Virt
     known = Known("The hoist lifts two tonnes.")
     info = ModelInfo("scripted:model", window=2_000)
     rules = Compaction(strategies=("window",))
-    script: list[Reply] = [call("look", {"number": at}) for at in range(12)]
+    script: list[ScriptedReply] = [call("look", {"number": at}) for at in range(12)]
     with ScriptedModel([*script, "Two."], info=info) as model:
         agent = Agent(model, tools=[look], knowledge=known, compaction=rules, clock=clock)
         await agent.run("How much?", session="s")
@@ -112,8 +117,8 @@ async def test_it_stays_beside_its_prompt_when_the_view_is_shortened(clock: Virt
 async def test_what_is_no_answer_is_a_warning(
     given: object, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def odd(_: str) -> Recalled:
-        return cast("Recalled", given)
+    async def odd(_: str) -> KnowledgeRecalled:
+        return cast("KnowledgeRecalled", given)
 
     with ScriptedModel(["Two."]) as model, caplog.at_level(logging.WARNING):
         result = await Agent(model, knowledge=odd, clock=clock).run("How much?")
@@ -126,12 +131,12 @@ async def test_what_is_no_answer_is_a_warning(
 async def test_a_failure_is_a_warning(
     clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(_: str) -> Recalled:
+    async def broken(_: str) -> KnowledgeRecalled:
         raise OSError("no such file")
 
-    async def hung(_: str) -> Recalled:
+    async def hung(_: str) -> KnowledgeRecalled:
         await asyncio.sleep(10_000)
-        return Recalled("late")
+        return KnowledgeRecalled("late")
 
     with caplog.at_level(logging.WARNING):
         for known in (broken, hung):
@@ -145,9 +150,9 @@ async def test_a_failure_is_a_warning(
 
 @pytest.mark.contract("C1")
 async def test_a_cancel_does_not_wait_for_it(clock: VirtualClock) -> None:
-    async def slow(_: str) -> Recalled:
+    async def slow(_: str) -> KnowledgeRecalled:
         await asyncio.sleep(5)
-        return Recalled("late")
+        return KnowledgeRecalled("late")
 
     agent = Agent(ScriptedModel([]), knowledge=slow, clock=clock)
     running = asyncio.create_task(agent.run("How much?", session="s"))
@@ -161,7 +166,7 @@ async def test_what_is_on_record_is_not_recalled_again(clock: VirtualClock) -> N
     """J1: a resumed run sees what it saw."""
     store, known = MemoryJournal(), Known("The hoist lifts two tonnes.", "Another thing.")
     agent = Agent(
-        ScriptedModel(["Two."]), knowledge=known, journal=CutJournal(store, 3), clock=clock
+        ScriptedModel(["Two."]), knowledge=known, journal=PowerCutJournal(store, 3), clock=clock
     )
     with pytest.raises((PowerCut, RunFailed)):
         await agent.run("How much?", session="s")
@@ -178,7 +183,7 @@ async def test_recall_and_remember_are_ordinary_tools(tmp_path: Path) -> None:
     with SqliteKnowledge(tmp_path / "k.db") as store:
         memory = Memory(store, user="ann", project="crane")
         journal = MemoryJournal()
-        script: list[Reply] = [
+        script: list[ScriptedReply] = [
             call("remember", {"text": "The hoist lifts two tonnes.", "title": "Hoist"}),
             call("recall", {"query": "hoist"}),
             "Two.",
@@ -186,7 +191,7 @@ async def test_recall_and_remember_are_ordinary_tools(tmp_path: Path) -> None:
         with ScriptedModel(script) as model:
             agent = Agent(model, tools=knowledge_tools(memory), journal=journal)
             result = await agent.run("Remember it.", session="s")
-        told = [one.items[0].result.text for one in result.messages if isinstance(one, Results)]
+        told = [one.items[0].result.text for one in result.messages if isinstance(one, ToolResults)]
         assert told[0].startswith("Kept for this project")
         assert "session s, call c1_0" in told[1]
         (found,) = await store.recall("hoist", [CRANE])
@@ -234,7 +239,7 @@ async def test_a_crash_does_not_remember_twice(tmp_path: Path) -> None:
         memory = Memory(store, project="crane")
         keep = call("remember", {"text": "The hoist lifts two tonnes."})
         journal = MemoryJournal()
-        cut = CutJournal(journal, 6, "before")
+        cut = PowerCutJournal(journal, 6, "before")
         agent = Agent(ScriptedModel([keep]), tools=knowledge_tools(memory), journal=cut)
         with pytest.raises(BaseException):  # noqa: B017, PT011 - as a process dies
             await agent.run("Keep it.", session="s")
@@ -268,21 +273,27 @@ async def test_a_project_tells_its_agents_what_to_do(tmp_path: Path, clock: Virt
         folder.mkdir(parents=True)
         head = f"---\nname: {name}\ndescription: How to {name}.\n---\n"
         (folder / "SKILL.md").write_text(f"{head}\nFirst clean it, then {name} it.\n")
-    skills = Skills.under(tmp_path)
+    skills = Skills.from_project(tmp_path)
     told = project_instructions(
         tmp_path, skills=skills, folder=tmp_path / "jib", before="Be brief."
     )
     assert told == project_instructions(
-        tmp_path, skills=Skills.under(tmp_path), folder=tmp_path / "jib", before="Be brief."
+        tmp_path, skills=Skills.from_project(tmp_path), folder=tmp_path / "jib", before="Be brief."
     )
     order = ["Be brief.", "Use metres.", "Paint it red.", "- paint: ", "- weld: "]
     assert sorted(order, key=told.index) == order
     assert project_instructions(tmp_path / "skills") == ""
-    script: list[Reply] = [call("skill", {"name": "weld"}), call("skill", {"name": "wled"}), "Ok."]
+    script: list[ScriptedReply] = [
+        call("skill", {"name": "weld"}),
+        call("skill", {"name": "wled"}),
+        "Ok.",
+    ]
     with ScriptedModel(script) as model:
         agent = Agent(model, instructions=told, tools=[skill_tool(skills)], clock=clock)
         result = await agent.run("Weld it.")
-    items: list[Any] = [one.items[0].result for one in result.messages if isinstance(one, Results)]
+    items: list[Any] = [
+        one.items[0].result for one in result.messages if isinstance(one, ToolResults)
+    ]
     assert items[0].text.startswith("First clean it, then weld it.")
     assert "weld" in items[1].text
     assert items[1].kind == "error"

@@ -10,8 +10,8 @@ from windlass import (
     Agent,
     Allow,
     Deny,
+    LoopPolicy,
     ReplyJudged,
-    Rules,
     RunEnded,
     RunFailed,
     StepProposed,
@@ -21,7 +21,7 @@ from windlass import (
 )
 from windlass.core.events import Event
 from windlass.core.fold.run import fold
-from windlass.core.run_report import report
+from windlass.core.run_report import build_result
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
     FixedGate,
@@ -67,10 +67,10 @@ async def test_an_allowed_reply_is_shown_whole_once_it_is_allowed(clock: Virtual
         agent = Agent(model, gate=gate(5.0), clock=clock)
         result = await agent.run("Go.", on_event=watch)
     trace.check()
-    assert (result.text, trace.text_shown()) == ("All is well.", "All is well.")
+    assert (result.text, trace.shown_text()) == ("All is well.", "All is well.")
     assert len(trace.texts()) > 1
     assert set(shown_at) == {5.0}
-    said = trace.of(StepProposed)[0]
+    said = trace.of_type(StepProposed)[0]
     assert said.reply.text == "All is well."
     kinds = trace.kinds()
     assert kinds.index("TextDelta") < kinds.index("StepProposed") < kinds.index("ReplyJudged")
@@ -83,8 +83,8 @@ async def test_nothing_of_a_denied_reply_is_shown(clock: VirtualClock) -> None:
         result = await agent.run("Go.", session="s", on_event=trace)
     trace.check()
     assert BAD not in repr(trace.events)
-    assert [step.reply.text for step in trace.of(StepProposed)] == ["[withheld]", "No."]
-    assert (result.text, trace.text_shown()) == ("No.", "No.")
+    assert [step.reply.text for step in trace.of_type(StepProposed)] == ["[withheld]", "No."]
+    assert (result.text, trace.shown_text()) == ("No.", "No.")
     assert BAD in repr(await store.read("s"))
 
 
@@ -97,7 +97,7 @@ async def test_text_beside_calls_is_shown_before_they_run(clock: VirtualClock) -
     trace.check()
     kinds = trace.kinds()
     assert kinds.index("TextDelta") < kinds.index("StepProposed") < kinds.index("CallStarted")
-    assert trace.text_shown() == "I look.Done."
+    assert trace.shown_text() == "I look.Done."
 
 
 async def test_three_denials_end_the_run_and_leave_no_text(clock: VirtualClock) -> None:
@@ -121,7 +121,7 @@ async def test_a_cancel_shows_nothing_that_was_not_judged(words: Any, clock: Vir
     trace.check()
     assert (result.outcome, result.text, result.partial_text) == ("cancelled", "", "")
     assert BAD not in repr(trace.events)
-    assert report(fold("s", await store.read("s")), recorded=True) == result
+    assert build_result(fold("s", await store.read("s")), recorded=True) == result
 
 
 async def test_a_broken_attempt_is_dropped_and_asked_again(clock: VirtualClock) -> None:
@@ -130,7 +130,7 @@ async def test_a_broken_attempt_is_dropped_and_asked_again(clock: VirtualClock) 
     model = ScriptedModel([[say(BAD), drop()], "Fine."])
     result = await Agent(model, gate=gate(), clock=clock).run("Go.", on_event=trace)
     trace.check()
-    assert (result.text, trace.text_shown()) == ("Fine.", "Fine.")
+    assert (result.text, trace.shown_text()) == ("Fine.", "Fine.")
     assert "AttemptDiscarded" not in trace.kinds()
     assert BAD not in repr(trace.events)
 
@@ -141,7 +141,7 @@ async def test_a_reply_that_does_not_fit_was_not_allowed_either(clock: VirtualCl
         ScriptedModel([BAD, BAD, BAD]),
         output_type=int,
         gate=gate(replies=lambda _: Allow()),
-        rules=Rules(misfits_max=2),
+        rules=LoopPolicy(misfits_max=2),
         clock=clock,
     )
     with pytest.raises(RunFailed) as raised:
@@ -183,8 +183,8 @@ async def test_who_comes_while_it_is_judged_sees_it_once_it_is_allowed(
     result = await running
     trace.check()
     assert BAD not in repr(trace.events)
-    assert trace.text_shown() == result.text
-    assert [type(one.verdict) for one in trace.of(ReplyJudged)][-1] is Allow
+    assert trace.shown_text() == result.text
+    assert [type(one.verdict) for one in trace.of_type(ReplyJudged)][-1] is Allow
 
 
 async def test_a_reply_that_nobody_judged_before_a_crash_is_not_shown(clock: VirtualClock) -> None:
@@ -198,7 +198,7 @@ async def test_a_reply_that_nobody_judged_before_a_crash_is_not_shown(clock: Vir
     await left.append("s", facts[: at + 1])
     other = Agent(ScriptedModel(["-"]), gate=gate(), journal=left, clock=clock)
     trace = Trace([event async for event in other.watch("s")])
-    assert [step.reply.text for step in trace.of(StepProposed)] == ["[withheld]"]
+    assert [step.reply.text for step in trace.of_type(StepProposed)] == ["[withheld]"]
 
 
 async def test_without_a_gate_for_replies_text_is_shown_at_once(clock: VirtualClock) -> None:

@@ -21,29 +21,29 @@ from windlass import (
     CallProgress,
     ConfigError,
     Deny,
-    Options,
+    ModelOptions,
     RunContext,
     RunFailed,
     RunStarted,
     StepProposed,
-    Text,
+    TextPart,
     ThinkingDelta,
-    User,
+    UserMessage,
     tool,
 )
 from windlass.core.errors import ModelError
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.secret import Secret
 from windlass.core.view import Prompt
-from windlass.environ import secrets_of
+from windlass.environ import find_secrets
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.logs import logger
-from windlass.models.resolve import resolve
+from windlass.logs import get_logger
+from windlass.models.resolve import resolve_model
 from windlass.testing import FixedGate, ScriptedModel, Trace, VirtualClock, call, say, think
-from windlass.testing.chat_wire import called, chat, thought, words
+from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk, thinking_chunk
 from windlass.testing.fault_server import FaultServer
-from windlass.testing.wire import Answer, refuse_with, wait
+from windlass.testing.wire import WireAnswer, refuse_with, wait
 
 pytestmark = pytest.mark.contract("G8")
 
@@ -106,18 +106,18 @@ TOOLS = [spill, fail]
 
 
 def in_pieces(text: str, size: int) -> list[bytes]:
-    return [words(text[at : at + size]) for at in range(0, len(text), size)]
+    return [text_chunk(text[at : at + size]) for at in range(0, len(text), size)]
 
 
-def script(size: int) -> list[Answer]:
+def script(size: int) -> list[WireAnswer]:
     """Two calls and a reply, with every canary in each of them."""
     arguments = msgspec.json.encode({"text": ALL}).decode()
     pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
-    thoughts = [thought(ALL[at : at + size]) for at in range(0, len(ALL), size)]
+    thoughts = [thinking_chunk(ALL[at : at + size]) for at in range(0, len(ALL), size)]
     return [
-        chat(*thoughts, *in_pieces(f"I use {ALL}.", size), called("spill", *pieces)),
-        chat(called("fail", "{}")),
-        chat(*thoughts, *in_pieces(f"The keys are {ALL}.", size)),
+        chat_answer(*thoughts, *in_pieces(f"I use {ALL}.", size), call_chunks("spill", *pieces)),
+        chat_answer(call_chunks("fail", "{}")),
+        chat_answer(*thoughts, *in_pieces(f"The keys are {ALL}.", size)),
     ]
 
 
@@ -126,7 +126,7 @@ def agent_at(server: FaultServer, **parts: Any) -> Agent[str]:
         "openai-compatible:m",
         base_url=server.url,
         key=KEY,
-        options=Options(extra_headers={"X-Api-Key": CANARIES["header"]}),
+        options=ModelOptions(extra_headers={"X-Api-Key": CANARIES["header"]}),
         secrets={"crm": CANARIES["given"]},
         instructions=f"Your keys: {ALL}",
         tools=TOOLS,
@@ -148,16 +148,18 @@ async def test_no_canary_comes_out_anywhere(
             result = await agent.run(f"Use {ALL}", session="s", on_event=trace, caller=ALL)
             late = [event async for event in agent.watch("s")]
             on_disk = in_files(tmp_path)
-            bodies = b"".join(asked.body for asked in server.asked)
-            assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {KEY}"}
+            bodies = b"".join(asked.body for asked in server.requests)
+            assert {asked.headers["authorization"] for asked in server.requests} == {
+                f"Bearer {KEY}"
+            }
     trace.check()
     assert result.outcome == "completed"
     for seen in (trace.events, late):
         assert leaks(repr(seen)) == []
         assert leaks(b"".join(msgspec.json.encode(event) for event in seen)) == []
     # What a watcher puts together of the pieces, too.
-    assert leaks(trace.text_shown()) == []
-    assert "sk-[secret]" in trace.text_shown()
+    assert leaks(trace.shown_text()) == []
+    assert "sk-[secret]" in trace.shown_text()
     assert leaks(on_disk) == []
     assert leaks(bodies) == []
     assert leaks(repr(result) + repr(result.messages) + result.text) == []
@@ -205,7 +207,7 @@ async def test_an_error_of_the_wire_does_not_hold_the_request() -> None:
     """P3: the library's own errors print the headers."""
     async with FaultServer() as server:
         url = server.url
-    model = resolve("openai-compatible:m", base_url=url, key=KEY, environ={})
+    model = resolve_model("openai-compatible:m", base_url=url, key=KEY, environ={})
     with pytest.raises(ModelError) as raised:
         async for _ in model.stream(prompt()):
             pass
@@ -268,7 +270,12 @@ async def test_a_journal_that_fails_with_a_secret_keeps_it(clock: VirtualClock) 
 async def test_who_comes_in_the_middle_of_a_secret_is_not_shown_it(clock: VirtualClock) -> None:
     """E5: nor is anything of the rest missing, or there twice."""
     value = CANARIES["given"]
-    pieces = [words("It is "), words(value[:9]), words(value[9:]), words(" or not.")]
+    pieces = [
+        text_chunk("It is "),
+        text_chunk(value[:9]),
+        text_chunk(value[9:]),
+        text_chunk(" or not."),
+    ]
     for at in (0.5, 1.5, 2.5):
         async with FaultServer(slowly(*pieces)) as server:
             agent = agent_at(server, clock=clock)
@@ -278,11 +285,11 @@ async def test_who_comes_in_the_middle_of_a_secret_is_not_shown_it(clock: Virtua
             async for event in agent.watch("s"):
                 trace(event)
             assert (await running).text == "It is [secret: crm] or not."
-        assert trace.text_shown() == "It is [secret: crm] or not."
+        assert trace.shown_text() == "It is [secret: crm] or not."
 
 
-def slowly(*pieces: bytes) -> Answer:
-    whole = chat(*pieces)
+def slowly(*pieces: bytes) -> WireAnswer:
+    whole = chat_answer(*pieces)
     acts: list[Any] = []
     for act in whole.acts:
         acts += (act, wait(1.0))
@@ -297,8 +304,8 @@ async def test_thinking_and_progress_are_masked_in_pieces(clock: VirtualClock) -
     agent = Agent(model, tools=TOOLS, secrets=list(CANARIES.values()), clock=clock)
     await agent.run("Go.", on_event=trace)
     trace.check()
-    thought_of = "".join(event.text for event in trace.of(ThinkingDelta))
-    progress = "".join(event.text for event in trace.of(CallProgress))
+    thought_of = "".join(event.text for event in trace.of_type(ThinkingDelta))
+    progress = "".join(event.text for event in trace.of_type(CallProgress))
     assert leaks(thought_of + progress + repr(trace.events)) == []
     assert thought_of.count("[secret: 1]") == 2
     assert progress.count("[secret: 1]") == 1
@@ -347,7 +354,7 @@ async def test_an_agent_that_must_handle_keys_can(clock: VirtualClock) -> None:
     trace = Trace()
     agent = Agent(ScriptedModel([ALL]), secrets=Mask(key_like=False), clock=clock)
     result = await agent.run("Go.", on_event=trace)
-    assert (result.text, trace.text_shown()) == (ALL, ALL)
+    assert (result.text, trace.shown_text()) == (ALL, ALL)
     only = Agent(ScriptedModel([ALL]), secrets=Mask([CANARIES["given"]]), clock=clock)
     assert leaks((await only.run("Go.")).text) == ["key", "environment", "address", "header"]
 
@@ -382,7 +389,7 @@ ENVIRON = {
 
 def test_the_environment_says_by_its_names_what_is_secret() -> None:
     """P3: the password inside an address, too; a file's name is none."""
-    assert sorted(secrets_of(ENVIRON)) == [
+    assert sorted(find_secrets(ENVIRON)) == [
         "AWS_SECRET_ACCESS_KEY",
         "CACHE_ADDRESS",
         "GITHUB_TOKEN_RO",
@@ -390,7 +397,7 @@ def test_the_environment_says_by_its_names_what_is_secret() -> None:
         "OPENAI_API_KEY",
         "PGPASSWORD",
     ]
-    assert secrets_of(ENVIRON)["CACHE_ADDRESS"] == "cachepass99"
+    assert find_secrets(ENVIRON)["CACHE_ADDRESS"] == "cachepass99"
 
 
 # ── logs ─────────────────────────────────────────────────────────────────────
@@ -398,7 +405,7 @@ def test_the_environment_says_by_its_names_what_is_secret() -> None:
 
 def test_a_log_holds_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     """In the message, in its arguments, in the exception; for as long as anybody holds it."""
-    log, held = logger("windlass.testing.secrets"), Secret(CANARIES["given"])
+    log, held = get_logger("windlass.testing.secrets"), Secret(CANARIES["given"])
     error = ValueError(ALL)
     log.error("with %s and %r", ALL, {"a": held, "b": CANARIES["given"]}, exc_info=error)
     log.warning("%s", f"Bearer {CANARIES['key-like']}", stack_info=True)
@@ -410,7 +417,7 @@ def test_a_log_holds_no_secret(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_log_without_secrets_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    log = logger("windlass.testing.secrets")
+    log = get_logger("windlass.testing.secrets")
     log.error("with %s", "words", exc_info=ValueError("an ordinary failure"))
     record = caplog.records[0]
     assert record.args == ("words",)
@@ -429,4 +436,4 @@ def test_every_logger_of_the_package_is_discreet() -> None:
 
 
 def prompt() -> Prompt:
-    return Prompt("m", "", [User((Text("Hello?"),))], (), "auto", 100)
+    return Prompt("m", "", [UserMessage((TextPart("Hello?"),))], (), "auto", 100)

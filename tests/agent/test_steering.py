@@ -16,15 +16,15 @@ from windlass import (
     ConfigError,
     Event,
     FailedByBug,
-    Heeded,
     Limits,
+    LoopPolicy,
     ModelInfo,
     NothingToDo,
-    Rules,
     RunResult,
     SessionBusy,
-    Steered,
-    User,
+    SteeringGiven,
+    SteeringTaken,
+    UserMessage,
     tool,
 )
 from windlass.core.view import Prompt
@@ -32,11 +32,11 @@ from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.testing import (
-    CutJournal,
     FixedGate,
     PowerCut,
-    Reply,
+    PowerCutJournal,
     ScriptedModel,
+    ScriptedReply,
     VirtualClock,
     WaitingJournal,
     call,
@@ -56,7 +56,7 @@ async def look(number: int) -> str:
 
 def said(prompt: Prompt) -> list[str]:
     """What persons said, as the model is shown it."""
-    return [one.text for one in prompt.messages if isinstance(one, User) and not one.note]
+    return [one.text for one in prompt.messages if isinstance(one, UserMessage) and not one.note]
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -67,7 +67,9 @@ async def until(holds: Callable[[], object]) -> None:
 async def test_it_is_heeded_before_the_next_step(clock: VirtualClock) -> None:
     """Said while the model streams, and again while a tool runs."""
     journal, events = MemoryJournal(), list[Event]()
-    script: list[Reply] = [[say("Let me "), pause(1), say("see."), call("look", {"number": 1})]]
+    script: list[ScriptedReply] = [
+        [say("Let me "), pause(1), say("see."), call("look", {"number": 1})]
+    ]
     with ScriptedModel([*script, "Blue it is."]) as model:
         agent = Agent(model, tools=[look], journal=journal, clock=clock)
         running = asyncio.create_task(agent.run("Go.", session="s", on_event=events.append))
@@ -79,8 +81,8 @@ async def test_it_is_heeded_before_the_next_step(clock: VirtualClock) -> None:
     assert result.text == "Blue it is."
     assert said(model.prompts[1]) == ["Go.", "Make it blue.", "And large."]
     facts = await journal.read("s")
-    assert [one.by for one in facts if isinstance(one, Steered)] == ["ann", ""]
-    assert sum(isinstance(one, Heeded) for one in facts) == 1
+    assert [one.by for one in facts if isinstance(one, SteeringGiven)] == ["ann", ""]
+    assert sum(isinstance(one, SteeringTaken) for one in facts) == 1
     check_trace(events)
 
 
@@ -108,7 +110,7 @@ async def test_a_run_that_waits_for_a_person_keeps_it(clock: VirtualClock) -> No
         held = await agent.run("Go.", session="s")
         assert held.outcome == "suspended"
         await agent.steer("s", "Make it blue.")
-        assert (await journal.read("s"))[-1].__class__ is Steered
+        assert (await journal.read("s"))[-1].__class__ is SteeringGiven
         (question,) = held.questions
         result = await agent.answer("s", question.call.id, Allow())
     assert result.text == "Blue it is."
@@ -118,7 +120,7 @@ async def test_a_run_that_waits_for_a_person_keeps_it(clock: VirtualClock) -> No
 async def test_a_crash_does_not_lose_it(clock: VirtualClock) -> None:
     """J1: said before the crash, and after it before anybody resumes."""
     store = MemoryJournal()
-    cut = CutJournal(store, 5)
+    cut = PowerCutJournal(store, 5)
     model = ScriptedModel([[pause(1), call("look", {"number": 1})]])
     agent = Agent(model, tools=[look], journal=cut, clock=clock)
     running = asyncio.create_task(agent.run("Go.", session="s"))
@@ -159,7 +161,7 @@ async def test_who_drives_it_elsewhere_must_be_told_there(tmp_path: Path) -> Non
         return "waited"
 
     path = tmp_path / "s.db"
-    script: list[Reply] = [call("wait"), "Done."]
+    script: list[ScriptedReply] = [call("wait"), "Done."]
     journals = SqliteJournal(path), SqliteJournal(path)
     with journals[0] as here, journals[1] as there, ScriptedModel(script) as model:
         agent = Agent(model, tools=[wait], journal=here)
@@ -185,7 +187,7 @@ async def test_a_run_in_another_thread_can_be_steered(tmp_path: Path) -> None:
         go_on.wait(5)
         return "waited"
 
-    script: list[Reply] = [call("wait"), "Blue it is."]
+    script: list[ScriptedReply] = [call("wait"), "Blue it is."]
     with ScriptedModel(script) as model, SqliteJournal(tmp_path / "s.db") as journal:
         agent = Agent(model, tools=[wait], journal=journal)
         running = asyncio.create_task(asyncio.to_thread(agent.run_sync, "Go.", session="s"))
@@ -205,7 +207,7 @@ def test_whenever_it_is_said_it_is_heeded_or_refused(waits: float) -> None:
     for turns in range(120):
         accepted_now, result, seen = run_virtual(partial(_steered_after, turns, waits))
         assert result.completed, (turns, result)
-        told = [one.text for one in result.messages if isinstance(one, User)]
+        told = [one.text for one in result.messages if isinstance(one, UserMessage)]
         assert ("Blue." in told) == accepted_now, turns
         assert ("Blue." in seen) == accepted_now, f"accepted after {turns} turns, and not heeded"
         accepted += accepted_now
@@ -219,7 +221,7 @@ async def _steered_after(
 ) -> tuple[bool, RunResult[str], list[str]]:
     store: Journal = MemoryJournal()
     journal = WaitingJournal(store, waits) if waits else store
-    replies: list[Reply] = [call("look", {"number": 1}), "Done.", "Done again."]
+    replies: list[ScriptedReply] = [call("look", {"number": 1}), "Done.", "Done again."]
     model = ScriptedModel(replies)
 
     @tool(effect="read")
@@ -245,7 +247,7 @@ async def test_a_cancel_right_after_it_loses_neither(clock: VirtualClock) -> Non
     """C1, L14: a slow disk, a word, and a cancel before the word is durable."""
     for late in range(1, 40):
         store = MemoryJournal()
-        with_steps: list[Reply] = [call("look", {"number": at}) for at in range(9)]
+        with_steps: list[ScriptedReply] = [call("look", {"number": at}) for at in range(9)]
         agent = Agent(
             ScriptedModel(with_steps),
             tools=[look],
@@ -264,7 +266,7 @@ async def test_a_cancel_right_after_it_loses_neither(clock: VirtualClock) -> Non
         assert told is None or isinstance(told, NothingToDo | SessionBusy), (late, told)
         facts = await store.read("s")
         assert [one.seq for one in facts] == list(range(1, len(facts) + 1))
-        assert any(isinstance(one, Steered) for one in facts) == (told is None), late
+        assert any(isinstance(one, SteeringGiven) for one in facts) == (told is None), late
 
 
 async def test_at_the_cap_of_steps_it_is_kept_for_the_next_run(clock: VirtualClock) -> None:
@@ -285,8 +287,11 @@ async def test_at_the_cap_of_steps_it_is_kept_for_the_next_run(clock: VirtualClo
 
 async def test_it_is_not_heeded_at_the_landing(clock: VirtualClock) -> None:
     """L8: the one more reply is the last."""
-    rules, limits = Rules(on_limit="answer"), Limits(steps=1)
-    script: list[Reply] = [call("look", {"number": 1}), [say("I saw"), pause(1), say(" one.")]]
+    rules, limits = LoopPolicy(on_limit="answer"), Limits(steps=1)
+    script: list[ScriptedReply] = [
+        call("look", {"number": 1}),
+        [say("I saw"), pause(1), say(" one.")],
+    ]
     with ScriptedModel(script) as model:
         agent = Agent(model, tools=[look], rules=rules, limits=limits, clock=clock)
         running = asyncio.create_task(agent.run("Go.", session="s"))
@@ -294,7 +299,7 @@ async def test_it_is_not_heeded_at_the_landing(clock: VirtualClock) -> None:
         await agent.steer("s", "Make it blue.")
         result = await running
     assert (result.outcome, result.text) == ("max_steps", "I saw one.")
-    assert isinstance(result.messages[-1], User)
+    assert isinstance(result.messages[-1], UserMessage)
 
 
 async def test_what_was_said_is_summed_up_like_the_rest(clock: VirtualClock) -> None:
@@ -308,7 +313,7 @@ async def test_what_was_said_is_summed_up_like_the_rest(clock: VirtualClock) -> 
         await asyncio.sleep(1)
         return f"{number}: " + "much to see " * 100
 
-    script: list[Reply] = [call("scan", {"number": at}) for at in range(12)]
+    script: list[ScriptedReply] = [call("scan", {"number": at}) for at in range(12)]
     with ScriptedModel([*script, "Done."], info=info) as model:
         agent = Agent(model, tools=[scan], compaction=rules, clock=clock)
         running = asyncio.create_task(agent.run("Go.", session="s"))

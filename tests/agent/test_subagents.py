@@ -17,32 +17,32 @@ from windlass import (
     ConfigError,
     Deny,
     Event,
+    KnowledgeRecalled,
     Limits,
     ModelInfo,
-    Nested,
+    NestedEvent,
     Price,
     Question,
-    Recalled,
-    Results,
     RunEnded,
     RunResult,
     RunStarted,
     TextDelta,
+    ToolResults,
     delegate,
     tool,
 )
-from windlass.core.messages import Result
+from windlass.core.messages import ToolResult
 from windlass.core.verdicts import Verdict
 from windlass.gates.flow_guard import flow_guard
 from windlass.gates.presets import ask, read_only
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Request
+from windlass.ports import GateRequest
 from windlass.testing import (
-    CutJournal,
     FixedGate,
-    Reply,
+    PowerCutJournal,
     ScriptedModel,
+    ScriptedReply,
     VirtualClock,
     call,
     drop,
@@ -54,15 +54,15 @@ from windlass.testing import (
 PRICED = Price(Decimal(10), Decimal(10))
 
 
-def model(*replies: Reply, name: str = "scripted:model", **more: Any) -> ScriptedModel:
+def model(*replies: ScriptedReply, name: str = "scripted:model", **more: Any) -> ScriptedModel:
     return ScriptedModel(replies, info=ModelInfo(name), **more)
 
 
-def results(result: RunResult[Any]) -> list[Result]:
+def results(result: RunResult[Any]) -> list[ToolResult]:
     return [
         item.result
         for message in result.messages
-        if isinstance(message, Results)
+        if isinstance(message, ToolResults)
         for item in message.items
     ]
 
@@ -106,7 +106,7 @@ async def test_an_agent_is_a_tool_of_another(clock: VirtualClock) -> None:
     offered = [spec.name for spec in clerk_model.prompts[0].tools]
     assert "build" in offered
     assert "clerk" not in offered
-    nested = [one for one in events if isinstance(one, Nested)]
+    nested = [one for one in events if isinstance(one, NestedEvent)]
     assert {(one.call_id, one.agent, one.session) for one in nested} == {
         ("c1_0", "clerk", "s/c1_0")
     }
@@ -131,7 +131,7 @@ async def test_one_tool_gives_tasks_to_several_by_name(clock: VirtualClock) -> N
     smith = Agent(model("A hook."), instructions="You forge.")
     give = delegate({"mason": mason, "smith": smith})
     assert "- mason: You lay bricks.\n- smith: You forge." in give.spec.description
-    script: list[Reply] = [
+    script: list[ScriptedReply] = [
         [
             call("delegate", {"agent": "mason", "task": "A wall."}),
             call("delegate", {"agent": "smith", "task": "A hook."}),
@@ -206,13 +206,13 @@ async def test_a_shared_budget_counts_each_dollar_once(clock: VirtualClock) -> N
     # It may not make the budget larger that it works under.
     clerk = Agent(clerk_model, name="clerk", budgets=[Budget("team", usd=Decimal(500), per="day")])
     boss_info = ModelInfo("scripted:boss", price=PRICED, output_max=100)
-    script: list[Reply] = [call("clerk", {"task": "Go."}), "Done."]
+    script: list[ScriptedReply] = [call("clerk", {"task": "Go."}), "Done."]
     boss_model = ScriptedModel(script, info=boss_info, truthful=True)
     boss = Agent(boss_model, tools=[clerk.as_tool()], budgets=[day], journal=journal, clock=clock)
     result = await boss.run("Go.", session="s")
     await boss.aclose()
     await asyncio.sleep(1)
-    assert (await journal.spent(day)).usd == result.cost
+    assert (await journal.read_spending(day)).usd == result.cost
     first = (await journal.read("s/c1_0"))[0]
     assert isinstance(first, RunStarted)
     assert first.setup is not None
@@ -247,7 +247,7 @@ class AsksAboutBuilding(FixedGate):
     """Asks about one tool."""
 
     @override
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         return Ask("May it?") if request.tool.name == "build" else Allow()
 
 
@@ -346,7 +346,7 @@ async def test_work_that_was_finished_is_not_done_again_after_a_crash(clock: Vir
     for at in range(2, 60):
         for when in ("before", "after"):
             store, bench = MemoryJournal(), Bench()
-            cut = CutJournal(store, at, when)
+            cut = PowerCutJournal(store, at, when)
             boss = _tree(bench, cut, clock)
             try:
                 await boss.run("Go.", session="s")
@@ -379,13 +379,13 @@ def _opens(fact: object) -> bool:
 def _tree(bench: Bench, journal: Any, clock: VirtualClock) -> Agent[str]:
     """Replies follow from what each model is shown, so that any process can go on."""
 
-    def clerk_says(prompt: Any) -> Reply:
-        steps = sum(isinstance(one, Results) for one in prompt.messages)
+    def clerk_says(prompt: Any) -> ScriptedReply:
+        steps = sum(isinstance(one, ToolResults) for one in prompt.messages)
         parts = ["jib", "mast"]
         return call("build", {"part": parts[steps]}) if steps < len(parts) else "Both built."
 
-    def boss_says(prompt: Any) -> Reply:
-        given = any(isinstance(one, Results) for one in prompt.messages)
+    def boss_says(prompt: Any) -> ScriptedReply:
+        given = any(isinstance(one, ToolResults) for one in prompt.messages)
         return "Done." if given else call("clerk", {"task": "Build both."})
 
     clerk = Agent(model(*[clerk_says] * 9, name="scripted:clerk"), name="clerk", tools=[bench.tool])
@@ -487,7 +487,7 @@ async def test_labels_flow_down_and_up(clock: VirtualClock) -> None:
     # Down: private above, untrusted below, and below nobody may send.
     below = model(call("web"), call("post", {"text": "x"}), "No.")
     clerk = Agent(below, name="clerk", tools=[web, post])
-    script: list[Reply] = [call("secrets"), call("clerk", {"task": "Look."}), "Done."]
+    script: list[ScriptedReply] = [call("secrets"), call("clerk", {"task": "Look."}), "Done."]
     with ScriptedModel(script) as boss_model:
         boss = Agent(
             boss_model, tools=[secrets, clerk.as_tool()], gate=gate, clock=clock, approver=_no
@@ -513,8 +513,8 @@ async def _no(_: Question) -> Deny:
 async def test_what_a_sub_agent_recalls_is_marked_for_its_caller(clock: VirtualClock) -> None:
     """G7, K2: what it could have recalled counts, since nobody can tell what it told."""
 
-    async def known(_: str) -> Recalled:
-        return Recalled("The plan.", ("private",))
+    async def known(_: str) -> KnowledgeRecalled:
+        return KnowledgeRecalled("The plan.", ("private",))
 
     clerk = Agent(model(), name="clerk", knowledge=known)
     assert set(clerk.as_tool().spec.labels) >= {"untrusted", "private"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from windlass import Agent, CallFinished, RunEnded, RunStarted, StepProposed, TextDelta, tool
-from windlass.agent.events import Events
+from windlass.agent.events import EventStream
 from windlass.core.events import CallDelta, CallProgress, Event, ThinkingDelta, UsageDelta
 from windlass.core.messages import Usage
 from windlass.journals.memory import MemoryJournal
@@ -118,7 +118,7 @@ FRAGMENTS: list[tuple[Any, Any, Any]] = [
 @pytest.mark.parametrize(("one", "two", "merged"), FRAGMENTS)
 async def test_what_belongs_together_is_merged(one: Any, two: Any, merged: Any) -> None:
     """E4."""
-    events: Events[str] = Events(capacity=1)
+    events: EventStream[str] = EventStream(capacity=1)
     for event in (one, two, two, RunEnded("completed")):
         events.push(event)
     events.close()
@@ -139,7 +139,7 @@ async def test_what_belongs_together_is_merged(one: Any, two: Any, merged: Any) 
 )
 async def test_what_does_not_belong_together_is_kept_apart(one: Any, two: Any) -> None:
     """E4: structural events are never dropped."""
-    events: Events[str] = Events(capacity=1)
+    events: EventStream[str] = EventStream(capacity=1)
     for event in (one, two, RunEnded("completed")):
         events.push(event)
     events.close()

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 import windlass.project.files
 from cli_types import Cli
 from windlass.cli import main
-from windlass.testing.fault_server import FaultServer, in_thread
+from windlass.testing.fault_server import FaultServer, serve_in_thread
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -50,7 +50,7 @@ def cli(project: Path) -> Cli:
 @pytest.fixture
 def server(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
     """A provider with a script; `openai-chat:m` is asked there."""
-    with in_thread(FaultServer()) as running:
+    with serve_in_thread(FaultServer()) as running:
         monkeypatch.setenv("OPENAI_BASE_URL", running.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         yield running

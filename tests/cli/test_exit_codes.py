@@ -22,14 +22,14 @@ from windlass.core.events import Outcome
 
 def test_every_outcome_has_a_code() -> None:
     """L4."""
-    assert set(exits.OUTCOMES) == set(get_args(Outcome))
+    assert set(exits.OUTCOME_CODES) == set(get_args(Outcome))
 
 
 def test_the_table_says_every_code_once() -> None:
     codes = {
         value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)
     }
-    said = [int(found) for found in re.findall(r"^ *(\d+) ", exits.TABLE, re.MULTILINE)]
+    said = [int(found) for found in re.findall(r"^ *(\d+) ", exits.EXIT_CODE_TABLE, re.MULTILINE)]
     assert said == sorted(set(said))
     assert set(said) == codes
 
@@ -57,4 +57,4 @@ def test_the_page_has_every_code() -> None:
     ],
 )
 def test_each_class_of_error_has_a_code(error: Exception, code: int) -> None:
-    assert exits.code_of(error) == code
+    assert exits.exit_code_for(error) == code

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli.live_view import Live
+from windlass.cli.live_view import LiveView
 from windlass.cli.screen import Screen
-from windlass.cli.status import Status, price
+from windlass.cli.status import StatusLine, format_usd
 from windlass.core.events import (
     AttemptFailed,
+    AttemptRetrying,
     AttemptStarted,
     CallFinished,
     CallJudged,
@@ -19,7 +20,6 @@ from windlass.core.events import (
     CallStarted,
     Event,
     Reservation,
-    Retrying,
     RunEnded,
     RunResumed,
     RunStarted,
@@ -28,7 +28,7 @@ from windlass.core.events import (
     ThinkingDelta,
 )
 from windlass.core.faults import Fault
-from windlass.core.messages import Assistant, Charge, Result, Text, ToolCall, Usage
+from windlass.core.messages import AssistantMessage, Charge, TextPart, ToolCall, ToolResult, Usage
 from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.project.settings import ThinkingMode
 
@@ -40,29 +40,33 @@ DIFF = "Edited 'a.py'.\n--- a.py\n+++ a.py\n@@ -1,2 +1,2 @@\n-x = 1\n+x = 2\n y 
 CHARGE = Charge("m", "main", Usage(1200, 34), Decimal("0.0042"))
 RESERVED = Reservation(1, 1)
 STORY: Sequence[Event] = [
-    RunStarted(1, (Text("Mend it."),)),
+    RunStarted(1, (TextPart("Mend it."),)),
     AttemptStarted(1, 1, "m", RESERVED),
     ThinkingDelta("I should look at the loop before I touch anything in this project."),
     TextDelta("I will look at the file first, and then change the one line that is wrong."),
-    StepProposed(Assistant((READ,)), "calls", CHARGE),
+    StepProposed(AssistantMessage((READ,)), "calls", CHARGE),
     CallJudged("c1_0", Allow()),
     CallStarted("c1_0", "k"),
     CallProgress("c1_0", "reading"),
-    CallFinished("c1_0", Result.say("value", "\n".join(f"{n}\tline {n}" for n in range(1, 41)))),
+    CallFinished(
+        "c1_0", ToolResult.from_text("value", "\n".join(f"{n}\tline {n}" for n in range(1, 41)))
+    ),
     AttemptStarted(2, 1, "m", RESERVED),
     AttemptFailed(Fault("server", "m: the server failed (503): busy", retryable=True)),
-    Retrying(2, 2, 4.0, "busy"),
+    AttemptRetrying(2, 2, 4.0, "busy"),
     AttemptStarted(2, 2, "m", RESERVED),
-    StepProposed(Assistant((EDIT,)), "calls", CHARGE),
-    CallFinished("c2_0", Result.say("value", DIFF)),
+    StepProposed(AssistantMessage((EDIT,)), "calls", CHARGE),
+    CallFinished("c2_0", ToolResult.from_text("value", DIFF)),
     AttemptStarted(3, 1, "m", RESERVED),
-    StepProposed(Assistant((BASH,)), "calls", CHARGE),
+    StepProposed(AssistantMessage((BASH,)), "calls", CHARGE),
     CallJudged("c3_0", Ask("May bash be called?")),
     CallJudged("c3_0", Deny("pushing is not allowed here, ask the maintainer of the branch first")),
-    CallFinished("c3_0", Result.say("timed_out", "It took longer than 60 s and was stopped.")),
+    CallFinished(
+        "c3_0", ToolResult.from_text("timed_out", "It took longer than 60 s and was stopped.")
+    ),
     AttemptStarted(4, 1, "m", RESERVED),
     TextDelta("Done: `x` is 2 now.\n\n- the checks were not run\n- nothing was pushed"),
-    StepProposed(Assistant(()), "end", CHARGE),
+    StepProposed(AssistantMessage(()), "end", CHARGE),
     RunEnded("completed"),
 ]
 
@@ -78,11 +82,11 @@ class Clock:
 def shown(events: Sequence[Event], width: int = 80, thinking: ThinkingMode = "show") -> str:
     file, clock = io.StringIO(), Clock()
     screen = Screen(file, width=width)
-    live = Live(screen, Status(screen, clock), thinking=thinking, clock=clock)
+    live = LiveView(screen, StatusLine(screen, clock), thinking=thinking, clock=clock)
     for event in events:
         live(event)
         clock.now += 1
-    live.finish()
+    live.end_stream()
     return file.getvalue()
 
 
@@ -115,29 +119,29 @@ def test_the_end_is_told_unless_it_was_told_already() -> None:
 def test_a_call_of_a_run_that_somebody_else_showed_has_its_name() -> None:
     file = io.StringIO()
     screen = Screen(file, width=80)
-    live = Live(screen, Status(screen))
-    live.know([StepProposed(Assistant((READ,)), "calls")])
-    live(CallFinished("c1_0", Result.say("value", "text")))
+    live = LiveView(screen, StatusLine(screen))
+    live.learn_calls([StepProposed(AssistantMessage((READ,)), "calls")])
+    live(CallFinished("c1_0", ToolResult.from_text("value", "text")))
     assert file.getvalue() == "← read: text\n"
 
 
 def test_the_status_says_what_is_waited_for_and_what_it_took() -> None:
     clock = Clock()
     screen = Screen(io.StringIO(), width=80)
-    status = Status(screen, clock)
+    status = StatusLine(screen, clock)
     seen = list[str]()
     for event in STORY:
         status(event)
         clock.now += 2
-        seen.append(status.line().partition(" ")[2])
+        seen.append(status.format_line().partition(" ")[2])
     assert seen[1] == "waiting for the model 2.0 s · step 1 · 4.0 s"
     assert seen[2].startswith("thinking 2.0 s · step 1")
     assert seen[6].startswith("running read 2.0 s · step 1 · 1,234 tokens · $0.0042")
     assert seen[11].startswith("asking again in 2 s · step 2")
     assert seen[17].startswith("waiting for you")
-    status.note("compiling\n")
-    assert status.line().endswith("compiling")
+    status.set_note("compiling\n")
+    assert status.format_line().endswith("compiling")
 
 
 def test_small_money_is_not_nothing() -> None:
-    assert (price(Decimal("0.00042")), price(Decimal("12.345"))) == ("$0.0004", "$12.34")
+    assert (format_usd(Decimal("0.00042")), format_usd(Decimal("12.345"))) == ("$0.0004", "$12.34")

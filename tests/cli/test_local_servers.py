@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import ConfigError
-from windlass.models.prices import lookup
+from windlass.models.prices import find_listing
 from windlass.project import local_servers as nearby
-from windlass.project.local_servers import USUAL, Nearby, answering, choose, small_model
-from windlass.testing import FaultServer, in_thread
+from windlass.project.local_servers import (
+    DEFAULT_MODELS,
+    LocalServer,
+    choose_model,
+    find_servers,
+    find_small_model,
+)
+from windlass.testing import FaultServer, serve_in_thread
 from windlass.testing.wire import hang_up, refuse_with, stall
 
 pytestmark = pytest.mark.realtime
@@ -19,26 +25,28 @@ pytestmark = pytest.mark.realtime
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server answers on this machine, and no weights are on it."""
     monkeypatch.setattr(nearby, "PORTS", {})
-    monkeypatch.setattr(nearby.answering, "__defaults__", ({},))
+    monkeypatch.setattr(nearby.find_servers, "__defaults__", ({},))
     monkeypatch.setattr(nearby, "KNOWN", {})
 
 
 def test_the_usual_model_of_each_vendor_is_one_with_a_known_price() -> None:
     """P6: a limit of money works out of the box."""
-    assert [name for name, model in USUAL.items() if lookup(name, model) is None] == []
+    assert [
+        name for name, model in DEFAULT_MODELS.items() if find_listing(name, model) is None
+    ] == []
 
 
 @pytest.mark.usefixtures("alone")
 def test_the_first_key_decides(tmp_path: Path) -> None:
-    found = choose({"OPENAI_API_KEY": "x", "MISTRAL_API_KEY": "y"}, tmp_path)
-    assert found.model == f"openai:{USUAL['openai']}"
+    found = choose_model({"OPENAI_API_KEY": "x", "MISTRAL_API_KEY": "y"}, tmp_path)
+    assert found.model == f"openai:{DEFAULT_MODELS['openai']}"
     assert "OPENAI_API_KEY is set" in found.note
 
 
 @pytest.mark.usefixtures("alone")
 def test_without_anything_it_is_said_in_three_lines(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        choose({}, tmp_path)
+        choose_model({}, tmp_path)
     lines = str(error.value).splitlines()
     assert len(lines) == 3
     assert "ANTHROPIC_API_KEY" in lines[0]
@@ -57,35 +65,35 @@ def port_of(server: FaultServer) -> int:
 def test_servers_are_found_all_at_once_and_silence_is_not_waited_for() -> None:
     broken = FaultServer(always=refuse_with(500, {"error": "no"}))
     with (
-        in_thread(listing("qwen3", "phi4")) as one,
-        in_thread(listing()) as two,
-        in_thread(broken) as three,
+        serve_in_thread(listing("qwen3", "phi4")) as one,
+        serve_in_thread(listing()) as two,
+        serve_in_thread(broken) as three,
     ):
         ports = {"ollama": port_of(one), "vllm": port_of(two), "lmstudio": port_of(three)}
-        found = asyncio.run(answering(ports | {"llamacpp": 9}))
+        found = asyncio.run(find_servers(ports | {"llamacpp": 9}))
     assert found == [
-        Nearby("ollama", ports["ollama"], ("qwen3", "phi4")),
-        Nearby("vllm", ports["vllm"], ()),
+        LocalServer("ollama", ports["ollama"], ("qwen3", "phi4")),
+        LocalServer("vllm", ports["vllm"], ()),
     ]
 
 
 def test_a_server_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearby, "PROBE_S", 0.05)
-    with in_thread(FaultServer(always=hang_up(stall()))) as server:
-        assert asyncio.run(answering({"vllm": port_of(server)})) == []
+    with serve_in_thread(FaultServer(always=hang_up(stall()))) as server:
+        assert asyncio.run(find_servers({"vllm": port_of(server)})) == []
 
 
 def test_a_server_is_offered_and_taken_only_if_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearby, "KNOWN", {})
-    with in_thread(listing("qwen3")) as server:
-        monkeypatch.setattr(nearby.answering, "__defaults__", ({"ollama": port_of(server)},))
-        assert choose({}, tmp_path, lambda _: True).model == "ollama:qwen3"
+    with serve_in_thread(listing("qwen3")) as server:
+        monkeypatch.setattr(nearby.find_servers, "__defaults__", ({"ollama": port_of(server)},))
+        assert choose_model({}, tmp_path, lambda _: True).model == "ollama:qwen3"
         with pytest.raises(ConfigError, match="windlass run -m ollama:qwen3"):
-            choose({}, tmp_path, lambda _: False)
+            choose_model({}, tmp_path, lambda _: False)
         with pytest.raises(ConfigError, match="a server answers"):
-            choose({}, tmp_path)
+            choose_model({}, tmp_path)
 
 
 def test_weights_that_were_fetched_are_used(
@@ -103,8 +111,8 @@ def test_weights_that_were_fetched_are_used(
     monkeypatch.setattr(nearby, "local_model", model)
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
-    assert small_model({}, deep) is None
+    assert find_small_model({}, deep) is None
     weights = tmp_path / ".cache" / "local" / "tiny.gguf"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"GGUF")
-    assert small_model({}, deep) == f"local:{weights}"
+    assert find_small_model({}, deep) == f"local:{weights}"

@@ -72,7 +72,7 @@ def test_an_error_is_one_line(
     def load(_group: object, _context: object, _name: str) -> click.Command:
         return broken
 
-    monkeypatch.setattr(windlass.cli.Commands, "get_command", load)
+    monkeypatch.setattr(windlass.cli.LazyCommands, "get_command", load)
     said = CliRunner().invoke(main, ["demo"])
     assert said.exit_code == code
     assert said.output.count("\n") == 1
@@ -87,7 +87,7 @@ def test_ctrl_c_in_any_command_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(_group: object, _context: object, _name: str) -> click.Command:
         return slow
 
-    monkeypatch.setattr(windlass.cli.Commands, "get_command", load)
+    monkeypatch.setattr(windlass.cli.LazyCommands, "get_command", load)
     assert CliRunner().invoke(main, ["demo"]).exit_code == 130
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.cli.markdown import Markdown
+from windlass.cli.markdown import MarkdownStream
 from windlass.cli.screen import Screen
 
 SAMPLE = """\
@@ -34,10 +34,10 @@ def shown(*pieces: str, styled: bool = False, width: int = 40) -> str:
     file = io.StringIO()
     screen = Screen(file, width=width)
     screen.styled = styled
-    page = Markdown(screen)
+    page = MarkdownStream(screen)
     for piece in pieces:
         page.feed(piece)
-    page.end()
+    page.end_reply()
     return file.getvalue()
 
 

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 import apsw
 import pytest
 
-from windlass.cli.demo.child import Child
-from windlass.cli.demo.proof import checks, gather
-from windlass.cli.demo.task import JOURNAL, lay_out
+from windlass.cli.demo.child import WorkerProcess
+from windlass.cli.demo.proof import gather_evidence, run_checks
+from windlass.cli.demo.task import JOURNAL, prepare_folder
 from windlass.core.events import CallProgress, StepProposed
 from windlass.journals.sqlite.journal import SqliteJournal
 
@@ -23,13 +23,13 @@ def played() -> Iterator[Path]:
     """The folder of a demo that went well."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        lay_out(folder)
-        with Child("run", folder, fast=True) as child:
-            assert any(isinstance(event, CallProgress) for event in child.events())
+        prepare_folder(folder)
+        with WorkerProcess("run", folder, fast=True) as child:
+            assert any(isinstance(event, CallProgress) for event in child.read_events())
             assert child.kill()
-        with Child("resume", folder, fast=True) as child:
-            assert list(child.events())
-            assert child.trouble() is None
+        with WorkerProcess("resume", folder, fast=True) as child:
+            assert list(child.read_events())
+            assert child.failure_reason() is None
         yield folder
 
 
@@ -39,7 +39,7 @@ def folder(played: Path, tmp_path: Path) -> Path:
 
 
 def failing(folder: Path, kills: int = 1) -> list[int]:
-    made = checks(asyncio.run(gather(folder, kills)))
+    made = run_checks(asyncio.run(gather_evidence(folder, kills)))
     return [at for at, check in enumerate(made) if not check.holds]
 
 
@@ -127,11 +127,11 @@ def no_charges(folder: Path) -> None:
 @pytest.mark.parametrize("spoil", [no_notes, no_way_to_refund, no_charges])
 def test_the_model_goes_by_what_it_is_shown(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     """Its lines are a script; that the note, the skill and the clerk reach it is real."""
-    lay_out(tmp_path)
+    prepare_folder(tmp_path)
     spoil(tmp_path)
-    with Child("run", tmp_path, fast=True) as child:
-        events = list(child.events())
-        assert child.trouble() is None
+    with WorkerProcess("run", tmp_path, fast=True) as child:
+        events = list(child.read_events())
+        assert child.failure_reason() is None
     said = [event.reply.text for event in events if isinstance(event, StepProposed)]
     assert said[-1].startswith("I cannot go on: nobody told me ")
     assert not (tmp_path / "outbox.txt").exists()

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from windlass.cli.renderer import Renderer
+from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
 from windlass.core.events import (
     AttemptDiscarded,
@@ -34,8 +34,8 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.faults import Fault
-from windlass.core.messages import Assistant, File, Result, Text, ToolCall, Usage
-from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify
+from windlass.core.messages import AssistantMessage, FilePart, TextPart, ToolCall, ToolResult, Usage
+from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
 
 STALLED = Fault("stalled", "the model fell silent", retryable=True)
 RESERVED = Reservation(100, 100)
@@ -46,18 +46,18 @@ def asked(step: int, attempt: int = 1) -> AttemptStarted:
 
 
 def proposed(*calls: ToolCall) -> StepProposed:
-    return StepProposed(Assistant(calls), "calls" if calls else "end")
+    return StepProposed(AssistantMessage(calls), "calls" if calls else "end")
 
 
 def shown(*events: Event, width: int = 60, silence_s: float = 0.0) -> list[str]:
     """The lines of a page, on a clock that moves on only while a model is silent."""
     page, now = io.StringIO(), [0.0]
     screen = Screen(page, width=width)
-    render = Renderer(screen, clock=lambda: now[0])
+    render = EventRenderer(screen, clock=lambda: now[0])
     for event in events:
         now[0] += silence_s if isinstance(event, AttemptFailed) else 0.0
         render(event)
-    screen.end()
+    screen.end_line()
     return page.getvalue().splitlines()
 
 
@@ -68,7 +68,7 @@ DROP = ToolCall("c2_1", "drop", "{}")
 
 def test_a_run_reads_from_top_to_bottom() -> None:
     lines = shown(
-        RunStarted(1, (Text("Send ann the numbers."),)),
+        RunStarted(1, (TextPart("Send ann the numbers."),)),
         asked(1),
         TextDelta("Let me lo"),
         TextDelta("ok."),
@@ -78,7 +78,7 @@ def test_a_run_reads_from_top_to_bottom() -> None:
         proposed(LOOK),
         CallJudged("c1_0", Allow()),
         CallStarted("c1_0", "s/c1_0"),
-        CallFinished("c1_0", Result.say("value", "one\n\ntwo\nthree\n")),
+        CallFinished("c1_0", ToolResult.from_text("value", "one\n\ntwo\nthree\n")),
         asked(2),
         TextDelta("Num"),
         AttemptFailed(STALLED, visible=True, partial="Num"),
@@ -91,7 +91,7 @@ def test_a_run_reads_from_top_to_bottom() -> None:
         CallStarted("c2_0", "s/c2_0"),
         CallProgress("c2_0", "half way"),
         RunResumed(),
-        CallFinished("c2_0", Result.say("timed_out", "Timed out after 60 s.")),
+        CallFinished("c2_0", ToolResult.from_text("timed_out", "Timed out after 60 s.")),
         asked(3),
         TextDelta("Sent."),
         proposed(),
@@ -135,14 +135,14 @@ def test_a_run_reads_from_top_to_bottom() -> None:
             "· note to the model: You repeat yourself.",
         ),
         ([ReplyJudged(Deny("no secrets"))], "✗ reply denied: no secrets"),
-        ([ReplyJudged(Misfit("Not JSON."))], "! Not JSON."),
+        ([ReplyJudged(OutputMismatch("Not JSON."))], "! Not JSON."),
         ([CallJudged("c9", Ask("May I?"))], "! c9: waits for you: May I?"),
         ([CallAnswered("c9", Modify({"n": 1}, "less"), "d")], "! c9: changed to (n=1): less"),
-        ([CallJudged("c9", Invalid("unknown_tool", "None."))], "✗ c9: not a valid call: None."),
-        ([CallLate("c9", Result.say("value", "ok"))], "← c9: (too late) ok"),
-        ([CallFinished("c9", Result("value", ()))], "← c9: nothing"),
+        ([CallJudged("c9", InvalidCall("unknown_tool", "None."))], "✗ c9: not a valid call: None."),
+        ([CallLate("c9", ToolResult.from_text("value", "ok"))], "← c9: (too late) ok"),
+        ([CallFinished("c9", ToolResult("value", ()))], "← c9: nothing"),
         (
-            [CallFinished("c9", Result("value", (File("a/b", "x", b""),)))],
+            [CallFinished("c9", ToolResult("value", (FilePart("a/b", "x", b""),)))],
             "← c9: (+1 attachments)",
         ),
         ([proposed(ToolCall("c9", "look", '{"pa'))], '→ look({"pa)'),
@@ -177,5 +177,5 @@ def test_a_long_call_is_cut_to_one_line() -> None:
 def test_nothing_that_a_model_says_steers_the_terminal() -> None:
     evil = "a\x1b[2Jb\x07\u202ec"
     assert shown(TextDelta(evil)) == ["a?[2Jb??c"]
-    [line] = shown(CallFinished("c9", Result.say("value", evil)))
+    [line] = shown(CallFinished("c9", ToolResult.from_text("value", evil)))
     assert line == "← c9: a?[2Jb??c"

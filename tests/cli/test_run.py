@@ -10,7 +10,7 @@ import pytest
 
 from cli_types import Cli
 from windlass.testing import FaultServer
-from windlass.testing.chat_wire import called, chat, say, words
+from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer, text_chunk
 from windlass.testing.wire import refuse_with
 
 pytestmark = pytest.mark.realtime
@@ -20,7 +20,7 @@ RUN = ("run", "-m", "openai-chat:m")
 
 def asked(server: FaultServer, at: int = -1) -> list[dict[str, Any]]:
     """What the model was shown, without the system prompt."""
-    return server.asked[at].json["messages"][1:]
+    return server.requests[at].json["messages"][1:]
 
 
 def session_in(output: str) -> str:
@@ -29,7 +29,10 @@ def session_in(output: str) -> str:
 
 def test_the_reply_alone_is_on_standard_output(cli: Cli, server: FaultServer) -> None:
     """What is piped on is the reply; what happened is on the other stream."""
-    server.add(chat(words("Looking."), called("glob", '{"pattern":"*"}')), say("All *done*."))
+    server.add_answers(
+        chat_answer(text_chunk("Looking."), call_chunks("glob", '{"pattern":"*"}')),
+        text_answer("All *done*."),
+    )
     done = cli(*RUN, "look", "around")
     assert (done.exit_code, done.stdout) == (0, "All *done*.\n")
     assert '→ glob(pattern="*")' in done.stderr
@@ -38,7 +41,7 @@ def test_the_reply_alone_is_on_standard_output(cli: Cli, server: FaultServer) ->
 
 
 def test_quiet_says_nothing_else(cli: Cli, server: FaultServer) -> None:
-    server.add(say("Done."))
+    server.add_answers(text_answer("Done."))
     done = cli(*RUN, "-q", "go")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "Done.\n", "")
 
@@ -54,13 +57,13 @@ def test_quiet_says_nothing_else(cli: Cli, server: FaultServer) -> None:
 def test_standard_input_is_a_prompt_or_a_part_of_one(
     cli: Cli, server: FaultServer, args: list[str], stdin: str, prompt: str
 ) -> None:
-    server.add(say("Yes."))
+    server.add_answers(text_answer("Yes."))
     assert cli(*RUN, *args, stdin=stdin).exit_code == 0
     assert asked(server)[0]["content"] == prompt
 
 
 def test_the_result_as_json(cli: Cli, server: FaultServer) -> None:
-    server.add(say("Done."))
+    server.add_answers(text_answer("Done."))
     done = cli(*RUN, "go", "--output-format", "json")
     told = json.loads(done.stdout)
     assert {key: told[key] for key in ("type", "outcome", "exit_code", "text", "model")} == {
@@ -75,7 +78,7 @@ def test_the_result_as_json(cli: Cli, server: FaultServer) -> None:
 
 def test_every_event_as_a_line_of_json(cli: Cli, server: FaultServer) -> None:
     """E1, L3: the events as they come, and the result as the last line."""
-    server.add(say("Done."))
+    server.add_answers(text_answer("Done."))
     lines = [
         json.loads(line)
         for line in cli(*RUN, "go", "--output-format", "stream-json").stdout.splitlines()
@@ -89,14 +92,16 @@ def test_the_reply_must_fit_a_schema(cli: Cli, server: FaultServer, project: Pat
     """A reply that does not fit is asked for again; the value is in the result."""
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     (project / "s.json").write_text(json.dumps(schema))
-    server.add(say('{"n": "x"}'), say('{"n": 3}'))
+    server.add_answers(text_answer('{"n": "x"}'), text_answer('{"n": 3}'))
     done = cli(*RUN, "count", "--output-format", "json", "--output-schema", "s.json")
     assert (done.exit_code, json.loads(done.stdout)["output"]) == (0, {"n": 3})
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_a_session_goes_on_and_a_copy_leaves_it_alone(cli: Cli, server: FaultServer) -> None:
-    server.add(say("One."), say("Two."), say("Three."), say("Four."))
+    server.add_answers(
+        text_answer("One."), text_answer("Two."), text_answer("Three."), text_answer("Four.")
+    )
     first = session_in(cli(*RUN, "a").stderr)
     again = cli(*RUN, "-c", "b")
     assert session_in(again.stderr) == first
@@ -109,7 +114,7 @@ def test_a_session_goes_on_and_a_copy_leaves_it_alone(cli: Cli, server: FaultSer
 
 
 def test_without_a_session_nothing_is_kept(cli: Cli, server: FaultServer, home: Path) -> None:
-    server.add(say("Done."))
+    server.add_answers(text_answer("Done."))
     assert cli(*RUN, "--no-session", "go").exit_code == 0
     assert list(home.rglob("*.db")) == []
 
@@ -117,18 +122,18 @@ def test_without_a_session_nothing_is_kept(cli: Cli, server: FaultServer, home: 
 def test_a_picture_goes_along(cli: Cli, server: FaultServer, project: Path) -> None:
     """P7."""
     (project / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n0000")
-    server.add(say("A picture."))
+    server.add_answers(text_answer("A picture."))
     assert cli(*RUN, "what is it?", "--image", "p.png").exit_code == 0
     assert [part["type"] for part in asked(server)[0]["content"]] == ["text", "image_url"]
 
 
 def test_the_tools_that_are_offered_are_chosen(cli: Cli, server: FaultServer) -> None:
     """T16."""
-    server.add(*[say("Done.")] * 4)
+    server.add_answers(*[text_answer("Done.")] * 4)
 
     def offered(*flags: str) -> set[str]:
         assert cli(*RUN, "go", *flags).exit_code == 0
-        tools = server.asked[-1].json.get("tools", [])
+        tools = server.requests[-1].json.get("tools", [])
         return {tool["function"]["name"] for tool in tools}
 
     assert offered("--tools", "none") == set()
@@ -144,8 +149,8 @@ def test_what_changes_things_waits_for_a_person(
     cli: Cli, server: FaultServer, project: Path
 ) -> None:
     """G5, G6: nobody is there to ask, so the run waits; the answer comes from another command."""
-    write = called("write", '{"path":"out.txt","content":"x"}')
-    server.add(chat(write), say("Written."))
+    write = call_chunks("write", '{"path":"out.txt","content":"x"}')
+    server.add_answers(chat_answer(write), text_answer("Written."))
     asks = cli(*RUN, "write it")
     assert (asks.exit_code, asks.stdout) == (3, "")
     name = session_in(asks.stderr)
@@ -160,7 +165,9 @@ def test_a_denial_reaches_the_model_with_its_reason(
     cli: Cli, server: FaultServer, project: Path
 ) -> None:
     """G3."""
-    server.add(chat(called("bash", '{"command":"touch x"}')), say("All right."))
+    server.add_answers(
+        chat_answer(call_chunks("bash", '{"command":"touch x"}')), text_answer("All right.")
+    )
     name = session_in(cli(*RUN, "do it").stderr)
     no = cli("deny", name[-6:], "--reason", "not today")
     assert (no.exit_code, no.stdout) == (0, "All right.\n")
@@ -169,18 +176,18 @@ def test_a_denial_reaches_the_model_with_its_reason(
 
 
 def test_an_answer_need_not_go_on(cli: Cli, server: FaultServer) -> None:
-    server.add(chat(called("bash", '{"command":"true"}')), say("Done."))
+    server.add_answers(chat_answer(call_chunks("bash", '{"command":"true"}')), text_answer("Done."))
     name = session_in(cli(*RUN, "do it").stderr)
     assert cli("approve", name, "c1_0", "--always", "bash(true)", "--no-resume").exit_code == 0
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert cli("approve", name).exit_code == 12
     assert cli("resume", name).stdout == "Done.\n"
 
 
 def test_permission_modes(cli: Cli, server: FaultServer, project: Path) -> None:
     """G5."""
-    call = chat(called("write", '{"path":"f","content":"1"}'))
-    server.add(call, say("No."), call, say("Yes."))
+    call = chat_answer(call_chunks("write", '{"path":"f","content":"1"}'))
+    server.add_answers(call, text_answer("No."), call, text_answer("Yes."))
     assert cli(*RUN, "x", "--permission-mode", "read-only").exit_code == 0
     assert not (project / "f").exists()
     assert cli(*RUN, "x", "--permission-mode", "allow-all").exit_code == 0
@@ -190,8 +197,12 @@ def test_permission_modes(cli: Cli, server: FaultServer, project: Path) -> None:
 def test_a_policy_file_decides(cli: Cli, server: FaultServer, project: Path) -> None:
     """G4."""
     (project / "p.toml").write_text('default = "deny"\nallow = ["write(ok.txt)"]')
-    both = called("write", '{"path":"ok.txt","content":"1"}')
-    server.add(chat(both), chat(called("write", '{"path":"no.txt","content":"1"}')), say("Done."))
+    both = call_chunks("write", '{"path":"ok.txt","content":"1"}')
+    server.add_answers(
+        chat_answer(both),
+        chat_answer(call_chunks("write", '{"path":"no.txt","content":"1"}')),
+        text_answer("Done."),
+    )
     assert cli(*RUN, "x", "--policy", "p.toml").exit_code == 0
     assert [path.name for path in sorted(project.glob("*.txt"))] == ["ok.txt"]
 
@@ -199,11 +210,11 @@ def test_a_policy_file_decides(cli: Cli, server: FaultServer, project: Path) -> 
 @pytest.mark.parametrize(
     ("flags", "answers", "code"),
     [
-        (["--max-steps", "1"], [chat(called("glob", '{"pattern":"*"}'))], 4),
+        (["--max-steps", "1"], [chat_answer(call_chunks("glob", '{"pattern":"*"}'))], 4),
         (["--max-tokens", "10"], [], 4),
         ([], [refuse_with(401, {"error": {"message": "bad key"}})], 1),
-        ([], [chat(words("Half a"), stop="length")], 7),
-        ([], [chat(), chat()], 6),
+        ([], [chat_answer(text_chunk("Half a"), stop="length")], 7),
+        ([], [chat_answer(), chat_answer()], 6),
     ],
     ids=["steps", "tokens", "auth", "truncated", "empty"],
 )
@@ -211,7 +222,7 @@ def test_each_class_of_outcome_has_its_code(
     cli: Cli, server: FaultServer, flags: list[str], answers: list[Any], code: int
 ) -> None:
     """L4."""
-    server.add(*answers)
+    server.add_answers(*answers)
     done = cli(*RUN, "go", *flags)
     assert done.exit_code == code, done.stderr
     assert "Traceback" not in done.output
@@ -222,9 +233,9 @@ def test_an_agent_of_the_project_runs_by_name(cli: Cli, server: FaultServer, pro
         'model = "openai-chat:other"\n[agents.critic]\nmodel = "openai-chat:m"\n'
         'instructions = "Be harsh."\ntools = ["none"]\n'
     )
-    server.add(say("Bad."))
+    server.add_answers(text_answer("Bad."))
     assert cli("run", "--agent", "critic", "look").stdout == "Bad.\n"
-    sent = server.asked[0].json
+    sent = server.requests[0].json
     assert (sent["model"], sent["messages"][0]["content"], "tools" in sent) == (
         "m",
         "Be harsh.",
@@ -236,10 +247,12 @@ def test_a_run_that_was_killed_goes_on_by_name_or_by_folder(
     cli: Cli, server: FaultServer, project: Path
 ) -> None:
     """J4: what was recorded is not asked for again."""
-    server.add(chat(called("bash", '{"command":"echo one >> log"}')), say("Finished."))
+    server.add_answers(
+        chat_answer(call_chunks("bash", '{"command":"echo one >> log"}')), text_answer("Finished.")
+    )
     assert cli(*RUN, "count").exit_code == 3
     waiting = cli("resume")
-    assert (waiting.exit_code, len(server.asked)) == (3, 1)
+    assert (waiting.exit_code, len(server.requests)) == (3, 1)
     assert cli("approve", session_in(waiting.stderr)).stdout == "Finished.\n"
     assert (project / "log").read_text() == "one\n"
     assert cli("resume").exit_code == 12
@@ -252,9 +265,9 @@ def test_the_tools_of_mcp_servers_are_tools_like_others(
     pytest.importorskip("mcp")
     own = {"command": sys.executable, "args": [str(OWN_SERVER), str(tmp_path)]}
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": own}}))
-    server.add(say("Hello."))
+    server.add_answers(text_answer("Hello."))
     assert cli(*RUN, "go").exit_code == 0
-    names = {tool["function"]["name"] for tool in server.asked[0].json["tools"]}
+    names = {tool["function"]["name"] for tool in server.requests[0].json["tools"]}
     assert any(name.startswith("own") for name in names)
     assert {"read", "bash"} <= names
 
@@ -264,9 +277,9 @@ def test_a_server_that_cannot_be_reached_stops_the_run_before_it_begins(
 ) -> None:
     bad = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"bad": bad}}))
-    server.add(say("Hello."))
+    server.add_answers(text_answer("Hello."))
     done = cli(*RUN, "go")
-    assert (done.exit_code, len(server.asked)) == (2, 0)
+    assert (done.exit_code, len(server.requests)) == (2, 0)
     bad["required"] = False
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"bad": bad}}))
     without = cli(*RUN, "go")
@@ -277,7 +290,7 @@ def test_a_run_with_another_set_up_is_resumed_only_with_consent(
     cli: Cli, server: FaultServer
 ) -> None:
     """J9."""
-    server.add(chat(called("bash", '{"command":"true"}')), say("Done."))
+    server.add_answers(chat_answer(call_chunks("bash", '{"command":"true"}')), text_answer("Done."))
     name = session_in(cli(*RUN, "go").stderr)
     changed = cli("resume", name, "--tools", "bash", "--permission-mode", "allow-all")
     assert changed.exit_code == 2
@@ -292,7 +305,9 @@ def test_a_key_reaches_neither_the_page_nor_the_journal(
 ) -> None:
     """P3, G8."""
     key = os.environ["OPENAI_API_KEY"]
-    server.add(chat(called("read", '{"path":"secret.txt"}')), say(f"It is {key}."))
+    server.add_answers(
+        chat_answer(call_chunks("read", '{"path":"secret.txt"}')), text_answer(f"It is {key}.")
+    )
     Path("secret.txt").write_text(key)
     done = cli(*RUN, "look", "--output-format", "stream-json")
     assert key not in done.output
@@ -311,9 +326,9 @@ def test_what_the_project_tells_its_agents_is_read(
     deep.mkdir()
     (deep / "AGENTS.md").write_text("Not here.")
     monkeypatch.chdir(deep)
-    server.add(say("Yes."))
+    server.add_answers(text_answer("Yes."))
     assert cli(*RUN, "go", "-s", "Be brief.").exit_code == 0
-    system = server.asked[0].json["messages"][0]["content"]
+    system = server.requests[0].json["messages"][0]["content"]
     assert system.index("Be brief.") < system.index("Use tabs.") < system.index("Not here.")
 
 
@@ -324,16 +339,18 @@ def test_the_skills_of_the_project_can_be_read(
     folder = project / "skills" / "release"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: release\ndescription: How to.\n---\nTag it.\n")
-    server.add(chat(called("skill", '{"name":"release"}')), say("Read."))
+    server.add_answers(
+        chat_answer(call_chunks("skill", '{"name":"release"}')), text_answer("Read.")
+    )
     assert cli(*RUN, "go").exit_code == 0
-    first, second = (asked.json["messages"] for asked in server.asked)
+    first, second = (asked.json["messages"] for asked in server.requests)
     assert "- release: How to." in first[0]["content"]
     assert "Tag it." not in first[0]["content"]
     assert "Tag it." in second[-1]["content"]
 
 
 def test_another_journal_may_be_named(cli: Cli, server: FaultServer, project: Path) -> None:
-    server.add(chat(called("bash", '{"command":"true"}')), say("Done."))
+    server.add_answers(chat_answer(call_chunks("bash", '{"command":"true"}')), text_answer("Done."))
     name = session_in(cli(*RUN, "go", "--journal", "here.db").stderr)
     assert (project / "here.db").exists()
     assert cli("approve", name).exit_code == 12

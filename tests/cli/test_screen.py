@@ -18,33 +18,33 @@ def page(width: int = 24) -> tuple[Screen, io.StringIO]:
 def test_a_paragraph_hangs_behind_its_mark_and_the_gutter() -> None:
     screen, file = page()
     screen.gutter = "| "
-    screen.line(LONG, mark="->", indent=1)
+    screen.write_line(LONG, mark="->", indent=1)
     assert file.getvalue() == "|  -> The quick brown\n|     fox jumps over the\n|     lazy dog.\n"
 
 
 def test_an_empty_line_has_no_blank_at_its_end() -> None:
     screen, file = page()
     screen.gutter = "| "
-    screen.line()
+    screen.write_line()
     assert file.getvalue() == "|\n"
 
 
 def test_a_line_that_is_open_is_ended_before_the_next() -> None:
     screen, file = page()
-    screen.stream("half a wo")
-    screen.line("Next.")
+    screen.stream_text("half a wo")
+    screen.write_line("Next.")
     assert file.getvalue() == "half a wo\nNext.\n"
 
 
 def test_a_word_that_is_too_long_stays_whole() -> None:
     screen, file = page()
-    screen.line("see " + "x" * 30 + " there")
+    screen.write_line("see " + "x" * 30 + " there")
     assert file.getvalue() == "see\n" + "x" * 30 + "\nthere\n"
 
 
 def test_wide_letters_count_twice() -> None:
     screen, file = page()
-    screen.line("漢字 " * 6)
+    screen.write_line("漢字 " * 6)
     assert file.getvalue() == "漢字 漢字 漢字 漢字 漢字\n漢字\n"
 
 
@@ -52,7 +52,7 @@ def test_what_an_encoding_lacks_is_replaced() -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, "ascii", newline="\n")
     screen = Screen(file, width=40)
-    screen.line("naïve", mark=screen.glyphs.call)
+    screen.write_line("naïve", mark=screen.glyphs.call)
     assert raw.getvalue() == b"-> na?ve\n"
 
 
@@ -64,14 +64,14 @@ def test_however_a_text_is_cut_into_tokens_it_looks_the_same(
     text: str, data: st.DataObject
 ) -> None:
     whole, expected = page()
-    whole.line(text)
+    whole.write_line(text)
     screen, file = page()
     rest = text
     while rest:
         size = data.draw(st.integers(1, len(rest)))
-        screen.stream(rest[:size])
+        screen.stream_text(rest[:size])
         rest = rest[size:]
-    screen.end()
+    screen.end_line()
     assert file.getvalue() == expected.getvalue()
     assert all(len(line) <= 24 for line in file.getvalue().splitlines())
     assert file.getvalue().split() == text.split()

@@ -16,34 +16,40 @@ from msgspec.structs import replace
 
 import windlass.cli.screen
 import windlass.cli.session_table
-from facts import Story, broken, call
-from proof.simulate import plan_of, play
+from facts import Story, failed_attempt, make_call
+from proof.simulate import draw_plan, play_plan
 from windlass.cli import main
 from windlass.core.events import RULES, CallJudged, Fact, RunStarted
-from windlass.core.messages import Image, Text, Thinking
+from windlass.core.messages import ImagePart, TextPart, ThinkingPart
 from windlass.core.verdicts import Ask
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.samples import one_of_each
+from windlass.testing.samples import facts_of_every_kind
 
 NOW = time.time()
 
 
 def done() -> Story:
-    story = Story(instructions="Be brief.").asked("Look at the\x1b[31m weather.")
-    story.failing(broken(visible=True, partial="It w", wait_s=1.0))
-    story.replied(Thinking("Hm."), "I will look.", call("c1_0", "look", '{"at": "here"}'))
-    story.allowed("c1_0").began("c1_0").finished("c1_0", text="rain\x1b[2J")
-    return story.replied("It rains.").ended("completed")
+    story = Story(instructions="Be brief.").start_run("Look at the\x1b[31m weather.")
+    story.fail_attempt(failed_attempt(visible=True, partial="It w", wait_s=1.0))
+    story.take_reply(
+        ThinkingPart("Hm."), "I will look.", make_call("c1_0", "look", '{"at": "here"}')
+    )
+    story.allow_calls("c1_0").start_calls("c1_0").finish_calls("c1_0", text="rain\x1b[2J")
+    return story.take_reply("It rains.").end_run("completed")
 
 
 def waiting() -> Story:
-    story = Story().asked("Send the letter.").called(call("c1_0", "send"))
-    return story.tell(CallJudged("c1_0", Ask("May I send it?")))
+    story = Story().start_run("Send the letter.").take_calls(make_call("c1_0", "send"))
+    return story.add(CallJudged("c1_0", Ask("May I send it?")))
 
 
 def open_still() -> Story:
-    parts = (Text("Think."), Image("image/png", b"\x00" * 2_000), Image("image/png", url="a:b"))
-    return Story().tell(RunStarted(1, parts, Story().setup)).trying()
+    parts = (
+        TextPart("Think."),
+        ImagePart("image/png", b"\x00" * 2_000),
+        ImagePart("image/png", url="a:b"),
+    )
+    return Story().add(RunStarted(1, parts, Story().setup)).start_attempt()
 
 
 def aged(story: Story, days: float) -> list[Fact]:
@@ -70,7 +76,7 @@ def path(tmp_path: Path) -> Path:
 
 def play_of(seed: int) -> Sequence[Fact]:
     """A session as it is played, a day ago."""
-    facts = play(plan_of(seed)).facts
+    facts = play_plan(draw_plan(seed)).facts
     return [replace(fact, at=fact.at + NOW - 86_400 * 2 - facts[-1].at) for fact in facts]
 
 
@@ -226,7 +232,7 @@ def test_a_session_is_run_again_from_its_journal(path: Path) -> None:
 @pytest.mark.contract("J8")
 def test_what_older_rules_made_is_told_and_is_no_failure(path: Path) -> None:
     async def fill(journal: SqliteJournal) -> None:
-        await journal.append("old", one_of_each())
+        await journal.append("old", facts_of_every_kind())
 
     with SqliteJournal(path) as journal:
         asyncio.run(fill(journal))

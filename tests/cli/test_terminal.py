@@ -12,9 +12,15 @@ from pathlib import Path
 import pytest
 
 from terminal import Terminal
-from windlass.testing import FaultServer, in_thread
-from windlass.testing.chat_wire import called, chat, say, thought, words
-from windlass.testing.wire import answer, refuse_with, stall, wait
+from windlass.testing import FaultServer, serve_in_thread
+from windlass.testing.chat_wire import (
+    call_chunks,
+    chat_answer,
+    text_answer,
+    text_chunk,
+    thinking_chunk,
+)
+from windlass.testing.wire import refuse_with, stall, stream_answer, wait
 
 pytestmark = [pytest.mark.realtime, pytest.mark.timeout(120)]
 WINDLASS = [sys.executable, "-m", "windlass.cli"]
@@ -52,27 +58,29 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    with in_thread(FaultServer()) as server:
+    with serve_in_thread(FaultServer()) as server:
         yield Shell(tmp_path, server)
 
 
 def bash(command: str) -> tuple[bytes, ...]:
-    return called("bash", f'{{"command":"{command}"}}')
+    return call_chunks("bash", f'{{"command":"{command}"}}')
 
 
 def test_a_run_streams_asks_and_ends(shell: Shell) -> None:
     """G6: yes, once."""
-    shell.server.add(
-        chat(thought("Hm."), words("I will **write** it."), bash("echo hi > out.txt")),
-        say("# Done\n\nIt is `written`."),
+    shell.server.add_answers(
+        chat_answer(
+            thinking_chunk("Hm."), text_chunk("I will **write** it."), bash("echo hi > out.txt")
+        ),
+        text_answer("# Done\n\nIt is `written`."),
     )
     with shell.windlass("run", *MODEL, "write it") as terminal:
-        asked = terminal.until(KEYS)
+        asked = terminal.wait_for_text(KEYS)
         assert "Hm.\n\nI will write it.\n" in asked
         assert '→ bash(command="echo hi > out.txt")' in asked
         assert not (shell.project / "out.txt").exists()
         terminal.type("y")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     page = terminal.page.text
     assert "Done\n\nIt is written.\n" in page
     assert "✓ completed · 2 steps" in page
@@ -82,43 +90,45 @@ def test_a_run_streams_asks_and_ends(shell: Shell) -> None:
 
 def test_no_with_a_reason(shell: Shell) -> None:
     """G3."""
-    shell.server.add(chat(bash("rm x")), say("Then not."))
+    shell.server.add_answers(chat_answer(bash("rm x")), text_answer("Then not."))
     with shell.windlass("run", *MODEL, "go") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("n")
-        terminal.until("why (for the model")
+        terminal.wait_for_text("why (for the model")
         terminal.type("too risky\n")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert "✗ denied: too risky" in terminal.page.text
-    assert "too risky" in shell.server.asked[1].json["messages"][-1]["content"]
+    assert "too risky" in shell.server.requests[1].json["messages"][-1]["content"]
 
 
 def test_a_long_command_can_be_seen_whole_before_it_is_approved(shell: Shell) -> None:
     """G6: nobody has to say yes to what they have not seen."""
     lines = [*(f": {at}" for at in range(20)), "touch the-last-line"]
-    shell.server.add(chat(bash("\\n".join(lines))), say("Then not."))
+    shell.server.add_answers(chat_answer(bash("\\n".join(lines))), text_answer("Then not."))
     with shell.windlass("run", *MODEL, "go") as terminal:
-        asked = terminal.until(KEYS)
+        asked = terminal.wait_for_text(KEYS)
         assert "+8 lines: s shows all of it" in asked
         terminal.type("s")
-        assert "    touch the-last-line" in terminal.until(KEYS, count=2)
+        assert "    touch the-last-line" in terminal.wait_for_text(KEYS, count=2)
         terminal.type("q")
-        assert terminal.end() == 3
+        assert terminal.wait_for_exit() == 3
 
 
 def test_always_is_not_asked_again_and_a_pattern_must_cover_the_call(shell: Shell) -> None:
-    shell.server.add(chat(bash("touch one")), chat(bash("touch two")), say("Both."))
+    shell.server.add_answers(
+        chat_answer(bash("touch one")), chat_answer(bash("touch two")), text_answer("Both.")
+    )
     with shell.windlass("run", *MODEL, "go") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("a")
-        terminal.until("or a pattern")
+        terminal.wait_for_text("or a pattern")
         terminal.type("bash(ls *)\n")
-        terminal.until("does not cover")
-        terminal.until(KEYS, count=2)
+        terminal.wait_for_text("does not cover")
+        terminal.wait_for_text(KEYS, count=2)
         terminal.type("a")
-        terminal.until("or a pattern", count=2)
+        terminal.wait_for_text("or a pattern", count=2)
         terminal.type("bash(touch *)\n")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert terminal.page.text.count("May bash be called?") == 1
     assert (shell.project / "two").exists()
 
@@ -130,83 +140,88 @@ def test_arguments_are_edited_in_the_persons_own_editor(shell: Shell) -> None:
         "import sys, pathlib\nfile = pathlib.Path(sys.argv[1])\n"
         "file.write_text(file.read_text().replace('one', 'two'))\n"
     )
-    shell.server.add(chat(bash("echo one > out")), say("Done."))
+    shell.server.add_answers(chat_answer(bash("echo one > out")), text_answer("Done."))
     command = f"{sys.executable} {editor}"
     with shell.windlass("run", *MODEL, "go", EDITOR=command, VISUAL=command) as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("e")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert '+  "command": "echo two > out"' in terminal.page.text
     assert (shell.project / "out").read_text() == "two\n"
 
 
 def test_later_leaves_the_run_suspended_and_resume_asks_again(shell: Shell) -> None:
     """G6: nothing is lost, and the answer may come from another process."""
-    shell.server.add(chat(bash("echo hi > out")), say("Done."))
+    shell.server.add_answers(chat_answer(bash("echo hi > out")), text_answer("Done."))
     with shell.windlass("run", *MODEL, "go") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("q")
-        assert terminal.end() == 3
+        assert terminal.wait_for_exit() == 3
         assert "windlass approve project-" in terminal.page.text
     with shell.windlass("resume") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("y")
-        assert terminal.end() == 0
-    assert len(shell.server.asked) == 2
+        assert terminal.wait_for_exit() == 0
+    assert len(shell.server.requests) == 2
     assert (shell.project / "out").exists()
 
 
 def test_a_key_that_was_pressed_too_early_answers_nothing(shell: Shell) -> None:
-    shell.server.add(replace(chat(bash("echo hi > out")), before=(wait(1.0),)))
+    shell.server.add_answers(replace(chat_answer(bash("echo hi > out")), before=(wait(1.0),)))
     with shell.windlass("run", *MODEL, "go") as terminal:
-        terminal.until("waiting for the model")
+        terminal.wait_for_text("waiting for the model")
         terminal.type("yyyy")
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("q")
-        assert terminal.end() == 3
+        assert terminal.wait_for_exit() == 3
     assert not (shell.project / "out").exists()
 
 
 def test_ctrl_c_stops_the_run_which_is_recorded(shell: Shell) -> None:
     """C5, C2: the partial text is kept, and the session can go on."""
-    shell.server.add(answer(words("Once upon a time "), words("there"), stall()), say("The end."))
+    shell.server.add_answers(
+        stream_answer(text_chunk("Once upon a time "), text_chunk("there"), stall()),
+        text_answer("The end."),
+    )
     with shell.windlass("run", *MODEL, "tell") as terminal:
-        terminal.until("Once upon")
+        terminal.wait_for_text("Once upon")
         terminal.interrupt()
-        assert terminal.end() == 130
+        assert terminal.wait_for_exit() == 130
         assert "✗ cancelled" in terminal.page.text
     with shell.windlass("run", *MODEL, "-c", "go on") as terminal:
-        assert terminal.end() == 0
-    assert "Once upon a time" in str(shell.server.asked[1].json["messages"])
+        assert terminal.wait_for_exit() == 0
+    assert "Once upon a time" in str(shell.server.requests[1].json["messages"])
 
 
 def test_killed_at_a_question_and_resumed_it_finishes(shell: Shell) -> None:
     """J4: SIGKILL; no reply is paid for twice, and the work is done once."""
-    shell.server.add(chat(bash("echo hi >> out")), say("Finished."))
+    shell.server.add_answers(chat_answer(bash("echo hi >> out")), text_answer("Finished."))
     with shell.windlass("run", *MODEL, "go") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.kill()
     with shell.windlass("resume") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("y")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
         assert "Finished." in terminal.page.text
-    assert len(shell.server.asked) == 2
+    assert len(shell.server.requests) == 2
     assert (shell.project / "out").read_text() == "hi\n"
 
 
 def test_killed_while_the_model_writes_and_resumed_it_finishes(shell: Shell) -> None:
     """J4, S6."""
-    shell.server.add(answer(words("Half of "), words("it"), stall()), say("Else."))
+    shell.server.add_answers(
+        stream_answer(text_chunk("Half of "), text_chunk("it"), stall()), text_answer("Else.")
+    )
     with shell.windlass("run", *MODEL, "go") as terminal:
-        terminal.until("Half of")
+        terminal.wait_for_text("Half of")
         terminal.kill()
     with shell.windlass("run", *MODEL, "something else") as terminal:
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
         assert "an unfinished run is here: windlass resume project-" in terminal.page.text
-    shell.server.add(say("All of it."))
+    shell.server.add_answers(text_answer("All of it."))
     with shell.windlass("resume", "--all") as terminal:
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert "All of it." in terminal.page.text
 
 
@@ -214,28 +229,28 @@ def test_killed_while_the_model_writes_and_resumed_it_finishes(shell: Shell) -> 
 def test_what_ends_the_process_does_not_end_the_run(
     shell: Shell, number: signal.Signals, code: int
 ) -> None:
-    shell.server.add(chat(bash("echo hi >> out")), say("Finished."))
+    shell.server.add_answers(chat_answer(bash("echo hi >> out")), text_answer("Finished."))
     with shell.windlass("run", *MODEL, "go") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.process.send_signal(number)
-        assert terminal.end() == code
+        assert terminal.wait_for_exit() == code
         assert "to go on: windlass resume project-" in terminal.page.text
     with shell.windlass("resume") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("y")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert (shell.project / "out").read_text() == "hi\n"
 
 
 def test_a_window_that_is_made_smaller(shell: Shell) -> None:
-    shell.server.add(
-        chat(words("word " * 30), called("glob", '{"pattern":"*"}')),
-        replace(say("less " * 30), before=(wait(1.0),)),
+    shell.server.add_answers(
+        chat_answer(text_chunk("word " * 30), call_chunks("glob", '{"pattern":"*"}')),
+        replace(text_answer("less " * 30), before=(wait(1.0),)),
     )
     with shell.windlass("run", *MODEL, "go", width=90) as terminal:
-        terminal.until("No file fits")
+        terminal.wait_for_text("No file fits")
         terminal.resize(50)
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     lines = terminal.page.text.splitlines()
     assert max(len(line) for line in lines if "word" in line) > 80
     assert max(len(line) for line in lines if "less" in line) <= 50
@@ -245,26 +260,26 @@ def test_a_window_that_is_made_smaller(shell: Shell) -> None:
 def test_however_a_question_ends_the_terminal_is_left_as_it_was(
     shell: Shell, keys: str, code: int
 ) -> None:
-    shell.server.add(chat(bash("true")), say("Done."))
+    shell.server.add_answers(chat_answer(bash("true")), text_answer("Done."))
     with shell.windlass("run", *MODEL, "go") as terminal:
-        before = terminal.modes()
-        terminal.until(KEYS)
-        assert terminal.modes() != before
+        before = terminal.input_modes()
+        terminal.wait_for_text(KEYS)
+        assert terminal.input_modes() != before
         if keys == "SIGTERM":
             terminal.process.send_signal(signal.SIGTERM)
         else:
             terminal.type(keys)
-        assert terminal.end() == code
-        assert terminal.modes() == before
+        assert terminal.wait_for_exit() == code
+        assert terminal.input_modes() == before
 
 
 def test_the_footer_says_what_is_waited_for_and_goes_away(shell: Shell) -> None:
     busy = refuse_with(503, {"error": {"message": "busy"}}, {"Retry-After": "1"})
-    shell.server.add(busy, replace(say("Here."), before=(wait(1.5),)))
+    shell.server.add_answers(busy, replace(text_answer("Here."), before=(wait(1.5),)))
     with shell.windlass("run", *MODEL, "go") as terminal:
-        assert "step 1" in terminal.until("asking again in")
-        terminal.until("waiting for the model")
-        assert terminal.end() == 0
+        assert "step 1" in terminal.wait_for_text("asking again in")
+        terminal.wait_for_text("waiting for the model")
+        assert terminal.wait_for_exit() == 0
     page = terminal.page.text
     assert "waiting for" not in page
     assert "Here." in page
@@ -273,90 +288,96 @@ def test_the_footer_says_what_is_waited_for_and_goes_away(shell: Shell) -> None:
 def test_a_reply_that_is_judged_first_is_shown_once(shell: Shell) -> None:
     """G3: it is withheld while it comes, and then it is there."""
     (shell.project / "p.toml").write_text('deny_replies = ["*secret*"]\nallow = ["read"]')
-    shell.server.add(say("The secret is out."), say("Nothing to tell."))
+    shell.server.add_answers(text_answer("The secret is out."), text_answer("Nothing to tell."))
     with shell.windlass("run", *MODEL, "go", "--policy", "p.toml") as terminal:
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert terminal.page.text.count("Nothing to tell.") == 1
     assert "The secret is out." not in terminal.page.text
 
 
 def test_no_colour_means_no_escape_codes_and_no_footer(shell: Shell) -> None:
-    shell.server.add(say("**Plain**."))
+    shell.server.add_answers(text_answer("**Plain**."))
     with shell.windlass("run", *MODEL, "go", NO_COLOR="1") as terminal:
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert "\x1b" not in terminal.raw
     assert "**Plain**." in terminal.page.text
 
 
 def test_a_chat_keeps_its_session_over_prompts_commands_and_ctrl_c(shell: Shell) -> None:
-    shell.server.add(
-        say("Hello."), answer(words("Well, let me"), words(" see"), stall()), say("Three lines.")
+    shell.server.add_answers(
+        text_answer("Hello."),
+        stream_answer(text_chunk("Well, let me"), text_chunk(" see"), stall()),
+        text_answer("Three lines."),
     )
     with shell.windlass("chat", *MODEL) as terminal:
-        terminal.until(MARK)
+        terminal.wait_for_text(MARK)
         terminal.type("hi\r")
-        terminal.until("completed")
-        terminal.until(MARK, count=2)
+        terminal.wait_for_text("completed")
+        terminal.wait_for_text(MARK, count=2)
         terminal.type("/tols\r")
-        terminal.until("there is no /tols. Did you mean tools?")
-        terminal.until(MARK, count=3)
+        terminal.wait_for_text("there is no /tols. Did you mean tools?")
+        terminal.wait_for_text(MARK, count=3)
         terminal.type("/to\t\r")
-        terminal.until("read_artifact")
-        terminal.until(MARK, count=4)
+        terminal.wait_for_text("read_artifact")
+        terminal.wait_for_text(MARK, count=4)
         terminal.type("think\r")
-        terminal.until("Well, let")
+        terminal.wait_for_text("Well, let")
         terminal.interrupt()
-        terminal.until("✗ cancelled")
-        terminal.until(MARK, count=5)
+        terminal.wait_for_text("✗ cancelled")
+        terminal.wait_for_text(MARK, count=5)
         terminal.type("\x1b[200~one\ntwo\nthree\x1b[201~\r")
-        terminal.until("Three lines.")
-        terminal.until(MARK, count=6)
+        terminal.wait_for_text("Three lines.")
+        terminal.wait_for_text(MARK, count=6)
         terminal.type("/usage\r")
-        terminal.until("3 runs, 2 steps")
-        terminal.until(MARK, count=7)
+        terminal.wait_for_text("3 runs, 2 steps")
+        terminal.wait_for_text(MARK, count=7)
         terminal.type("\x04")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert "To go on: windlass chat -r project-" in terminal.page.text
-    said = [one["content"] for one in shell.server.asked[-1].json["messages"][1:]]
+    said = [one["content"] for one in shell.server.requests[-1].json["messages"][1:]]
     # Whether the second piece had come when Ctrl-C did is the wire's to say.
     assert said[3] in ("Well, let me", "Well, let me see")
     assert [*said[:3], *said[4:]] == ["hi", "Hello.", "think", "one\ntwo\nthree"]
 
 
 def test_a_chat_asks_and_goes_on_with_c(shell: Shell) -> None:
-    shell.server.add(chat(bash("echo hi > out")), say("Done."), say("Again."))
+    shell.server.add_answers(
+        chat_answer(bash("echo hi > out")), text_answer("Done."), text_answer("Again.")
+    )
     with shell.windlass("chat", *MODEL) as terminal:
-        terminal.until(MARK)
+        terminal.wait_for_text(MARK)
         terminal.type("write\r")
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.type("q")
-        terminal.until("suspended")
+        terminal.wait_for_text("suspended")
         terminal.type("and now?\r")
-        terminal.until("/resume asks you again")
+        terminal.wait_for_text("/resume asks you again")
         terminal.type("/resume\r")
-        terminal.until(KEYS, count=2)
+        terminal.wait_for_text(KEYS, count=2)
         terminal.type("y")
-        terminal.until("completed")
+        terminal.wait_for_text("completed")
         terminal.type("/exit\r")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert (shell.project / "out").exists()
     with shell.windlass("chat", *MODEL, "-c") as terminal:
-        terminal.until(MARK)
+        terminal.wait_for_text(MARK)
         terminal.type("again\r")
-        terminal.until("Again.")
+        terminal.wait_for_text("Again.")
         terminal.type("/exit\r")
-        assert terminal.end() == 0
-    assert len(shell.server.asked[-1].json["messages"]) == 6
+        assert terminal.wait_for_exit() == 0
+    assert len(shell.server.requests[-1].json["messages"]) == 6
 
 
 def test_a_chat_changes_its_model_and_its_session(shell: Shell) -> None:
-    shell.server.add(say("One."), say("Two."), say("Three."), say("Four."))
+    shell.server.add_answers(
+        text_answer("One."), text_answer("Two."), text_answer("Three."), text_answer("Four.")
+    )
 
     def enter(text: str, shown: str) -> None:
         nonlocal prompts
-        terminal.until(MARK, count=prompts)
+        terminal.wait_for_text(MARK, count=prompts)
         terminal.type(f"{text}\r")
-        terminal.until(shown)
+        terminal.wait_for_text(shown)
         prompts += 1
 
     prompts = 1
@@ -374,8 +395,8 @@ def test_a_chat_changes_its_model_and_its_session(shell: Shell) -> None:
         enter("/help", "Ctrl-C")
         enter("fourth", "Four.")
         enter("/exit", "To go on")
-        assert terminal.end() == 0
-    asked = [request.json for request in shell.server.asked]
+        assert terminal.wait_for_exit() == 0
+    asked = [request.json for request in shell.server.requests]
     assert [one["model"] for one in asked] == ["m", "other", "other", "other"]
     said = [[part["content"] for part in one["messages"][1:]] for one in asked]
     assert said[1:] == [
@@ -387,51 +408,51 @@ def test_a_chat_changes_its_model_and_its_session(shell: Shell) -> None:
 
 def test_ctrl_c_at_a_question_of_a_chat_stops_that_run_alone(shell: Shell) -> None:
     """C5, C3: the next prompt is answered, with the call on record as cancelled."""
-    shell.server.add(chat(bash("touch x")), say("As you like."))
+    shell.server.add_answers(chat_answer(bash("touch x")), text_answer("As you like."))
     with shell.windlass("chat", *MODEL) as terminal:
-        terminal.until(MARK)
+        terminal.wait_for_text(MARK)
         terminal.type("go\r")
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         terminal.interrupt()
-        terminal.until("✗ cancelled")
+        terminal.wait_for_text("✗ cancelled")
         terminal.type("never mind\r")
-        terminal.until("As you like.")
+        terminal.wait_for_text("As you like.")
         terminal.type("/exit\r")
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert not (shell.project / "x").exists()
 
 
 def test_two_ctrl_c_at_the_prompt_leave_a_chat(shell: Shell) -> None:
     """C5."""
     with shell.windlass("chat", *MODEL) as terminal:
-        terminal.until(MARK)
+        terminal.wait_for_text(MARK)
         time.sleep(READLINE_S)
         terminal.interrupt()
-        terminal.until("Once more to leave")
-        terminal.until(MARK, count=2)
+        terminal.wait_for_text("Once more to leave")
+        terminal.wait_for_text(MARK, count=2)
         time.sleep(READLINE_S)
         terminal.interrupt()
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
 
 
 def test_what_was_typed_in_a_chat_is_there_the_next_time(shell: Shell) -> None:
-    shell.server.add(say("Hello."), say("Again."))
+    shell.server.add_answers(text_answer("Hello."), text_answer("Again."))
     for keys in ("remember me\r", "\x1b[A\r"):
         with shell.windlass("chat", *MODEL) as terminal:
-            terminal.until(MARK)
+            terminal.wait_for_text(MARK)
             terminal.type(keys)
-            terminal.until("completed")
-            terminal.until(MARK, count=2)
+            terminal.wait_for_text("completed")
+            terminal.wait_for_text(MARK, count=2)
             terminal.type("\x04")
-            assert terminal.end() == 0
-    assert shell.server.asked[1].json["messages"][1]["content"] == "remember me"
+            assert terminal.wait_for_exit() == 0
+    assert shell.server.requests[1].json["messages"][1]["content"] == "remember me"
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_page_keeps_to_the_width_of_the_window(shell: Shell, width: int) -> None:
-    shell.server.add(say("word " * 60))
+    shell.server.add_answers(text_answer("word " * 60))
     with shell.windlass("run", *MODEL, "go", width=width) as terminal:
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     lines = terminal.page.text.splitlines()
     assert max(map(len, lines)) <= width
     assert any(len(line) > min(width, 96) - 6 for line in lines)

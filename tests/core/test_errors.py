@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from facts import Story, broken, fault
+from facts import Story, failed_attempt, make_fault
 from windlass.core import errors
 from windlass.core.errors import (
     FailedByBug,
@@ -20,10 +20,10 @@ from windlass.core.errors import (
     RunFailed,
     SetupDrifted,
     WindlassError,
-    failure,
+    failure_error,
 )
 from windlass.core.faults import RETRYABLE_KINDS, Fault, FaultKind
-from windlass.core.run_report import report
+from windlass.core.run_report import build_result
 
 CLASSES = {
     name: found
@@ -83,12 +83,17 @@ def test_a_failed_run_raises_by_class_and_carries_its_result(
     kind: FaultKind, raised: type[RunFailed]
 ) -> None:
     """L6."""
-    story = Story().asked().failing(broken(kind)).ended("failed", fault=fault(kind))
-    result = report(story.state, recorded=True)
-    error = failure(fault(kind), result)
+    story = (
+        Story()
+        .start_run()
+        .fail_attempt(failed_attempt(kind))
+        .end_run("failed", fault=make_fault(kind))
+    )
+    result = build_result(story.state, recorded=True)
+    error = failure_error(make_fault(kind), result)
     assert type(error) is raised
     assert error.result is result
-    assert error.fault == fault(kind)
+    assert error.fault == make_fault(kind)
     assert str(error) == f"a fault: {kind}"
 
 

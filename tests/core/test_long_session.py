@@ -8,15 +8,21 @@ from typing import Any
 
 import pytest
 
-from facts import MODEL, Story, call, paid
+from facts import MODEL, Story, make_call, make_charge
 from windlass.core.context import Compaction
 from windlass.core.decide.next_move import decide
-from windlass.core.decide.reserving import estimate
-from windlass.core.decide.summarizing import HEADER
-from windlass.core.events import CallFinished, CallJudged, CallStarted, Compacted, StepProposed
+from windlass.core.decide.reserving import estimate_tokens
+from windlass.core.decide.summarizing import SUMMARY_HEADER
+from windlass.core.events import (
+    CallFinished,
+    CallJudged,
+    CallStarted,
+    ContextCompacted,
+    StepProposed,
+)
 from windlass.core.limits import Limits
-from windlass.core.messages import Assistant, Result, Text, User
-from windlass.core.moves import Act, Gate, Reason, Shrink, Summarise
+from windlass.core.messages import AssistantMessage, TextPart, ToolResult, UserMessage
+from windlass.core.moves import Compact, JudgeCalls, RequestReply, RunCalls, Summarize
 from windlass.core.setup import ModelInfo
 from windlass.core.state import State
 from windlass.core.verdicts import Allow
@@ -36,7 +42,7 @@ class Session:
         model = ModelInfo(MODEL, window=WINDOW)
         limits = Limits(steps=None)
         self.story = Story(model=model, limits=limits, compaction=Compaction(**rules))
-        self.story.asked("See it all, and keep the code 4711 in mind.")
+        self.story.start_run("See it all, and keep the code 4711 in mind.")
         self.estimates: list[float] = []
         self.did: Counter[str] = Counter()
         self.checker = PromptChecker()
@@ -57,35 +63,35 @@ class Session:
     def _move(self) -> None:
         story = self.story
         match decide(story.state):
-            case Reason() as move:
+            case RequestReply() as move:
                 self._reply(move, story.state)
-            case Gate(calls):
-                story.tell(*(CallJudged(one.call.id, Allow()) for one in calls))
-            case Act(calls):
-                story.tell(*(CallStarted(one.call.id, one.key) for one in calls))
+            case JudgeCalls(calls):
+                story.add(*(CallJudged(one.call.id, Allow()) for one in calls))
+            case RunCalls(calls):
+                story.add(*(CallStarted(one.call.id, one.key) for one in calls))
                 for one in calls:
                     text = f"{RESULT}{one.call.id}"
-                    story.tell(CallFinished(one.call.id, Result.say("value", text)))
-            case Shrink(upto, note, how):
+                    story.add(CallFinished(one.call.id, ToolResult.from_text("value", text)))
+            case Compact(upto, note, how):
                 self.did[how] += 1
-                story.tell(Compacted(upto, note, how))
-            case Summarise():
+                story.add(ContextCompacted(upto, note, how))
+            case Summarize():
                 self.did["summary"] += 1
-                story.summed_up(SUMMARY, paid(2_000, 300))
+                story.take_summary(SUMMARY, make_charge(2_000, 300))
             case other:
                 raise AssertionError(other)
 
-    def _reply(self, move: Reason, state: State) -> None:
+    def _reply(self, move: RequestReply, state: State) -> None:
         self.checker.check(move.prompt)
-        self.estimates.append(estimate(state, MODEL))
+        self.estimates.append(estimate_tokens(state, MODEL))
         messages = list(move.prompt.messages)
-        assert any(isinstance(one, User) and "4711" in one.text for one in messages)
+        assert any(isinstance(one, UserMessage) and "4711" in one.text for one in messages)
         number = state.steps
-        asked = call(f"c{number}", "look", f'{{"page":{number}}}')
+        asked = make_call(f"c{number}", "look", f'{{"page":{number}}}')
         # This model's tokens are three bytes and a half long.
-        usage = paid(int((state.fixed + state.size) / 3.5), 40)
-        reply = Assistant((Text(f"I look at page {number}."), asked), MODEL)
-        self.story.trying(move.reserved).tell(StepProposed(reply, "calls", usage))
+        usage = make_charge(int((state.fixed + state.size) / 3.5), 40)
+        reply = AssistantMessage((TextPart(f"I look at page {number}."), asked), MODEL)
+        self.story.start_attempt(move.reserved).add(StepProposed(reply, "calls", usage))
 
 
 class _Calls:
@@ -133,7 +139,7 @@ def test_the_transcript_keeps_all_of_it_and_the_view_little(long: Session) -> No
     state = long.story.state
     assert len(state.transcript) == 1 + 2 * (STEPS - 1)
     assert len(state.shown) < 150
-    assert state.summary.startswith(HEADER)
+    assert state.summary.startswith(SUMMARY_HEADER)
 
 
 def test_the_cost_of_a_step_does_not_grow(long: Session) -> None:

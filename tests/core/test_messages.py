@@ -8,29 +8,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
+    AssistantMessage,
+    CallOutcome,
     Charge,
-    File,
-    Image,
+    FilePart,
+    ImagePart,
     Ledger,
     Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     ToolSpec,
     Usage,
-    User,
+    UserMessage,
 )
 
 CALL = ToolCall("a", "look", '{"x": 1}', "wire", "signed")
 MESSAGES: list[Message] = [
-    User((Text("Hi"), Image("image/png", b"\x00\xff"), File("text/plain", "a.txt", url="file:a"))),
-    User((Text("note"),), note=True),
-    Assistant((Thinking("hm", "signed"), Text("Look:"), CALL), "m"),
-    Results((CallResult(CALL, Result("value", (Text("done"), Image("image/png", b"x")))),)),
+    UserMessage(
+        (
+            TextPart("Hi"),
+            ImagePart("image/png", b"\x00\xff"),
+            FilePart("text/plain", "a.txt", url="file:a"),
+        )
+    ),
+    UserMessage((TextPart("note"),), note=True),
+    AssistantMessage((ThinkingPart("hm", "signed"), TextPart("Look:"), CALL), "m"),
+    ToolResults(
+        (CallOutcome(CALL, ToolResult("value", (TextPart("done"), ImagePart("image/png", b"x")))),)
+    ),
 ]
 
 
@@ -43,14 +51,16 @@ def test_a_message_survives_the_journal(message: Message) -> None:
 @pytest.mark.parametrize(
     ("part", "tag"),
     [
-        (Text("a"), "text"),
-        (Thinking("a"), "thinking"),
-        (Image("image/png"), "image"),
-        (File("text/plain", "a"), "file"),
+        (TextPart("a"), "text"),
+        (ThinkingPart("a"), "thinking"),
+        (ImagePart("image/png"), "image"),
+        (FilePart("text/plain", "a"), "file"),
         (ToolCall("a", "look"), "call"),
     ],
 )
-def test_a_part_says_what_it_is(part: Text | Thinking | Image | File | ToolCall, tag: str) -> None:
+def test_a_part_says_what_it_is(
+    part: TextPart | ThinkingPart | ImagePart | FilePart | ToolCall, tag: str
+) -> None:
     assert msgspec.to_builtins(part)["type"] == tag
 
 
@@ -60,22 +70,22 @@ def test_a_message_never_changes() -> None:
 
 
 def test_the_text_of_a_message_is_its_text_only() -> None:
-    texts = [message.text for message in MESSAGES if not isinstance(message, Results)]
+    texts = [message.text for message in MESSAGES if not isinstance(message, ToolResults)]
     assert texts == ["Hi", "note", "Look:"]
     result = MESSAGES[3]
-    assert isinstance(result, Results)
+    assert isinstance(result, ToolResults)
     assert result.items[0].result.text == "done"
 
 
 def test_the_calls_of_a_reply_are_in_order() -> None:
     """L9."""
     other = ToolCall("b", "look")
-    assert Assistant((other, Text("and"), CALL)).calls == (other, CALL)
-    assert Assistant((Text("none"),)).calls == ()
+    assert AssistantMessage((other, TextPart("and"), CALL)).calls == (other, CALL)
+    assert AssistantMessage((TextPart("none"),)).calls == ()
 
 
 def test_a_result_in_words() -> None:
-    assert Result.say("error", "it broke") == Result("error", (Text("it broke"),))
+    assert ToolResult.from_text("error", "it broke") == ToolResult("error", (TextPart("it broke"),))
 
 
 def test_an_undeclared_tool_is_a_write() -> None:

@@ -5,11 +5,11 @@ from typing import Any, get_args
 
 import pytest
 
-from facts import Story, call
+from facts import Story, make_call
 from windlass.core import moves
-from windlass.core.moves import Cleared, Move, Proposed
+from windlass.core.moves import ClearedCall, Move, ProposedCall
 
-KINDS = (*get_args(Move), Proposed, Cleared)
+KINDS = (*get_args(Move), ProposedCall, ClearedCall)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -39,5 +39,5 @@ def test_the_seal_is_of_a_type_that_nobody_else_can_name() -> None:
 @pytest.mark.parametrize(("name", "repeatable"), [("look", True), ("touch", True), ("send", False)])
 def test_only_a_write_cannot_be_repeated(name: str, repeatable: bool) -> None:  # noqa: FBT001
     """J2."""
-    cleared = Story().asked().called(call("a", name)).allowed("a").cleared
+    cleared = Story().start_run().take_calls(make_call("a", name)).allow_calls("a").next_call
     assert cleared.repeatable is repeatable

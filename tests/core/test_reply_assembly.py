@@ -6,29 +6,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.events import CallDelta, Piece, ReplyEnd, TextDelta, ThinkingDelta, UsageDelta
-from windlass.core.messages import Assistant, Said, Text, Thinking, ToolCall, Usage
-from windlass.core.reply_assembly import Assembly
+from windlass.core.events import (
+    CallDelta,
+    ReplyEnd,
+    ReplyPiece,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+)
+from windlass.core.messages import (
+    AssistantMessage,
+    ReplyPart,
+    TextPart,
+    ThinkingPart,
+    ToolCall,
+    Usage,
+)
+from windlass.core.reply_assembly import ReplyAssembly
 
 MODEL = "test:model"
 
 
-def assembled(*pieces: Piece) -> Assembly:
-    assembly = Assembly()
+def assembled(*pieces: ReplyPiece) -> ReplyAssembly:
+    assembly = ReplyAssembly()
     for piece in pieces:
-        assembly.add(piece)
+        assembly.add_piece(piece)
     return assembly
 
 
-def reply(*pieces: Piece) -> Assistant:
-    return assembled(*pieces).reply(MODEL, "c1_")
+def reply(*pieces: ReplyPiece) -> AssistantMessage:
+    return assembled(*pieces).build_reply(MODEL, "c1_")
 
 
-def calls(*pieces: Piece) -> list[tuple[str, str]]:
+def calls(*pieces: ReplyPiece) -> list[tuple[str, str]]:
     return [(call.name, call.arguments) for call in reply(*pieces).calls]
 
 
-def parts(*pieces: Piece) -> tuple[Said, ...]:
+def parts(*pieces: ReplyPiece) -> tuple[ReplyPart, ...]:
     return reply(*pieces).parts
 
 
@@ -36,11 +50,11 @@ def parts(*pieces: Piece) -> tuple[Said, ...]:
 
 
 def test_nothing_is_an_empty_reply() -> None:
-    assert reply() == Assistant((), MODEL)
+    assert reply() == AssistantMessage((), MODEL)
 
 
 def test_text_is_joined() -> None:
-    assert parts(TextDelta("Once "), TextDelta("upon")) == (Text("Once upon"),)
+    assert parts(TextDelta("Once "), TextDelta("upon")) == (TextPart("Once upon"),)
 
 
 def test_order_is_kept() -> None:
@@ -54,25 +68,25 @@ def test_order_is_kept() -> None:
         CallDelta(1, "y", "send", "{}"),
         TextDelta("done"),
     ) == (
-        Thinking("Hm"),
-        Text("So: "),
+        ThinkingPart("Hm"),
+        TextPart("So: "),
         ToolCall("c1_0", "look", "{}", "x"),
-        Text("and "),
-        Thinking("ok"),
+        TextPart("and "),
+        ThinkingPart("ok"),
         ToolCall("c1_1", "send", "{}", "y"),
-        Text("done"),
+        TextPart("done"),
     )
 
 
 def test_a_signature_may_come_after_its_thinking() -> None:
     """S11: thinking text and signature are kept verbatim."""
     thought = parts(ThinkingDelta("Let "), ThinkingDelta("me see"), ThinkingDelta("", "signed"))
-    assert thought == (Thinking("Let me see", "signed"),)
+    assert thought == (ThinkingPart("Let me see", "signed"),)
 
 
 def test_thinking_that_is_only_a_signature_is_kept() -> None:
     """S11: providers hide the text and want the signature back."""
-    assert parts(ThinkingDelta("", "sealed")) == (Thinking("", "sealed"),)
+    assert parts(ThinkingDelta("", "sealed")) == (ThinkingPart("", "sealed"),)
 
 
 def test_two_signed_thoughts_stay_two() -> None:
@@ -83,27 +97,27 @@ def test_two_signed_thoughts_stay_two() -> None:
         ThinkingDelta("second"),
         ThinkingDelta("", "two"),
     )
-    assert thoughts == (Thinking("first", "one"), Thinking("second", "two"))
+    assert thoughts == (ThinkingPart("first", "one"), ThinkingPart("second", "two"))
 
 
 def test_empty_text_is_left_out() -> None:
     """E2, X1: no provider takes an empty block back."""
     assert parts(TextDelta(""), CallDelta(0, "x", "look")) == (ToolCall("c1_0", "look", "", "x"),)
-    assert parts(ThinkingDelta(""), TextDelta("Hi")) == (Text("Hi"),)
+    assert parts(ThinkingDelta(""), TextDelta("Hi")) == (TextPart("Hi"),)
 
 
 @pytest.mark.parametrize(
     ("pieces", "whole"),
     [
-        ((TextDelta("Hi, "), ThinkingDelta(""), TextDelta("Ann")), Text("Hi, Ann")),
+        ((TextDelta("Hi, "), ThinkingDelta(""), TextDelta("Ann")), TextPart("Hi, Ann")),
         (
             (ThinkingDelta("Hm, "), TextDelta(""), ThinkingDelta("so", "signed")),
-            Thinking("Hm, so", "signed"),
+            ThinkingPart("Hm, so", "signed"),
         ),
     ],
     ids=["text", "thinking"],
 )
-def test_an_empty_delta_divides_nothing(pieces: Sequence[Piece], whole: Said) -> None:
+def test_an_empty_delta_divides_nothing(pieces: Sequence[ReplyPiece], whole: ReplyPart) -> None:
     """E2, S11: empty deltas do not count; a signed thought stays in one piece."""
     assert parts(*pieces) == (whole,)
 
@@ -128,7 +142,7 @@ def test_later_usage_replaces_earlier() -> None:
 
 def test_the_size_counts_bytes_of_every_kind() -> None:
     pieces = TextDelta("né"), ThinkingDelta("hm"), CallDelta(0, "x", "look", "{}")
-    assert assembled(*pieces).size == 3 + 2 + 2
+    assert assembled(*pieces).output_bytes == 3 + 2 + 2
 
 
 def test_two_attempts_never_mix() -> None:
@@ -142,7 +156,9 @@ def test_two_attempts_never_mix() -> None:
 
 def test_our_ids_are_made_from_the_prefix_and_the_wire_keeps_its_own() -> None:
     """S9: unique in a session, and mapped to the provider's on the wire."""
-    found = assembled(CallDelta(0, "x", "look"), CallDelta(1, "y", "look")).reply(MODEL, "c7_")
+    found = assembled(CallDelta(0, "x", "look"), CallDelta(1, "y", "look")).build_reply(
+        MODEL, "c7_"
+    )
     assert [(call.id, call.provider_id) for call in found.calls] == [("c7_0", "x"), ("c7_1", "y")]
 
 
@@ -300,7 +316,7 @@ def test_any_interleaving_gives_the_same_calls(
 def test_no_word_is_lost(pieces: list[TextDelta | ThinkingDelta]) -> None:
     """E2: unchanged."""
     found = parts(*pieces)
-    texts = [part.text for part in found if isinstance(part, Text)]
-    thoughts = [part.text for part in found if isinstance(part, Thinking)]
+    texts = [part.text for part in found if isinstance(part, TextPart)]
+    thoughts = [part.text for part in found if isinstance(part, ThinkingPart)]
     assert "".join(texts) == "".join(p.text for p in pieces if isinstance(p, TextDelta))
     assert "".join(thoughts) == "".join(p.text for p in pieces if isinstance(p, ThinkingDelta))

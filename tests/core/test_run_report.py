@@ -4,10 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from facts import SESSION, Story, broken, call, fault, paid
+from facts import SESSION, Story, failed_attempt, make_call, make_charge, make_fault
 from windlass.core.events import CallJudged
-from windlass.core.messages import Text, Usage, User
-from windlass.core.run_report import questions, report
+from windlass.core.messages import TextPart, Usage, UserMessage
+from windlass.core.run_report import build_result, open_questions
 from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.verdicts import Ask
@@ -15,14 +15,20 @@ from windlass.core.verdicts import Ask
 
 def test_without_a_run_there_is_nothing_to_report() -> None:
     with pytest.raises(ValueError, match="no run has started"):
-        report(State(SESSION), recorded=True)
+        build_result(State(SESSION), recorded=True)
 
 
 def test_a_result_holds_all_that_a_run_did() -> None:
     """L5."""
-    story = Story(gate="rules").asked().failing(broken(charge=paid(1, 1, "0.1")))
-    story.did(call("a")).replied("Done.", charge=paid(2, 2, "0.2")).ended("completed")
-    result = report(story.state, recorded=True)
+    story = (
+        Story(gate="rules")
+        .start_run()
+        .fail_attempt(failed_attempt(charge=make_charge(1, 1, "0.1")))
+    )
+    story.do_step(make_call("a")).take_reply("Done.", charge=make_charge(2, 2, "0.2")).end_run(
+        "completed"
+    )
+    result = build_result(story.state, recorded=True)
     assert (result.outcome, result.text, result.output) == ("completed", "Done.", None)
     assert (result.usage, result.cost) == (Usage(3, 3), Decimal("0.3"))
     assert (result.steps, result.model_calls, result.duration_s) == (2, 3, 10.0)
@@ -34,9 +40,9 @@ def test_a_result_holds_all_that_a_run_did() -> None:
 
 def test_nothing_is_lost_when_a_run_is_cancelled() -> None:
     """L5, C2: usage and partial text."""
-    story = Story().asked().did(call("a")).trying()
-    story.ended("cancelled", reason="by you", partial="Once", charge=paid(1, 1))
-    result = report(story.state, recorded=False)
+    story = Story().start_run().do_step(make_call("a")).start_attempt()
+    story.end_run("cancelled", reason="by you", partial="Once", charge=make_charge(1, 1))
+    result = build_result(story.state, recorded=False)
     assert (result.outcome, result.reason) == ("cancelled", "by you")
     assert (result.partial_text, result.usage, result.cost) == ("Once", Usage(1, 1), None)
     assert not result.recorded
@@ -46,24 +52,31 @@ def test_nothing_is_lost_when_a_run_is_cancelled() -> None:
 
 def test_a_failure_is_in_the_result() -> None:
     """L5: error."""
-    story = Story().asked().failing(broken(partial="Once", visible=True))
-    result = report(story.ended("failed", fault=fault()).state, recorded=True)
-    assert (result.error, result.partial_text) == (fault(), "Once")
+    story = Story().start_run().fail_attempt(failed_attempt(partial="Once", visible=True))
+    result = build_result(story.end_run("failed", fault=make_fault()).state, recorded=True)
+    assert (result.error, result.partial_text) == (make_fault(), "Once")
 
 
 def test_new_messages_are_those_of_this_run() -> None:
-    story = Story().asked("One").replied("1").ended("completed").asked("Two").replied("2")
-    result = report(story.ended("completed").state, recorded=True)
-    assert result.new_messages()[0] == User((Text("Two"),))
+    story = (
+        Story()
+        .start_run("One")
+        .take_reply("1")
+        .end_run("completed")
+        .start_run("Two")
+        .take_reply("2")
+    )
+    result = build_result(story.end_run("completed").state, recorded=True)
+    assert result.new_messages()[0] == UserMessage((TextPart("Two"),))
     assert len(result.messages) == 4
     assert (result.run, result.new_from, result.text) == (2, 2, "2")
 
 
 def test_a_run_that_waits_says_for_what() -> None:
     """L4, G6: `suspended` is a pause; each question has the digest of its exact arguments."""
-    story = Story().asked().called(call("a", "send", '{"to": "ann"}'), call("b"))
-    story.tell(CallJudged("a", Ask("May I?", expires_at=99.0))).allowed("b")
-    result = report(story.state, recorded=True)
+    story = Story().start_run().take_calls(make_call("a", "send", '{"to": "ann"}'), make_call("b"))
+    story.add(CallJudged("a", Ask("May I?", expires_at=99.0))).allow_calls("b")
+    result = build_result(story.state, recorded=True)
     assert result.outcome == "suspended"
     (question,) = result.questions
     assert (question.call.id, question.question, question.expires_at) == ("a", "May I?", 99.0)
@@ -72,9 +85,9 @@ def test_a_run_that_waits_says_for_what() -> None:
 
 
 def test_a_question_about_no_arguments() -> None:
-    story = Story().asked().called(call("a")).tell(CallJudged("a", Ask("May I?")))
-    assert questions(story.state)[0].arguments == {}
+    story = Story().start_run().take_calls(make_call("a")).add(CallJudged("a", Ask("May I?")))
+    assert open_questions(story.state)[0].arguments == {}
 
 
 def test_no_step_is_no_question() -> None:
-    assert questions(Story().asked().state) == ()
+    assert open_questions(Story().start_run().state) == ()

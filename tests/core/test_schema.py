@@ -12,30 +12,30 @@ from windlass.core.errors import ConfigError
 from windlass.core.schema import (
     FAULTS_MAX,
     NODES_MAX,
-    Fault,
-    Json,
-    Node,
-    Schema,
+    JsonSchema,
+    JsonValue,
     SchemaError,
-    branches,
-    exceeds,
-    faults,
-    kind_of,
-    label,
-    measure,
-    outline,
-    properties,
-    required,
-    spot,
+    SchemaFault,
+    SchemaNode,
+    declared_fields,
+    describe_size,
+    field_label,
+    find_faults,
+    format_path,
+    has_more_nodes,
+    json_type_of,
+    outline_schema,
+    required_fields,
+    simple_schemas,
 )
 
 
-def field(rule: Node) -> Schema:
-    return Schema({"type": "object", "properties": {"x": rule}})
+def field(rule: SchemaNode) -> JsonSchema:
+    return JsonSchema({"type": "object", "properties": {"x": rule}})
 
 
-def fault(rule: Node, value: Json) -> str:
-    (found,) = faults(field(rule), {"x": value})
+def fault(rule: SchemaNode, value: JsonValue) -> str:
+    (found,) = find_faults(field(rule), {"x": value})
     assert found.path == "x"
     return found.message
 
@@ -63,27 +63,27 @@ def test_importing_does_not_load_the_validator() -> None:
 def test_a_wrong_schema_is_refused_when_it_is_built(node: dict[str, Any]) -> None:
     """T4: no tool is built on a schema that cannot judge."""
     with pytest.raises(SchemaError, match="not a JSON Schema"):
-        Schema(node)
+        JsonSchema(node)
     assert issubclass(SchemaError, ConfigError)
 
 
 def test_the_error_of_a_wrong_schema_names_the_place() -> None:
     with pytest.raises(SchemaError, match=r"at properties\.a\.type"):
-        Schema({"properties": {"a": {"type": "strin"}}})
+        JsonSchema({"properties": {"a": {"type": "strin"}}})
 
 
 def test_a_schema_that_holds_itself_is_refused() -> None:
-    node: Node = {}
+    node: SchemaNode = {}
     node["not"] = node
     with pytest.raises(SchemaError):
-        Schema(node)
+        JsonSchema(node)
 
 
 def test_what_fits_has_no_faults() -> None:
     schema = field({"type": "integer"})
     assert schema.accepts({"x": 1})
     assert not schema.accepts({"x": "1"})
-    assert faults(schema, {"x": 1}) == ()
+    assert find_faults(schema, {"x": 1}) == ()
 
 
 @pytest.mark.parametrize(
@@ -125,46 +125,46 @@ def test_what_fits_has_no_faults() -> None:
         ),
     ],
 )
-def test_a_fault_says_what_was_expected(rule: Node, value: Json, message: str) -> None:
+def test_a_fault_says_what_was_expected(rule: SchemaNode, value: JsonValue, message: str) -> None:
     """T9: types, sizes and the schema's own words."""
     assert fault(rule, value) == message
 
 
 def test_a_fault_says_where() -> None:
-    schema = Schema(
+    schema = JsonSchema(
         {
             "type": "object",
             "properties": {"edits": {"items": {"type": "object", "required": ["old"]}}},
             "required": ["path"],
         },
     )
-    assert set(faults(schema, {"edits": [{"old": 1}, {}]})) == {
-        Fault("edits[1].old", "is required and missing"),
-        Fault("path", "is required and missing"),
+    assert set(find_faults(schema, {"edits": [{"old": 1}, {}]})) == {
+        SchemaFault("edits[1].old", "is required and missing"),
+        SchemaFault("path", "is required and missing"),
     }
 
 
 def test_faults_are_few() -> None:
     """T9: bounded."""
     schema = field({"items": {"type": "integer"}})
-    wrong: list[Json] = ["a"]
-    right: list[Json] = [1]
-    assert len(faults(schema, {"x": wrong * 100})) == FAULTS_MAX
-    assert len(faults(schema, {"x": wrong * (NODES_MAX + 1)})) == 1
-    assert faults(schema, {"x": right * (NODES_MAX + 1)}) == ()
+    wrong: list[JsonValue] = ["a"]
+    right: list[JsonValue] = [1]
+    assert len(find_faults(schema, {"x": wrong * 100})) == FAULTS_MAX
+    assert len(find_faults(schema, {"x": wrong * (NODES_MAX + 1)})) == 1
+    assert find_faults(schema, {"x": right * (NODES_MAX + 1)}) == ()
 
 
 @given(st.text("hush", min_size=1), st.integers(0, 7))
 def test_no_fault_echoes_a_value(secret: str, which: int) -> None:
     """T9: never an echo of the content, neither of values nor of what landed in a name."""
     secret = f"SECRET {secret}"
-    value: Json = [secret, {secret: 1}, [secret], {"a": secret}, {"a": {secret: [secret]}}][
+    value: JsonValue = [secret, {secret: 1}, [secret], {"a": secret}, {"a": {secret: [secret]}}][
         which % 5
     ]
-    closed: Node = {"type": "object", "additionalProperties": False}
-    rules: list[Node] = [{"type": "integer"}, {"enum": [1]}, {"not": {}}, closed]
+    closed: SchemaNode = {"type": "object", "additionalProperties": False}
+    rules: list[SchemaNode] = [{"type": "integer"}, {"enum": [1]}, {"not": {}}, closed]
     for rule in [*rules, {"type": "object", "additionalProperties": closed}]:
-        for found in faults(field(rule), {"x": value}):
+        for found in find_faults(field(rule), {"x": value}):
             assert "SECRET" not in found.message
             assert "SECRET" not in found.path
 
@@ -182,62 +182,68 @@ def test_no_fault_echoes_a_value(secret: str, which: int) -> None:
         ({}, "object", "object of 0 fields"),
     ],
 )
-def test_kinds_and_sizes(value: Json, kind: str, words: str) -> None:
-    assert (kind_of(value), measure(value)) == (kind, words)
+def test_kinds_and_sizes(value: JsonValue, kind: str, words: str) -> None:
+    assert (json_type_of(value), describe_size(value)) == (kind, words)
 
 
 def test_names_that_look_like_content_are_only_measured() -> None:
     """T9."""
-    assert label("file_path") == "file_path"
-    assert label("rm -rf /") == "<name of 8 characters>"
-    assert label("a" * 41) == "<name of 41 characters>"
+    assert field_label("file_path") == "file_path"
+    assert field_label("rm -rf /") == "<name of 8 characters>"
+    assert field_label("a" * 41) == "<name of 41 characters>"
 
 
 def test_spots() -> None:
-    assert spot(()) == "arguments"
-    assert spot(("a", 0, "b", 12)) == "a[0].b[12]"
-    assert spot((0, "a")) == "[0].a"
+    assert format_path(()) == "arguments"
+    assert format_path(("a", 0, "b", 12)) == "a[0].b[12]"
+    assert format_path((0, "a")) == "[0].a"
 
 
 def test_large_values_are_known_without_a_full_count() -> None:
-    assert not exceeds({"a": [1, 2]}, 4)
-    assert exceeds({"a": [1, 2]}, 3)
-    empty: list[Json] = [[]]
-    assert exceeds(empty * 100_000, 10)
+    assert not has_more_nodes({"a": [1, 2]}, 4)
+    assert has_more_nodes({"a": [1, 2]}, 3)
+    empty: list[JsonValue] = [[]]
+    assert has_more_nodes(empty * 100_000, 10)
 
 
 def test_branches() -> None:
-    root: Node = {"$defs": {"a/b": {"type": "string"}, "me": {"$ref": "#/$defs/me"}, "n": 3}}
-    string: Node = {"type": "string"}
-    assert branches(root, string) == (string,)
-    assert branches(root, {"$ref": "#/$defs/a~1b"}) == (string,)
-    assert branches(root, {"$ref": "#/$defs/n/deeper"}) == ({},)
-    assert branches(root, {"$ref": "#/$defs/me"}) == ({},)
-    assert branches(root, True) == ({},)
-    assert branches(root, {"anyOf": [string, {"type": ["null", "array"], "minItems": 1}]}) == (
+    root: SchemaNode = {"$defs": {"a/b": {"type": "string"}, "me": {"$ref": "#/$defs/me"}, "n": 3}}
+    string: SchemaNode = {"type": "string"}
+    assert simple_schemas(root, string) == (string,)
+    assert simple_schemas(root, {"$ref": "#/$defs/a~1b"}) == (string,)
+    assert simple_schemas(root, {"$ref": "#/$defs/n/deeper"}) == ({},)
+    assert simple_schemas(root, {"$ref": "#/$defs/me"}) == ({},)
+    assert simple_schemas(root, True) == ({},)
+    assert simple_schemas(
+        root, {"anyOf": [string, {"type": ["null", "array"], "minItems": 1}]}
+    ) == (
         string,
         {"type": "null", "minItems": 1},
         {"type": "array", "minItems": 1},
     )
-    assert branches(root, {"oneOf": [string, string]}) == (string, string)
-    assert branches(root, {"allOf": [string]}) == (string,)
-    assert branches(root, {"allOf": [string, string]}) == ({},)
-    keyed: Node = {"properties": {}, "anyOf": [{"required": ["a"]}]}
-    assert branches(root, keyed) == (keyed,)
-    assert branches(root, {"title": "x"}) == ({"title": "x"},)
+    assert simple_schemas(root, {"oneOf": [string, string]}) == (string, string)
+    assert simple_schemas(root, {"allOf": [string]}) == (string,)
+    assert simple_schemas(root, {"allOf": [string, string]}) == ({},)
+    keyed: SchemaNode = {"properties": {}, "anyOf": [{"required": ["a"]}]}
+    assert simple_schemas(root, keyed) == (keyed,)
+    assert simple_schemas(root, {"title": "x"}) == ({"title": "x"},)
 
 
 def test_properties_and_required_of_odd_schemas() -> None:
-    assert properties({}) == {}
-    assert required({}) == frozenset()
-    assert required({"required": ["a"]}) == {"a"}
+    assert declared_fields({}) == {}
+    assert required_fields({}) == frozenset()
+    assert required_fields({"required": ["a"]}) == {"a"}
 
 
 def test_an_outline_is_one_line() -> None:
     """T9: the expected shape."""
-    edit: Node = {"type": "object", "properties": {"old": {"type": "string"}}, "required": ["old"]}
-    deep: Node = {"type": "array", "items": {"type": "array", "items": {"type": "array"}}}
-    schema = Schema(
+    edit: SchemaNode = {
+        "type": "object",
+        "properties": {"old": {"type": "string"}},
+        "required": ["old"],
+    }
+    deep: SchemaNode = {"type": "array", "items": {"type": "array", "items": {"type": "array"}}}
+    schema = JsonSchema(
         {
             "type": "object",
             "properties": {
@@ -254,7 +260,7 @@ def test_an_outline_is_one_line() -> None:
             "$defs": {"Edit": edit},
         },
     )
-    assert outline(schema) == (
+    assert outline_schema(schema) == (
         "path: string (required), limit: integer or null (optional), "
         "edits: list of {old: string (required)} (optional), "
         'mode: "fast" | "slow" (optional), only: 1 (optional), any: any (optional), '
@@ -263,11 +269,11 @@ def test_an_outline_is_one_line() -> None:
 
 
 def test_outlines_of_odd_schemas() -> None:
-    assert outline(Schema({})) == "no fields"
-    long = Schema({"properties": {"a": {"const": "x" * 500}}})
-    assert len(outline(long)) < 250
-    tree: Node = {
+    assert outline_schema(JsonSchema({})) == "no fields"
+    long = JsonSchema({"properties": {"a": {"const": "x" * 500}}})
+    assert len(outline_schema(long)) < 250
+    tree: SchemaNode = {
         "type": "object",
         "properties": {"kids": {"type": "array", "items": {"$ref": "#"}}},
     }
-    assert outline(Schema(tree)).count("kids") == 2
+    assert outline_schema(JsonSchema(tree)).count("kids") == 2

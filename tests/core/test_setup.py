@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from facts import MODEL, PRICE, Story, made_for, tool
+from facts import MODEL, PRICE, Story, make_setup, make_spec
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
 from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ToolSpec
-from windlass.core.setup import ModelInfo, Retries, Rules, Setup, digest, drift
+from windlass.core.setup import LoopPolicy, ModelInfo, RetryPolicy, Setup, describe_drift, digest
 
 NAN = float("nan")
 
@@ -55,22 +55,22 @@ def test_money_as_a_float_is_made_exact_or_refused_at_once() -> None:
         limits = Limits(usd=wrong)
     except (TypeError, ValueError):
         return
-    decide(Story(model=ModelInfo(MODEL, PRICE), limits=limits).asked().state)
+    decide(Story(model=ModelInfo(MODEL, PRICE), limits=limits).start_run().state)
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (Rules, "calls_at_once_max"),
-        (Rules, "same_call_note"),
-        (Retries, "attempts_max"),
-        (Retries, "establish_max"),
+        (LoopPolicy, "calls_at_once_max"),
+        (LoopPolicy, "same_call_note"),
+        (RetryPolicy, "attempts_max"),
+        (RetryPolicy, "establish_max"),
     ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
 @pytest.mark.parametrize("number", [0, -1])
 def test_a_rule_that_cannot_be_followed_is_refused(
-    kind: type[Rules] | type[Retries], name: str, number: Any
+    kind: type[LoopPolicy] | type[RetryPolicy], name: str, number: Any
 ) -> None:
     """L7: with no call at once, for one, `act` would never come to an end."""
     with pytest.raises(ValueError, match=name):
@@ -137,17 +137,17 @@ def test_a_reference_that_is_no_pattern_is_refused() -> None:
 
 
 def test_a_tool_is_found_by_its_name() -> None:
-    setup = made_for()
-    assert setup.tool("look") == tool("look")
-    assert setup.tool("nonesuch") is None
+    setup = make_setup()
+    assert setup.find_tool("look") == make_spec("look")
+    assert setup.find_tool("nonesuch") is None
 
 
 def test_a_setup_survives_the_journal() -> None:
     """J9: the journal alone says what may happen next."""
-    setup = made_for(
+    setup = make_setup(
         model=ModelInfo(MODEL, PRICE, 1_000),
         limits=Limits(usd=Decimal("0.10"), seconds=3.5),
-        rules=Rules(tool_choice="look"),
+        rules=LoopPolicy(tool_choice="look"),
         output_schema={"type": "integer"},
         judge_replies=True,
     )
@@ -156,14 +156,14 @@ def test_a_setup_survives_the_journal() -> None:
 
 # ── drift ────────────────────────────────────────────────────────────────────
 
-RECORDED = made_for(instructions="Be brief.", gate="rules-1")
+RECORDED = make_setup(instructions="Be brief.", gate="rules-1")
 
 
 @pytest.mark.parametrize(
     ("offered", "words"),
     [
         (RECORDED, []),
-        (replace(RECORDED, limits=Limits(steps=1), rules=Rules(on_limit="answer")), []),
+        (replace(RECORDED, limits=Limits(steps=1), rules=LoopPolicy(on_limit="answer")), []),
         (
             replace(RECORDED, model=ModelInfo("other:model")),
             ["model test:model became other:model"],
@@ -172,11 +172,11 @@ RECORDED = made_for(instructions="Be brief.", gate="rules-1")
         (replace(RECORDED, gate=""), ["policy rules-1 became none"]),
         (replace(RECORDED, output_schema={"type": "integer"}), ["the output type differs"]),
         (
-            replace(RECORDED, tools=(*RECORDED.tools[:-1], tool("new"))),
+            replace(RECORDED, tools=(*RECORDED.tools[:-1], make_spec("new"))),
             ["tool new is new", "tool send is gone"],
         ),
         (
-            replace(RECORDED, tools=(tool("look", "write"), *RECORDED.tools[1:])),
+            replace(RECORDED, tools=(make_spec("look", "write"), *RECORDED.tools[1:])),
             ["tool look changed"],
         ),
         (replace(RECORDED, tools=RECORDED.tools[::-1]), []),
@@ -185,13 +185,13 @@ RECORDED = made_for(instructions="Be brief.", gate="rules-1")
 )
 def test_drift_is_told_in_words(offered: Setup, words: list[str]) -> None:
     """J9: other tools, model, prompt or policy than the ones recorded."""
-    assert list(drift(RECORDED, offered)) == words
+    assert list(describe_drift(RECORDED, offered)) == words
 
 
 def test_a_policy_where_there_was_none_is_drift() -> None:
     """J9."""
     before = replace(RECORDED, gate="")
-    assert list(drift(before, RECORDED)) == ["policy none became rules-1"]
+    assert list(describe_drift(before, RECORDED)) == ["policy none became rules-1"]
 
 
 # ── digest ───────────────────────────────────────────────────────────────────

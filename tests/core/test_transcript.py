@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.messages import Assistant, Message, Text, ToolCall, User
+from windlass.core.messages import AssistantMessage, Message, TextPart, ToolCall, UserMessage
 from windlass.core.transcript import Transcript
 
 
-def said(text: str) -> User:
-    return User((Text(text),))
+def said(text: str) -> UserMessage:
+    return UserMessage((TextPart(text),))
 
 
 A, B, C, D = map(said, "abcd")
@@ -79,12 +79,12 @@ def test_equality_is_by_content() -> None:
 def test_it_knows_which_calls_were_made_in_its_own_part() -> None:
     """S9: a call id is unique in a session."""
     past = Transcript([A])
-    longer = past.append(Assistant((ToolCall("c1", "look"),)), B)
+    longer = past.append(AssistantMessage((ToolCall("c1", "look"),)), B)
     assert longer.has_call("c1")
     assert not longer.has_call("c2")
     assert not past.has_call("c1")
     assert not past.append(C).has_call("c1")
-    assert longer[:2] == [A, Assistant((ToolCall("c1", "look"),))]
+    assert longer[:2] == [A, AssistantMessage((ToolCall("c1", "look"),))]
     assert Transcript(list(longer)).has_call("c1")
 
 
@@ -98,7 +98,7 @@ def test_an_empty_one_is_false_and_a_longer_one_contains_its_messages() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.lists(st.sampled_from([A, B, C]), max_size=3))))
-def test_any_tree_of_futures_is_right(growth: list[tuple[int, list[User]]]) -> None:
+def test_any_tree_of_futures_is_right(growth: list[tuple[int, list[UserMessage]]]) -> None:
     """X1, J8: each is what it would be if nothing were shared."""
     transcripts, plain = [Transcript()], [list[Message]()]
     for which, more in growth:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from windlass.core.decide.reserving import window
+from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Budget
 
 Per = Literal["hour", "day", "month"]
@@ -22,9 +22,9 @@ def seen_from(hours: int, *moment: int) -> float:
 )
 def test_it_is_told_in_utc(per: Per | None, said: str) -> None:
     budget = Budget("team", tokens=1, per=per)
-    assert window(budget, seen_from(0, 2026, 3, 1, 23, 59, 59)) == said
-    assert window(budget, seen_from(9, 2026, 3, 2, 8, 0, 0)) == said
-    assert window(budget, seen_from(0, 2026, 3, 1, 23, 0, 0) + 0.25) == said
+    assert budget_window(budget, seen_from(0, 2026, 3, 1, 23, 59, 59)) == said
+    assert budget_window(budget, seen_from(9, 2026, 3, 2, 8, 0, 0)) == said
+    assert budget_window(budget, seen_from(0, 2026, 3, 1, 23, 0, 0) + 0.25) == said
 
 
 @pytest.mark.parametrize(
@@ -33,5 +33,5 @@ def test_it_is_told_in_utc(per: Per | None, said: str) -> None:
 def test_a_new_window_begins_at_its_first_second(per: Per, first: tuple[int, ...]) -> None:
     budget = Budget("team", tokens=1, per=per)
     begin = seen_from(0, 2026, *first, 0, 0)
-    assert window(budget, begin) != window(budget, begin - 0.001)
-    assert window(budget, begin) == window(budget, begin + 3599)
+    assert budget_window(budget, begin) != budget_window(budget, begin - 0.001)
+    assert budget_window(budget, begin) == budget_window(budget, begin + 3599)

@@ -14,8 +14,8 @@ from windlass.core.audit.explain import explain
 from windlass.core.audit.replay import replay
 from windlass.core.events import CallStarted, Fact, RunStarted
 from windlass.core.fold.run import fold
-from windlass.core.messages import Image
-from windlass.core.run_report import questions
+from windlass.core.messages import ImagePart
+from windlass.core.run_report import open_questions
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.memory import MemoryJournal
@@ -64,10 +64,10 @@ def sound(session: str, facts: Iterable[Fact]) -> None:
     facts = list(facts)
     state = fold(session, facts)
     assert state.seq == len(facts) > 0
-    assert state.active is (session in LEFT_OPEN)
+    assert state.is_active is (session in LEFT_OPEN)
     assert list(explain(session, facts))
     again = replay(session, facts)
-    assert again.same or again.other_rules, f"{session}: {again.difference}"
+    assert again.is_same or again.other_rules, f"{session}: {again.difference}"
 
 
 async def read_all(journal: SqliteJournal | PostgresJournal, version: Path) -> None:
@@ -84,7 +84,7 @@ async def read_all(journal: SqliteJournal | PostgresJournal, version: Path) -> N
 async def go_on(journal: Journal) -> None:
     """What was left open comes to its end, with no effect twice."""
     world = World()
-    (question,) = questions(fold(ASKED, await journal.read(ASKED)))
+    (question,) = open_questions(fold(ASKED, await journal.read(ASKED)))
     agent = agent_of(journal, ["It is sent."], world)
     result = await agent.answer(ASKED, question.call.id, Allow(), by="ann")
     assert (result.text, world.done) == ("It is sent.", [f"{ASKED}/c1_0"])
@@ -99,7 +99,7 @@ async def go_on(journal: Journal) -> None:
         assert {fact.key for fact in started} == {f"{session}/c1_0"}
     for session in LEFT_OPEN:
         again = replay(session, await journal.read(session))
-        assert again.same or again.other_rules, f"{session}: {again.difference}"
+        assert again.is_same or again.other_rules, f"{session}: {again.difference}"
     # And what was over is gone on with by another prompt.
     result = await agent_of(journal, ["Gladly."], World()).run("More!", session="mended")
     assert (result.text, result.run) == ("Gladly.", 3)
@@ -117,7 +117,7 @@ async def test_a_file_of_an_older_version_is_read_and_proved(version: Path, tmp_
         # With all that is kept apart from the records.
         (first, *_) = await journal.read(SAMPLES)
         assert isinstance(first, RunStarted)
-        assert first.prompt[1] == Image("image/png", b"\x89PNG\x00\xff")
+        assert first.prompt[1] == ImagePart("image/png", b"\x89PNG\x00\xff")
 
 
 @versions

@@ -38,7 +38,7 @@ async def write(folder: Path) -> None:
     with SqliteJournal(folder / "journal.db") as journal:
         await old_sessions.make(journal)
         await _export(journal, folder)
-    dsn = await asyncio.to_thread(postgres.server().get_uri)
+    dsn = await asyncio.to_thread(postgres.start_server().get_uri)
     async with PostgresJournal(dsn) as journal:
         await old_sessions.make(journal)
     _keep(folder / "postgres.sql.gz", (await _dumped(dsn)).encode())
@@ -86,11 +86,11 @@ if __name__ == "__main__":
     made = Path(sys.argv[1])
     made.mkdir()
     try:
-        postgres.server()
+        postgres.start_server()
         asyncio.run(write(made))
         _pack(made / "journal.db")
     except BaseException:
         shutil.rmtree(made)
         raise
     finally:
-        postgres.stop()
+        postgres.stop_server()

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from disk import Disk
+from disk import FaultyDisk
 from windlass import Agent, FailedByJournal, JournalCorrupt, JournalFailed, tool
 from windlass.core.errors import RunFailed
 from windlass.core.events import CallStarted, Event, Fact, StepProposed
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing import CutJournal, Reply, ScriptedModel, call
+from windlass.testing import PowerCutJournal, ScriptedModel, ScriptedReply, call
 
 TROUBLES = ["full", "read_only", "broken_sync"]
 KINDS = ["RunStarted", "AttemptStarted", "StepProposed", "CallStarted"]
-SCRIPT: list[Reply] = [call("send"), "Done."]
+SCRIPT: list[ScriptedReply] = [call("send"), "Done."]
 
 
 class Post:
@@ -31,7 +31,9 @@ class Post:
         return "sent"
 
 
-def agent_of(journal: SqliteJournal | CutJournal, post: Post, script: list[Reply]) -> Agent[str]:
+def agent_of(
+    journal: SqliteJournal | PowerCutJournal, post: Post, script: list[ScriptedReply]
+) -> Agent[str]:
     return Agent(ScriptedModel(script), tools=[post.tool], journal=journal)
 
 
@@ -41,7 +43,7 @@ def agent_of(journal: SqliteJournal | CutJournal, post: Post, script: list[Reply
 async def test_a_run_stops_where_its_disk_does(tmp_path: Path, trouble: str, kind: str) -> None:
     """J1: whatever comes after the last record that was kept did not happen; the rest is there."""
     post, seen = Post(), list[Fact]()
-    with Disk() as disk:
+    with FaultyDisk() as disk:
         with SqliteJournal(tmp_path / "s.db") as journal:
 
             def watch(event: Event) -> None:
@@ -81,7 +83,7 @@ async def left_open(folder: Path) -> Path:
         return "text " * 200
 
     with SqliteJournal(path) as journal:
-        cut = CutJournal(journal, CUT, "after")
+        cut = PowerCutJournal(journal, CUT, "after")
         model = ScriptedModel([call("look"), call("send")])
         with pytest.raises(RunFailed):
             await Agent(model, tools=[look, Post().tool], journal=cut).run("Go.", session="s")
@@ -143,7 +145,7 @@ async def test_a_file_that_may_not_be_written(tmp_path: Path) -> None:
     path = await left_open(tmp_path)
     copy, post = tmp_path / "copy.db", Post()
     await asyncio.to_thread(shutil.copy, path, copy)
-    with Disk() as disk:
+    with FaultyDisk() as disk:
         disk.read_only = True
         with pytest.raises((JournalFailed, RunFailed)), SqliteJournal(copy) as journal:
             await agent_of(journal, post, ["Done."]).resume("s", consent=True)

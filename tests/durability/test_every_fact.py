@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from story import SCRIPT, SESSION, Open, Told, When, check, told
+from story import SCRIPT, SESSION, FinishedStory, Open, When, check_story, play_story
 from windlass.core.audit.replay import replay
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.postgres.journal import PostgresJournal
@@ -41,7 +41,7 @@ def in_file(path: Path) -> Open:
 
 async def test_the_story_has_everything_in_it() -> None:
     """What the other tests cut: if one of these were missing, they would prove less."""
-    twin = await told(in_memory())
+    twin = await play_story(in_memory())
     kinds = Counter(type(fact).__name__ for fact in twin.facts)
     assert kinds["StepProposed"] == len(SCRIPT)
     assert {"Hydrated", "Allotted", "AttemptFailed", "Steered", "Heeded", "CallAnswered"} <= {
@@ -54,18 +54,18 @@ async def test_the_story_has_everything_in_it() -> None:
 
 async def tried(open_store: Callable[[int], Open], cuts: Iterable[tuple[int, When]]) -> None:
     """Each cut alone, on a store of its own, against the same session without any."""
-    twin = await told(open_store(0))
+    twin = await play_story(open_store(0))
     assert twin.lives == 2
     for nth, (at, when) in enumerate(cuts, 1):
-        this = await told(open_store(nth), (at, when))
+        this = await play_story(open_store(nth), (at, when))
         assert this.lives > 1, (at, when)
         _sound(this, twin, f"{when} append {at}")
 
 
-def _sound(this: Told, twin: Told, where: str) -> None:
+def _sound(this: FinishedStory, twin: FinishedStory, where: str) -> None:
     try:
-        check(this, twin)
-        assert replay(SESSION, this.facts).same
+        check_story(this, twin)
+        assert replay(SESSION, this.facts).is_same
     except AssertionError as error:
         error.add_note(f"the power was cut {where}")
         raise
@@ -80,7 +80,7 @@ APPENDS = 101
 
 
 async def test_the_story_is_as_long_as_it_is_said_to_be() -> None:
-    assert (await told(in_memory())).appends == APPENDS
+    assert (await play_story(in_memory())).appends == APPENDS
 
 
 @pytest.mark.leaves_tasks
@@ -103,13 +103,13 @@ async def test_dead_on_the_other_side_of_a_record_in_memory(first: int) -> None:
 @pytest.mark.leaves_tasks
 async def test_dead_again_and_again_in_memory() -> None:
     """J4: also when whoever went on dies, and whoever goes on after that."""
-    twin = await told(in_memory())
+    twin = await play_story(in_memory())
     for seed in range(12):
         rolls = random.Random(seed)
         cuts: list[tuple[int, When]] = [
             (rolls.randint(1, APPENDS // 6), rolls.choice(WHENS)) for _ in range(8)
         ]
-        _sound(await told(in_memory(), *cuts), twin, f"at {cuts}")
+        _sound(await play_story(in_memory(), *cuts), twin, f"at {cuts}")
 
 
 @pytest.mark.realtime

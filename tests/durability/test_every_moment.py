@@ -8,32 +8,34 @@ from typing import NamedTuple
 import pytest
 
 from proof.crash.__main__ import main
-from proof.crash.provider import Ask, Provider
+from proof.crash.provider import CrashProvider, StepRequest
 from proof.crash.script import NOTES, SENT, STEPS
-from proof.crash.trial import Count, Lived, counted, forks, killed
-from proof.crash.worker import Job, mark
-from windlass.testing.fault_server import in_thread
+from proof.crash.trial import SessionRecord, TrialCount, count_faults, fork_context, run_with_kills
+from proof.crash.worker import WorkerJob, append_mark
+from windlass.testing.fault_server import serve_in_thread
 
 
 class Undisturbed(NamedTuple):
-    lived: Lived
-    asks: list[Ask]
+    lived: SessionRecord
+    asks: list[StepRequest]
     folder: Path
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbed]:
     """A run that nobody killed."""
-    folder, provider = tmp_path_factory.mktemp("crash"), Provider()
-    with in_thread(provider.server):
-        job = Job("one", str(folder), provider.server.url)
-        lived = killed(forks(), job, ())
+    folder, provider = tmp_path_factory.mktemp("crash"), CrashProvider()
+    with serve_in_thread(provider.server):
+        job = WorkerJob("one", str(folder), provider.server.url)
+        lived = run_with_kills(fork_context(), job, ())
         assert lived.trouble == ""
-        yield Undisturbed(lived, provider.asks("one"), folder)
+        yield Undisturbed(lived, provider.requests_of("one"), folder)
 
 
-def count_of(this: Undisturbed, lived: Lived | None = None, asks: list[Ask] | None = None) -> Count:
-    return counted(lived or this.lived, this.lived, asks or this.asks, this.folder)
+def count_of(
+    this: Undisturbed, lived: SessionRecord | None = None, asks: list[StepRequest] | None = None
+) -> TrialCount:
+    return count_faults(lived or this.lived, this.lived, asks or this.asks, this.folder)
 
 
 def test_nothing_is_wrong_with_a_run_that_nobody_killed(undisturbed: Undisturbed) -> None:
@@ -46,7 +48,7 @@ def test_an_effect_that_happened_twice_or_never_counts(undisturbed: Undisturbed,
     path = undisturbed.folder / name
     whole = path.read_text("utf-8")
     try:
-        mark(path, whole.split()[0])
+        append_mark(path, whole.split()[0])
         assert count_of(undisturbed).done_twice == 1
         path.write_text("\n".join(whole.split()[1:]), "utf-8")
         assert count_of(undisturbed).lost == 1

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from drivers import BUSY, WAIT_S, resume, sender
-from proof.crash.trial import forks
+from drivers import BUSY, WAIT_S, make_send_tool, resume_session
+from proof.crash.trial import fork_context
 from windlass import Agent
 from windlass.core.errors import RunFailed
 from windlass.core.fold.run import fold
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing import CutJournal, ScriptedModel, call
+from windlass.testing import PowerCutJournal, ScriptedModel, call
 
 CUT = 3
 """The append at which the process before died: the verdict on the call; nothing was sent yet."""
@@ -19,8 +19,10 @@ CUT = 3
 async def left_open(folder: Path, sessions: list[str]) -> None:
     with SqliteJournal(folder / "s.db") as journal:
         for session in sessions:
-            cut = CutJournal(journal, CUT, "after")
-            agent = Agent(ScriptedModel([call("send")]), tools=[sender(folder)], journal=cut)
+            cut = PowerCutJournal(journal, CUT, "after")
+            agent = Agent(
+                ScriptedModel([call("send")]), tools=[make_send_tool(folder)], journal=cut
+            )
             with pytest.raises(RunFailed):
                 await agent.run("Go.", session=session)
             assert cut.dead
@@ -29,10 +31,10 @@ async def left_open(folder: Path, sessions: list[str]) -> None:
 async def both(folder: Path, sessions: list[str]) -> None:
     """Each session once, by two processes at the same moment."""
     await left_open(folder, sessions)
-    forked = forks()
+    forked = fork_context()
     for session in sessions:
         given = (folder, session, forked.Barrier(2), forked.Event())
-        pair = [forked.Process(target=resume, args=given, daemon=True) for _ in range(2)]
+        pair = [forked.Process(target=resume_session, args=given, daemon=True) for _ in range(2)]
         for process in pair:
             process.start()
         for process in pair:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from drivers import WAIT_S, agent_on, drive
-from proof.crash.trial import forks
+from drivers import WAIT_S, drive_session, make_agent
+from proof.crash.trial import fork_context
 from windlass import Agent
 from windlass.core.events import Event, Fact, RunEnded
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -32,14 +32,14 @@ async def begun(journal: SqliteJournal, facts: int = 1) -> None:
     """Wait until another process has written so much."""
     async with asyncio.timeout(WAIT_S):
         while len(await journal.read("s")) < facts:
-            await journal.news("s", facts - 1)
+            await journal.wait_for_append("s", facts - 1)
 
 
 @pytest.mark.realtime
 async def test_watching_from_every_record_in_the_same_process(tmp_path: Path) -> None:
     """E5: watchers that come one after the other while the run goes on."""
     with SqliteJournal(tmp_path / "s.db") as journal:
-        agent, watching = agent_on(journal, PAUSE_S), list[asyncio.Task[list[Event]]]()
+        agent, watching = make_agent(journal, PAUSE_S), list[asyncio.Task[list[Event]]]()
         running = asyncio.create_task(agent.run("Go.", session="s"))
         after = 0
         while not running.done():
@@ -60,7 +60,9 @@ def _past(facts: Sequence[Fact], after: int) -> list[Fact]:
 @pytest.mark.realtime
 async def test_watching_from_every_record_in_another_process(tmp_path: Path) -> None:
     """E5: the watchers come while the run goes on, and end when it does."""
-    process = forks().Process(target=drive, args=(tmp_path, "s", PAUSE_S, False), daemon=True)
+    process = fork_context().Process(
+        target=drive_session, args=(tmp_path, "s", PAUSE_S, False), daemon=True
+    )
     with SqliteJournal(tmp_path / "s.db") as journal:
         process.start()
         await begun(journal)
@@ -77,7 +79,9 @@ async def test_watching_from_every_record_in_another_process(tmp_path: Path) -> 
 @pytest.mark.realtime
 async def test_watching_ends_when_the_run_waits_for_a_person(tmp_path: Path) -> None:
     """E5, G6: nobody drives any more, and nothing was missed."""
-    process = forks().Process(target=drive, args=(tmp_path, "s", PAUSE_S, True), daemon=True)
+    process = fork_context().Process(
+        target=drive_session, args=(tmp_path, "s", PAUSE_S, True), daemon=True
+    )
     with SqliteJournal(tmp_path / "s.db") as journal:
         process.start()
         await begun(journal)
@@ -92,7 +96,9 @@ async def test_watching_ends_when_the_run_waits_for_a_person(tmp_path: Path) -> 
 @pytest.mark.parametrize("after", [0, 4])
 async def test_watching_ends_when_the_driver_is_killed(tmp_path: Path, after: int) -> None:
     """E5: a dead driver lets go; whoever looked on has seen all that it wrote."""
-    process = forks().Process(target=drive, args=(tmp_path, "s", WAIT_S, False), daemon=True)
+    process = fork_context().Process(
+        target=drive_session, args=(tmp_path, "s", WAIT_S, False), daemon=True
+    )
     with SqliteJournal(tmp_path / "s.db") as journal:
         process.start()
         await begun(journal, 2)

@@ -15,7 +15,7 @@ from windlass.gates.cedar import CedarGate, load_cedar
 from windlass.gates.cedar_values import DEPTH_MAX
 from windlass.gates.combined import all_of
 from windlass.gates.presets import allow_all
-from windlass.ports import Gate, Request
+from windlass.ports import Gate, GateRequest
 from windlass.testing import GateConformance
 
 POLICIES = """
@@ -44,8 +44,8 @@ READ = ToolSpec("read", "", {"type": "object"}, "read")
 SEND = ToolSpec("send", "", {"type": "object"}, labels=("external",))
 
 
-def request(tool: ToolSpec = SEND, **arguments: object) -> Request:
-    return Request("s", "c", tool, arguments, agent="bot", caller="ann")
+def request(tool: ToolSpec = SEND, **arguments: object) -> GateRequest:
+    return GateRequest("s", "c", tool, arguments, agent="bot", caller="ann")
 
 
 def when(condition: str, effect: str = "permit") -> CedarGate:
@@ -147,7 +147,7 @@ async def test_what_fails_only_once_approved_denies_as_well() -> None:
     ],
 )
 async def test_all_that_is_known_can_be_asked_about(condition: str) -> None:
-    known = Request(
+    known = GateRequest(
         "s",
         "c",
         SEND,
@@ -282,7 +282,7 @@ PERMITTED = CedarGate(
 async def test_nothing_is_allowed_that_no_policy_permits(
     arguments: dict[str, Any], agent: str, caller: str, context: dict[str, Any]
 ) -> None:
-    asked = Request("s", "c", SEND, arguments, agent=agent, caller=caller, context=context)
+    asked = GateRequest("s", "c", SEND, arguments, agent=agent, caller=caller, context=context)
     assert isinstance(await UNPERMITTED.judge(asked), Deny)
 
 
@@ -355,7 +355,7 @@ async def test_agents_can_be_in_teams() -> None:
     assert isinstance(
         await gate.judge(request()), Allow
     )  # What a tool does is not for a list to say.
-    other = Request("s", "c", SEND, {}, agent="other")
+    other = GateRequest("s", "c", SEND, {}, agent="other")
     assert isinstance(await gate.judge(other), Deny)
 
 

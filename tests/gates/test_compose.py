@@ -13,15 +13,15 @@ from windlass.gates.combined import all_of, stricter
 from windlass.gates.presets import allow_all, read_only
 from windlass.gates.presets import ask as ask_preset
 from windlass.gates.rules import Rule, RuleGate
-from windlass.ports import Gate, Request
+from windlass.ports import Gate, GateRequest
 from windlass.testing import BrokenGate, FixedGate, GateConformance
 
 TOOL = ToolSpec("send", "", {"type": "object", "properties": {"to": {"type": "string"}}})
-CALL = Request("s", "c", TOOL, {"to": "ann"})
+CALL = GateRequest("s", "c", TOOL, {"to": "ann"})
 ORDER = {Allow: 0, Modify: 1, Ask: 2, Deny: 3}
 
 
-def redact(request: Request) -> Verdict:
+def redact(request: GateRequest) -> Verdict:
     """Takes a secret out, and has nothing to say of what has none."""
     if request.arguments.get("to") == "ann":
         return Modify({"to": "a."}, "Names are shortened.", "short")
@@ -87,7 +87,7 @@ async def test_a_change_is_not_lost_to_a_question() -> None:
 
 @pytest.mark.contract("T4")
 async def test_a_question_may_bring_its_own_arguments_and_all_judge_them() -> None:
-    def once(request: Request) -> Verdict:
+    def once(request: GateRequest) -> Verdict:
         if request.arguments["to"] == "ann":
             return Ask("To bob instead?", "q", arguments={"to": "bob"})
         return Allow("q")
@@ -106,7 +106,7 @@ async def test_a_question_about_the_same_arguments_changes_nothing() -> None:
 
 
 async def test_a_question_that_a_change_answers_is_not_put() -> None:
-    def worried(request: Request) -> Verdict:
+    def worried(request: GateRequest) -> Verdict:
         return Ask("A name?") if request.arguments["to"] == "ann" else Allow("calm")
 
     verdict = await all_of(FixedGate(worried), FixedGate(redact)).judge(CALL)
@@ -114,7 +114,7 @@ async def test_a_question_that_a_change_answers_is_not_put() -> None:
 
 
 async def test_gates_that_do_not_agree_have_denied() -> None:
-    def back(request: Request) -> Verdict:
+    def back(request: GateRequest) -> Verdict:
         return (
             Modify({"to": "ann"}, "Names are long.") if request.arguments["to"] == "a." else Allow()
         )

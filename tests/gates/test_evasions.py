@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.core.messages import ToolSpec
-from windlass.gates.patterns import Call
-from windlass.gates.rules import Rule, RuleGate, Ruling
+from windlass.gates.patterns import PreparedCall
+from windlass.gates.rules import Rule, RuleDecision, RuleGate
 
 DATA = Path(__file__).parent / "data" / "evasions.toml"
 EVASIONS = tomllib.loads(DATA.read_text("utf-8"))["evasion"]
@@ -23,8 +23,8 @@ LOOSE = RuleGate([Rule("allow", f"bash({pattern})") for pattern in ALLOWED])
 NO_RM = RuleGate([Rule("deny", "bash(rm *)")], default="allow")
 
 
-def rule_on(gate: RuleGate, command: str) -> Ruling:
-    return gate.rule_on(Call(BASH, {"command": command}))
+def rule_on(gate: RuleGate, command: str) -> RuleDecision:
+    return gate.decide_call(PreparedCall(BASH, {"command": command}))
 
 
 def test_the_corpus_is_large_and_says_nothing_twice() -> None:
@@ -38,7 +38,7 @@ def test_the_corpus_is_large_and_says_nothing_twice() -> None:
 def test_an_evasion_is_not_allowed(evasion: dict[str, str]) -> None:
     ruling = rule_on(LOOSE, evasion["command"])
     assert ruling.decision == "ask"
-    assert ruling.why
+    assert ruling.explanation
 
 
 @pytest.mark.contract("G4")
@@ -90,7 +90,7 @@ HARMLESS = [
 @pytest.mark.parametrize("command", HARMLESS, ids=repr)
 def test_what_is_plain_is_still_allowed(command: str) -> None:
     ruling = rule_on(LOOSE, command)
-    assert ruling.decision == "allow", ruling.why
+    assert ruling.decision == "allow", ruling.explanation
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Label, ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny
-from windlass.gates.flow_guard import VIEW_CHARS_MAX, flow_guard
-from windlass.ports import Gate, Request
+from windlass.gates.flow_guard import LINE_CHARS_MAX, flow_guard
+from windlass.ports import Gate, GateRequest
 from windlass.testing import GateConformance
 
 LABELS: tuple[Label, ...] = get_args(Label)
@@ -19,10 +19,10 @@ BOTH: frozenset[Label] = frozenset(["untrusted", "private"])
 
 def request(
     arguments: dict[str, Any], held: frozenset[Label] = BOTH, *own: Label, **sources: str
-) -> Request:
+) -> GateRequest:
     tool = ToolSpec("send", "", {"type": "object"}, labels=own or ("external",))
     named: dict[Label, str] = {label: sources[label] for label in LABELS if label in sources}
-    return Request("s", "c", tool, arguments, held, named)
+    return GateRequest("s", "c", tool, arguments, held, named)
 
 
 class TestFlowGuard(GateConformance):
@@ -84,7 +84,7 @@ async def test_the_question_is_one_line_of_bounded_length(arguments: dict[str, A
     verdict = await flow_guard().judge(request(arguments))
     assert isinstance(verdict, Ask)
     assert verdict.question.isprintable()
-    assert len(verdict.question) < 2 * VIEW_CHARS_MAX + 600
+    assert len(verdict.question) < 2 * LINE_CHARS_MAX + 600
 
 
 async def test_of_what_is_long_both_ends_are_seen() -> None:

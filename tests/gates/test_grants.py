@@ -13,10 +13,10 @@ from windlass.core.verdicts import Allow, Ask, Deny, Grant, Modify, Verdict
 from windlass.gates.combined import all_of
 from windlass.gates.flow_guard import flow_guard
 from windlass.gates.grants import Granted, grant_for
-from windlass.gates.patterns import MAIN
+from windlass.gates.patterns import MAIN_ARGUMENTS
 from windlass.gates.presets import ask, read_only
 from windlass.gates.rules import Rule, RuleGate
-from windlass.ports import Gate, Request
+from windlass.ports import Gate, GateRequest
 from windlass.testing import BrokenGate, FixedGate, GateConformance
 
 
@@ -31,11 +31,11 @@ SEND = spec("send", "to", "body", labels=("external",))
 
 def request(
     tool: ToolSpec, arguments: dict[str, Any], *grants: Grant, held: tuple[Label, ...] = ()
-) -> Request:
-    return Request("s", "c", tool, arguments, frozenset(held), grants=grants)
+) -> GateRequest:
+    return GateRequest("s", "c", tool, arguments, frozenset(held), grants=grants)
 
 
-def shell(command: str, *patterns: str) -> Request:
+def shell(command: str, *patterns: str) -> GateRequest:
     return request(BASH, {"command": command}, *(Grant("bash", pattern=one) for one in patterns))
 
 
@@ -226,7 +226,7 @@ async def test_what_can_be_granted_is_then_allowed_and_nothing_else(
         assert lifted
 
 
-@given(st.text(min_size=1), st.sampled_from(MAIN))
+@given(st.text(min_size=1), st.sampled_from(MAIN_ARGUMENTS))
 def test_any_text_is_a_pattern_or_refused(pattern: str, field: str) -> None:
     try:
         grant = grant_for(spec("find", field), {field: "a"}, pattern, [])

@@ -4,8 +4,8 @@ import pytest
 
 from windlass import Agent
 from windlass.core.events import CallJudged
-from windlass.core.messages import Results
-from windlass.core.verdicts import Allow, Always, Deny
+from windlass.core.messages import ToolResults
+from windlass.core.verdicts import Allow, AllowAlways, Deny
 from windlass.gates.cedar import CedarGate
 from windlass.gates.combined import all_of
 from windlass.gates.presets import ask, read_only
@@ -48,7 +48,7 @@ async def test_a_command_that_hides_another_is_denied_on_record(clock: VirtualCl
     kinds = [
         (item.result.kind, told in item.result.text)
         for message in result.messages
-        if isinstance(message, Results)
+        if isinstance(message, ToolResults)
         for item in message.items
     ]
     assert kinds == [("value", False), ("denied", True)]
@@ -79,10 +79,10 @@ async def test_a_person_is_asked_about_what_is_left_and_that_is_what_runs(
         assert "Redacted in command." in question.question
         assert RAN == []
         result = await agent.answer(
-            held.session_id, question.call.id, Always(), digest=question.digest
+            held.session_id, question.call.id, AllowAlways(), digest=question.digest
         )
     assert (result.text, RAN) == ("In.", ["login [redacted]"] * 2)
-    assert "sk-" not in repr([one for one in result.messages if isinstance(one, Results)])
+    assert "sk-" not in repr([one for one in result.messages if isinstance(one, ToolResults)])
 
 
 @pytest.mark.contract("G4")

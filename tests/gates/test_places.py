@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.errors import ConfigError
-from windlass.gates.globs import Match
-from windlass.gates.paths import match_path, plain
-from windlass.gates.urls import address, check_url, match_url
+from windlass.gates.globs import MatchResult
+from windlass.gates.paths import match_path, simplify_path
+from windlass.gates.urls import check_url_pattern, match_url, parse_url
 
-YES, MAYBE, NO = Match.YES, Match.MAYBE, Match.NO
+YES, MAYBE, NO = MatchResult.YES, MatchResult.MAYBE, MatchResult.NO
 
 
 @pytest.mark.contract("G4")
@@ -64,7 +64,7 @@ YES, MAYBE, NO = Match.YES, Match.MAYBE, Match.NO
         ("src/**", "/" + "a/" * 100, MAYBE),
     ],
 )
-def test_a_path_is_matched(pattern: str, path: str, found: Match) -> None:
+def test_a_path_is_matched(pattern: str, path: str, found: MatchResult) -> None:
     assert match_path(pattern, path) is found
 
 
@@ -82,7 +82,9 @@ def test_a_path_is_matched(pattern: str, path: str, found: Match) -> None:
         ("**", "../x", NO),
     ],
 )
-def test_with_a_root_it_is_known_where_a_path_leads(pattern: str, path: str, found: Match) -> None:
+def test_with_a_root_it_is_known_where_a_path_leads(
+    pattern: str, path: str, found: MatchResult
+) -> None:
     assert match_path(pattern, path, "/ws") is found
 
 
@@ -95,8 +97,8 @@ SPELLINGS = st.lists(st.sampled_from(["a", "b", "..", ".", ""]), max_size=8).map
 
 @given(SPELLINGS)
 def test_the_shortest_spelling_is_a_fixed_point(path: str) -> None:
-    assert plain(plain(path)) == plain(path)
-    assert match_path("a/**", path) is match_path("a/**", plain(path))
+    assert simplify_path(simplify_path(path)) == simplify_path(path)
+    assert match_path("a/**", path) is match_path("a/**", simplify_path(path))
 
 
 @pytest.mark.contract("G4")
@@ -145,17 +147,17 @@ def test_the_shortest_spelling_is_a_fixed_point(path: str) -> None:
         ("https://docs.python.org", "https://999.999.999.999/", MAYBE),
     ],
 )
-def test_an_address_is_matched(pattern: str, url: str, found: Match) -> None:
+def test_an_address_is_matched(pattern: str, url: str, found: MatchResult) -> None:
     assert match_url(pattern, url) is found
 
 
 @pytest.mark.parametrize("pattern", ["docs.python.org", "https*", "https://a@b.c/*", "https:///x"])
 def test_a_pattern_that_means_no_address_is_refused(pattern: str) -> None:
     with pytest.raises(ConfigError):
-        check_url(pattern)
+        check_url_pattern(pattern)
 
 
 @given(st.text("htps:/@.ab%2eE[]#?\\0x", max_size=20))
 def test_no_text_breaks_the_reader_of_addresses(text: str) -> None:
-    found = address(f"http://{text}")
+    found = parse_url(f"http://{text}")
     assert found is None or match_url(f"http://{found.host}:*", f"http://{text}") is not NO

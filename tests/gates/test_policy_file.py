@@ -11,8 +11,8 @@ from windlass.core.messages import Label, ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny
 from windlass.gates.policy_file import load_policy, parse_policy
 from windlass.gates.rules import Rule
-from windlass.gates.written_calls import written_call
-from windlass.ports import Request
+from windlass.gates.written_calls import parse_written_call
+from windlass.ports import GateRequest
 
 ORDERED = """\
 default = "deny"
@@ -57,7 +57,7 @@ def test_of_plain_lists_the_strictest_comes_first() -> None:
         "allow bash(git *)",
     ]
     assert gate.default == "ask"
-    assert gate.rule_on(written_call("bash(git push)")).decision == "ask"
+    assert gate.decide_call(parse_written_call("bash(git push)")).decision == "ask"
 
 
 def test_an_empty_policy_asks() -> None:
@@ -139,9 +139,9 @@ HELD: frozenset[Label] = frozenset(["untrusted", "private"])
 )
 async def test_a_file_may_set_the_flow_guard(line: str, verdict: type) -> None:
     gate = parse_policy(f'{line}\nallow = ["send"]\ndeny = ["rm"]\ndeny_replies = ["*key*"]')
-    assert isinstance(await gate.judge(Request("s", "c", SEND, {}, HELD)), verdict)
-    assert isinstance(await gate.judge(Request("s", "c", SEND, {})), Allow)
-    assert isinstance(await gate.judge(Request("s", "c", ToolSpec("rm", "", {}), {})), Deny)
+    assert isinstance(await gate.judge(GateRequest("s", "c", SEND, {}, HELD)), verdict)
+    assert isinstance(await gate.judge(GateRequest("s", "c", SEND, {})), Allow)
+    assert isinstance(await gate.judge(GateRequest("s", "c", ToolSpec("rm", "", {}), {})), Deny)
     assert gate.judges_replies
     assert isinstance(await gate.judge_reply("s", "a key"), Deny)
     assert isinstance(await gate.judge_reply("s", "hello"), Allow)
@@ -153,7 +153,7 @@ def test_the_flow_guard_is_part_of_what_a_policy_is_called() -> None:
     assert len(set(names)) == 3
     assert parse_policy("flow_guard = false").name == names[0]
     guarded = parse_policy('flow_guard = true\nallow = ["bash(ls *)"]', root="/ws")
-    assert guarded.rule_on(written_call("bash(ls x)")).decision == "allow"
+    assert guarded.decide_call(parse_written_call("bash(ls x)")).decision == "allow"
 
 
 @pytest.mark.contract("G7")

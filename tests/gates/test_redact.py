@@ -13,7 +13,7 @@ from windlass.core.verdicts import Allow, Deny, Modify
 from windlass.gates.combined import all_of
 from windlass.gates.presets import allow_all
 from windlass.gates.redact import redact
-from windlass.ports import Gate, Request
+from windlass.ports import Gate, GateRequest
 from windlass.testing import GateConformance
 
 KEY = r"sk-[a-z0-9]{4,}"
@@ -25,8 +25,8 @@ SEND = ToolSpec(
 )
 
 
-def request(tool: ToolSpec = SEND, **arguments: object) -> Request:
-    return Request("s", "c", tool, arguments)
+def request(tool: ToolSpec = SEND, **arguments: object) -> GateRequest:
+    return GateRequest("s", "c", tool, arguments)
 
 
 def shout(text: str) -> str:
@@ -67,7 +67,7 @@ async def test_nothing_that_matches_is_left_or_told(arguments: dict[str, Any]) -
     verdict = await redact(KEY).judge(request(**arguments))
     if isinstance(verdict, Modify):
         assert not re.search(KEY, repr(verdict))
-        again = Request("s", "c", SEND, verdict.arguments)
+        again = GateRequest("s", "c", SEND, verdict.arguments)
         assert isinstance(await redact(KEY).judge(again), Allow)
     elif isinstance(verdict, Deny):
         assert not re.search(KEY, repr(verdict))
@@ -79,7 +79,7 @@ async def test_a_name_that_matches_denies() -> None:
     calls = [
         request(body={"sk-abcd": 1}),
         request(body=[{"sk-abcd": 1}]),
-        Request("s", "c", SEND, {"sk-abcd": 1}),
+        GateRequest("s", "c", SEND, {"sk-abcd": 1}),
     ]
     for asked in calls:
         verdict = await redact(KEY).judge(asked)

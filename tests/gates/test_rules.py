@@ -5,11 +5,11 @@ import pytest
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny
-from windlass.gates.patterns import Call
+from windlass.gates.patterns import PreparedCall
 from windlass.gates.presets import allow_all, ask, read_only
 from windlass.gates.rules import Decision, Rule, RuleGate
-from windlass.gates.written_calls import written_call
-from windlass.ports import Gate, Request
+from windlass.gates.written_calls import parse_written_call
+from windlass.ports import Gate, GateRequest
 from windlass.testing import GateConformance
 
 
@@ -19,13 +19,15 @@ def spec(name: str, **fields: str) -> ToolSpec:
     return ToolSpec(name, "", {"type": "object", "properties": properties})
 
 
-def decided(call: str | Call, *rules: tuple[Decision, str], default: Decision = "ask") -> Decision:
+def decided(
+    call: str | PreparedCall, *rules: tuple[Decision, str], default: Decision = "ask"
+) -> Decision:
     gate = RuleGate([Rule(decision, pattern) for decision, pattern in rules], default=default)
-    return gate.rule_on(written_call(call) if isinstance(call, str) else call).decision
+    return gate.decide_call(parse_written_call(call) if isinstance(call, str) else call).decision
 
 
-def request(tool: ToolSpec, **arguments: object) -> Request:
-    return Request("s", "c", tool, arguments)
+def request(tool: ToolSpec, **arguments: object) -> GateRequest:
+    return GateRequest("s", "c", tool, arguments)
 
 
 class TestRuleGate(GateConformance):
@@ -152,15 +154,17 @@ def test_a_pattern_denies_what_might_be_meant(pattern: str, call: str) -> None:
 def test_the_main_argument_is_the_schemas_to_say() -> None:
     """An argument that the tool does not have cannot stand in for the one that counts."""
     tool = spec("get", url="string")
-    call = Call(tool, {"command": "git status", "path": "src/a", "url": "https://evil.com/"})
+    call = PreparedCall(
+        tool, {"command": "git status", "path": "src/a", "url": "https://evil.com/"}
+    )
     assert decided(call, ("allow", "get(git *)"), ("allow", "get(src/**)")) == "ask"
     assert decided(call, ("deny", "get(https://evil.com)"), default="allow") == "deny"
 
 
 def test_a_tool_without_a_schema_is_matched_for_certain_only_if_it_takes_one_argument() -> None:
     tool = ToolSpec("get", "", {"type": "object"})
-    one = Call(tool, {"path": "src/a"})
-    two = Call(tool, {"path": "src/a", "file": "/etc/passwd"})
+    one = PreparedCall(tool, {"path": "src/a"})
+    two = PreparedCall(tool, {"path": "src/a", "file": "/etc/passwd"})
     assert (decided(one, ("allow", "get(src/**)")), decided(two, ("allow", "get(src/**)"))) == (
         "allow",
         "ask",
@@ -170,20 +174,20 @@ def test_a_tool_without_a_schema_is_matched_for_certain_only_if_it_takes_one_arg
 def test_an_argument_that_is_left_out_has_its_default() -> None:
     fields = {"path": {"type": "string", "default": "/etc"}}
     tool = ToolSpec("list", "", {"type": "object", "properties": fields})
-    assert decided(Call(tool, {}), ("deny", "list(/etc/**)"), default="allow") == "deny"
+    assert decided(PreparedCall(tool, {}), ("deny", "list(/etc/**)"), default="allow") == "deny"
 
 
 def test_the_kind_of_an_argument_may_come_from_its_format() -> None:
     fields = {"where": {"type": "string", "format": "uri"}}
     tool = ToolSpec("open", "", {"type": "object", "properties": fields})
-    call = Call(tool, {"where": "https://docs.python.org@evil.com/"})
+    call = PreparedCall(tool, {"where": "https://docs.python.org@evil.com/"})
     assert decided(call, ("allow", "open(https://docs.*)")) == "ask"
 
 
 def test_with_a_root_absolute_paths_are_told_apart() -> None:
     gate = RuleGate([Rule("allow", "write(src/**)")], root="/ws")
-    assert gate.rule_on(written_call("write(/ws/src/a)", root="/ws")).decision == "allow"
-    assert gate.rule_on(written_call("write(/etc/src/a)", root="/ws")).decision == "ask"
+    assert gate.decide_call(parse_written_call("write(/ws/src/a)", root="/ws")).decision == "allow"
+    assert gate.decide_call(parse_written_call("write(/etc/src/a)", root="/ws")).decision == "ask"
 
 
 @pytest.mark.contract("G2")
@@ -220,7 +224,7 @@ def test_a_rule_that_missed_by_doubt_is_named() -> None:
     gate = RuleGate([Rule("allow", "bash(git *)")])
     assert (
         "allow bash(git *) does not match it for certain"
-        in gate.rule_on(written_call("bash($X)")).why
+        in gate.decide_call(parse_written_call("bash($X)")).explanation
     )
 
 

@@ -10,32 +10,32 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from proof.simulate import plan_of, play
+from proof.simulate import draw_plan, play_plan
 from windlass import Agent
 from windlass.core.audit.replay import replay
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, CallStarted, Fact, RunStarted
 from windlass.core.fold.run import fold
-from windlass.core.messages import Effect, Image, Result, Text
-from windlass.core.moves import Cleared
-from windlass.core.run_report import questions
-from windlass.core.setup import Rules
+from windlass.core.messages import Effect, ImagePart, TextPart, ToolResult
+from windlass.core.moves import ClearedCall
+from windlass.core.run_report import open_questions
+from windlass.core.setup import LoopPolicy
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, fork, import_session
-from windlass.journals.chain import hash_of, root
-from windlass.journals.codec import encode
+from windlass.journals.chain import chain_hash, chain_root
+from windlass.journals.codec import encode_fact
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.ports import CallContext, Journal, Reconciled
+from windlass.ports import CallContext, Journal, ReconcileOutcome
 from windlass.testing import RecordingTools, ScriptedModel, call
-from windlass.testing.samples import notes, one_of_each
+from windlass.testing.samples import facts_of_every_kind, note_facts
 
 SESSION = "a session"
 
 
 async def filled(facts: Sequence[Fact] | None = None) -> MemoryJournal:
     journal = MemoryJournal()
-    await journal.append(SESSION, one_of_each() if facts is None else facts)
+    await journal.append(SESSION, facts_of_every_kind() if facts is None else facts)
     return journal
 
 
@@ -54,7 +54,7 @@ async def test_what_was_exported_is_taken_in_as_it_was() -> None:
     page = await exported(await filled())
     other = MemoryJournal()
     assert await import_session(other, io.BytesIO(page)) == SESSION
-    assert list(await other.read(SESSION)) == one_of_each()
+    assert list(await other.read(SESSION)) == facts_of_every_kind()
     assert await exported(other) == page
 
 
@@ -62,18 +62,18 @@ async def test_what_was_exported_is_taken_in_as_it_was() -> None:
 async def test_a_file_has_the_hashes_of_the_store(tmp_path: Path) -> None:
     """J7: what SQLite holds and what a file holds are proved by the same chain."""
     with SqliteJournal(tmp_path / "one.db") as one, SqliteJournal(tmp_path / "two.db") as two:
-        await one.append(SESSION, one_of_each())
+        await one.append(SESSION, facts_of_every_kind())
         page = await exported(one)
         await import_session(two, io.BytesIO(page))
-        assert list(await two.read(SESSION)) == one_of_each()
+        assert list(await two.read(SESSION)) == facts_of_every_kind()
         assert await two.verify(SESSION) == []
         assert await exported(two) == page
-    last = root(SESSION).hash
-    for fact in one_of_each():
-        last = hash_of(last, encode(fact).body)
+    last = chain_root(SESSION).hash
+    for fact in facts_of_every_kind():
+        last = chain_hash(last, encode_fact(fact).body)
     assert msgspec.json.decode(page.splitlines()[-1]) == {
         "hash": last.hex(),
-        "end": len(one_of_each()),
+        "end": len(facts_of_every_kind()),
     }
 
 
@@ -85,9 +85,9 @@ async def test_the_first_line_says_what_the_file_is() -> None:
 
 async def test_an_attachment_is_in_the_file_once() -> None:
     """J10: stored once, by hash; also if it is empty."""
-    parts = (Image("image/png", b"\x00picture" * 1_000), Image("image/png", b""))
-    setup = next(fact.setup for fact in one_of_each() if isinstance(fact, RunStarted))
-    facts: list[Fact] = [RunStarted(1, (*parts, *parts, Text("?")), setup, seq=1)]
+    parts = (ImagePart("image/png", b"\x00picture" * 1_000), ImagePart("image/png", b""))
+    setup = next(fact.setup for fact in facts_of_every_kind() if isinstance(fact, RunStarted))
+    facts: list[Fact] = [RunStarted(1, (*parts, *parts, TextPart("?")), setup, seq=1)]
     journal = await filled(facts)
     page = await exported(journal)
     assert page.count(b'"blob"') == 2
@@ -97,7 +97,7 @@ async def test_an_attachment_is_in_the_file_once() -> None:
 
 
 async def test_a_long_session_goes_in_batches_and_tells_how_far_it_is() -> None:
-    facts, out, into = notes(1, 1_200), list[int](), list[int]()
+    facts, out, into = note_facts(1, 1_200), list[int](), list[int]()
     page = io.BytesIO()
     journal = await filled(facts)
     assert await export_session(journal, SESSION, page.write, out.append) == 1_200
@@ -135,7 +135,7 @@ def records(lines: Sequence[bytes]) -> list[bytes]:
 
 
 async def test_a_broken_line_is_named_by_its_number() -> None:
-    lines = (await exported(await filled(notes(1, 5)))).splitlines(keepends=True)
+    lines = (await exported(await filled(note_facts(1, 5)))).splitlines(keepends=True)
     lines[3] = lines[3].replace(b"note 3", b"note 4")
     with pytest.raises(JournalCorrupt, match="line 4: record 3 was changed, moved or taken out"):
         await import_session(MemoryJournal(), io.BytesIO(b"".join(lines)))
@@ -146,9 +146,9 @@ async def test_a_broken_line_is_named_by_its_number() -> None:
 
 async def test_right_hashes_do_not_make_a_forged_record_true() -> None:
     """A record that is none, and one with another's number, each in a chain that holds."""
-    first, last = encode(notes(7, 7)[0]).body, b'{"v":1,"type":"Nothing","seq":1}'
+    first, last = encode_fact(note_facts(7, 7)[0]).body, b'{"v":1,"type":"Nothing","seq":1}'
     for body, told in ((first, "record 1 says that it is record 7"), (last, "cannot be read")):
-        proof = hash_of(root("s").hash, body).hex().encode()
+        proof = chain_hash(chain_root("s").hash, body).hex().encode()
         head = b'{"format":"windlass-session","version":1,"session":"s"}\n'
         line = b'{"hash":"%b","record":%b}\n{"hash":"%b","end":1}\n' % (proof, body, proof)
         with pytest.raises(JournalCorrupt, match=f"line 2: .*{told}"):
@@ -168,7 +168,7 @@ async def test_a_session_that_is_there_is_never_written_over() -> None:
     with pytest.raises(ConfigError, match="exists already; give another name"):
         await import_session(journal, io.BytesIO(page))
     assert await import_session(journal, io.BytesIO(page), into="copy") == "copy"
-    assert list(await journal.read("copy")) == one_of_each()
+    assert list(await journal.read("copy")) == facts_of_every_kind()
     with pytest.raises(ConfigError, match="there is no session 'none'"):
         await exported(journal, "none")
 
@@ -186,7 +186,7 @@ class Stopping(MemoryJournal):
 
 
 async def test_half_a_session_is_taken_back() -> None:
-    page = io.BytesIO(await exported(await filled(notes(1, 600))))
+    page = io.BytesIO(await exported(await filled(note_facts(1, 600))))
     journal = Stopping()
     with pytest.raises(JournalFailed, match="the disk is full"):
         await import_session(journal, page)
@@ -204,7 +204,7 @@ async def test_half_a_session_is_taken_back() -> None:
 def test_a_fork_can_begin_at_any_record_of_any_session() -> None:
     """It begins with the records of the old one, replays, and can be gone on with."""
     for seed in range(40):
-        asyncio.run(forked_everywhere(play(plan_of(seed)).facts))
+        asyncio.run(forked_everywhere(play_plan(draw_plan(seed)).facts))
 
 
 async def forked_everywhere(facts: Sequence[Fact]) -> None:
@@ -214,7 +214,7 @@ async def forked_everywhere(facts: Sequence[Fact]) -> None:
         name = await fork(journal, "sim", at)
         told = await journal.read(name)
         assert (name, list(told[:at])) == (f"sim~{at}", facts[:at])
-        assert replay(name, told).same
+        assert replay(name, told).is_same
         step = fold(name, told).step
         calls = step.calls if step else ()
         begun = {one.call.name for one in calls if one.phase in ("started", "interrupted")}
@@ -230,7 +230,7 @@ async def test_a_fork_is_named_after_where_it_comes_from() -> None:
     assert await fork(journal, SESSION, 1, "mine") == "mine"
     with pytest.raises(ConfigError, match="session 'mine' exists already"):
         await fork(journal, SESSION, 1, "mine")
-    last = len(one_of_each())
+    last = len(facts_of_every_kind())
     for at in (0, -1, last + 1):
         with pytest.raises(ConfigError, match=f"has records 1 to {last}, and no record {at}"):
             await fork(journal, SESSION, at)
@@ -244,7 +244,7 @@ class Ledger:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def __call__(self, cleared: Cleared, _context: CallContext) -> str:
+    def __call__(self, cleared: ClearedCall, _context: CallContext) -> str:
         if cleared.spec.effect == "write" or cleared.key not in self.done:
             self.done.append(cleared.key)
         return "done"
@@ -259,9 +259,9 @@ class Asking(RecordingTools):
         self._ledger = ledger
 
     @override
-    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
+    async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         done = cleared.key in self._ledger.done
-        return Result.say("value", "done") if done else "not_done"
+        return ToolResult.from_text("value", "done") if done else "not_done"
 
 
 async def worked(tool: str, **settings: Any) -> tuple[MemoryJournal, Ledger]:
@@ -292,21 +292,21 @@ async def test_what_had_begun_is_not_done_again_under_another_key(tool: str) -> 
     facts = await journal.read(name)
     told = [fact.result.kind for fact in facts if isinstance(fact, CallFinished)]
     assert told == ["unknown"]
-    assert replay(name, facts).same
+    assert replay(name, facts).is_same
 
 
 @pytest.mark.contract("J8")
 async def test_a_person_may_be_asked_whether_to_do_it_again() -> None:
-    journal, ledger = await worked("send", rules=Rules(on_unknown="ask"))
+    journal, ledger = await worked("send", rules=LoopPolicy(on_unknown="ask"))
     name = await fork(journal, "old", await begun(journal))
-    (question,) = questions(fold(name, await journal.read(name)))
+    (question,) = open_questions(fold(name, await journal.read(name)))
     assert question.question == "send had started in session old. Run it again here?"
     with ScriptedModel(["Sent twice."]) as model:
-        tools, rules = Asking(ledger), Rules(on_unknown="ask")
+        tools, rules = Asking(ledger), LoopPolicy(on_unknown="ask")
         agent = Agent(model, tools=tools, journal=journal, rules=rules)
         result = await agent.answer(name, question.call.id, Allow(), by="ann")
     assert (result.text, ledger.done) == ("Sent twice.", ["old/c1_0", f"{name}/c1_0"])
-    assert replay(name, await journal.read(name)).same
+    assert replay(name, await journal.read(name)).is_same
 
 
 @pytest.mark.contract("J8")
@@ -324,5 +324,5 @@ async def test_a_fork_goes_its_own_way() -> None:
         agent = Agent(ScriptedModel(script), tools=Asking(ledger), journal=journal)
         result = await agent.resume(name)
         assert result.text == ("Done." if at == len(facts) - 1 else "Otherwise.")
-        assert replay(name, await journal.read(name)).same
+        assert replay(name, await journal.read(name)).is_same
     assert await journal.read("old") == facts

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from disk import Disk
+from disk import FaultyDisk
 from windlass.core.errors import JournalFailed
 from windlass.core.limits import Amount, Budget
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.journals import refusal
-from windlass.testing.samples import notes
+from windlass.testing.journals import error_of
+from windlass.testing.samples import note_facts
 
 BUDGET = Budget("team", tokens=100)
 
@@ -26,37 +26,37 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.realtime
 async def test_what_a_bad_disk_did_not_keep_was_not_given(path: Path, trouble: str) -> None:
     """J1: a draw, or a kept result, that fails has not happened, and can be done again."""
-    with Disk() as disk, SqliteJournal(path) as journal:
-        await journal.append("s", notes(1, 1))
-        assert await journal.draw(BUDGET, "s", 1, Amount(tokens=10)) == Amount(tokens=10)
+    with FaultyDisk() as disk, SqliteJournal(path) as journal:
+        await journal.append("s", note_facts(1, 1))
+        assert await journal.draw_budget(BUDGET, "s", 1, Amount(tokens=10)) == Amount(tokens=10)
         setattr(disk, trouble, True)
         failing = (
-            journal.draw(BUDGET, "s", 1, Amount(tokens=50)),
-            journal.settle(BUDGET, "s", 1, Amount(tokens=1)),
-            journal.keep("s", b"lost"),
+            journal.draw_budget(BUDGET, "s", 1, Amount(tokens=50)),
+            journal.settle_budget(BUDGET, "s", 1, Amount(tokens=1)),
+            journal.put_blob("s", b"lost"),
         )
         for asked in failing:
-            error = await refusal(asked)
+            error = await error_of(asked)
             assert isinstance(error, JournalFailed)
             assert str(path) in str(error)
         setattr(disk, trouble, False)
-        assert await journal.spent(BUDGET) == Amount(tokens=10)
-        name = await journal.keep("s", b"kept")
-        assert await journal.fetch("s", name) == b"kept"
-        assert await journal.draw(BUDGET, "s", 1, Amount(tokens=50)) == Amount(tokens=50)
+        assert await journal.read_spending(BUDGET) == Amount(tokens=10)
+        name = await journal.put_blob("s", b"kept")
+        assert await journal.get_blob("s", name) == b"kept"
+        assert await journal.draw_budget(BUDGET, "s", 1, Amount(tokens=50)) == Amount(tokens=50)
 
 
 @pytest.mark.realtime
 async def test_a_disk_that_gives_nothing_back_is_no_empty_session(path: Path) -> None:
     """J10."""
     with SqliteJournal(path) as journal:
-        await journal.append("s", notes(1, 500))
-    with Disk() as disk, SqliteJournal(path) as journal:
+        await journal.append("s", note_facts(1, 500))
+    with FaultyDisk() as disk, SqliteJournal(path) as journal:
         disk.unreadable = True
-        for asked in (journal.read("s"), journal.sessions(), journal.fetch("s", "0" * 16)):
-            assert isinstance(await refusal(asked), JournalFailed)
+        for asked in (journal.read("s"), journal.sessions(), journal.get_blob("s", "0" * 16)):
+            assert isinstance(await error_of(asked), JournalFailed)
         disk.unreadable = False
-        assert list(await journal.read("s")) == notes(1, 500)
+        assert list(await journal.read("s")) == note_facts(1, 500)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     async def write(journal: SqliteJournal) -> None:
         for last in range(3, 31, 3):
-            await journal.append("s", notes(last - 2, last))
+            await journal.append("s", note_facts(last - 2, last))
 
     with SqliteJournal(path) as journal:
         asyncio.run(write(journal))
@@ -84,11 +84,11 @@ def kept_of(torn: Path, path: Path, log: bytes) -> int:
 
     async def look(journal: SqliteJournal) -> int:
         facts = list(await journal.read("s"))
-        assert facts == notes(1, len(facts))
+        assert facts == note_facts(1, len(facts))
         assert len(facts) % 3 == 0
         assert await journal.verify("s") == []
         assert await journal.check() == []
-        await journal.append("s", notes(len(facts) + 1, len(facts) + 1))
+        await journal.append("s", note_facts(len(facts) + 1, len(facts) + 1))
         return len(facts)
 
     with SqliteJournal(path) as journal:
@@ -120,10 +120,10 @@ def test_after_a_close_the_file_alone_is_whole(path: Path) -> None:
     """J10: a copy of it is a copy of all sessions."""
 
     async def fill(journal: SqliteJournal) -> None:
-        await journal.append("s", notes(1, 30))
+        await journal.append("s", note_facts(1, 30))
 
     async def look(journal: SqliteJournal) -> None:
-        assert list(await journal.read("s")) == notes(1, 30)
+        assert list(await journal.read("s")) == note_facts(1, 30)
 
     with SqliteJournal(path) as journal:
         asyncio.run(fill(journal))

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processes import child
+from processes import start_child
 from windlass.core.errors import JournalFailed
 from windlass.core.limits import Amount, Budget
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.journals import refusal
-from windlass.testing.pools import within
-from windlass.testing.samples import notes
+from windlass.testing.journals import error_of
+from windlass.testing.pools import is_within_budget
+from windlass.testing.samples import note_facts
 
 CENTS = st.integers(0, 300).map(lambda cents: Decimal(cents) / 100)
 AMOUNTS = st.builds(Amount, st.none() | CENTS, st.none() | st.integers(0, 300))
@@ -54,13 +54,13 @@ class Play:
             return
         if what == "settle":
             within_share = Amount(min(part, share.usd or Decimal(0)), (share.tokens or 0) // 2)
-            await self.store.settle(self.budget, str(run % 2), run, within_share)
+            await self.store.settle_budget(self.budget, str(run % 2), run, within_share)
             self.note(run, within_share)
             return
-        got = await self.store.draw(self.budget, str(run % 2), run, amount)
+        got = await self.store.draw_budget(self.budget, str(run % 2), run, amount)
         assert covers(got, share), "never less than it may already"
         if what == "again":
-            assert await self.store.draw(self.budget, str(run % 2), run, amount) == got
+            assert await self.store.draw_budget(self.budget, str(run % 2), run, amount) == got
         self.note(run, got)
 
     def note(self, run: int, share: Amount) -> None:
@@ -76,9 +76,9 @@ class Play:
                 sum((share.usd or Decimal(0) for share in mine), Decimal(0)),
                 sum(share.tokens or 0 for share in mine),
             )
-            assert within(self.budget, whole)
+            assert is_within_budget(self.budget, whole)
             if each == hour:
-                assert await self.store.spent(self.budget) == whole
+                assert await self.store.read_spending(self.budget) == whole
 
 
 def covers(amount: Amount, other: Amount) -> bool:
@@ -114,14 +114,14 @@ def test_a_file_keeps_the_same_books(budget: Budget, moves: list[Move]) -> None:
 def test_processes_that_draw_at_once_never_overdraw(tmp_path: Path) -> None:
     """B2: what both may spend adds up to what the file says, and fits."""
     path = tmp_path / "journal.db"
-    with child("draw", path, "ann", 60) as ann, child("draw", path, "bob", 60) as bob:
-        assert {ann.says(), bob.says()} == {"ready"}
-        ann.tell("go")
-        bob.tell("go")
-        shares = Decimal(ann.says()) + Decimal(bob.says())
+    with start_child("draw", path, "ann", 60) as ann, start_child("draw", path, "bob", 60) as bob:
+        assert {ann.read_line(), bob.read_line()} == {"ready"}
+        ann.write_line("go")
+        bob.write_line("go")
+        shares = Decimal(ann.read_line()) + Decimal(bob.read_line())
     budget = Budget("team", Decimal(1))
     with SqliteJournal(path) as journal:
-        assert asyncio.run(journal.spent(budget)) == Amount(shares)
+        assert asyncio.run(journal.read_spending(budget)) == Amount(shares)
     assert Decimal("0.98") < shares <= 1
 
 
@@ -140,11 +140,13 @@ async def test_a_deleted_session_has_spent_what_it_spent(tmp_path: Path, kind: s
     """And a new one of its name starts with nothing."""
     budget = Budget("team", Decimal(1))
     async with opened(tmp_path, kind) as journal:
-        await journal.append("s", notes(1, 1))
-        await journal.draw(budget, "s", 1, Amount(Decimal("0.6")))
+        await journal.append("s", note_facts(1, 1))
+        await journal.draw_budget(budget, "s", 1, Amount(Decimal("0.6")))
         await journal.delete("s")
-        assert await journal.spent(budget) == Amount(Decimal("0.6"))
-        assert await journal.draw(budget, "s", 1, Amount(Decimal("0.6"))) == Amount(Decimal("0.4"))
+        assert await journal.read_spending(budget) == Amount(Decimal("0.6"))
+        assert await journal.draw_budget(budget, "s", 1, Amount(Decimal("0.6"))) == Amount(
+            Decimal("0.4")
+        )
 
 
 @pytest.mark.realtime
@@ -154,10 +156,10 @@ async def test_a_run_that_got_nothing_counts_for_no_window_yet(tmp_path: Path, k
     budget = Budget("daily", tokens=10, per="day")
     async with opened(tmp_path, kind) as journal:
         journal._now = lambda: clock[0]
-        await journal.draw(budget, "a", 1, Amount(tokens=10))
-        assert await journal.draw(budget, "b", 1, Amount(tokens=5)) == Amount(tokens=0)
+        await journal.draw_budget(budget, "a", 1, Amount(tokens=10))
+        assert await journal.draw_budget(budget, "b", 1, Amount(tokens=5)) == Amount(tokens=0)
         clock[0] += 24 * 3600
-        assert await journal.draw(budget, "b", 1, Amount(tokens=5)) == Amount(tokens=5)
+        assert await journal.draw_budget(budget, "b", 1, Amount(tokens=5)) == Amount(tokens=5)
 
 
 @pytest.mark.realtime
@@ -171,7 +173,7 @@ async def test_draws_that_wait_together_share_a_commit_and_fail_alone(tmp_path: 
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
         draws = [
-            asyncio.ensure_future(journal.draw(budget, "s", run, Amount(tokens=wanted)))
+            asyncio.ensure_future(journal.draw_budget(budget, "s", run, Amount(tokens=wanted)))
             for run, wanted in enumerate([5, 2**69, 7] * 20)
         ]
         await asyncio.sleep(0)
@@ -183,7 +185,7 @@ async def test_draws_that_wait_together_share_a_commit_and_fail_alone(tmp_path: 
         assert ends[2::3] == [Amount(tokens=7)] * 20
         # The writer may have taken the first few before the rest were there.
         assert len(commits) <= 2
-        assert await journal.spent(budget) == Amount(tokens=240)
+        assert await journal.read_spending(budget) == Amount(tokens=240)
 
 
 @pytest.mark.realtime
@@ -192,7 +194,7 @@ async def test_a_draw_that_fails_midway_leaves_nothing_behind(tmp_path: Path) ->
     budget = Budget("team", tokens=2**70)
     with SqliteJournal(tmp_path / "journal.db") as journal:
         much = Amount(tokens=2**62)
-        assert await journal.draw(budget, "s", 1, much) == much
-        assert isinstance(await refusal(journal.draw(budget, "s", 2, much)), JournalFailed)
-        assert await journal.draw(budget, "s", 2, Amount(tokens=5)) == Amount(tokens=5)
-        assert await journal.spent(budget) == Amount(tokens=2**62 + 5)
+        assert await journal.draw_budget(budget, "s", 1, much) == much
+        assert isinstance(await error_of(journal.draw_budget(budget, "s", 2, much)), JournalFailed)
+        assert await journal.draw_budget(budget, "s", 2, Amount(tokens=5)) == Amount(tokens=5)
+        assert await journal.read_spending(budget) == Amount(tokens=2**62 + 5)

@@ -6,33 +6,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.journals.chain import Link, Problem, Row, hash_of, root, walk
-from windlass.journals.codec import encode
-from windlass.testing.samples import notes, one_of_each
+from windlass.journals.chain import (
+    ChainLink,
+    RecordProblem,
+    RecordRow,
+    chain_hash,
+    chain_root,
+    walk_chain,
+)
+from windlass.journals.codec import encode_fact
+from windlass.testing.samples import facts_of_every_kind, note_facts
 
-BLOBS = {name: data for fact in one_of_each() for name, data in encode(fact).blobs}
+BLOBS = {name: data for fact in facts_of_every_kind() for name, data in encode_fact(fact).blobs}
 
 
-def chained(session: str, bodies: Sequence[bytes]) -> list[Row]:
-    rows, head = list[Row](), root(session).hash
+def chained(session: str, bodies: Sequence[bytes]) -> list[RecordRow]:
+    rows, head = list[RecordRow](), chain_root(session).hash
     for seq, body in enumerate(bodies, 1):
-        head = hash_of(head, body)
+        head = chain_hash(head, body)
         rows.append((seq, body, head))
     return rows
 
 
-ROWS = chained("s", [encode(fact).body for fact in one_of_each()])
-END = Link(ROWS[-1][0], ROWS[-1][2])
+ROWS = chained("s", [encode_fact(fact).body for fact in facts_of_every_kind()])
+END = ChainLink(ROWS[-1][0], ROWS[-1][2])
 
 
-def problems(rows: Sequence[Row], end: Link = END) -> list[Problem]:
-    found = walk(rows, root("s"), end, BLOBS.__getitem__)
-    return [one for one in found if isinstance(one, Problem)]
+def problems(rows: Sequence[RecordRow], end: ChainLink = END) -> list[RecordProblem]:
+    found = walk_chain(rows, chain_root("s"), end, BLOBS.__getitem__)
+    return [one for one in found if isinstance(one, RecordProblem)]
 
 
 def test_what_was_written_is_sound() -> None:
     assert problems(ROWS) == []
-    assert list(walk(ROWS, root("s"), END, BLOBS.__getitem__)) == one_of_each()
+    assert list(walk_chain(ROWS, chain_root("s"), END, BLOBS.__getitem__)) == facts_of_every_kind()
 
 
 @given(st.integers(0, len(ROWS) - 1), st.data())
@@ -49,7 +56,7 @@ def test_a_changed_byte_is_found(at: int, data: st.DataObject) -> None:
 @given(st.integers(0, len(ROWS) - 1))
 def test_a_missing_record_is_found(at: int) -> None:
     """J7: the last one too."""
-    assert problems([*ROWS[:at], *ROWS[at + 1 :]])[0] == Problem(at + 1, "it is missing")
+    assert problems([*ROWS[:at], *ROWS[at + 1 :]])[0] == RecordProblem(at + 1, "it is missing")
 
 
 @given(st.integers(0, len(ROWS) - 2), st.data())
@@ -57,7 +64,7 @@ def test_a_missing_record_is_found_when_the_rest_is_numbered_anew(
     at: int, data: st.DataObject
 ) -> None:
     rest = [(seq - 1, body, stored) for seq, body, stored in ROWS[at + 1 :]]
-    end = data.draw(st.sampled_from([END, Link(END.seq - 1, END.hash)]))
+    end = data.draw(st.sampled_from([END, ChainLink(END.seq - 1, END.hash)]))
     assert problems([*ROWS[:at], *rest], end)[0].seq == at + 1
 
 
@@ -72,22 +79,22 @@ def test_moved_records_are_found(order: list[int]) -> None:
 
 def test_a_record_of_another_session_is_found() -> None:
     rows = chained("another", [row[1] for row in ROWS])
-    assert problems(rows, Link(rows[-1][0], rows[-1][2]))[0].seq == 1
+    assert problems(rows, ChainLink(rows[-1][0], rows[-1][2]))[0].seq == 1
 
 
 def test_a_record_under_another_number_is_found_even_with_a_good_chain() -> None:
-    rows = chained("s", [encode(fact).body for fact in (*notes(1, 1), *notes(3, 3))])
-    assert problems(rows, Link(2, rows[-1][2])) == [Problem(2, "it holds record 3")]
+    rows = chained("s", [encode_fact(fact).body for fact in (*note_facts(1, 1), *note_facts(3, 3))])
+    assert problems(rows, ChainLink(2, rows[-1][2])) == [RecordProblem(2, "it holds record 3")]
 
 
 def test_a_record_too_many_is_found() -> None:
-    assert [one.seq for one in problems(ROWS, Link(END.seq - 1, ROWS[-2][2]))] == [END.seq]
+    assert [one.seq for one in problems(ROWS, ChainLink(END.seq - 1, ROWS[-2][2]))] == [END.seq]
 
 
 @pytest.mark.parametrize("after", [0, 1, 10, len(ROWS) - 1])
 def test_all_problems_are_told(after: int) -> None:
-    start = Link(after, ROWS[after - 1][2]) if after else root("s")
+    start = ChainLink(after, ROWS[after - 1][2]) if after else chain_root("s")
     rows = [(seq, body + b" ", stored) for seq, body, stored in ROWS[after:]]
-    found = list(walk(rows, start, END, BLOBS.__getitem__))
+    found = list(walk_chain(rows, start, END, BLOBS.__getitem__))
     assert [one.seq for one in found] == list(range(after + 1, len(ROWS) + 1))
-    assert all(isinstance(one, Problem) for one in found)
+    assert all(isinstance(one, RecordProblem) for one in found)

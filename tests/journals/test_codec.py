@@ -10,7 +10,7 @@ import pytest
 
 from windlass.core.errors import JournalFailed
 from windlass.core.events import (
-    VERSION,
+    VOCABULARY_VERSION,
     CallFinished,
     CallJudged,
     CallStarted,
@@ -18,18 +18,25 @@ from windlass.core.events import (
     RunStarted,
 )
 from windlass.core.fold.run import fold
-from windlass.core.messages import Image, Result, Text
+from windlass.core.messages import ImagePart, TextPart, ToolResult
 from windlass.core.verdicts import Modify
-from windlass.journals.chain import hash_of, root
-from windlass.journals.codec import LARGE, UPCASTS, Unreadable, blob_name, decode, encode
-from windlass.testing.samples import notes, one_of_each
+from windlass.journals.chain import chain_hash, chain_root
+from windlass.journals.codec import (
+    LARGE_TEXT_CHARS,
+    UPCASTS,
+    UnreadableRecord,
+    blob_name,
+    decode_fact,
+    encode_fact,
+)
+from windlass.testing.samples import facts_of_every_kind, note_facts
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.jsonl"))
 PICTURE = b"\x89PNG" * 1000
 
 
 def nothing(name: str) -> bytes:
-    raise Unreadable(name)
+    raise UnreadableRecord(name)
 
 
 def kinds() -> set[type[Any]]:
@@ -37,21 +44,21 @@ def kinds() -> set[type[Any]]:
 
 
 def test_the_sample_has_every_kind_of_fact() -> None:
-    assert {type(fact) for fact in one_of_each()} == kinds()
+    assert {type(fact) for fact in facts_of_every_kind()} == kinds()
 
 
 @pytest.mark.parametrize(
-    "fact", one_of_each(), ids=lambda fact: f"{fact.seq} {type(fact).__name__}"
+    "fact", facts_of_every_kind(), ids=lambda fact: f"{fact.seq} {type(fact).__name__}"
 )
 def test_a_fact_comes_back_equal(fact: Fact) -> None:
-    record = encode(fact)
-    assert decode(record.body, dict(record.blobs).__getitem__) == fact
+    record = encode_fact(fact)
+    assert decode_fact(record.body, dict(record.blobs).__getitem__) == fact
 
 
 def test_a_record_tells_its_version_first() -> None:
     """J11: a reader must know the version before it can trust the rest."""
-    for fact in one_of_each():
-        assert encode(fact).body.startswith(b'{"v":%d,' % VERSION)
+    for fact in facts_of_every_kind():
+        assert encode_fact(fact).body.startswith(b'{"v":%d,' % VOCABULARY_VERSION)
 
 
 def test_no_field_of_a_fact_is_taken_for_the_envelope() -> None:
@@ -62,29 +69,32 @@ def test_no_field_of_a_fact_is_taken_for_the_envelope() -> None:
 def test_attachments_and_long_texts_leave_the_record() -> None:
     """J10: by hash, so that they are stored once."""
     content = (
-        Text("short"),
-        Image("image/png", PICTURE),
-        Text("x" * (LARGE + 1)),
-        Text("ø" * LARGE),
+        TextPart("short"),
+        ImagePart("image/png", PICTURE),
+        TextPart("x" * (LARGE_TEXT_CHARS + 1)),
+        TextPart("ø" * LARGE_TEXT_CHARS),
     )
-    fact = CallFinished("a", Result("value", content), seq=1)
-    record = encode(fact)
-    assert [name for name, _ in record.blobs] == [blob_name(PICTURE), blob_name(b"x" * (LARGE + 1))]
-    assert len(record.body) < 2 * LARGE + 500
-    assert decode(record.body, dict(record.blobs).__getitem__) == fact
+    fact = CallFinished("a", ToolResult("value", content), seq=1)
+    record = encode_fact(fact)
+    assert [name for name, _ in record.blobs] == [
+        blob_name(PICTURE),
+        blob_name(b"x" * (LARGE_TEXT_CHARS + 1)),
+    ]
+    assert len(record.body) < 2 * LARGE_TEXT_CHARS + 500
+    assert decode_fact(record.body, dict(record.blobs).__getitem__) == fact
 
 
 def test_an_empty_attachment_is_not_a_missing_one() -> None:
     for data in (b"", None):
-        fact = RunStarted(1, (Image("image/png", data),), seq=1)
-        record = encode(fact)
-        assert decode(record.body, dict(record.blobs).__getitem__) == fact
+        fact = RunStarted(1, (ImagePart("image/png", data),), seq=1)
+        record = encode_fact(fact)
+        assert decode_fact(record.body, dict(record.blobs).__getitem__) == fact
 
 
 def test_a_missing_attachment_is_damage() -> None:
-    record = encode(RunStarted(1, (Image("image/png", PICTURE),), seq=1))
-    with pytest.raises(Unreadable):
-        decode(record.body, nothing)
+    record = encode_fact(RunStarted(1, (ImagePart("image/png", PICTURE),), seq=1))
+    with pytest.raises(UnreadableRecord):
+        decode_fact(record.body, nothing)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +115,14 @@ def test_a_missing_attachment_is_damage() -> None:
     ],
 )
 def test_damage_is_told(body: bytes) -> None:
-    with pytest.raises(Unreadable):
-        decode(body, lambda name: b"")
+    with pytest.raises(UnreadableRecord):
+        decode_fact(body, lambda name: b"")
 
 
 def test_a_newer_record_is_refused() -> None:
     """J11: somebody must upgrade; it is not damage."""
     with pytest.raises(JournalFailed, match="upgrade"):
-        decode(b'{"v":99,"type":"Unheard","seq":1}', nothing)
+        decode_fact(b'{"v":99,"type":"Unheard","seq":1}', nothing)
 
 
 def test_an_old_record_is_brought_up() -> None:
@@ -125,27 +135,29 @@ def test_an_old_record_is_brought_up() -> None:
         return {**record, "v": 1, "call_id": f"call-{record['call_id']}"}
 
     body = b'{"v":-1,"type":"CallBegan","call_id":"7","token":"k","seq":3}'
-    fact = decode(body, nothing, {-1: rename, 0: number})
+    fact = decode_fact(body, nothing, {-1: rename, 0: number})
     assert fact == CallStarted("call-7", "k", seq=3)
 
 
 def test_every_old_version_has_its_upcast() -> None:
-    assert set(UPCASTS) == set(range(1, VERSION))
+    assert set(UPCASTS) == set(range(1, VOCABULARY_VERSION))
 
 
 @pytest.mark.parametrize("broken", ["\ud800", {1, "mixed"}, object()])
 def test_what_no_json_can_hold_is_refused_with_its_name(broken: object) -> None:
     fact = CallJudged("a", Modify({"x": broken}, "because"), seq=4)
     if isinstance(broken, set):
-        encode(fact)
+        encode_fact(fact)
         return
     with pytest.raises(JournalFailed, match="CallJudged"):
-        encode(fact)
+        encode_fact(fact)
 
 
 def test_a_small_fact_is_a_small_record() -> None:
     """J6: no record repeats what others hold."""
-    first, last = (encode(fact).body for fact in (notes(1, 1)[0], notes(100_000, 100_000)[0]))
+    first, last = (
+        encode_fact(fact).body for fact in (note_facts(1, 1)[0], note_facts(100_000, 100_000)[0])
+    )
     assert len(last) - len(first) <= 16
 
 
@@ -157,14 +169,14 @@ def test_an_old_journal_folds(path: Path) -> None:
     blobs = {tree["blob"]: base64.b64decode(tree["data"]) for tree in trees if "blob" in tree}
     assert [blob_name(data) for data in blobs.values()] == list(blobs)
     records = [line for line, tree in zip(lines, trees, strict=True) if "v" in tree]
-    head = root("corpus").hash
+    head = chain_root("corpus").hash
     for record in records:
-        head = hash_of(head, record)
+        head = chain_hash(head, record)
     assert head.hex() == trees[-1]["head"]
-    facts = [decode(record, blobs.__getitem__) for record in records]
+    facts = [decode_fact(record, blobs.__getitem__) for record in records]
     state = fold("corpus", facts)
     assert state.seq == len(facts)
-    assert not state.active
+    assert not state.is_active
 
 
 def test_the_first_version_is_in_the_corpus_whole() -> None:

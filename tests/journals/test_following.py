@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from processes import child
+from processes import start_child
 from windlass.core.errors import JournalFailed
 from windlass.journals.sqlite import journal as sqlite
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.realtime
 async def test_another_process_hears_each_record(path: Path) -> None:
     """E5: from the first record of a session on, in order, once."""
-    with SqliteJournal(path) as journal, child("follow", path) as follower:
-        assert follower.says() == "ready"
-        for fact in notes(1, 20):
+    with SqliteJournal(path) as journal, start_child("follow", path) as follower:
+        assert follower.read_line() == "ready"
+        for fact in note_facts(1, 20):
             await journal.append("another", [fact])
             await journal.append("s", [fact])
             if fact.seq % 5 == 0:
-                said = [await asyncio.to_thread(follower.says) for _ in range(5)]
+                said = [await asyncio.to_thread(follower.read_line) for _ in range(5)]
                 assert said == [str(seq) for seq in range(fact.seq - 4, fact.seq + 1)]
 
 
@@ -37,8 +37,8 @@ async def test_who_follows_through_the_journal_that_writes_need_not_look(
 ) -> None:
     monkeypatch.setattr(sqlite, "LOOK_MIN_S", 1e6)
     with SqliteJournal(path) as journal:
-        for fact in notes(1, 5):
-            heard = asyncio.create_task(journal.news("s", fact.seq - 1))
+        for fact in note_facts(1, 5):
+            heard = asyncio.create_task(journal.wait_for_append("s", fact.seq - 1))
             await asyncio.sleep(0.01)
             await journal.append("another", [fact])
             await journal.append("s", [fact])
@@ -47,7 +47,7 @@ async def test_who_follows_through_the_journal_that_writes_need_not_look(
 
 def test_who_gave_up_following_leaves_no_thread_behind(path: Path) -> None:
     async def give_up(journal: SqliteJournal) -> None:
-        waiting = [asyncio.create_task(journal.news("s", 0)) for _ in range(20)]
+        waiting = [asyncio.create_task(journal.wait_for_append("s", 0)) for _ in range(20)]
         await asyncio.sleep(0.06)
         for task in waiting:
             task.cancel()
@@ -56,7 +56,7 @@ def test_who_gave_up_following_leaves_no_thread_behind(path: Path) -> None:
     before = set(threading.enumerate())
     with SqliteJournal(path) as journal:
         asyncio.run(give_up(journal))
-        assert journal._bell._listening == {}
+        assert journal._notifier._subscribers == {}
         left = set(threading.enumerate()) - before
         assert [thread.name for thread in left] == [f"journal {path}"]
     assert set(threading.enumerate()) <= before
@@ -65,17 +65,17 @@ def test_who_gave_up_following_leaves_no_thread_behind(path: Path) -> None:
 @pytest.mark.realtime
 async def test_an_event_loop_in_another_thread_hears_too(path: Path) -> None:
     with SqliteJournal(path) as journal:
-        heard = asyncio.create_task(asyncio.to_thread(asyncio.run, journal.news("s", 0)))
-        while "s" not in journal._bell._listening:  # noqa: ASYNC110 - its loop is another one
+        heard = asyncio.create_task(asyncio.to_thread(asyncio.run, journal.wait_for_append("s", 0)))
+        while "s" not in journal._notifier._subscribers:  # noqa: ASYNC110 - its loop is another one
             await asyncio.sleep(0.001)
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
         await heard
 
 
 @pytest.mark.realtime
 async def test_a_journal_that_is_closed_has_no_news(path: Path) -> None:
     journal = SqliteJournal(path)
-    waiting = asyncio.create_task(journal.news("s", 0))
+    waiting = asyncio.create_task(journal.wait_for_append("s", 0))
     await asyncio.sleep(0.01)
     journal.close()
     with pytest.raises(JournalFailed, match="closed"):

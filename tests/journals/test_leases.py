@@ -11,12 +11,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from processes import child
+from processes import start_child
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.journals import leases
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Lease
-from windlass.testing.samples import notes, one_of_each
+from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ async def test_a_kill_frees_a_session_at_once(path: Path) -> None:
     """L14, J4: no heartbeat and no time-out stands between a SIGKILL and the next driver."""
     with SqliteJournal(path) as journal:
         for _ in range(3):
-            with child("hold", path) as holder:
-                assert holder.says() == "held"
-                assert await journal.leased("s")
+            with start_child("hold", path) as holder:
+                assert holder.read_line() == "held"
+                assert await journal.is_leased("s")
                 with pytest.raises(SessionBusy, match="another driver"):
                     await journal.lease("s")
                 holder.kill()
@@ -45,50 +45,50 @@ async def test_where_only_processes_have_locks_they_exclude_one_another(
     """L14: as on a system without locks of open files; they meet those of other processes."""
     monkeypatch.setattr(leases, "_SET", fcntl.F_SETLK)
     monkeypatch.setattr(leases, "_GET", fcntl.F_GETLK)
-    with SqliteJournal(path) as journal, child("race", path) as other:
-        assert other.says() == "ready"
-        other.tell("s")
-        assert other.says() == "won"
-        assert await journal.leased("s")
+    with SqliteJournal(path) as journal, start_child("race", path) as other:
+        assert other.read_line() == "ready"
+        other.write_line("s")
+        assert other.read_line() == "won"
+        assert await journal.is_leased("s")
         with pytest.raises(SessionBusy):
             await journal.lease("s")
         lease = await journal.lease("t")
-        other.tell("t")
-        assert other.says() == "lost"
-        assert not await journal.leased("s")
+        other.write_line("t")
+        assert other.read_line() == "lost"
+        assert not await journal.is_leased("s")
         lease.release()
-        other.tell("t")
-        assert other.says() == "won"
+        other.write_line("t")
+        assert other.read_line() == "won"
 
 
 @pytest.mark.realtime
 async def test_who_stops_waiting_does_not_free_what_is_being_deleted(path: Path) -> None:
     with SqliteJournal(path) as journal:
-        await journal.append("s", notes(1, 3))
+        await journal.append("s", note_facts(1, 3))
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
         deleting = asyncio.create_task(journal.delete("s"))
         await asyncio.sleep(0)
         deleting.cancel()
         await asyncio.wait((deleting,))
-        assert await journal.leased("s")
+        assert await journal.is_leased("s")
         other.execute("ROLLBACK")
         other.close()
-        await journal.append("another", notes(1, 1))
-        await journal.keep("another", b"the next of its kind")
+        await journal.append("another", note_facts(1, 1))
+        await journal.put_blob("another", b"the next of its kind")
         assert list(await journal.read("s")) == []
-        assert not await journal.leased("s")
+        assert not await journal.is_leased("s")
 
 
 def test_of_two_processes_one_wins(path: Path) -> None:
     """L14: a hundred times, at the same moment."""
-    with child("race", path) as one, child("race", path) as two:
-        assert {one.says(), two.says()} == {"ready"}
+    with start_child("race", path) as one, start_child("race", path) as two:
+        assert {one.read_line(), two.read_line()} == {"ready"}
         winners = list[bool]()
         for turn in range(100):
-            one.tell(f"session {turn}")
-            two.tell(f"session {turn}")
-            ends = one.says(), two.says()
+            one.write_line(f"session {turn}")
+            two.write_line(f"session {turn}")
+            ends = one.read_line(), two.read_line()
             assert sorted(ends) == ["lost", "won"]
             winners.append(ends[0] == "won")
 
@@ -97,17 +97,17 @@ def test_of_two_processes_one_wins(path: Path) -> None:
 @pytest.mark.realtime
 async def test_what_a_driver_started_does_not_hold_its_session(path: Path, how: str) -> None:
     """A server that a tool left running, or a forked worker, is not the driver."""
-    with SqliteJournal(path) as journal, child("hold_and_start", path, how) as driver:
-        number, word = driver.says().split()
+    with SqliteJournal(path) as journal, start_child("hold_and_start", path, how) as driver:
+        number, word = driver.read_line().split()
         assert word == ("started" if how == "exec" else "refused"), "it is not its journal"
         left = int(number)
         try:
-            assert await journal.leased("s")
+            assert await journal.is_leased("s")
             driver.kill()
             os.kill(left, 0)
             # A program that is just being started has its copies closed a moment after its start.
             for _ in range(200):
-                if not await journal.leased("s"):
+                if not await journal.is_leased("s"):
                     break
                 await asyncio.sleep(0.01)
             (await journal.lease("s")).release()
@@ -121,15 +121,15 @@ async def test_closing_or_forgetting_a_journal_lets_go_of_its_sessions(path: Pat
         closed = SqliteJournal(path)
         lease = await closed.lease("s")
         closed.close()
-        assert not await watching.leased("s")
+        assert not await watching.is_leased("s")
         forgotten = SqliteJournal(path)
         await forgotten.lease("s")
-        assert await watching.leased("s")
+        assert await watching.is_leased("s")
         del forgotten
         gc.collect()
         mine = await watching.lease("s")
         lease.release()
-        assert await watching.leased("s")
+        assert await watching.is_leased("s")
         mine.release()
         with pytest.raises(JournalFailed, match="closed"):
             await closed.lease("s")
@@ -142,7 +142,7 @@ async def test_a_link_to_a_journal_has_the_same_drivers(path: Path) -> None:
         link.symlink_to(path)
         with SqliteJournal(link) as two:
             lease = await one.lease("s")
-            assert await two.leased("s")
+            assert await two.is_leased("s")
             lease.release()
 
 
@@ -150,7 +150,7 @@ async def test_a_link_to_a_journal_has_the_same_drivers(path: Path) -> None:
 async def test_only_the_owner_may_see_who_drives(path: Path) -> None:
     beside = path.with_name("journal.db-drivers")
     with SqliteJournal(path) as journal:
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
         assert not beside.exists(), "who leases nothing leaves nothing"
         await journal.lease("s")
         assert beside.stat().st_mode & 0o777 == 0o600
@@ -161,7 +161,7 @@ async def test_only_the_owner_may_see_who_drives(path: Path) -> None:
 async def test_what_cannot_be_held_is_told(path: Path) -> None:
     path.with_name("journal.db-drivers").mkdir()
     with SqliteJournal(path) as journal:
-        for attempt in (journal.lease("s"), journal.leased("s")):
+        for attempt in (journal.lease("s"), journal.is_leased("s")):
             with pytest.raises(JournalFailed, match=r"journal\.db-drivers: no session"):
                 await attempt
         with pytest.raises(JournalFailed, match="no name"):
@@ -194,7 +194,7 @@ def test_event_loops_in_several_threads_exclude_one_another(path: Path) -> None:
 
 @pytest.mark.realtime
 async def test_pruning_spares_what_is_driven(path: Path) -> None:
-    facts = one_of_each()
+    facts = facts_of_every_kind()
     with SqliteJournal(path) as journal, SqliteJournal(path) as other:
         for name in ("mine", "theirs", "old"):
             await journal.append(name, facts)

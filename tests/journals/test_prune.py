@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from windlass.journals.sqlite import journal as sqlite
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.samples import notes, one_of_each
+from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.realtime
 async def test_all_parts_are_pruned_but_what_is_driven_or_open(tmp_path: Path) -> None:
-    facts = one_of_each()
+    facts = facts_of_every_kind()
     with SqliteJournal(tmp_path / "journal.db") as journal:
         for name in "abcdefg":
             await journal.append(name, facts)
@@ -32,13 +32,13 @@ async def test_all_parts_are_pruned_but_what_is_driven_or_open(tmp_path: Path) -
 
 @pytest.mark.realtime
 async def test_who_appends_does_not_wait_for_all_of_it(tmp_path: Path) -> None:
-    facts = one_of_each()
+    facts = facts_of_every_kind()
     with SqliteJournal(tmp_path / "journal.db", durability="relaxed") as journal:
         await asyncio.gather(*(journal.append(f"s{at}", facts) for at in range(400)))
         pruning = asyncio.create_task(journal.prune(before=facts[-1].at + 1))
         while len(await journal.sessions(limit=500)) == 400:
             assert not pruning.done()
-        await journal.append("meanwhile", notes(1, 1))
+        await journal.append("meanwhile", note_facts(1, 1))
         assert not pruning.done()
         assert await pruning == 400
         assert [one.session for one in await journal.sessions()] == ["meanwhile"]
@@ -47,7 +47,7 @@ async def test_who_appends_does_not_wait_for_all_of_it(tmp_path: Path) -> None:
 @pytest.mark.realtime
 async def test_a_session_that_goes_on_meanwhile_is_kept(tmp_path: Path) -> None:
     """What was found is looked at once more in the transaction that deletes it."""
-    facts = one_of_each()
+    facts = facts_of_every_kind()
     with SqliteJournal(tmp_path / "journal.db", durability="relaxed") as journal:
         await asyncio.gather(*(journal.append(f"s{at:03}", facts) for at in range(200)))
         pruning = asyncio.create_task(journal.prune(before=facts[-1].at + 1))

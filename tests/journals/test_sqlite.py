@@ -21,10 +21,10 @@ import apsw
 import pytest
 from typing_extensions import override
 
-from disk import Disk
+from disk import FaultyDisk
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, RunStarted
-from windlass.core.messages import Image, Result, Text
+from windlass.core.messages import ImagePart, TextPart, ToolResult
 from windlass.journals.sqlite import file as schema
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
@@ -36,8 +36,8 @@ from windlass.testing import (
     ListingConformance,
     PoolsConformance,
 )
-from windlass.testing.journals import failure
-from windlass.testing.samples import notes, one_of_each, placed
+from windlass.testing.journals import append_error
+from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
 
 NOBODY = 65534
 CHILD = Path(__file__).parents[1] / "support" / "journal_child.py"
@@ -78,7 +78,7 @@ def play(path: Path, scene: Scene) -> None:
 def fill(path: Path, sessions: int = 1) -> None:
     async def scene(journal: SqliteJournal) -> None:
         for at in range(sessions):
-            await journal.append(f"s{at}", one_of_each())
+            await journal.append(f"s{at}", facts_of_every_kind())
 
     play(path, scene)
 
@@ -113,27 +113,27 @@ def test_the_appends_of_all_sessions_share_a_commit_and_an_fsync(path: Path) -> 
         commits = list[int]()
         connection: Any = journal._writer._file
         connection.set_commit_hook(lambda: bool(commits.append(1)))
-        await journal.append("first", notes(1, 1))
+        await journal.append("first", note_facts(1, 1))
         assert (len(commits), disk.syncs - syncs) == (1, 1)
         with held(path):
-            many = [journal.append(f"s{at}", notes(1, 2)) for at in range(200)]
-            many += [journal.append(f"s{at}", notes(3, 3)) for at in range(200)]
+            many = [journal.append(f"s{at}", note_facts(1, 2)) for at in range(200)]
+            many += [journal.append(f"s{at}", note_facts(3, 3)) for at in range(200)]
         await asyncio.gather(*many)
         # The writer may have taken the first few before the rest were there.
         assert len(commits) in (2, 3)
         assert disk.syncs - syncs == len(commits)
 
-    with Disk() as disk, SqliteJournal(path) as journal:
+    with FaultyDisk() as disk, SqliteJournal(path) as journal:
         syncs = disk.syncs
         asyncio.run(scene(journal))
 
 
 def test_relaxed_needs_no_fsync_for_an_append(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
-        for fact in notes(1, 20):
+        for fact in note_facts(1, 20):
             await journal.append("s", [fact])
 
-    with Disk() as disk, SqliteJournal(path, durability="relaxed") as journal:
+    with FaultyDisk() as disk, SqliteJournal(path, durability="relaxed") as journal:
         syncs = disk.syncs
         asyncio.run(scene(journal))
         assert disk.syncs == syncs
@@ -141,7 +141,7 @@ def test_relaxed_needs_no_fsync_for_an_append(path: Path) -> None:
 
 def test_event_loops_in_several_threads_share_a_journal(path: Path) -> None:
     async def drive(journal: SqliteJournal, name: str) -> None:
-        for fact in notes(1, 20, name):
+        for fact in note_facts(1, 20, name):
             await journal.append(name, [fact])
 
     names = [f"s{at}" for at in range(4)]
@@ -155,7 +155,7 @@ def test_event_loops_in_several_threads_share_a_journal(path: Path) -> None:
         for thread in loops:
             thread.join()
         for name in names:
-            assert list(asyncio.run(read(journal, name))) == notes(1, 20, name)
+            assert list(asyncio.run(read(journal, name))) == note_facts(1, 20, name)
 
 
 async def read(journal: Journal, session: str) -> list[Any]:
@@ -167,17 +167,17 @@ def test_two_journals_on_one_file_see_one_another(path: Path) -> None:
 
     async def scene(one: SqliteJournal) -> None:
         with SqliteJournal(path) as two:
-            await one.append("s", notes(1, 2))
-            assert isinstance(await failure(two, "s", notes(2, 2)), SessionBusy)
-            await two.append("s", notes(3, 3))
-            await two.append("t", notes(1, 1))
-            assert isinstance(await failure(one, "s", notes(3, 3)), SessionBusy)
-            await one.append("s", notes(4, 4))
-            await one.append("u", notes(1, 1))
-            assert await read(two, "s") == notes(1, 4)
+            await one.append("s", note_facts(1, 2))
+            assert isinstance(await append_error(two, "s", note_facts(2, 2)), SessionBusy)
+            await two.append("s", note_facts(3, 3))
+            await two.append("t", note_facts(1, 1))
+            assert isinstance(await append_error(one, "s", note_facts(3, 3)), SessionBusy)
+            await one.append("s", note_facts(4, 4))
+            await one.append("u", note_facts(1, 1))
+            assert await read(two, "s") == note_facts(1, 4)
             assert await two.delete("s")
-            await one.append("s", notes(1, 1))
-            assert [await read(two, name) for name in "stu"] == [notes(1, 1)] * 3
+            await one.append("s", note_facts(1, 1))
+            assert [await read(two, name) for name in "stu"] == [note_facts(1, 1)] * 3
 
     play(path, scene)
 
@@ -189,10 +189,12 @@ def test_an_attachment_is_stored_once(path: Path) -> None:
     """J10: by hash, over all sessions; deleted with the last session that uses it."""
     picture = os.urandom(100_000)
     text = "long " * 10_000
-    facts = placed(
+    facts = number_facts(
         [
-            RunStarted(1, (Text("Look."), Image("image/png", picture))),
-            CallFinished("a", Result("value", (Text(text), Image("image/png", picture)))),
+            RunStarted(1, (TextPart("Look."), ImagePart("image/png", picture))),
+            CallFinished(
+                "a", ToolResult("value", (TextPart(text), ImagePart("image/png", picture)))
+            ),
         ]
     )
 
@@ -218,7 +220,7 @@ def test_a_record_costs_the_same_however_long_the_session_is(path: Path) -> None
 
     async def scene(journal: SqliteJournal) -> None:
         for first in range(1, 10_000, 1_000):
-            await journal.append("s", notes(first, first + 999, "x" * 400))
+            await journal.append("s", note_facts(first, first + 999, "x" * 400))
             sizes.append(tamper(path, "PRAGMA page_count")[0][0])
 
     play(path, scene)
@@ -228,7 +230,11 @@ def test_a_record_costs_the_same_however_long_the_session_is(path: Path) -> None
 
 def test_what_cannot_be_written_down_fails_alone(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
-        odd = [("s\ud800", notes(1, 1)), ("t", notes(1, 1, "\ud800")), ("u", notes(1, 1))]
+        odd = [
+            ("s\ud800", note_facts(1, 1)),
+            ("t", note_facts(1, 1, "\ud800")),
+            ("u", note_facts(1, 1)),
+        ]
         appends = (journal.append(name, facts) for name, facts in odd)
         ends = await asyncio.gather(*appends, return_exceptions=True)
         assert [type(end) for end in ends] == [JournalFailed, JournalFailed, type(None)]
@@ -241,7 +247,7 @@ def test_what_cannot_be_written_down_fails_alone(path: Path) -> None:
 
 def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
-        facts = one_of_each()
+        facts = facts_of_every_kind()
         await journal.append("ended", facts)
         await journal.append("open", facts[:6])
         await journal.append("waiting", facts[:10])
@@ -285,7 +291,7 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
         ("UPDATE records SET number = 2 WHERE seq > 22", 23),
         ("UPDATE blobs SET data = x'00' WHERE length(data) > 1000", 13),
         ("DELETE FROM blobs WHERE length(data) > 1000", 13),
-        ("UPDATE sessions SET head = x'00'", len(one_of_each())),
+        ("UPDATE sessions SET head = x'00'", len(facts_of_every_kind())),
     ],
 )
 def test_a_tampered_session_is_found_and_not_believed(path: Path, sql: str, seq: int) -> None:
@@ -383,7 +389,7 @@ def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(schema, "STEPS", steps)
 
     async def scene(journal: SqliteJournal) -> None:
-        assert await read(journal, "s0") == one_of_each()
+        assert await read(journal, "s0") == facts_of_every_kind()
 
     play(path, scene)
     play(path, scene)
@@ -476,7 +482,7 @@ def damage(path: Path, sessions: int) -> int:
         broken = 0
         for at in range(sessions):
             try:
-                assert await read(journal, f"s{at}") == one_of_each()
+                assert await read(journal, f"s{at}") == facts_of_every_kind()
             except JournalCorrupt:
                 broken += 1
         return broken
@@ -491,21 +497,21 @@ def test_a_bad_disk_keeps_nothing_of_the_group(path: Path, trouble: str) -> None
 
     async def scene(journal: SqliteJournal) -> None:
         names = [f"s{at}" for at in range(5)]
-        await asyncio.gather(*(journal.append(name, notes(1, 2)) for name in names))
+        await asyncio.gather(*(journal.append(name, note_facts(1, 2)) for name in names))
         setattr(disk, trouble, True)
         for name in names:
-            error = await failure(journal, name, notes(3, 4))
+            error = await append_error(journal, name, note_facts(3, 4))
             assert isinstance(error, JournalFailed)
             assert str(path) in str(error)
-        assert isinstance(await failure(journal, "new", notes(1, 1)), JournalFailed)
+        assert isinstance(await append_error(journal, "new", note_facts(1, 1)), JournalFailed)
         for name in names:
-            assert await read(journal, name) == notes(1, 2)
+            assert await read(journal, name) == note_facts(1, 2)
         setattr(disk, trouble, False)
         for name in names:
-            await journal.append(name, notes(3, 4))
-            assert await read(journal, name) == notes(1, 4)
+            await journal.append(name, note_facts(3, 4))
+            assert await read(journal, name) == note_facts(1, 4)
 
-    with Disk() as disk:
+    with FaultyDisk() as disk:
         play(path, scene)
 
 
@@ -513,10 +519,10 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
         pages = tamper(path, "PRAGMA page_count")[0][0]
         journal._writer._file.execute(f"PRAGMA max_page_count = {pages + 2}")
-        error = await failure(journal, "s", notes(1, 500))
+        error = await append_error(journal, "s", note_facts(1, 500))
         assert isinstance(error, JournalFailed)
         assert "full" in str(error)
-        await journal.append("s", notes(1, 2))
+        await journal.append("s", note_facts(1, 2))
 
     play(path, scene)
 
@@ -528,10 +534,10 @@ def test_a_file_that_somebody_holds_for_too_long_is_told(
 
     async def scene(journal: SqliteJournal) -> None:
         with held(path):
-            error = await failure(journal, "s", notes(1, 1))
+            error = await append_error(journal, "s", note_facts(1, 1))
         assert isinstance(error, JournalFailed)
         assert "another program" in str(error)
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
 
     play(path, scene)
 
@@ -542,17 +548,17 @@ def test_a_file_that_somebody_holds_for_too_long_is_told(
 def test_a_closed_journal_says_so(path: Path) -> None:
     async def scene() -> None:
         journal = SqliteJournal(path)
-        waiting = [journal.append("s", [fact]) for fact in notes(1, 20)]
+        waiting = [journal.append("s", [fact]) for fact in note_facts(1, 20)]
         journal.close()
         journal.close()
         await asyncio.gather(*waiting)
-        assert isinstance(await failure(journal, "s", notes(21, 21)), JournalFailed)
+        assert isinstance(await append_error(journal, "s", note_facts(21, 21)), JournalFailed)
         with pytest.raises(JournalFailed, match="closed"):
             await journal.read("s")
         with pytest.raises(JournalFailed, match="closed"):
             await journal.delete("s")
         with SqliteJournal(path) as again:
-            assert await read(again, "s") == notes(1, 20)
+            assert await read(again, "s") == note_facts(1, 20)
 
     asyncio.run(scene())
 
@@ -570,17 +576,17 @@ def test_a_forgotten_journal_stops_its_thread(path: Path) -> None:
 
 def test_a_loop_that_is_gone_does_not_stop_the_writer(path: Path) -> None:
     async def leave(journal: SqliteJournal) -> None:
-        journal.append("s", notes(1, 1))
+        journal.append("s", note_facts(1, 1))
 
     with SqliteJournal(path) as journal:
         with held(path):
             asyncio.run(leave(journal))
         asyncio.run(leave_nothing(journal))
-        assert asyncio.run(read(journal, "s")) == notes(1, 1)
+        assert asyncio.run(read(journal, "s")) == note_facts(1, 1)
 
 
 async def leave_nothing(journal: SqliteJournal) -> None:
-    await journal.append("another", notes(1, 1))
+    await journal.append("another", note_facts(1, 1))
 
 
 # ── processes ────────────────────────────────────────────────────────────────
@@ -613,7 +619,7 @@ asyncio.run(main())
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=30)
 
     async def scene(journal: SqliteJournal) -> None:
-        assert await read(journal, "s") == notes(1, 4)
+        assert await read(journal, "s") == note_facts(1, 4)
 
     play(path, scene)
 
@@ -647,7 +653,7 @@ def test_processes_share_a_file(path: Path) -> None:
 
     async def scene(journal: SqliteJournal) -> None:
         for name in names:
-            assert await read(journal, name) == notes(1, 30, name)
+            assert await read(journal, name) == note_facts(1, 30, name)
         shared = [fact.text.split()[0] for fact in await read(journal, "shared")]
         assert {name: shared.count(name) for name in names} == won
         assert await journal.verify("shared") == []
@@ -662,7 +668,7 @@ def test_what_was_acknowledged_outlives_a_kill(path: Path, acknowledged: int) ->
     async def check(journal: SqliteJournal, last: int) -> None:
         facts = await read(journal, "s")
         assert len(facts) in (last, last + 1)
-        assert facts == notes(1, len(facts))
+        assert facts == note_facts(1, len(facts))
 
     last = 0
     for _ in range(2):
@@ -686,8 +692,8 @@ def test_a_kill_at_any_change_of_a_file_from_the_very_first_on_loses_nothing(
     async def scene(journal: SqliteJournal) -> None:
         facts = await read(journal, "s")
         assert len(facts) >= acknowledged
-        assert facts in ([], notes(1, 1), notes(1, 3))
-        await journal.append("s", notes(len(facts) + 1, len(facts) + 1))
+        assert facts in ([], note_facts(1, 1), note_facts(1, 3))
+        await journal.append("s", note_facts(len(facts) + 1, len(facts) + 1))
 
     for moment in range(1, moments + 1):
         path = tmp_path / f"{moment}.db"

@@ -11,12 +11,12 @@ from typing import Any
 import apsw
 import pytest
 
-from lease_child import old_file
-from processes import child
+from lease_child import make_old_file
+from processes import start_child
 from windlass.core.limits import Amount, Budget
 from windlass.journals.sqlite import file as schema
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 
 BUDGET = Budget("team", tokens=10)
 
@@ -34,11 +34,11 @@ async def usable(path: Path, *lengths: int) -> None:
     with SqliteJournal(path) as journal:
         facts = len(await journal.read("s"))
         assert facts in lengths
-        assert list(await journal.read("s")) == notes(1, facts)
-        await journal.append("s", notes(facts + 1, facts + 1))
-        name = await journal.keep("s", b"kept")
-        assert await journal.fetch("s", name) == b"kept"
-        assert await journal.draw(BUDGET, "s", 1, Amount(tokens=7)) == Amount(tokens=7)
+        assert list(await journal.read("s")) == note_facts(1, facts)
+        await journal.append("s", note_facts(facts + 1, facts + 1))
+        name = await journal.put_blob("s", b"kept")
+        assert await journal.get_blob("s", name) == b"kept"
+        assert await journal.draw_budget(BUDGET, "s", 1, Amount(tokens=7)) == Amount(tokens=7)
         assert [one.session for one in await journal.sessions(unfinished=True)] == ["s"]
         assert await journal.verify("s") == []
         assert await journal.check() == []
@@ -48,7 +48,7 @@ async def usable(path: Path, *lengths: int) -> None:
 def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     """J11: its sessions are there, and it can do all that a new one can."""
     old, new = tmp_path / "old.db", tmp_path / "new.db"
-    old_file(old)
+    make_old_file(old)
     assert ask(old, "SELECT name FROM sqlite_schema WHERE name IN ('pools', 'shares')") == []
     asyncio.run(usable(old, 3))
     asyncio.run(usable(new, 0))
@@ -68,8 +68,8 @@ def test_the_steps_of_released_versions_stay_as_they_are() -> None:
 
 def test_a_kill_at_any_change_of_a_file_that_is_migrated_loses_nothing(tmp_path: Path) -> None:
     """J4, J11: it is of the old version or of the new one, and goes on either way."""
-    with child("migrate_and_die", tmp_path) as one:
-        moments = int(one.says())
+    with start_child("migrate_and_die", tmp_path) as one:
+        moments = int(one.read_line())
     assert moments > 10
     for moment in range(1, moments + 1):
         asyncio.run(usable(tmp_path / f"{moment}.db", 3))
@@ -83,11 +83,11 @@ def test_a_kill_at_any_moment_leaves_a_file_that_can_be_used(tmp_path: Path, how
     for turn in range(10):
         folder = tmp_path / str(turn)
         folder.mkdir()
-        with child("make", folder, how) as maker:
-            maker.says()
+        with start_child("make", folder, how) as maker:
+            maker.read_line()
             time.sleep(chance.random() * 0.02)
             maker.kill()
-            last = max((int(word) for word in maker.rest()), default=1)
+            last = max((int(word) for word in maker.read_rest()), default=1)
         asyncio.run(usable(folder / f"{last}.db", 3 if how == "old" else 0))
         asyncio.run(usable(folder / f"{last + 1}.db", 0, 3))
 

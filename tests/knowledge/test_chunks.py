@@ -10,12 +10,18 @@ from windlass.knowledge.chunks import (
     CHUNK_CHARS,
     OVERLAP_CHARS,
     TITLE_CHARS_MAX,
-    Chunk,
-    chunks_of,
+    TextChunk,
     first_heading,
+    split_text,
 )
-from windlass.knowledge.ranking import nearest, packed, ranked
-from windlass.knowledge.search_query import WORDS_MAX, fts5, spaced, tsquery, words_of
+from windlass.knowledge.ranking import find_nearest, merge_rankings, pack_vector
+from windlass.knowledge.search_query import (
+    WORDS_MAX,
+    fts5_query,
+    query_words,
+    space_words,
+    tsquery_text,
+)
 
 PAGE = """# Crane
 
@@ -36,12 +42,12 @@ It lifts.
 
 
 def test_a_short_text_is_one_piece() -> None:
-    assert chunks_of("  One.  ", "Title", "text") == [Chunk("Title", "One.")]
-    assert chunks_of(" \n ", "Title", "text") == []
+    assert split_text("  One.  ", "Title", "text") == [TextChunk("Title", "One.")]
+    assert split_text(" \n ", "Title", "text") == []
 
 
 def test_markdown_is_cut_at_its_headings() -> None:
-    cut = chunks_of(PAGE, "Crane", "markdown")
+    cut = split_text(PAGE, "Crane", "markdown")
     assert [(chunk.title, chunk.text.split("\n")[0]) for chunk in cut] == [
         ("Crane", "# Crane"),
         ("Crane › Hoist", "## Hoist"),  # noqa: RUF001
@@ -52,8 +58,8 @@ def test_markdown_is_cut_at_its_headings() -> None:
 
 
 def test_a_heading_above_others_is_not_a_piece_by_itself() -> None:
-    cut = chunks_of("# A\n\n## B\n\ntext", "", "markdown")
-    assert cut == [Chunk("A › B", "## B\n\ntext")]  # noqa: RUF001
+    cut = split_text("# A\n\n## B\n\ntext", "", "markdown")
+    assert cut == [TextChunk("A › B", "## B\n\ntext")]  # noqa: RUF001
 
 
 def test_the_first_heading_is_the_title() -> None:
@@ -63,13 +69,13 @@ def test_the_first_heading_is_the_title() -> None:
 
 @pytest.mark.timeout(10)
 def test_one_long_heading_is_read_once() -> None:
-    (chunk, *_) = chunks_of("# a" + " " * 100_000 + "b" + "# " * 1_000, "", "markdown")
+    (chunk, *_) = split_text("# a" + " " * 100_000 + "b" + "# " * 1_000, "", "markdown")
     assert len(chunk.title) <= TITLE_CHARS_MAX
 
 
 def test_neighbours_overlap() -> None:
     words = " ".join(f"word{at}" for at in range(1_000))
-    first, second, *_ = chunks_of(words, "", "text")
+    first, second, *_ = split_text(words, "", "text")
     shared = second.text[: OVERLAP_CHARS // 2]
     assert shared in first.text
     assert not second.text.startswith("ord")
@@ -77,13 +83,13 @@ def test_neighbours_overlap() -> None:
 
 def test_a_piece_ends_between_paragraphs_if_it_can() -> None:
     text = "\n\n".join(["A sentence of some length."] * 200)
-    assert all(chunk.text.endswith(".") for chunk in chunks_of(text, "", "text"))
+    assert all(chunk.text.endswith(".") for chunk in split_text(text, "", "text"))
 
 
 @given(st.text(alphabet="ab #\n`.", max_size=6_000), st.sampled_from(["text", "markdown"]))
 def test_every_word_is_in_a_piece_and_no_piece_is_too_long(text: str, form: str) -> None:
     """The law of the module."""
-    cut = chunks_of(text, "", "markdown" if form == "markdown" else "text")
+    cut = split_text(text, "", "markdown" if form == "markdown" else "text")
     assert all(0 < len(chunk.text) <= CHUNK_CHARS for chunk in cut)
     if len(text) <= CHUNK_CHARS:
         said = " ".join(f"{chunk.title} {chunk.text}" for chunk in cut)
@@ -92,7 +98,7 @@ def test_every_word_is_in_a_piece_and_no_piece_is_too_long(text: str, form: str)
 
 @given(st.integers(1, 9_000))
 def test_a_word_without_end_is_cut_too(length: int) -> None:
-    cut = chunks_of("x" * length, "", "text")
+    cut = split_text("x" * length, "", "text")
     assert max(len(chunk.text) for chunk in cut) <= CHUNK_CHARS
     assert sum(len(chunk.text) for chunk in cut) >= length
 
@@ -109,35 +115,40 @@ def test_a_word_without_end_is_cut_too(length: int) -> None:
     ],
 )
 def test_a_query_is_its_telling_words(query: str, words: list[str]) -> None:
-    assert words_of(query) == words
+    assert query_words(query) == words
 
 
 def test_words_are_quoted_and_long_ones_may_begin_a_word() -> None:
-    assert fts5(["oil", "crane"]) == '"oil" OR "crane" OR "crane"*'
-    assert tsquery(["oil", "crane"]) == "'oil' | 'crane':*"
-    assert spaced("a.b (c)\n") == "a b c"
+    assert fts5_query(["oil", "crane"]) == '"oil" OR "crane" OR "crane"*'
+    assert tsquery_text(["oil", "crane"]) == "'oil' | 'crane':*"
+    assert space_words("a.b (c)\n") == "a b c"
 
 
 @given(st.text())
 def test_no_quote_is_left_in_a_word(query: str) -> None:
-    assert not re.search(r"""["'\\:*()&|!<\0]""", "".join(words_of(query)))
-    assert len(words_of(query)) <= WORDS_MAX
+    assert not re.search(r"""["'\\:*()&|!<\0]""", "".join(query_words(query)))
+    assert len(query_words(query)) <= WORDS_MAX
 
 
 def test_two_rankings_become_one() -> None:
     """High in both beats first in one."""
     words = [(1, 9.0), (2, 8.0), (3, 7.0)]
-    assert ranked(words, None) == words
-    assert [number for number, _ in ranked(words, [4, 2])] == [2, 4, 1, 3]
+    assert merge_rankings(words, None) == words
+    assert [number for number, _ in merge_rankings(words, [4, 2])] == [2, 4, 1, 3]
 
 
 def test_the_nearest_vectors_come_first() -> None:
-    rows = [(1, packed([1, 0])), (2, packed([1, 1])), (3, packed([-1, 0])), (4, packed([1, 0, 0]))]
-    assert nearest(packed([5, 0.1]), rows, 9) == [1, 2]
-    assert nearest(packed([5, 0.1]), rows, 1) == [1]
+    rows = [
+        (1, pack_vector([1, 0])),
+        (2, pack_vector([1, 1])),
+        (3, pack_vector([-1, 0])),
+        (4, pack_vector([1, 0, 0])),
+    ]
+    assert find_nearest(pack_vector([5, 0.1]), rows, 9) == [1, 2]
+    assert find_nearest(pack_vector([5, 0.1]), rows, 1) == [1]
 
 
 @pytest.mark.parametrize("vector", [[], [0.0, 0.0], [float("nan")], [float("inf")]])
 def test_a_vector_without_a_direction_is_refused(vector: list[float]) -> None:
     with pytest.raises(ValueError, match="vector"):
-        packed(vector)
+        pack_vector(vector)

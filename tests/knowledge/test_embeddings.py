@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from windlass.core.errors import ConfigError
-from windlass.knowledge.embeddings import BATCH, HttpEmbedder, vectors_of
+from windlass.knowledge.embeddings import TEXTS_PER_REQUEST, HttpEmbedder, embed_texts
 from windlass.knowledge.store import KnowledgeFailed
 
 pytestmark = [pytest.mark.realtime, pytest.mark.contract("K1")]
@@ -44,9 +44,9 @@ async def test_texts_go_out_and_vectors_come_back_in_order() -> None:
 
     async with serving(answer) as url:
         embedder = HttpEmbedder("small", base_url=url, key="k3y")
-        texts = ["x" * at for at in range(BATCH + 3)]
+        texts = ["x" * at for at in range(TEXTS_PER_REQUEST + 3)]
         vectors = await embedder.embed(texts)
-    assert vectors == [[float(at), 1.0] for at in range(BATCH + 3)]
+    assert vectors == [[float(at), 1.0] for at in range(TEXTS_PER_REQUEST + 3)]
     assert asked == [("Bearer k3y", "small")] * 2
 
 
@@ -73,7 +73,7 @@ async def test_what_goes_wrong_is_said_without_the_key(response: web.Response, w
 async def test_a_server_that_is_not_there_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """K2."""
     embedder = HttpEmbedder("small", base_url="http://127.0.0.1:1/v1")
-    assert await vectors_of(embedder, ["one"]) is None
+    assert await embed_texts(embedder, ["one"]) is None
     assert "127.0.0.1:1" in caplog.text
 
 
@@ -85,7 +85,7 @@ async def test_vectors_that_make_no_sense_are_a_warning(vectors: list[list[float
         async def embed(self, texts: object) -> list[list[float]]:
             return vectors
 
-    assert await vectors_of(Odd(), ["one"]) is None
+    assert await embed_texts(Odd(), ["one"]) is None
 
 
 def test_an_address_that_is_none_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.knowledge.front_matter import Malformed, front_matter
+from windlass.knowledge.front_matter import MalformedFrontMatter, split_front_matter
 
 pytestmark = pytest.mark.contract("X5")
 
@@ -45,7 +45,7 @@ flow: [a, b]
 
 
 def test_what_is_text_is_read() -> None:
-    values, body = front_matter(HEAD)
+    values, body = split_front_matter(HEAD)
     assert values == {
         "name": "pdf-forms",
         "description": "Fill in forms. Use it for PDF files.\nAnd more.",
@@ -62,11 +62,11 @@ def test_what_is_text_is_read() -> None:
 
 
 def test_no_head_is_no_values() -> None:
-    assert front_matter("# Body\n---\nname: x\n---\n") == ({}, "# Body\n---\nname: x\n---\n")
+    assert split_front_matter("# Body\n---\nname: x\n---\n") == ({}, "# Body\n---\nname: x\n---\n")
 
 
 def test_lines_may_end_as_they_like() -> None:
-    assert front_matter("\ufeff---\r\nname: a\r\n---\r\nbody") == ({"name": "a"}, "body")
+    assert split_front_matter("\ufeff---\r\nname: a\r\n---\r\nbody") == ({"name": "a"}, "body")
 
 
 @pytest.mark.parametrize(
@@ -86,28 +86,28 @@ def test_lines_may_end_as_they_like() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_line(head: str, why: str) -> None:
-    with pytest.raises(Malformed, match=why):
-        front_matter(f"---\n{head}")
+    with pytest.raises(MalformedFrontMatter, match=why):
+        split_front_matter(f"---\n{head}")
 
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("line", ["a" + " " * 100_000 + "b", "a: b" + " " * 100_000 + "c"])
 def test_one_long_line_is_read_once(line: str) -> None:
-    with pytest.raises(Malformed):
-        front_matter(f"---\n{line}\n'\n---\n")
+    with pytest.raises(MalformedFrontMatter):
+        split_front_matter(f"---\n{line}\n'\n---\n")
 
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_what_is_quoted_comes_back_as_it_was(value: str) -> None:
     """JSON's way to quote a text is YAML's, too."""
     text = f"---\nvalue: {json.dumps(value, ensure_ascii=False)}\n---\n"
-    assert front_matter(text) == ({"value": value}, "")
+    assert split_front_matter(text) == ({"value": value}, "")
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\v\f\x1c\x1d\x1e\x85")))
 def test_what_is_in_single_quotes_comes_back_as_it_was(value: str) -> None:
     quoted = value.replace("'", "''")
-    assert front_matter(f"---\nvalue: '{quoted}'\n---\n")[0] == {"value": value}
+    assert split_front_matter(f"---\nvalue: '{quoted}'\n---\n")[0] == {"value": value}
 
 
 @given(
@@ -117,9 +117,9 @@ def test_what_is_in_single_quotes_comes_back_as_it_was(value: str) -> None:
 def test_any_head_is_read_or_refused_in_one_line(text: str, start: str) -> None:
     told = ""
     try:
-        values, body = front_matter(f"{start}{text}\n---\nbody")
+        values, body = split_front_matter(f"{start}{text}\n---\nbody")
         assert all(isinstance(value, str) for value in values.values())
         assert body.endswith("body")
-    except Malformed as error:
+    except MalformedFrontMatter as error:
         told = str(error)
     assert "\n" not in told

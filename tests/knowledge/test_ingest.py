@@ -13,8 +13,8 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from windlass.core.errors import ConfigError
 from windlass.knowledge import documents as reading
 from windlass.knowledge import ingest as ingesting
-from windlass.knowledge.documents import Document, Unreadable, read_document
-from windlass.knowledge.ingest import Ingested, Manner, Progress, ingest
+from windlass.knowledge.documents import DocumentText, UnreadableFile, read_document
+from windlass.knowledge.ingest import IngestProgress, IngestReport, IngestSettings, ingest
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Scope, Source
 
@@ -62,9 +62,9 @@ def pdf(text: str) -> bytes:
 
 
 async def test_a_folder_is_taken_in(store: SqliteKnowledge, folder: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[IngestProgress] = []
     done = await ingest(store, folder, PROJECT, name="docs", progress=seen.append)
-    assert done == Ingested(kept=3)
+    assert done == IngestReport(kept=3)
     (jib,) = await store.recall("reaches", [PROJECT])
     assert jib.title == "Crane › Jib"  # noqa: RUF001
     assert jib.sources == (Source("docs/crane.md"),)
@@ -74,23 +74,23 @@ async def test_a_folder_is_taken_in(store: SqliteKnowledge, folder: Path) -> Non
         (Source("docs/deep/winch.txt"),)
     ]
     places = ["docs/crane.md", "docs/deep/winch.txt", "docs/page.html"]
-    assert seen == [Progress(at, 3, place) for at, place in enumerate(places, 1)]
+    assert seen == [IngestProgress(at, 3, place) for at, place in enumerate(places, 1)]
 
 
 async def test_only_what_changed_is_read_anew(store: SqliteKnowledge, folder: Path) -> None:
     await ingest(store, folder, PROJECT)
-    assert await ingest(store, folder, PROJECT) == Ingested(unchanged=3)
+    assert await ingest(store, folder, PROJECT) == IngestReport(unchanged=3)
     (folder / "crane.md").write_text("# Crane\n\nIt is sold.\n")
     (folder / "page.html").unlink()
     (folder / "deep" / "winch.txt").write_text(" \n")
-    assert await ingest(store, folder, PROJECT) == Ingested(kept=1, forgotten=2)
+    assert await ingest(store, folder, PROJECT) == IngestReport(kept=1, forgotten=2)
     assert await store.recall("lifts reaches rope winch", [PROJECT]) == []
     assert len(await store.recall("sold", [PROJECT])) == 1
 
 
 async def test_other_labels_are_a_change(store: SqliteKnowledge, folder: Path) -> None:
     """K2: taint is what the last intake says."""
-    await ingest(store, folder, Manner(PROJECT, frozenset(("untrusted",))))
+    await ingest(store, folder, IngestSettings(PROJECT, frozenset(("untrusted",))))
     (found,) = await store.recall("winch", [PROJECT])
     assert found.labels == {"untrusted"}
     assert (await ingest(store, folder, PROJECT)).kept == 3
@@ -162,14 +162,14 @@ async def test_a_pdf_without_its_reader_is_refused_at_once(
     monkeypatch.setattr(reading, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"windlass\[knowledge\]"):
         await ingest(store, folder, PROJECT)
-    assert await store.places(PROJECT) == {}
+    assert await store.list_places(PROJECT) == {}
 
 
 def test_a_page_is_read_as_text() -> None:
     html = b"""<!doctype html><html><head><title>A &amp; B</title><style>x{}</style>
     <script>evil()</script></head><body><h2>Parts</h2><ul><li>One<li>Two</ul>
     <table><tr><td>a</td><td>b</td></tr></table>caf&eacute; <b>au</b> lait</body>"""
-    assert read_document("page.HTML", html) == Document(
+    assert read_document("page.HTML", html) == DocumentText(
         "A & B", "## Parts\n\n- One\n- Two\n\na b\n\ncafé au lait", "markdown"
     )
 
@@ -189,6 +189,6 @@ def test_any_bytes_are_read_or_refused(data: bytes, name: str) -> None:
     told = ""
     try:
         assert isinstance(read_document(name, data).text, str)
-    except Unreadable as error:
+    except UnreadableFile as error:
         told = str(error)
     assert "\n" not in told

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import ConfigError
-from windlass.knowledge.instructions import FILE_BYTES_MAX, Instructions, read_instructions
+from windlass.knowledge.instructions import FILE_BYTES_MAX, ProjectInstructions, read_instructions
 
 pytestmark = pytest.mark.contract("X5")
 
@@ -39,7 +39,7 @@ def test_the_alias_is_read_where_the_name_is_not(root: Path) -> None:
 
 
 def test_a_project_without_any_has_none(tmp_path: Path) -> None:
-    assert read_instructions(tmp_path) == Instructions()
+    assert read_instructions(tmp_path) == ProjectInstructions()
 
 
 def test_a_link_out_of_the_root_is_not_followed(root: Path, tmp_path: Path) -> None:

@@ -13,21 +13,21 @@ from windlass.knowledge.memory import (
     ABILITIES,
     BLOCK_CHARS_MAX,
     NOTE_CHARS_MAX,
-    Caller,
     Limit,
     Memory,
+    MemoryCaller,
     Query,
+    ScopeChoice,
     Text,
     Title,
-    Where,
-    recalled,
+    recall_for_prompt,
 )
 from windlass.knowledge.sqlite import SqliteKnowledge
-from windlass.knowledge.store import Found, KnowledgeFailed, Note, Scope, Source
+from windlass.knowledge.store import FoundNote, KnowledgeFailed, Note, Scope, Source
 from windlass.testing import ScriptedModel, call
 
 PROJECT = Scope("project", "crane")
-ME = Caller("s1", "c1")
+ME = MemoryCaller("s1", "c1")
 
 pytestmark = [pytest.mark.realtime, pytest.mark.contract("K1")]
 
@@ -46,7 +46,7 @@ async def test_what_is_remembered_is_recalled(memory: Memory) -> None:
     """K2: with the call that it came from, and as untrusted as what a model writes."""
     told = await memory.remember(ME, "Ann likes tea.", "Drinks", "user")
     assert told.startswith("Kept for this user as ")
-    block = await memory.recall(Caller("s2"), "tea")
+    block = await memory.recall(MemoryCaller("s2"), "tea")
     assert "[1] Drinks (from session s1, call c1; user, untrusted)\nAnn likes tea." in block
     assert block.startswith("<knowledge>")
     assert block.endswith("</knowledge>")
@@ -62,7 +62,7 @@ async def test_the_same_call_again_stores_once(memory: Memory, store: SqliteKnow
 async def test_a_session_keeps_its_own(memory: Memory) -> None:
     await memory.remember(ME, "The draft is red.", scope="session")
     assert "red" in await memory.recall(ME, "draft")
-    assert await memory.recall(Caller("s2"), "draft") == "Nothing is known about that."
+    assert await memory.recall(MemoryCaller("s2"), "draft") == "Nothing is known about that."
 
 
 async def test_another_user_finds_nothing(memory: Memory, store: SqliteKnowledge) -> None:
@@ -90,7 +90,7 @@ async def test_a_memory_shows_no_label_that_it_does_not_declare(store: SqliteKno
     )
     open_only = Memory(store, project="crane", labels=["untrusted"])
     assert await open_only.recall(ME, "door") == "Nothing is known about that."
-    assert await recalled(open_only, "the door", "s1") is None
+    assert await recall_for_prompt(open_only, "the door", "s1") is None
     with pytest.raises(ConfigError, match="labels"):
         Memory(store, labels=["external"])  # pyright: ignore[reportArgumentType]
 
@@ -110,7 +110,7 @@ async def test_a_run_begins_with_what_is_known(memory: Memory, store: SqliteKnow
         Note("The crane lifts two tonnes.", PROJECT, Source("a.md"), labels=frozenset(["private"])),
         Note("Unrelated.", PROJECT, Source("b.md")),
     )
-    found = await recalled(memory, "How much can the crane lift?", "s1")
+    found = await recall_for_prompt(memory, "How much can the crane lift?", "s1")
     assert found is not None
     assert found.labels == {"private"}
     assert "(from a.md; project, private)" in found.text
@@ -120,10 +120,10 @@ async def test_a_run_begins_with_what_is_known(memory: Memory, store: SqliteKnow
 async def test_the_block_is_bounded(memory: Memory, store: SqliteKnowledge) -> None:
     long = [Note(f"The crane {at} " + "x " * 600, PROJECT, Source(str(at))) for at in range(9)]
     await store.remember(*long)
-    whole = await recalled(memory, "crane", "s1", limit=9)
+    whole = await recall_for_prompt(memory, "crane", "s1", limit=9)
     assert whole is not None
     assert BLOCK_CHARS_MAX - 1_500 < len(whole.text) <= BLOCK_CHARS_MAX
-    assert await recalled(memory, "crane", "s1", chars_max=500) is None
+    assert await recall_for_prompt(memory, "crane", "s1", chars_max=500) is None
 
 
 async def test_what_is_hardly_about_it_is_not_shown(memory: Memory, store: SqliteKnowledge) -> None:
@@ -132,7 +132,7 @@ async def test_what_is_hardly_about_it_is_not_shown(memory: Memory, store: Sqlit
     padding = " ".join(f"word{at}" for at in range(150))
     await store.remember(Note(f"A crane. {padding}", PROJECT, Source("b")))
     await store.remember(*(Note(f"Other {at}.", PROJECT, Source(f"c{at}")) for at in range(20)))
-    found = await recalled(memory, about, "s1")
+    found = await recall_for_prompt(memory, about, "s1")
     assert found is not None
     assert [str(one.sources[0]) for one in found.found] == ["a"]
 
@@ -143,7 +143,7 @@ async def test_a_store_that_fails_is_a_warning(
     """K2: a failure is a warning; the tool tells the model, the run goes on."""
     store.close()
     with caplog.at_level(logging.WARNING):
-        assert await recalled(memory, "crane", "s1") is None
+        assert await recall_for_prompt(memory, "crane", "s1") is None
     assert "it is closed" in caplog.text
     with pytest.raises(KnowledgeFailed):
         await memory.recall(ME, "crane")
@@ -151,25 +151,25 @@ async def test_a_store_that_fails_is_a_warning(
 
 class Breaking(SqliteKnowledge):
     @override
-    async def recall(self, *args: Any, **kwargs: Any) -> list[Found]:
+    async def recall(self, *args: Any, **kwargs: Any) -> list[FoundNote]:
         raise ZeroDivisionError
 
 
 async def test_a_bug_in_a_store_is_a_warning_too(tmp_path: Path) -> None:
     memory = Memory(Breaking(tmp_path / "notes.db"), project="crane")
-    assert await recalled(memory, "crane", "s1") is None
+    assert await recall_for_prompt(memory, "crane", "s1") is None
 
 
 def tools_of(memory: Memory) -> list[Tool[..., Any]]:
     """The two functions as tools."""
 
     async def recall(context: RunContext, query: Query, limit: Limit = 5) -> str:
-        return await memory.recall(Caller(context.session_id), query, limit)
+        return await memory.recall(MemoryCaller(context.session_id), query, limit)
 
     async def remember(
-        context: RunContext, text: Text, title: Title = "", scope: Where = "project"
+        context: RunContext, text: Text, title: Title = "", scope: ScopeChoice = "project"
     ) -> str:
-        caller = Caller(context.session_id, context.call_id)
+        caller = MemoryCaller(context.session_id, context.call_id)
         return await memory.remember(caller, text, title, scope)
 
     return [

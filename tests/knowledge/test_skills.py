@@ -26,7 +26,7 @@ def test_the_catalogue_holds_names_and_descriptions_only(tmp_path: Path) -> None
     write(tmp_path / "skills", "b", skill("beta", ">\n  Two\n  lines."))
     write(tmp_path / ".claude" / "skills", "a", skill("alpha", body="SECRET BODY"))
     write(tmp_path / ".agents" / "skills", "c", skill("gamma"))
-    skills = Skills.under(tmp_path)
+    skills = Skills.from_project(tmp_path)
     assert skills.catalogue.split("\n")[1:] == [
         "- alpha: Does it.",
         "- beta: Two lines.",
@@ -34,12 +34,12 @@ def test_the_catalogue_holds_names_and_descriptions_only(tmp_path: Path) -> None
     ]
     assert "SECRET" not in skills.catalogue
     assert skills.problems == []
-    assert Skills.under(tmp_path).catalogue == skills.catalogue
+    assert Skills.from_project(tmp_path).catalogue == skills.catalogue
     assert len(skills) == 3
 
 
 def test_a_project_without_skills_has_no_catalogue(tmp_path: Path) -> None:
-    assert Skills.under(tmp_path).catalogue == ""
+    assert Skills.from_project(tmp_path).catalogue == ""
 
 
 def test_the_body_comes_with_the_list_of_its_files(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_of_two_with_one_name_the_first_wins(
 ) -> None:
     write(tmp_path / "skills", "x", skill("same", "First."))
     write(tmp_path / ".claude" / "skills", "x", skill("same", "Second."))
-    skills = Skills.under(tmp_path)
+    skills = Skills.from_project(tmp_path)
     assert [one.description for one in skills] == ["First."]
     assert len(skills.problems) == 1
     assert "has its name already" in caplog.text
@@ -87,7 +87,7 @@ def test_one_folder_by_two_names_is_one(tmp_path: Path) -> None:
     write(tmp_path / ".agents" / "skills", "x", skill("same"))
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude" / "skills").symlink_to(tmp_path / ".agents" / "skills")
-    skills = Skills.under(tmp_path)
+    skills = Skills.from_project(tmp_path)
     assert (len(skills), skills.problems) == (1, [])
 
 
@@ -119,7 +119,7 @@ def test_a_link_out_of_the_folder_is_not_read(tmp_path: Path) -> None:
     outside = write(tmp_path / "elsewhere", "x", skill("outside"))
     (tmp_path / "skills" / "x").mkdir(parents=True)
     (tmp_path / "skills" / "x" / "SKILL.md").symlink_to(outside / "SKILL.md")
-    skills = Skills.under(tmp_path)
+    skills = Skills.from_project(tmp_path)
     assert len(skills) == 0
     assert len(skills.problems) == 1
 

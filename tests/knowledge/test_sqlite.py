@@ -16,7 +16,7 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.knowledge.sqlite import NOTES_PER_WRITE, SqliteKnowledge
 from windlass.knowledge.sqlite_file import File, connect
 from windlass.knowledge.store import KnowledgeFailed, Note, Scope, Source
-from windlass.testing.samples import one_of_each
+from windlass.testing.samples import facts_of_every_kind
 
 PROJECT = Scope("project", "crane")
 
@@ -36,7 +36,7 @@ async def test_one_file_holds_a_journal_and_knowledge(tmp_path: Path, first: str
         with SqliteKnowledge(path) as store:
             await store.remember(note("An early note."))
     with SqliteJournal(path) as journal, SqliteKnowledge(path) as store:
-        facts = one_of_each()
+        facts = facts_of_every_kind()
         appends = [journal.append(f"s{at}", facts) for at in range(30)]
         notes = [store.remember(note(f"Rivet {at}.", str(at))) for at in range(30)]
         searches = [store.recall("rivet", [PROJECT]) for _ in range(10)]
@@ -66,7 +66,7 @@ async def test_a_large_intake_lets_a_journal_write_in_between(tmp_path: Path) ->
         intake = asyncio.create_task(store.remember(*many))
         written = 0
         while not intake.done():
-            await journal.append(f"s{written}", one_of_each())
+            await journal.append(f"s{written}", facts_of_every_kind())
             written += 1
         assert len(await intake) == len(many)
     assert written >= 2
@@ -140,12 +140,12 @@ async def test_the_index_holds_what_the_notes_hold(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     with SqliteKnowledge(path, embedder=Ones()) as store:
         for at in range(20):
-            await store.renew(note(f"Version {at} of it.", "place"))
+            await store.replace_notes(note(f"Version {at} of it.", "place"))
             await store.remember(note(f"Note {at}.", str(at)))
         kept = await store.recall("note", [PROJECT], limit=40)
         for found in kept:
             await store.forget(found.id)
-        await store.drop(PROJECT, ["place"])
+        await store.forget_places(PROJECT, ["place"])
     for table in ("notes", "origins", "chunks", "vectors"):
         assert ask(path, f"SELECT count(*) FROM knowledge_{table}") == [(0,)], table
     ask(path, "INSERT INTO knowledge_words (knowledge_words) VALUES ('integrity-check')")
@@ -172,7 +172,9 @@ async def test_the_cost_of_a_note_does_not_grow_with_the_store(
     with SqliteKnowledge(tmp_path / "notes.db", embedder=Ones() if embedder else None) as store:
         for start in range(0, 1_000, 50):
             before = steps[0]
-            await store.renew(*(note(f"Rivet {at}.", str(at)) for at in range(start, start + 50)))
+            await store.replace_notes(
+                *(note(f"Rivet {at}.", str(at)) for at in range(start, start + 50))
+            )
             costs.append(steps[0] - before)
     assert sum(costs[-5:]) < 2 * sum(costs[:5])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from postgres import dsn_of, stopped_at_the_end  # noqa: F401 - a fixture
+from postgres import dsn_of, stop_at_the_end  # noqa: F401 - a fixture
 from windlass.core.errors import ConfigError
 from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.postgres import PostgresKnowledge
@@ -137,22 +137,22 @@ async def test_a_text_goes_with_its_last_source(place: Place) -> None:
         await store.remember(note("The door is blue.", source="a.txt"))
         await store.remember(note("The door is blue.", source="b.txt"))
         await store.remember(note("The door is blue, Ann says.", ANN, source="a.txt"))
-        assert await store.drop(PROJECT, ["a.txt"]) == 0
+        assert await store.forget_places(PROJECT, ["a.txt"]) == 0
         assert len(await store.recall("door", [PROJECT])) == 1
-        assert await store.drop(PROJECT, ["b.txt", "never.txt"]) == 1
+        assert await store.forget_places(PROJECT, ["b.txt", "never.txt"]) == 1
         assert await store.recall("door", [PROJECT]) == []
         assert len(await store.recall("door", [ANN])) == 1
 
 
 async def test_a_place_renewed_holds_one_note(place: Place) -> None:
     async with opened(place) as store:
-        await store.renew(note("The door is blue.", source="a.txt", digest="1"))
-        await store.renew(note("The door is green.", source="a.txt", digest="2"))
-        await store.renew(note("The door is ours.", ANN, source="a.txt", digest="3"))
+        await store.replace_notes(note("The door is blue.", source="a.txt", digest="1"))
+        await store.replace_notes(note("The door is green.", source="a.txt", digest="2"))
+        await store.replace_notes(note("The door is ours.", ANN, source="a.txt", digest="3"))
         texts = [found.text for found in await store.recall("door", [PROJECT])]
         assert texts == ["The door is green."]
-        assert await store.places(PROJECT) == {"a.txt": "2"}
-        assert await store.places(PROJECT, "b") == {}
+        assert await store.list_places(PROJECT) == {"a.txt": "2"}
+        assert await store.list_places(PROJECT, "b") == {}
 
 
 async def test_what_is_forgotten_is_gone(place: Place) -> None:
@@ -178,15 +178,15 @@ async def test_what_has_expired_is_not_found_and_then_deleted(place: Place) -> N
         time[0] = NOW + 10
         left = [found.text for found in await store.recall("code", [PROJECT])]
         assert left == ["The code of the house is nine."]
-        assert await store.expire() == 1
-        assert await store.expire() == 0
+        assert await store.delete_expired() == 1
+        assert await store.delete_expired() == 0
 
 
 async def test_a_source_without_an_end_keeps_a_text_alive(place: Place) -> None:
     async with opened(place) as store:
         await store.remember(note("Seven.", source="a", expires_at=NOW - 1))
         await store.remember(note("Seven.", source="b"))
-        assert await store.expire() == 0
+        assert await store.delete_expired() == 0
         (found,) = await store.recall("seven", [PROJECT])
     assert (found.sources, found.expires_at) == ((Source("b"),), None)
 
@@ -217,7 +217,7 @@ async def test_a_label_is_not_washed_off_by_saying_it_again(place: Place) -> Non
         assert found.labels == {"untrusted"}
         assert await store.recall("Eve", [PROJECT], taints=()) == []
         # A place that is read anew is what it is now.
-        await store.renew(note("Pay Eve.", source="mail"))
+        await store.replace_notes(note("Pay Eve.", source="mail"))
         assert len(await store.recall("Eve", [PROJECT], taints=())) == 1
 
 
@@ -274,7 +274,7 @@ async def test_odd_texts_are_kept(place: Place) -> None:
         await store.remember(note(odd, source="odd\0place\ud800", title="\0"))
         (found,) = await store.recall("zero bytes", [PROJECT])
         assert found.text == "half ? and zero \N{REPLACEMENT CHARACTER} bytes"
-        assert await store.drop(PROJECT, ["odd\0place\ud800"]) == 1
+        assert await store.forget_places(PROJECT, ["odd\0place\ud800"]) == 1
         assert not await store.forget("\ud800")
 
 

@@ -7,9 +7,9 @@ called and whose result is read, and what a wrong key is told.
 import pytest
 
 from windlass import Agent, FailedByModel, Limits, TextDelta, tool
-from windlass.environ import environment
-from windlass.models.prices import lookup
-from windlass.models.vendors import vendors
+from windlass.environ import read_environment
+from windlass.models.prices import find_listing
+from windlass.models.vendors import load_vendors
 
 MODELS = {
     "openai": "gpt-5.4-nano",
@@ -48,8 +48,8 @@ def each_vendor(test: object) -> object:
 @pytest.fixture
 def name(vendor: str) -> str:
     """The name of the model to ask."""
-    variable = vendors()[vendor].key_env or ""
-    if not environment().get(variable):
+    variable = load_vendors()[vendor].key_env or ""
+    if not read_environment().get(variable):
         pytest.skip(f"{variable} is not set")
     return f"{vendor}:{MODELS[vendor]}"
 
@@ -100,13 +100,13 @@ async def test_a_wrong_key_is_told_in_one_line(vendor: str, name: str) -> None:
     told = str(raised.value)
     assert raised.value.fault.kind == "auth", told
     assert raised.value.result.model_calls == 1
-    assert f"Check {vendors()[vendor].key_env}." in told
+    assert f"Check {load_vendors()[vendor].key_env}." in told
     assert "\n" not in told
     assert WRONG_KEY not in told
 
 
 def test_each_vendor_that_needs_a_key_is_asked() -> None:
     """Here and now: the table is whole, and holds no name that is misspelt."""
-    assert set(MODELS) == {name for name, vendor in vendors().items() if not vendor.keyless}
-    unknown = {vendor for vendor, model in MODELS.items() if lookup(vendor, model) is None}
+    assert set(MODELS) == {name for name, vendor in load_vendors().items() if not vendor.keyless}
+    unknown = {vendor for vendor, model in MODELS.items() if find_listing(vendor, model) is None}
     assert unknown == NO_PRICES

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.models.local.model import KNOWN
+from windlass.models.local.model import KNOWN_MODELS
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "local"
 
@@ -19,7 +19,7 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "local"
 def weights() -> Iterator[Path]:
     """The file with the weights; the environment names it while these tests run."""
     folder = os.environ.get("WINDLASS_LOCAL_WEIGHTS") or str(CACHE)
-    path = Path(folder) / KNOWN["smollm2"][1]
+    path = Path(folder) / KNOWN_MODELS["smollm2"][1]
     if find_spec("xllamacpp") is None:
         missing = "the extra is not installed: pip install 'windlass[local]'"
     elif not path.is_file():

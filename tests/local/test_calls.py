@@ -2,10 +2,10 @@
 
 import pytest
 
-from smollm2 import smollm2
+from smollm2 import make_smollm2
 from windlass import Agent, Limits
-from windlass.core.messages import Assistant, Results
-from windlass.models.dialect import Options
+from windlass.core.messages import AssistantMessage, ToolResults
+from windlass.models.dialect import ModelOptions
 
 pytestmark = [pytest.mark.local, pytest.mark.slow, pytest.mark.realtime]
 INSTRUCTIONS = "You are a helpful assistant. Use the tools."
@@ -32,20 +32,20 @@ def add(a: int, b: int) -> int:
 
 @pytest.mark.parametrize(
     "options",
-    [Options(temperature=0), Options(temperature=0, tool_protocol="grammar")],
+    [ModelOptions(temperature=0), ModelOptions(temperature=0, tool_protocol="grammar")],
     ids=["as its template tells", "as asked for"],
 )
-async def test_a_call_is_forced_and_its_result_read(options: Options) -> None:
+async def test_a_call_is_forced_and_its_result_read(options: ModelOptions) -> None:
     agent = Agent(
-        smollm2(output_max=128, options=options),
+        make_smollm2(output_max=128, options=options),
         instructions=INSTRUCTIONS,
         tools=[get_weather, add],
         limits=Limits(steps=1),
     )
     result = await agent.run("What is the weather in Paris? Call get_weather.")
     _, reply, results = result.messages[:3]
-    assert isinstance(reply, Assistant)
-    assert isinstance(results, Results)
+    assert isinstance(reply, AssistantMessage)
+    assert isinstance(results, ToolResults)
     (call,) = reply.calls
     assert call.name == "get_weather"
     assert results.items[0].result.kind == "value"
@@ -53,5 +53,5 @@ async def test_a_call_is_forced_and_its_result_read(options: Options) -> None:
 
 
 async def test_without_tools_it_speaks_freely() -> None:
-    result = await Agent(smollm2(), instructions=INSTRUCTIONS).run("Hello! Who are you?")
+    result = await Agent(make_smollm2(), instructions=INSTRUCTIONS).run("Hello! Who are you?")
     assert "{" not in result.text

@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from smollm2 import CAPITAL, PARIS, SYSTEM, asked, is_alive, prompt, servers, smollm2
-from windlass import Agent, AttemptFailed, Rules, TextDelta
+from smollm2 import (
+    CAPITAL,
+    PARIS,
+    SYSTEM,
+    ask_model,
+    is_alive,
+    make_prompt,
+    make_smollm2,
+    server_pids,
+)
+from windlass import Agent, AttemptFailed, LoopPolicy, TextDelta
 from windlass.core.errors import ModelError
-from windlass.models.dialect import Options
-from windlass.models.local.model import local_model
+from windlass.models.dialect import ModelOptions
+from windlass.models.local.model import build_local_model
 
 pytestmark = [
     pytest.mark.local,
@@ -22,55 +31,55 @@ pytestmark = [
     pytest.mark.realtime,
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
 ]
-ENDLESS = Options(temperature=0, extra_body={"ignore_eos": True})
+ENDLESS = ModelOptions(temperature=0, extra_body={"ignore_eos": True})
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 
 
 async def test_two_agents_share_one_server(weights: Path) -> None:
     """By the name of the model or of its file."""
-    by_name = Agent(smollm2(), instructions=SYSTEM)
-    by_file = Agent(local_model(str(weights), environ=os.environ), instructions=SYSTEM)
+    by_name = Agent(make_smollm2(), instructions=SYSTEM)
+    by_file = Agent(build_local_model(str(weights), environ=os.environ), instructions=SYSTEM)
     first, second = await asyncio.gather(by_name.run(CAPITAL), by_file.run(CAPITAL))
     assert PARIS in first.text
     assert second.text
-    assert len(servers()) == 1
+    assert len(server_pids()) == 1
 
 
 async def test_starting_holds_up_nobody_and_survives_who_gives_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WINDLASS_LOCAL_WINDOW", "1024")  # Another window takes another server.
-    before, ticks = set(servers()), 0
-    first = asyncio.create_task(smollm2().endpoint())
+    before, ticks = set(server_pids()), 0
+    first = asyncio.create_task(make_smollm2().wait_for_endpoint())
     await asyncio.sleep(0.05)
     first.cancel()
-    second = asyncio.create_task(smollm2().endpoint())
+    second = asyncio.create_task(make_smollm2().wait_for_endpoint())
     while not second.done():
         await asyncio.sleep(0.01)
         ticks += 1
     assert ticks > 5
     assert first.cancelled()
-    assert await smollm2().endpoint() == await second
-    (started,) = set(servers()) - before
+    assert await make_smollm2().wait_for_endpoint() == await second
+    (started,) = set(server_pids()) - before
     os.kill(started, signal.SIGKILL)
     await gone(started)
 
 
 async def test_a_server_that_dies_is_a_server_error() -> None:
     """S2: and the next request starts another."""
-    model = smollm2(output_max=500, options=ENDLESS)
-    await model.endpoint()
-    (victim,) = servers()
-    stream = model.stream(prompt("Tell me a story.", output_max=500))
+    model = make_smollm2(output_max=500, options=ENDLESS)
+    await model.wait_for_endpoint()
+    (victim,) = server_pids()
+    stream = model.stream(make_prompt("Tell me a story.", output_max=500))
     await anext(stream)
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(ModelError, match="SIGKILL") as caught:
         async for _ in stream:
             pass
     assert (caught.value.fault.kind, caught.value.fault.retryable) == ("server", True)
-    reply, _ = await asked(smollm2(), prompt(CAPITAL))
+    reply, _ = await ask_model(make_smollm2(), make_prompt(CAPITAL))
     assert PARIS in reply.text
-    assert servers() != [victim]
+    assert server_pids() != [victim]
 
 
 async def test_a_run_survives_the_death_of_its_server() -> None:
@@ -80,16 +89,18 @@ async def test_a_run_survives_the_death_of_its_server() -> None:
 
     def watch(event: object) -> None:
         if isinstance(event, TextDelta) and not killed:
-            killed.extend(servers())
+            killed.extend(server_pids())
             os.kill(killed[0], signal.SIGKILL)
         if isinstance(event, AttemptFailed):
             failed.append(event)
 
-    agent = Agent(smollm2(output_max=200, options=ENDLESS), rules=Rules(on_partial="restart"))
+    agent = Agent(
+        make_smollm2(output_max=200, options=ENDLESS), rules=LoopPolicy(on_partial="restart")
+    )
     result = await agent.run("Tell me a story.", on_event=watch)
     assert [event.fault.kind for event in failed] == ["server"]
     assert result.outcome == "truncated"
-    assert servers() not in ([], killed)
+    assert server_pids() not in ([], killed)
 
 
 PROGRAM = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_peers import had
+from mcp_peers import fetch_or_skip
 from mcp_servers import conformance
 
 CLIENT = Path(__file__).with_name("conformance_client.py")
@@ -14,7 +14,7 @@ CLIENT = Path(__file__).with_name("conformance_client.py")
 
 @pytest.mark.parametrize("scenario", ["initialize", "tools_call", "sse-retry"])
 def test_the_official_suite_is_content(scenario: str) -> None:
-    node, suite = had(conformance)
+    node, suite = fetch_or_skip(conformance)
     command = [node, suite, "client", "--scenario", scenario]
     client = f"{sys.executable} {CLIENT}"
     done = subprocess.run(

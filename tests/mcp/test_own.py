@@ -13,9 +13,18 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from mcp_peers import OWN, alive, listening, log, opened, own, until, user
+from mcp_peers import (
+    OWN,
+    is_alive,
+    open_servers,
+    own_server_settings,
+    read_log,
+    serve_port,
+    tool_caller,
+    wait_until,
+)
 from windlass.core.errors import ConfigError
-from windlass.core.messages import File, Image, Text
+from windlass.core.messages import FilePart, ImagePart, TextPart
 from windlass.testing.tools import call_context
 from windlass.tools.mcp.servers import McpServers
 
@@ -23,8 +32,8 @@ from windlass.tools.mcp.servers import McpServers
 
 
 async def test_tools_are_named_and_sorted_by_what_they_do(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path)) as servers:
-        assert not servers.servers["own"].connected
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+        assert not servers.servers["own"].is_connected
         specs = {tool.name: tool.spec for tool in await servers.tools()}
     assert specs["own__pid"].effect == "read"
     assert specs["own__pid"].labels == ("untrusted",)
@@ -41,14 +50,14 @@ async def test_tools_are_named_and_sorted_by_what_they_do(tmp_path: Path) -> Non
 
 
 async def test_settings_overrule_hints_and_choose_tools(tmp_path: Path) -> None:
-    settings = own(
+    settings = own_server_settings(
         tmp_path,
         include=["p*"],
         exclude=["parts"],
         timeout=7,
         tools={"put": {"effect": "write", "labels": ["private"], "timeout": 3}},
     )
-    async with opened(own=settings) as servers:
+    async with open_servers(own=settings) as servers:
         tools = {tool.name: tool for tool in await servers.tools()}
     assert [*tools] == ["own__pid", "own__put"]
     assert tools["own__put"].spec.effect == "write"
@@ -58,44 +67,55 @@ async def test_settings_overrule_hints_and_choose_tools(tmp_path: Path) -> None:
 
 
 async def test_a_setting_for_a_tool_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path, tools={"puut": {"effect": "read"}})) as servers:
+    async with open_servers(
+        own=own_server_settings(tmp_path, tools={"puut": {"effect": "read"}})
+    ) as servers:
         with pytest.raises(ConfigError, match=r"no tool 'puut'\. Did you mean put"):
             await servers.tools()
 
 
 async def test_a_list_that_changed_counts_from_the_next_time(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path)) as servers:
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
         before = await servers.tools()
-        await user(before)("grow")
+        await tool_caller(before)("grow")
         after = await servers.tools()
         assert "own__grown" not in {tool.name for tool in before}
-        assert (await user(after)("grown")).text == "I am new"
+        assert (await tool_caller(after)("grown")).text == "I am new"
 
 
 # ── what is answered ─────────────────────────────────────────────────────────
 
 
 async def test_every_kind_of_part_is_kept(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path)) as servers:
-        result = await user(await servers.tools())("parts")
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+        result = await tool_caller(await servers.tools())("parts")
     kinds = [type(part) for part in result.content]
     assert result.kind == "value"
-    assert kinds == [Text, Image, File, Text, File, Image, Text, Text]
+    assert kinds == [
+        TextPart,
+        ImagePart,
+        FilePart,
+        TextPart,
+        FilePart,
+        ImagePart,
+        TextPart,
+        TextPart,
+    ]
     image, audio, note, data, link, structured = (result.content[at] for at in (1, 2, 3, 4, 6, 7))
-    assert isinstance(image, Image)
+    assert isinstance(image, ImagePart)
     assert image.data is not None
     assert image.data.startswith(b"\x89PNG")
-    assert isinstance(audio, File)
+    assert isinstance(audio, FilePart)
     assert (audio.media_type, audio.data) == ("audio/wav", b"\x00\x01")
-    assert note == Text("note://one:\nof a resource")
-    assert data == File("application/x-thing", "b.bin", b"\x00\x01")
-    assert link == Text("[resource note://two: two]")
-    assert structured == Text('{"n":1}')
+    assert note == TextPart("note://one:\nof a resource")
+    assert data == FilePart("application/x-thing", "b.bin", b"\x00\x01")
+    assert link == TextPart("[resource note://two: two]")
+    assert structured == TextPart('{"n":1}')
 
 
 async def test_an_error_flag_is_an_error_and_structure_is_not_told_twice(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path)) as servers:
-        use = user(await servers.tools())
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+        use = tool_caller(await servers.tools())
         failed, table, number = await use("fail"), await use("table"), await use("pid")
     assert failed.kind == "error"
     assert "it cannot be done" in failed.text
@@ -105,15 +125,15 @@ async def test_an_error_flag_is_an_error_and_structure_is_not_told_twice(tmp_pat
 async def test_progress_is_reported(tmp_path: Path) -> None:
     heard: list[str] = []
     context = call_context(heard)
-    async with opened(own=own(tmp_path)) as servers:
-        assert (await user(await servers.tools(), context)("steps")).text == "done"
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+        assert (await tool_caller(await servers.tools(), context)("steps")).text == "done"
     assert heard == ["step 1 (1/2)", "step 2 (2/2)"]
 
 
 async def test_resources_and_prompts_are_tools(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path)) as servers:
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
         tools = await servers.tools()
-        use = user(tools)
+        use = tool_caller(tools)
         ours = next(t.name for t in tools if t.name.startswith("own__read_resource_"))
         assert (await use("list_resources")).text == "note://one (text/plain): one. A note."
         read = await use(ours.removeprefix("own__"), uri="note://one")
@@ -128,49 +148,51 @@ async def test_resources_and_prompts_are_tools(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_takes_too_long_is_cancelled_at_the_server(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path, tools={"slow": {"timeout": 1}})) as servers:
-        result = await user(await servers.tools())("slow", seconds=60)
-        await until(lambda: log(tmp_path) == ["began", "cancelled"])
+    async with open_servers(
+        own=own_server_settings(tmp_path, tools={"slow": {"timeout": 1}})
+    ) as servers:
+        result = await tool_caller(await servers.tools())("slow", seconds=60)
+        await wait_until(lambda: read_log(tmp_path) == ["began", "cancelled"])
     assert result.kind == "timed_out"
 
 
 async def test_a_cancel_is_passed_on(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path)) as servers:
-        use = user(await servers.tools())
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+        use = tool_caller(await servers.tools())
         call = asyncio.ensure_future(use("slow", seconds=60))
-        await until(lambda: log(tmp_path) == ["began"])
+        await wait_until(lambda: read_log(tmp_path) == ["began"])
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await until(lambda: log(tmp_path) == ["began", "cancelled"])
+        await wait_until(lambda: read_log(tmp_path) == ["began", "cancelled"])
         assert (await use("put", key="still here")).text == "still here"
 
 
 async def test_a_write_in_flight_when_the_server_dies_is_told_and_not_repeated(
     tmp_path: Path,
 ) -> None:
-    async with opened(own=own(tmp_path)) as servers:
-        use = user(await servers.tools())
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+        use = tool_caller(await servers.tools())
         pid = int((await use("pid")).text)
         call = asyncio.ensure_future(use("slow", seconds=60))
-        await until(lambda: log(tmp_path) == ["began"])
+        await wait_until(lambda: read_log(tmp_path) == ["began"])
         os.kill(pid, signal.SIGKILL)
         result = await call
         assert result.kind == "error"
         assert "SIGKILL" in result.text
         assert "Whether the call took effect is not known" in result.text
-        assert log(tmp_path) == ["began"]
-        assert not servers.servers["own"].connected
+        assert read_log(tmp_path) == ["began"]
+        assert not servers.servers["own"].is_connected
         again = int((await use("pid")).text)
         assert again != pid
 
 
 async def test_a_read_in_flight_when_the_server_dies_is_asked_again(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path)) as servers:
-        use = user(await servers.tools())
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+        use = tool_caller(await servers.tools())
         pid = int((await use("pid")).text)
         call = asyncio.ensure_future(use("slow_read", seconds=60))
-        await until(lambda: log(tmp_path) == ["read"])
+        await wait_until(lambda: read_log(tmp_path) == ["read"])
         os.kill(pid, signal.SIGKILL)
         result = await call
         assert result.kind == "value"
@@ -185,12 +207,12 @@ async def test_a_server_that_cannot_be_started_again_is_a_visible_failure(tmp_pa
         "args": ["-c", script, sys.executable, str(OWN), str(tmp_path)],
         "tools": {"*": {"effect": "write"}},
     }
-    async with opened(own=settings) as servers:
-        use = user(await servers.tools())
+    async with open_servers(own=settings) as servers:
+        use = tool_caller(await servers.tools())
         pid = int((await use("pid")).text)
         broken.touch()
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: not servers.servers["own"].connected)
+        await wait_until(lambda: not servers.servers["own"].is_connected)
         first, second = await use("pid"), await use("pid")
         assert first.kind == second.kind == "error"
         assert "cannot be reached: it ended with exit code 3: no disk" in first.text
@@ -202,17 +224,19 @@ async def test_a_server_that_cannot_be_started_again_is_a_visible_failure(tmp_pa
 
 async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     silent = {"command": "sleep", "args": ["600"], "timeout": 0.5}
-    async with opened(own=silent) as servers:
+    async with open_servers(own=silent) as servers:
         with pytest.raises(ConfigError, match=r"did not (answer|list its tools)"):
             await servers.tools()
-    async with opened(own={**silent, "required": False}, other=own(tmp_path)) as servers:
+    async with open_servers(
+        own={**silent, "required": False}, other=own_server_settings(tmp_path)
+    ) as servers:
         tools = await servers.tools()
         assert [*servers.failures] == ["own"]
         assert {tool.name.partition("__")[0] for tool in tools} == {"other"}
 
 
 async def test_a_program_that_is_not_there_is_named() -> None:
-    async with opened(own={"command": "no-such-program"}) as servers:
+    async with open_servers(own={"command": "no-such-program"}) as servers:
         with pytest.raises(ConfigError, match="there is no program 'no-such-program': install it"):
             await servers.tools()
 
@@ -222,27 +246,27 @@ async def test_nothing_that_a_server_started_outlives_the_block(
     tmp_path: Path,
     detached: bool,  # noqa: FBT001
 ) -> None:
-    async with opened(own=own(tmp_path)) as servers:
-        use = user(await servers.tools())
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+        use = tool_caller(await servers.tools())
         server, child = (
             int((await use("pid")).text),
             int((await use("spawn", detached=detached)).text),
         )
-        assert alive(server)
-        assert alive(child)
-    await until(lambda: not alive(server) and not alive(child))
+        assert is_alive(server)
+        assert is_alive(child)
+    await wait_until(lambda: not is_alive(server) and not is_alive(child))
 
 
 async def test_a_server_that_ignores_the_end_of_its_input_is_killed(tmp_path: Path) -> None:
     stubborn = {"command": "sh", "args": ["-c", 'trap "" TERM; "$@"; sleep 600 & wait', "x"]}
     settings = {**stubborn, "args": [*stubborn["args"], sys.executable, str(OWN), str(tmp_path)]}
-    async with opened(own=settings) as servers:
-        use = user(await servers.tools())
+    async with open_servers(own=settings) as servers:
+        use = tool_caller(await servers.tools())
         pid = int((await use("pid")).text)
         group = os.getpgid(pid)
         assert group != pid
-        assert alive(group)
-    assert not alive(group)
+        assert is_alive(group)
+    assert not is_alive(group)
 
 
 async def test_a_server_does_not_outlive_a_runtime_that_is_killed(tmp_path: Path) -> None:
@@ -277,9 +301,9 @@ async def test_a_server_does_not_outlive_a_runtime_that_is_killed(tmp_path: Path
         pids = [int(one) for one in line.split()]
         assert len(pids) == 2
         pids.append(os.getpgid(pids[0]))
-        assert all(map(alive, pids))
+        assert all(map(is_alive, pids))
         runtime.kill()
-    await until(lambda: not any(map(alive, pids)))
+    await wait_until(lambda: not any(map(is_alive, pids)))
 
 
 # ── over HTTP ────────────────────────────────────────────────────────────────
@@ -288,33 +312,33 @@ async def test_a_server_does_not_outlive_a_runtime_that_is_killed(tmp_path: Path
 async def test_a_server_over_http_dies_and_comes_back(tmp_path: Path, port: int) -> None:
     command = (sys.executable, str(OWN), str(tmp_path), str(port))
     settings = {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}
-    async with opened(own=settings) as servers:
-        with listening(*command, port=port) as process:
-            use = user(await servers.tools())
+    async with open_servers(own=settings) as servers:
+        with serve_port(*command, port=port) as process:
+            use = tool_caller(await servers.tools())
             assert (await use("table")).kind == "value"
             call = asyncio.ensure_future(use("slow", seconds=60))
-            await until(lambda: log(tmp_path) == ["began"])
+            await wait_until(lambda: read_log(tmp_path) == ["began"])
             process.kill()
             result = await call
             assert result.kind == "error"
             assert "Whether the call took effect is not known" in result.text
         down = await use("put", key="x")
         assert down.kind == "error"
-        with listening(*command, port=port):
+        with serve_port(*command, port=port):
             await asyncio.sleep(2)
             assert (await use("put", key="x")).text == "x"
 
 
 async def test_a_cancel_is_passed_on_over_http(tmp_path: Path, port: int) -> None:
     settings = {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}
-    with listening(sys.executable, str(OWN), str(tmp_path), str(port), port=port):
-        async with opened(own=settings) as servers:
-            call = asyncio.ensure_future(user(await servers.tools())("slow", seconds=60))
-            await until(lambda: log(tmp_path) == ["began"])
+    with serve_port(sys.executable, str(OWN), str(tmp_path), str(port), port=port):
+        async with open_servers(own=settings) as servers:
+            call = asyncio.ensure_future(tool_caller(await servers.tools())("slow", seconds=60))
+            await wait_until(lambda: read_log(tmp_path) == ["began"])
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            await until(lambda: log(tmp_path) == ["began", "cancelled"])
+            await wait_until(lambda: read_log(tmp_path) == ["began", "cancelled"])
 
 
 async def test_headers_are_sent_and_a_refusal_is_named(port: int) -> None:
@@ -336,7 +360,7 @@ async def test_headers_are_sent_and_a_refusal_is_named(port: int) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         headers = {"Authorization": "Bearer abc"}
         url = f"http://127.0.0.1:{port}/mcp"
-        async with opened(own={"type": "http", "url": url, "headers": headers}) as servers:
+        async with open_servers(own={"type": "http", "url": url, "headers": headers}) as servers:
             with pytest.raises(ConfigError, match=r"'own' cannot be reached: .*\(HTTP 401\)"):
                 await servers.tools()
         server.shutdown()
@@ -344,12 +368,14 @@ async def test_headers_are_sent_and_a_refusal_is_named(port: int) -> None:
 
 
 async def test_tools_belong_to_the_loop_in_which_they_were_opened(tmp_path: Path) -> None:
-    async with opened(own=own(tmp_path)) as servers:
+    async with open_servers(own=own_server_settings(tmp_path)) as servers:
         tools = await servers.tools()
-        result = await asyncio.to_thread(lambda: asyncio.run(user(tools)("pid")))
+        result = await asyncio.to_thread(lambda: asyncio.run(tool_caller(tools)("pid")))
         assert "event loop" in result.text
 
 
 async def test_tools_are_asked_for_inside_the_block(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="async with"):
-        await McpServers(opened(own=own(tmp_path)).servers["own"].settings for _ in "x").tools()
+        await McpServers(
+            open_servers(own=own_server_settings(tmp_path)).servers["own"].settings for _ in "x"
+        ).tools()

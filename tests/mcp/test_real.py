@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from mcp_peers import had, listening, opened, until
+from mcp_peers import fetch_or_skip, open_servers, serve_port, wait_until
 from mcp_servers import node_server, python_server
 from windlass import Agent
-from windlass.core.messages import Image, Result
+from windlass.core.messages import ImagePart, ToolResult
 from windlass.testing import ScriptedModel, call, say
-from windlass.testing.tools import call_context, cleared
+from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.mcp.servers import McpServers
 from windlass.tools.toolbox import Toolbox
 
@@ -26,14 +26,16 @@ def era(servers: McpServers) -> str:
     return connection.client.protocol_version
 
 
-async def use(servers: McpServers, name: str, /, **arguments: Any) -> Result:
+async def use(servers: McpServers, name: str, /, **arguments: Any) -> ToolResult:
     box = Toolbox(await servers.tools())
     spec = next(spec for spec in box.specs if spec.name == name)
-    return await box.run(cleared(spec, arguments), call_context())
+    return await box.run(cleared_call(spec, arguments), call_context())
 
 
 async def test_time_new_era() -> None:
-    async with opened(time={"command": had(python_server, "mcp-server-time")}) as servers:
+    async with open_servers(
+        time={"command": fetch_or_skip(python_server, "mcp-server-time")}
+    ) as servers:
         result = await use(servers, "time__get_current_time", timezone="Europe/Paris")
         assert era(servers) == NEW
         assert '"timezone": "Europe/Paris"' in result.text
@@ -47,8 +49,10 @@ async def test_git_new_era(tmp_path: Path) -> None:
 
     git("init")
     (tmp_path / "a.txt").write_text("a")
-    program = had(python_server, "mcp-server-git")
-    async with opened(git={"command": program, "args": ["--repository", str(tmp_path)]}) as servers:
+    program = fetch_or_skip(python_server, "mcp-server-git")
+    async with open_servers(
+        git={"command": program, "args": ["--repository", str(tmp_path)]}
+    ) as servers:
         effects = {tool.name: tool.spec.effect for tool in await servers.tools()}
         assert effects["git__git_status"] == "read"
         assert effects["git__git_commit"] == "write"
@@ -58,9 +62,11 @@ async def test_git_new_era(tmp_path: Path) -> None:
 
 
 async def test_sqlite_old_era(tmp_path: Path) -> None:
-    program = had(python_server, "mcp-server-sqlite")
+    program = fetch_or_skip(python_server, "mcp-server-sqlite")
     settings = {"command": program, "args": ["--db-path", str(tmp_path / "db")]}
-    async with opened(sqlite={**settings, "tools": {"read_*": {"effect": "read"}}}) as servers:
+    async with open_servers(
+        sqlite={**settings, "tools": {"read_*": {"effect": "read"}}}
+    ) as servers:
         names = {tool.name: tool.spec.effect for tool in await servers.tools()}
         assert era(servers) == OLD
         assert names["sqlite__read_query"] == "read"
@@ -74,31 +80,31 @@ async def test_sqlite_old_era(tmp_path: Path) -> None:
 
 
 async def test_everything_over_stdio() -> None:
-    node, program = had(node_server, "server-everything")
-    async with opened(every={"command": node, "args": [program, "stdio"]}) as servers:
+    node, program = fetch_or_skip(node_server, "server-everything")
+    async with open_servers(every={"command": node, "args": [program, "stdio"]}) as servers:
         await check_everything(servers)
 
 
 async def test_everything_over_http(port: int) -> None:
-    node, program = had(node_server, "server-everything")
-    with listening(node, program, "streamableHttp", port=port, PORT=str(port)) as process:
+    node, program = fetch_or_skip(node_server, "server-everything")
+    with serve_port(node, program, "streamableHttp", port=port, PORT=str(port)) as process:
         settings = {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}
-        async with opened(every=settings) as servers:
+        async with open_servers(every=settings) as servers:
             await check_everything(servers)
             process.kill()
             process.wait()
             lost = await use_again(servers)
             assert lost.kind == "error"
-            with listening(node, program, "streamableHttp", port=port, PORT=str(port)):
+            with serve_port(node, program, "streamableHttp", port=port, PORT=str(port)):
                 await asyncio.sleep(1)
                 assert (await use(servers, "every__echo", message="back")).text == "Echo: back"
 
 
-async def use_again(servers: McpServers) -> Result:
+async def use_again(servers: McpServers) -> ToolResult:
     try:
         return await use(servers, "every__echo", message="x")
     except Exception as error:  # noqa: BLE001 - listing fails as a call would
-        return Result.say("error", str(error))
+        return ToolResult.from_text("error", str(error))
 
 
 async def check_everything(servers: McpServers) -> None:
@@ -108,11 +114,11 @@ async def check_everything(servers: McpServers) -> None:
     context = call_context()
     assert era(servers) == OLD
 
-    async def ask(name: str, /, **arguments: Any) -> Result:
-        return await box.run(cleared(specs[f"every__{name}"], arguments), context)
+    async def ask(name: str, /, **arguments: Any) -> ToolResult:
+        return await box.run(cleared_call(specs[f"every__{name}"], arguments), context)
 
     assert (await ask("echo", message="hi")).text == "Echo: hi"
-    assert any(isinstance(part, Image) for part in (await ask("get-tiny-image")).content)
+    assert any(isinstance(part, ImagePart) for part in (await ask("get-tiny-image")).content)
     weather = await ask("get-structured-content", location="Chicago")
     assert weather.text.count("temperature") == 1
     link = await ask("get-resource-links", count=1)
@@ -125,9 +131,9 @@ async def check_everything(servers: McpServers) -> None:
 
 
 async def test_filesystem_is_killed_in_the_middle_of_a_call(tmp_path: Path) -> None:
-    node, program = had(node_server, "server-filesystem")
+    node, program = fetch_or_skip(node_server, "server-filesystem")
     (tmp_path / "a.txt").write_text("hello")
-    async with opened(fs={"command": node, "args": [program, str(tmp_path)]}) as servers:
+    async with open_servers(fs={"command": node, "args": [program, str(tmp_path)]}) as servers:
         path = str(tmp_path / "a.txt")
         assert "hello" in (await use(servers, "fs__read_text_file", path=path)).text
         pid = pid_of(program, str(tmp_path))
@@ -137,7 +143,7 @@ async def test_filesystem_is_killed_in_the_middle_of_a_call(tmp_path: Path) -> N
         os.kill(pid, signal.SIGSTOP)
         edits = [{"oldText": "hello", "newText": "bye"}]
         cut = asyncio.ensure_future(
-            box.run(cleared(spec, {"path": path, "edits": edits}), call_context())
+            box.run(cleared_call(spec, {"path": path, "edits": edits}), call_context())
         )
         await asyncio.sleep(0.3)
         os.kill(pid, signal.SIGKILL)
@@ -160,7 +166,9 @@ def pid_of(*words: str) -> int:
 
 
 async def test_an_agent_asks_a_real_server() -> None:
-    async with opened(time={"command": had(python_server, "mcp-server-time")}) as servers:
+    async with open_servers(
+        time={"command": fetch_or_skip(python_server, "mcp-server-time")}
+    ) as servers:
         zones = {"source_timezone": "UTC", "target_timezone": "Asia/Tokyo"}
         model = ScriptedModel(
             [
@@ -173,4 +181,4 @@ async def test_an_agent_asks_a_real_server() -> None:
         await agent.aclose()
     assert result.text == "It is nine in the evening."
     assert "21:00:00+09:00" in str(result.messages)
-    await until(lambda: not servers.servers["time"].connected)
+    await wait_until(lambda: not servers.servers["time"].is_connected)

@@ -7,20 +7,20 @@ import asyncio
 
 import pytest
 
-from windlass import Agent, FailedByModel, Retries, Rules, RunFailed, RunResult, Timeouts
+from windlass import Agent, FailedByModel, LoopPolicy, RetryPolicy, RunFailed, RunResult, Timeouts
 from windlass.core.events import AttemptFailed, AttemptStarted, Event
 from windlass.core.fold.run import fold
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import Trace, VirtualClock
-from windlass.testing.chat_wire import say, words
+from windlass.testing.chat_wire import text_answer, text_chunk
 from windlass.testing.fault_server import FaultServer
-from windlass.testing.wire import answer, stall
+from windlass.testing.wire import stall, stream_answer
 from windlass.testing.wire_faults import BREAKS, REFUSALS, STALLS, WireFault
-from windlass.testing.wire_oddities import ODDITIES, Oddity
+from windlass.testing.wire_oddities import ODDITIES, WireOddity
 
 KEY = "sk-test-0123456789abcdef"
 FAULTS = [*REFUSALS, *BREAKS, *STALLS]
-RETRY_AFTER_MAX_S = Retries().retry_after_max_s
+RETRY_AFTER_MAX_S = RetryPolicy().retry_after_max_s
 
 
 def agent_at(server: FaultServer, clock: VirtualClock, store: MemoryJournal) -> Agent[str]:
@@ -30,7 +30,7 @@ def agent_at(server: FaultServer, clock: VirtualClock, store: MemoryJournal) -> 
         key=KEY,
         journal=store,
         clock=clock,
-        rules=Rules(on_partial="restart"),
+        rules=LoopPolicy(on_partial="restart"),
         timeouts=Timeouts(first_byte_s=20, idle_s=10),
     )
 
@@ -43,7 +43,7 @@ def mends(fault: WireFault) -> bool:
 async def test_a_fault_is_survived_or_named(fault: WireFault, clock: VirtualClock) -> None:
     """S1, S2, S3, S5, S8, L6: asked again if that may help, text once, one failure on record."""
     trace, store = Trace(), MemoryJournal()
-    async with FaultServer(fault.answer, say("Hello again")) as server:
+    async with FaultServer(fault.answer, text_answer("Hello again")) as server:
         agent = agent_at(server, clock, store)
         result = await ended(agent, trace)
     trace.check()
@@ -51,12 +51,16 @@ async def test_a_fault_is_survived_or_named(fault: WireFault, clock: VirtualCloc
     failures = [fact for fact in facts if isinstance(fact, AttemptFailed)]
     assert [failure.fault.kind for failure in failures] == [fault.kind]
     assert failures[0].partial == fault.text
-    assert len(server.asked) == sum(isinstance(fact, AttemptStarted) for fact in facts)
+    assert len(server.requests) == sum(isinstance(fact, AttemptStarted) for fact in facts)
     if mends(fault):
-        assert (result.outcome, result.text, len(server.asked)) == ("completed", "Hello again", 2)
-        assert trace.text_shown() == "Hello again"
+        assert (result.outcome, result.text, len(server.requests)) == (
+            "completed",
+            "Hello again",
+            2,
+        )
+        assert trace.shown_text() == "Hello again"
     else:
-        assert (result.outcome, len(server.asked)) == ("failed", 1)
+        assert (result.outcome, len(server.requests)) == ("failed", 1)
     assert fold("s", facts).ledger == result.ledger
     assert KEY not in str(facts)
 
@@ -84,16 +88,16 @@ async def test_by_default_text_that_was_seen_ends_the_run(
         with pytest.raises(RunFailed) as raised:
             await agent.run("Hello?", on_event=events.append)
     assert raised.value.result.partial_text == fault.text
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("oddity", ODDITIES, ids=lambda oddity: oddity.name)
-async def test_what_only_looks_broken_is_whole(oddity: Oddity, clock: VirtualClock) -> None:
+async def test_what_only_looks_broken_is_whole(oddity: WireOddity, clock: VirtualClock) -> None:
     """S9, S10, S12: one request, the right text and calls."""
-    async with FaultServer(oddity.answer, say("Done")) as server:
+    async with FaultServer(oddity.answer, text_answer("Done")) as server:
         agent = Agent("openai-compatible:m", base_url=server.url, clock=clock)
         result = await agent.run("Hello?")
-        assert len(server.asked) == (2 if oddity.calls else 1)
+        assert len(server.requests) == (2 if oddity.calls else 1)
     first = result.new_messages()[1]
     calls = [(call.name, call.arguments) for call in getattr(first, "calls", ())]
     assert calls == list(oddity.calls)
@@ -119,16 +123,16 @@ async def test_one_counter_serves_all_attempts_of_a_step(clock: VirtualClock) ->
     async with FaultServer(always=broken[0]) as server:
         with pytest.raises(FailedByModel):
             await Agent("openai-compatible:m", base_url=server.url, clock=clock).run("Hello?")
-        assert len(server.asked) <= 6
+        assert len(server.requests) <= 6
 
 
 async def test_a_cancel_closes_the_connection(clock: VirtualClock) -> None:
     """C1: and nothing goes on being paid for."""
-    async with FaultServer(answer(words("Once"), stall())) as server:
+    async with FaultServer(stream_answer(text_chunk("Once"), stall())) as server:
         agent = Agent("openai-compatible:m", base_url=server.url, clock=clock)
         running = asyncio.create_task(agent.run("Hello?", session="s"))
         await asyncio.sleep(1)
         agent.cancel("s")
         result = await running
-        await asyncio.wait_for(server.asked[0].client_left.wait(), 5)
+        await asyncio.wait_for(server.requests[0].client_left.wait(), 5)
     assert (result.outcome, result.partial_text) == ("cancelled", "Once")

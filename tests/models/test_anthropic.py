@@ -10,36 +10,36 @@ from transcripts import (
     CONVERSATION,
     HERE,
     PNG,
-    assembled,
+    assemble_reply,
     assert_grows,
-    content,
-    ended,
-    histories,
-    pieces,
-    prompt,
-    sent,
+    encoded_histories,
+    make_prompt,
+    read_pieces,
+    reply_end,
+    request_body,
     transcripts,
+    without_usage,
 )
 from windlass.core.errors import ModelError
 from windlass.core.events import CallDelta, ReplyEnd, TextDelta, ThinkingDelta
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    File,
-    Image,
+    AssistantMessage,
+    CallOutcome,
+    FilePart,
+    ImagePart,
     Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     Usage,
-    User,
+    UserMessage,
 )
 from windlass.models.anthropic.messages import AnthropicMessages
-from windlass.models.anthropic.reader import REDACTED, AnthropicReader
-from windlass.models.anthropic.thinking import reasoning, takes_sampling
-from windlass.models.dialect import Effort, Options
+from windlass.models.anthropic.reader import REDACTED_PREFIX, AnthropicReader
+from windlass.models.anthropic.thinking import accepts_sampling, thinking_settings
+from windlass.models.dialect import Effort, ModelOptions
 
 PICTURE = {
     "type": "image",
@@ -49,12 +49,12 @@ MARK = {"type": "ephemeral"}
 
 
 def read(name: str) -> list[Any]:
-    return list(pieces(AnthropicReader(), "anthropic", name))
+    return list(read_pieces(AnthropicReader(), "anthropic", name))
 
 
 def read_events(*events: bytes) -> list[Any]:
     reader = AnthropicReader()
-    return [piece for event in events for piece in reader.read("", event)]
+    return [piece for event in events for piece in reader.read_event("", event)]
 
 
 # ── what is sent ─────────────────────────────────────────────────────────────
@@ -64,7 +64,7 @@ def read_events(*events: bytes) -> list[Any]:
 @pytest.mark.contract("P7")
 def test_a_conversation_with_everything_in_it() -> None:
     """P2, P7, S9, S11: turns alternate, calls are paired, thinking goes back as it came."""
-    assert sent(AnthropicMessages(), prompt())["messages"] == [
+    assert request_body(AnthropicMessages(), make_prompt())["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "What is there?"}, PICTURE]},
         {
             "role": "assistant",
@@ -98,7 +98,7 @@ def test_a_conversation_with_everything_in_it() -> None:
 
 
 def test_the_head_of_a_request() -> None:
-    options = Options(
+    options = ModelOptions(
         temperature=0.5,
         top_p=0.9,
         seed=7,
@@ -106,8 +106,12 @@ def test_the_head_of_a_request() -> None:
         service_tier="standard_only",
         extra_headers={"anthropic-beta": "x"},
     )
-    request = AnthropicMessages().encode(prompt(system="Be kind."), "claude-sonnet-4-5", options)
-    head = sent(AnthropicMessages(), prompt(system="Be kind."), "claude-sonnet-4-5", options)
+    request = AnthropicMessages().encode_request(
+        make_prompt(system="Be kind."), "claude-sonnet-4-5", options
+    )
+    head = request_body(
+        AnthropicMessages(), make_prompt(system="Be kind."), "claude-sonnet-4-5", options
+    )
     assert request.path == "/messages"
     assert request.headers == {"anthropic-version": "2023-06-01", "anthropic-beta": "x"}
     assert list(head)[-1] == "messages"
@@ -140,10 +144,10 @@ def test_the_head_of_a_request() -> None:
 @pytest.mark.contract("P5")
 def test_the_cache_marks_stay_out_of_the_history() -> None:
     """P5: one mark where tools and system end, and one that the API moves by itself."""
-    bare = sent(AnthropicMessages(), prompt())
+    bare = request_body(AnthropicMessages(), make_prompt())
     assert bare["tools"][-1]["cache_control"] == MARK
     assert "cache_control" not in str(bare["messages"])
-    unmarked = sent(AnthropicMessages(cache_marks=False), prompt(system="Be kind."))
+    unmarked = request_body(AnthropicMessages(cache_marks=False), make_prompt(system="Be kind."))
     assert "cache_control" not in str(unmarked)
 
 
@@ -157,22 +161,27 @@ def test_the_cache_marks_stay_out_of_the_history() -> None:
     ],
 )
 def test_the_choice_of_a_tool(choice: str, encoded: object) -> None:
-    assert sent(AnthropicMessages(), prompt(tool_choice=choice)).get("tool_choice") == encoded
-    assert "tool_choice" not in sent(AnthropicMessages(), prompt(tools=(), tool_choice="none"))
+    assert (
+        request_body(AnthropicMessages(), make_prompt(tool_choice=choice)).get("tool_choice")
+        == encoded
+    )
+    assert "tool_choice" not in request_body(
+        AnthropicMessages(), make_prompt(tools=(), tool_choice="none")
+    )
 
 
 def test_what_the_caller_adds_comes_last_and_is_merged() -> None:
-    options = Options(
+    options = ModelOptions(
         effort="high", extra_body={"output_config": {"format": "x"}, "cache_control": {"ttl": "1h"}}
     )
     dialect = AnthropicMessages()
-    head = sent(dialect, prompt(), "claude-opus-4-8", options)
+    head = request_body(dialect, make_prompt(), "claude-opus-4-8", options)
     assert head["output_config"] == {"effort": "high", "format": "x"}
     assert head["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
     # What one request adds is not in the next.
-    assert sent(dialect, prompt())["cache_control"] == MARK
-    own = Options(extra_body={"messages": []})
-    assert sent(dialect, prompt(), "claude-opus-4-8", own)["messages"] == []
+    assert request_body(dialect, make_prompt())["cache_control"] == MARK
+    own = ModelOptions(extra_body={"messages": []})
+    assert request_body(dialect, make_prompt(), "claude-opus-4-8", own)["messages"] == []
 
 
 @pytest.mark.contract("S14")
@@ -229,28 +238,28 @@ def test_each_generation_is_told_in_its_own_way_how_much_to_think(
     model: str, effort: Effort, fields: dict[str, Any]
 ) -> None:
     """S14."""
-    assert reasoning(model, effort, 8_000, forced=False) == fields
-    assert reasoning(model, None, 8_000, forced=False) == {}
+    assert thinking_settings(model, effort, 8_000, forced=False) == fields
+    assert thinking_settings(model, None, 8_000, forced=False) == {}
 
 
 def test_a_forced_call_is_made_without_thinking() -> None:
     def thinking(model: str) -> object:
-        return reasoning(model, "high", 8_000, forced=True).get("thinking")
+        return thinking_settings(model, "high", 8_000, forced=True).get("thinking")
 
     assert thinking("claude-sonnet-4-5") is None
     assert thinking("claude-opus-4-8") is None
     assert thinking("claude-opus-5") == {"type": "disabled"}
     assert thinking("some-model") is None
     # Where thinking is on unless it is switched off, nobody need have asked for it.
-    assert reasoning("claude-opus-5", None, 8_000, forced=True) == {
+    assert thinking_settings("claude-opus-5", None, 8_000, forced=True) == {
         "thinking": {"type": "disabled"}
     }
-    assert reasoning("claude-opus-4-8", None, 8_000, forced=True) == {}
+    assert thinking_settings("claude-opus-4-8", None, 8_000, forced=True) == {}
 
 
 def test_the_budget_to_think_stays_below_the_output_cap() -> None:
     for output_max in (1, 1_024, 1_366, 5_000, 100_000):
-        fields = reasoning("claude-sonnet-4-5", "high", output_max, forced=False)
+        fields = thinking_settings("claude-sonnet-4-5", "high", output_max, forced=False)
         if fields:
             assert 1_024 <= fields["thinking"]["budget_tokens"] < output_max
         else:
@@ -258,16 +267,18 @@ def test_the_budget_to_think_stays_below_the_output_cap() -> None:
 
 
 def test_who_thinks_is_not_sampled() -> None:
-    options = Options(temperature=0.2, top_p=0.5, effort="high")
-    assert "temperature" not in sent(AnthropicMessages(), prompt(), "claude-sonnet-4-5", options)
-    assert not takes_sampling("claude-opus-4-7")
-    assert takes_sampling("claude-opus-4-6")
+    options = ModelOptions(temperature=0.2, top_p=0.5, effort="high")
+    assert "temperature" not in request_body(
+        AnthropicMessages(), make_prompt(), "claude-sonnet-4-5", options
+    )
+    assert not accepts_sampling("claude-opus-4-7")
+    assert accepts_sampling("claude-opus-4-6")
 
 
 @pytest.mark.contract("S11")
 def test_another_models_thinking_is_left_out() -> None:
     """S11, S9: after a switch of model there is no thinking, and the ids are our own."""
-    reply = sent(AnthropicMessages(), prompt(model="vendor:other"))["messages"][1]
+    reply = request_body(AnthropicMessages(), make_prompt(model="vendor:other"))["messages"][1]
     assert [block["type"] for block in reply["content"]] == ["text", "tool_use", "tool_use"]
     assert [block.get("id") for block in reply["content"]] == [None, "c1_0", "c1_1"]
 
@@ -275,9 +286,17 @@ def test_another_models_thinking_is_left_out() -> None:
 @pytest.mark.contract("S11")
 def test_thinking_without_words_goes_back_too() -> None:
     """S11: what was redacted goes back as such, what was only hidden with its empty text."""
-    thoughts = (Thinking("", REDACTED + "data"), Thinking("", "sig"), Text("So."))
-    messages = (User((Text("Hm?"),)), Assistant(thoughts, HERE), User((Text("And?"),)))
-    assert sent(AnthropicMessages(), prompt(messages))["messages"][1]["content"] == [
+    thoughts = (
+        ThinkingPart("", REDACTED_PREFIX + "data"),
+        ThinkingPart("", "sig"),
+        TextPart("So."),
+    )
+    messages = (
+        UserMessage((TextPart("Hm?"),)),
+        AssistantMessage(thoughts, HERE),
+        UserMessage((TextPart("And?"),)),
+    )
+    assert request_body(AnthropicMessages(), make_prompt(messages))["messages"][1]["content"] == [
         {"type": "redacted_thinking", "data": "data"},
         {"type": "thinking", "thinking": "", "signature": "sig"},
         {"type": "text", "text": "So."},
@@ -288,33 +307,41 @@ def test_thinking_without_words_goes_back_too() -> None:
 def test_an_id_that_a_provider_gave_twice_is_given_once() -> None:
     """S9."""
     calls = [ToolCall(f"c{n}", "look", "{}", given) for n, given in enumerate(["x", "x", "a:b"])]
-    results = tuple(CallResult(call, Result.say("value", call.id)) for call in calls)
-    messages = (User((Text("Go."),)), Assistant(tuple(calls), HERE), Results(results))
-    encoded = sent(AnthropicMessages(), prompt(messages))["messages"]
+    results = tuple(CallOutcome(call, ToolResult.from_text("value", call.id)) for call in calls)
+    messages = (
+        UserMessage((TextPart("Go."),)),
+        AssistantMessage(tuple(calls), HERE),
+        ToolResults(results),
+    )
+    encoded = request_body(AnthropicMessages(), make_prompt(messages))["messages"]
     assert [block["id"] for block in encoded[1]["content"]] == ["x", "c1", "c2"]
     assert [block["tool_use_id"] for block in encoded[2]["content"]] == ["x", "c1", "c2"]
 
 
 def test_arguments_that_are_no_object_are_shown_as_they_were_written() -> None:
     call = ToolCall("c1", "look", '{"at": "do')
-    results = Results((CallResult(call, Result.say("invalid", "cut")),))
-    encoded = sent(
-        AnthropicMessages(), prompt((User((Text("Go."),)), Assistant((call,)), results))
+    results = ToolResults((CallOutcome(call, ToolResult.from_text("invalid", "cut")),))
+    encoded = request_body(
+        AnthropicMessages(),
+        make_prompt((UserMessage((TextPart("Go."),)), AssistantMessage((call,)), results)),
     )["messages"]
     assert encoded[1]["content"][0]["input"] == {"not_a_json_object": '{"at": "do'}
 
 
 def test_nothing_is_said_with_nothing() -> None:
     call = ToolCall("c1", "look", "{}")
-    results = (CallResult(call, Result("value", ())), CallResult(call, Result("error", ())))
-    messages = (
-        User((Text("Go."), Text(" \n"))),
-        Assistant((Text("\n\n"), call)),
-        Results(results),
-        Assistant((Thinking("of another model", "sig"),), "vendor:other"),
-        User((Text("Well?"),)),
+    results = (
+        CallOutcome(call, ToolResult("value", ())),
+        CallOutcome(call, ToolResult("error", ())),
     )
-    encoded = sent(AnthropicMessages(), prompt(messages))["messages"]
+    messages = (
+        UserMessage((TextPart("Go."), TextPart(" \n"))),
+        AssistantMessage((TextPart("\n\n"), call)),
+        ToolResults(results),
+        AssistantMessage((ThinkingPart("of another model", "sig"),), "vendor:other"),
+        UserMessage((TextPart("Well?"),)),
+    )
+    encoded = request_body(AnthropicMessages(), make_prompt(messages))["messages"]
     assert [message["role"] for message in encoded] == ["user", "assistant", "user"]
     assert len(encoded[0]["content"]) == len(encoded[1]["content"]) == 1
     empty, failed, text = encoded[2]["content"]
@@ -328,11 +355,11 @@ def test_nothing_is_said_with_nothing() -> None:
     ("part", "block"),
     [
         (
-            Image("image/png", url="https://a.example/b.png"),
+            ImagePart("image/png", url="https://a.example/b.png"),
             {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}},
         ),
         (
-            File("application/pdf", "a.pdf", b"%PDF"),
+            FilePart("application/pdf", "a.pdf", b"%PDF"),
             {
                 "type": "document",
                 "source": {
@@ -344,7 +371,7 @@ def test_nothing_is_said_with_nothing() -> None:
             },
         ),
         (
-            File("text/csv", "a.csv", b"1,2"),
+            FilePart("text/csv", "a.csv", b"1,2"),
             {
                 "type": "document",
                 "source": {"type": "text", "media_type": "text/plain", "data": "1,2"},
@@ -353,9 +380,9 @@ def test_nothing_is_said_with_nothing() -> None:
         ),
     ],
 )
-def test_images_and_files(part: Image | File, block: object) -> None:
+def test_images_and_files(part: ImagePart | FilePart, block: object) -> None:
     """P7."""
-    encoded = sent(AnthropicMessages(), prompt((User((part,)),)))
+    encoded = request_body(AnthropicMessages(), make_prompt((UserMessage((part,)),)))
     assert encoded["messages"][0]["content"] == [block]
 
 
@@ -363,22 +390,26 @@ def test_images_and_files(part: Image | File, block: object) -> None:
 @pytest.mark.parametrize(
     ("part", "name"),
     [
-        (Image("image/bmp", b"BM"), r"the image \(image/bmp, 2 bytes\)"),
-        (Image("image/png"), r"the image \(image/png\)"),
-        (File("application/zip", "a.zip", b"PK"), r"the file 'a\.zip' \(application/zip"),
-        (File("text/plain", "a.txt", b"\xff"), "the file 'a.txt'"),
-        (File("text/plain", "a.txt", url="https://a.example/a.txt"), "at https://a.example"),
+        (ImagePart("image/bmp", b"BM"), r"the image \(image/bmp, 2 bytes\)"),
+        (ImagePart("image/png"), r"the image \(image/png\)"),
+        (FilePart("application/zip", "a.zip", b"PK"), r"the file 'a\.zip' \(application/zip"),
+        (FilePart("text/plain", "a.txt", b"\xff"), "the file 'a.txt'"),
+        (FilePart("text/plain", "a.txt", url="https://a.example/a.txt"), "at https://a.example"),
     ],
 )
-def test_what_the_api_cannot_take_is_refused_by_name(part: Image | File, name: str) -> None:
+def test_what_the_api_cannot_take_is_refused_by_name(part: ImagePart | FilePart, name: str) -> None:
     """P7: an error in a prompt; in a result the model is told, since the tool has run."""
     with pytest.raises(ModelError, match=name) as refused:
-        AnthropicMessages().encode(prompt((User((part,)),)), "claude-opus-5", Options())
+        AnthropicMessages().encode_request(
+            make_prompt((UserMessage((part,)),)), "claude-opus-5", ModelOptions()
+        )
     assert refused.value.fault.kind == "bad_request"
     call = ToolCall("c1", "look", "{}")
-    results = Results((CallResult(call, Result("value", (part,))),))
-    messages = (User((Text("Go."),)), Assistant((call,)), results)
-    told = sent(AnthropicMessages(), prompt(messages))["messages"][2]["content"][0]["content"]
+    results = ToolResults((CallOutcome(call, ToolResult("value", (part,))),))
+    messages = (UserMessage((TextPart("Go."),)), AssistantMessage((call,)), results)
+    told = request_body(AnthropicMessages(), make_prompt(messages))["messages"][2]["content"][0][
+        "content"
+    ]
     assert "is not shown" in told[0]["text"]
 
 
@@ -386,8 +417,8 @@ def test_what_the_api_cannot_take_is_refused_by_name(part: Image | File, name: s
 @given(transcripts())
 def test_every_request_is_valid_and_grows_from_the_one_before(messages: list[Message]) -> None:
     """P5, S9: roles alternate, results pair with calls, nothing is empty, bytes never change."""
-    assert_grows(histories(AnthropicMessages(), messages, "messages", b"]}"))
-    turns = sent(AnthropicMessages(), prompt(messages))["messages"]
+    assert_grows(encoded_histories(AnthropicMessages(), messages, "messages", b"]}"))
+    turns = request_body(AnthropicMessages(), make_prompt(messages))["messages"]
     roles = [turn["role"] for turn in turns]
     assert roles == (["user", "assistant"] * len(roles))[: len(roles)]
     asked: list[str] = []
@@ -413,15 +444,17 @@ def test_every_request_is_valid_and_grows_from_the_one_before(messages: list[Mes
 def test_text() -> None:
     """S12: input includes what was read from and written to the cache."""
     got = read("text")
-    assert content(got) == [TextDelta("Hello"), TextDelta(", Grüße 👋"), ReplyEnd("end")]
-    assert assembled(got).usage == Usage(input=2_572, output=15, cache_read=512, cache_write=2_048)
+    assert without_usage(got) == [TextDelta("Hello"), TextDelta(", Grüße 👋"), ReplyEnd("end")]
+    assert assemble_reply(got).usage == Usage(
+        input=2_572, output=15, cache_read=512, cache_write=2_048
+    )
 
 
 @pytest.mark.contract("S11")
 def test_thinking() -> None:
     """S11: text, signature, and a block that was redacted."""
     got = read("thinking")
-    assert content(got) == [
+    assert without_usage(got) == [
         ThinkingDelta("Let me break it down: 27 * 453"),
         ThinkingDelta(" = 12,231"),
         ThinkingDelta("", "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pki"),
@@ -430,14 +463,14 @@ def test_thinking() -> None:
         TextDelta("12,231"),
         ReplyEnd("end"),
     ]
-    assert assembled(got).usage == Usage(input=47, output=71, reasoning=52)
+    assert assemble_reply(got).usage == Usage(input=47, output=71, reasoning=52)
 
 
 @pytest.mark.contract("S9")
 def test_parallel_calls() -> None:
     """S9: a call of the server's own tools is none of ours."""
     got = read("parallel_calls")
-    assert content(got) == [
+    assert without_usage(got) == [
         TextDelta("I'll check both."),
         CallDelta(2, "toolu_01T1x1fJ34qAmk2tNTrN7Up6", "get_weather"),
         CallDelta(2, arguments='{"location":'),
@@ -446,7 +479,7 @@ def test_parallel_calls() -> None:
         CallDelta(3, arguments='{"zone": "PST"}'),
         ReplyEnd("calls"),
     ]
-    calls = assembled(got).reply(HERE, "c1_").calls
+    calls = assemble_reply(got).build_reply(HERE, "c1_").calls
     assert [call.arguments for call in calls] == [
         '{"location": "San Francisco, CA"}',
         '{"zone": "PST"}',
@@ -454,9 +487,11 @@ def test_parallel_calls() -> None:
 
 
 def test_a_reply_that_was_read_goes_back_as_it_came() -> None:
-    reply = assembled(read("parallel_calls")).reply(HERE, "c1_")
-    results = Results(tuple(CallResult(c, Result.say("value", "ok")) for c in reply.calls))
-    encoded = sent(AnthropicMessages(), prompt((*CONVERSATION[:1], reply, results)))
+    reply = assemble_reply(read("parallel_calls")).build_reply(HERE, "c1_")
+    results = ToolResults(
+        tuple(CallOutcome(c, ToolResult.from_text("value", "ok")) for c in reply.calls)
+    )
+    encoded = request_body(AnthropicMessages(), make_prompt((*CONVERSATION[:1], reply, results)))
     assert [block.get("input") for block in encoded["messages"][1]["content"]] == [
         None,
         {"location": "San Francisco, CA"},
@@ -465,8 +500,8 @@ def test_a_reply_that_was_read_goes_back_as_it_came() -> None:
 
 
 def test_a_refusal_and_a_reply_that_hit_its_limit() -> None:
-    assert content(read("refusal"))[-1] == ReplyEnd("refusal")
-    assert content(read("length"))[-1] == ReplyEnd("length")
+    assert without_usage(read("refusal"))[-1] == ReplyEnd("refusal")
+    assert without_usage(read("length"))[-1] == ReplyEnd("length")
 
 
 def test_an_error_in_the_stream() -> None:
@@ -500,8 +535,8 @@ def test_the_kinds_of_errors(kind: str, message: str, fault: str) -> None:
 @pytest.mark.contract("S8")
 def test_a_stream_that_was_cut_has_no_end() -> None:
     """S8: not even when the reason to stop had come."""
-    assert content(read("cut")) == [TextDelta("Hello")]
-    assert not ended(read("cut"))
+    assert without_usage(read("cut")) == [TextDelta("Hello")]
+    assert not reply_end(read("cut"))
 
 
 @pytest.mark.parametrize(

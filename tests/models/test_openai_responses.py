@@ -9,33 +9,33 @@ from hypothesis import given
 from transcripts import (
     HERE,
     PNG,
-    assembled,
+    assemble_reply,
     assert_grows,
-    content,
-    ended,
-    histories,
-    pieces,
-    prompt,
-    sent,
+    encoded_histories,
+    make_prompt,
+    read_pieces,
+    reply_end,
+    request_body,
     transcripts,
+    without_usage,
 )
 from windlass.core.errors import ModelError
 from windlass.core.events import CallDelta, ReplyEnd, TextDelta, ThinkingDelta, UsageDelta
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    File,
-    Image,
+    AssistantMessage,
+    CallOutcome,
+    FilePart,
+    ImagePart,
     Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     Usage,
-    User,
+    UserMessage,
 )
-from windlass.models.dialect import Effort, Options
+from windlass.models.dialect import Effort, ModelOptions
 from windlass.models.openai.responses import OpenAIResponses
 from windlass.models.openai.responses_reader import ResponsesReader
 
@@ -49,12 +49,12 @@ FAILED = b'{"type":"response.failed","response":{"error":{"code":"%b","message":
 
 
 def read(name: str) -> list[Any]:
-    return list(pieces(ResponsesReader(4_096), "openai_responses", name))
+    return list(read_pieces(ResponsesReader(4_096), "openai_responses", name))
 
 
 def read_events(*events: bytes) -> list[Any]:
     reader = ResponsesReader(4_096)
-    return [piece for event in events for piece in reader.read("", event)]
+    return [piece for event in events for piece in reader.read_event("", event)]
 
 
 # ── what is sent ─────────────────────────────────────────────────────────────
@@ -64,7 +64,7 @@ def read_events(*events: bytes) -> list[Any]:
 @pytest.mark.contract("P7")
 def test_a_conversation_with_everything_in_it() -> None:
     """P2, P7, S9, S11: the model's reasoning goes back encrypted, calls are paired."""
-    assert sent(OpenAIResponses(), prompt())["input"] == [
+    assert request_body(OpenAIResponses(), make_prompt())["input"] == [
         {
             "type": "message",
             "role": "user",
@@ -112,7 +112,7 @@ def test_a_conversation_with_everything_in_it() -> None:
 
 
 def test_the_head_of_a_request() -> None:
-    options = Options(
+    options = ModelOptions(
         temperature=0.5,
         top_p=0.9,
         seed=7,
@@ -121,9 +121,9 @@ def test_the_head_of_a_request() -> None:
         extra_body={"metadata": {"a": "b"}},
         extra_headers={"x-a": "b"},
     )
-    asked = prompt(system="Be kind.", tool_choice="required")
-    request = OpenAIResponses().encode(asked, "gpt-4.1", options)
-    head = sent(OpenAIResponses(), asked, "gpt-4.1", options)
+    asked = make_prompt(system="Be kind.", tool_choice="required")
+    request = OpenAIResponses().encode_request(asked, "gpt-4.1", options)
+    head = request_body(OpenAIResponses(), asked, "gpt-4.1", options)
     assert (request.path, request.headers) == ("/responses", {"x-a": "b"})
     assert list(head)[-1] == "input"
     del head["input"]
@@ -162,8 +162,12 @@ def test_the_head_of_a_request() -> None:
     [("auto", "auto"), ("none", "none"), ("look", {"type": "function", "name": "look"})],
 )
 def test_the_choice_of_a_tool(choice: str, encoded: object) -> None:
-    assert sent(OpenAIResponses(), prompt(tool_choice=choice))["tool_choice"] == encoded
-    assert "tool_choice" not in sent(OpenAIResponses(), prompt(tools=(), tool_choice="none"))
+    assert (
+        request_body(OpenAIResponses(), make_prompt(tool_choice=choice))["tool_choice"] == encoded
+    )
+    assert "tool_choice" not in request_body(
+        OpenAIResponses(), make_prompt(tools=(), tool_choice="none")
+    )
 
 
 @pytest.mark.contract("S14")
@@ -184,7 +188,9 @@ def test_the_choice_of_a_tool(choice: str, encoded: object) -> None:
 )
 def test_how_much_to_think(model: str, effort: Effort | None, reasoning: object) -> None:
     """S14."""
-    head = sent(OpenAIResponses(), prompt(), model, Options(effort=effort, temperature=1.0))
+    head = request_body(
+        OpenAIResponses(), make_prompt(), model, ModelOptions(effort=effort, temperature=1.0)
+    )
     assert head.get("reasoning") == reasoning
     thinks = "chat" not in model and "gpt-4" not in model
     assert head.get("include") == (["reasoning.encrypted_content"] if thinks else None)
@@ -194,7 +200,7 @@ def test_how_much_to_think(model: str, effort: Effort | None, reasoning: object)
 @pytest.mark.contract("S11")
 def test_another_models_thinking_is_left_out() -> None:
     """S11, S9: after a switch of model there is no reasoning, and the ids are our own."""
-    items = sent(OpenAIResponses(), prompt(model="vendor:other"))["input"]
+    items = request_body(OpenAIResponses(), make_prompt(model="vendor:other"))["input"]
     assert "reasoning" not in {item["type"] for item in items}
     assert [item["call_id"] for item in items if "call_id" in item] == ["c1_0", "c1_1"] * 2
 
@@ -202,8 +208,11 @@ def test_another_models_thinking_is_left_out() -> None:
 @pytest.mark.contract("S11")
 def test_reasoning_that_nobody_encrypted_goes_back_in_words() -> None:
     """S11: open models read their own reasoning again."""
-    messages = (User((Text("Hm?"),)), Assistant((Thinking("Hm."), Text("So.")), HERE))
-    assert sent(OpenAIResponses(), prompt(messages))["input"][1] == {
+    messages = (
+        UserMessage((TextPart("Hm?"),)),
+        AssistantMessage((ThinkingPart("Hm."), TextPart("So.")), HERE),
+    )
+    assert request_body(OpenAIResponses(), make_prompt(messages))["input"][1] == {
         "type": "reasoning",
         "summary": [],
         "content": [{"type": "reasoning_text", "text": "Hm."}],
@@ -215,11 +224,11 @@ def test_reasoning_that_nobody_encrypted_goes_back_in_words() -> None:
     ("part", "block"),
     [
         (
-            Image("image/png", url="https://a.example/b.png"),
+            ImagePart("image/png", url="https://a.example/b.png"),
             {"type": "input_image", "detail": "auto", "image_url": "https://a.example/b.png"},
         ),
         (
-            File("application/pdf", "a.pdf", b"%PDF"),
+            FilePart("application/pdf", "a.pdf", b"%PDF"),
             {
                 "type": "input_file",
                 "filename": "a.pdf",
@@ -227,27 +236,31 @@ def test_reasoning_that_nobody_encrypted_goes_back_in_words() -> None:
             },
         ),
         (
-            File("application/pdf", "a.pdf", url="https://a.example/a.pdf"),
+            FilePart("application/pdf", "a.pdf", url="https://a.example/a.pdf"),
             {"type": "input_file", "file_url": "https://a.example/a.pdf"},
         ),
     ],
 )
-def test_images_and_files(part: Image | File, block: object) -> None:
+def test_images_and_files(part: ImagePart | FilePart, block: object) -> None:
     """P7."""
-    encoded = sent(OpenAIResponses(), prompt((User((part,)),)))
+    encoded = request_body(OpenAIResponses(), make_prompt((UserMessage((part,)),)))
     assert encoded["input"][0]["content"] == [block]
 
 
 @pytest.mark.contract("P7")
-@pytest.mark.parametrize("part", [Image("image/bmp", b"BM"), File("application/pdf", "a.pdf")])
-def test_what_the_api_cannot_take_is_refused_by_name(part: Image | File) -> None:
+@pytest.mark.parametrize(
+    "part", [ImagePart("image/bmp", b"BM"), FilePart("application/pdf", "a.pdf")]
+)
+def test_what_the_api_cannot_take_is_refused_by_name(part: ImagePart | FilePart) -> None:
     """P7."""
     with pytest.raises(ModelError, match=part.media_type):
-        OpenAIResponses().encode(prompt((User((part,)),)), "gpt-5.5", Options())
+        OpenAIResponses().encode_request(
+            make_prompt((UserMessage((part,)),)), "gpt-5.5", ModelOptions()
+        )
     call = ToolCall("c1", "look", "{}")
-    results = Results((CallResult(call, Result("value", (part,))),))
-    messages = (User((Text("Go."),)), Assistant((call,)), results)
-    told = sent(OpenAIResponses(), prompt(messages))["input"][2]["output"]
+    results = ToolResults((CallOutcome(call, ToolResult("value", (part,))),))
+    messages = (UserMessage((TextPart("Go."),)), AssistantMessage((call,)), results)
+    told = request_body(OpenAIResponses(), make_prompt(messages))["input"][2]["output"]
     assert "is not shown" in told[0]["text"]
 
 
@@ -255,8 +268,8 @@ def test_what_the_api_cannot_take_is_refused_by_name(part: Image | File) -> None
 @given(transcripts())
 def test_every_request_is_valid_and_grows_from_the_one_before(messages: list[Message]) -> None:
     """P5, S9: results pair with calls, nothing is empty, bytes never change."""
-    assert_grows(histories(OpenAIResponses(), messages, "input", b""))
-    items = sent(OpenAIResponses(), prompt(messages))["input"]
+    assert_grows(encoded_histories(OpenAIResponses(), messages, "input", b""))
+    items = request_body(OpenAIResponses(), make_prompt(messages))["input"]
     open_calls: list[str] = []
     seen: set[str] = set()
     for item in items:
@@ -286,15 +299,15 @@ def test_every_request_is_valid_and_grows_from_the_one_before(messages: list[Mes
 def test_text() -> None:
     """S12."""
     got = read("text")
-    assert content(got) == [TextDelta("Hello"), TextDelta(", Grüße 👋"), ReplyEnd("end")]
-    assert assembled(got).usage == Usage(input=37, output=11, cache_read=16)
+    assert without_usage(got) == [TextDelta("Hello"), TextDelta(", Grüße 👋"), ReplyEnd("end")]
+    assert assemble_reply(got).usage == Usage(input=37, output=11, cache_read=16)
 
 
 @pytest.mark.contract("S11")
 def test_thinking() -> None:
     """S11: the summary in its parts, and what is encrypted when the item is done."""
     got = read("thinking")
-    assert content(got) == [
+    assert without_usage(got) == [
         ThinkingDelta("**Multiplying**\n\n27 * "),
         ThinkingDelta("453"),
         ThinkingDelta("\n\n"),
@@ -303,14 +316,14 @@ def test_thinking() -> None:
         TextDelta("12,231"),
         ReplyEnd("end"),
     ]
-    assert assembled(got).usage == Usage(input=81, output=1_035, reasoning=832)
+    assert assemble_reply(got).usage == Usage(input=81, output=1_035, reasoning=832)
 
 
 @pytest.mark.contract("S9")
 def test_parallel_calls() -> None:
     """S9: the fragments of the two calls are interleaved."""
     got = read("parallel_calls")
-    assert content(got) == [
+    assert without_usage(got) == [
         ThinkingDelta("", "gAAAAABoSig2"),
         CallDelta(0, "call_12345xyz", "get_weather"),
         CallDelta(1, "call_67890abc", "get_time"),
@@ -319,15 +332,15 @@ def test_parallel_calls() -> None:
         CallDelta(0, arguments='"Paris"}'),
         ReplyEnd("calls"),
     ]
-    reply = assembled(got).reply(HERE, "c1_")
+    reply = assemble_reply(got).build_reply(HERE, "c1_")
     assert [call.arguments for call in reply.calls] == ['{"location":"Paris"}', '{"zone":"CET"}']
 
 
 def test_a_refusal_and_a_reply_that_hit_its_limit() -> None:
     got = read("refusal")
-    assert assembled(got).text == "I'm sorry, I can't help with that."
-    assert content(got)[-1] == ReplyEnd("refusal")
-    assert content(read("length"))[-1] == ReplyEnd("length")
+    assert assemble_reply(got).text == "I'm sorry, I can't help with that."
+    assert without_usage(got)[-1] == ReplyEnd("refusal")
+    assert without_usage(read("length"))[-1] == ReplyEnd("length")
     filtered = b'{"type":"response.incomplete","response":{"incomplete_details":{"reason":"%b"}}}'
     assert read_events(filtered % b"content_filter") == [ReplyEnd("refusal")]
 
@@ -346,7 +359,7 @@ def test_an_error_in_the_stream() -> None:
     """S12: what a failed response cost is told before its error is."""
     reader, got = ResponsesReader(4_096), list[Any]()
     with pytest.raises(ModelError, match="Rate limit reached") as failed:
-        got.extend(pieces(reader, "openai_responses", "error"))
+        got.extend(read_pieces(reader, "openai_responses", "error"))
     fault = failed.value.fault
     assert (fault.kind, fault.retryable, fault.retry_after_s) == ("rate_limit", True, 11.054)
     assert got[-1] == UsageDelta(Usage(input=20, output=1))
@@ -385,8 +398,8 @@ def test_the_kinds_of_errors(event: bytes, kind: str) -> None:
 @pytest.mark.contract("S8")
 def test_a_stream_that_was_cut_has_no_end() -> None:
     """S8: not even when every item in it is done."""
-    assert content(read("cut")) == [TextDelta("Hello")]
-    assert not ended(read("cut"))
+    assert without_usage(read("cut")) == [TextDelta("Hello")]
+    assert not reply_end(read("cut"))
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,23 @@ from typing import Any
 
 import pytest
 
-from windlass.core.decide.reserving import cost
+from windlass.core.decide.reserving import usage_cost
 from windlass.core.messages import Usage
 from windlass.core.setup import ModelInfo, Price
 from windlass.models import prices
-from windlass.models.dialect import Options
-from windlass.models.http.errors import Site, from_response
-from windlass.models.prices import FREE, LOCAL, Known, dated, info_for, lookup, meant
-from windlass.models.resolve import resolve
-from windlass.models.vendors import vendors
+from windlass.models.dialect import ModelOptions
+from windlass.models.http.errors import RequestTarget, error_from_response
+from windlass.models.prices import (
+    FREE_PRICE,
+    LOCAL_VENDORS,
+    ModelListing,
+    build_model_info,
+    describe_price_source,
+    find_listing,
+    suggest_models,
+)
+from windlass.models.resolve import resolve_model
+from windlass.models.vendors import load_vendors
 
 FILE = Path(prices.__file__).with_name("prices.json")
 BYTES_MAX = 150_000
@@ -29,8 +37,8 @@ def money(enters: str, leaves: str, read: str | None = None, write: str | None =
     return Price(Decimal(enters), Decimal(leaves), *cache)
 
 
-def known(vendor: str, model: str) -> Known:
-    found = lookup(vendor, model)
+def known(vendor: str, model: str) -> ModelListing:
+    found = find_listing(vendor, model)
     assert found is not None
     return found
 
@@ -70,7 +78,7 @@ def test_known_prices(vendor: str, model: str, price: Price, window: int) -> Non
 def test_the_file_is_dated_sorted_and_small(written: dict[str, Any]) -> None:
     assert date.fromisoformat(written["date"]) >= date(2026, 11, 15)
     assert written["package"].startswith("genai-prices ")
-    assert dated() == f"{written['date']}, {written['package']}"
+    assert describe_price_source() == f"{written['date']}, {written['package']}"
     assert "dearest" in written["about"]
     assert list(written["vendors"]) == sorted(written["vendors"])
     for table in written["vendors"].values():
@@ -80,8 +88,8 @@ def test_the_file_is_dated_sorted_and_small(written: dict[str, Any]) -> None:
 
 
 def test_the_file_lists_only_vendors_that_we_have(written: dict[str, Any]) -> None:
-    assert set(written["vendors"]) <= set(vendors())
-    assert vendors().keys() >= LOCAL - {"local"}
+    assert set(written["vendors"]) <= set(load_vendors())
+    assert load_vendors().keys() >= LOCAL_VENDORS - {"local"}
 
 
 def test_every_entry_can_be_believed(written: dict[str, Any]) -> None:
@@ -103,7 +111,7 @@ def test_money_is_exact(written: dict[str, Any]) -> None:
     rows = [row for table in written["vendors"].values() for row in table["models"].values()]
     assert all(isinstance(one, str | None) for row in rows for one in row[:4])
     usage = Usage(1_000_001, 3, cache_read=1)
-    assert cost(known("openai", "gpt-5").price, usage) == Decimal("1.250030125")
+    assert usage_cost(known("openai", "gpt-5").price, usage) == Decimal("1.250030125")
 
 
 # ── names ────────────────────────────────────────────────────────────────────
@@ -156,8 +164,8 @@ def test_a_name_is_found_whole_or_without_the_mark_of_a_snapshot(
     ],
 )
 def test_nothing_is_guessed(vendor: str, model: str) -> None:
-    assert lookup(vendor, model) is None
-    assert info_for(vendor, model) == ModelInfo(f"{vendor}:{model}")
+    assert find_listing(vendor, model) is None
+    assert build_model_info(vendor, model) == ModelInfo(f"{vendor}:{model}")
 
 
 # ── what a model is planned with ─────────────────────────────────────────────
@@ -168,16 +176,18 @@ def test_a_price_that_rises_with_the_prompt_is_taken_at_its_dearest() -> None:
     found = known("openai", "gpt-5.4")
     assert (found.price, found.long_above) == (money("2.5", "15", "0.25"), 272_000)
     assert found.long == money("5", "22.5", "0.5")
-    assert info_for("openai", "gpt-5.4").price == found.long
+    assert build_model_info("openai", "gpt-5.4").price == found.long
     # A window that the caller makes smaller does not keep the prompt below it.
-    assert info_for("openai", "gpt-5.4", window=100_000).price == found.long
+    assert build_model_info("openai", "gpt-5.4", window=100_000).price == found.long
 
 
 def test_a_step_beyond_the_window_cannot_be_reached() -> None:
     found = known("anthropic", "claude-sonnet-4-5")
     assert (found.window, found.long_above) == (200_000, 200_000)
-    assert info_for("anthropic", "claude-sonnet-4-5").price == money("3", "15", "0.3", "3.75")
-    wide = info_for("anthropic", "claude-sonnet-4-5", window=1_000_000)
+    assert build_model_info("anthropic", "claude-sonnet-4-5").price == money(
+        "3", "15", "0.3", "3.75"
+    )
+    wide = build_model_info("anthropic", "claude-sonnet-4-5", window=1_000_000)
     assert wide.price == money("6", "22.5", "0.6", "7.5")
 
 
@@ -193,20 +203,20 @@ def test_a_price_that_is_over_is_forgotten_and_one_to_come_is_not() -> None:
     assert known("google", "gemini-robotics-er-2-preview").price.input == 2
 
 
-@pytest.mark.parametrize("vendor", sorted(LOCAL))
+@pytest.mark.parametrize("vendor", sorted(LOCAL_VENDORS))
 def test_a_server_of_ones_own_costs_nothing(vendor: str) -> None:
-    info = info_for(vendor, "qwen3:8b")
-    assert info.price == FREE
-    assert cost(info.price, Usage(1_000_000, 1_000_000)) == 0
-    assert info_for(vendor, "qwen3:8b", price=money("1", "2")).price == money("1", "2")
+    info = build_model_info(vendor, "qwen3:8b")
+    assert info.price == FREE_PRICE
+    assert usage_cost(info.price, Usage(1_000_000, 1_000_000)) == 0
+    assert build_model_info(vendor, "qwen3:8b", price=money("1", "2")).price == money("1", "2")
 
 
 @pytest.mark.contract("P6")
 def test_what_the_caller_says_goes_first() -> None:
     price = money("1", "2")
-    info = info_for("openai", "gpt-5", price=price, window=50_000)
+    info = build_model_info("openai", "gpt-5", price=price, window=50_000)
     assert info == ModelInfo("openai:gpt-5", price, 50_000)
-    assert info_for("openai", "unheard-of", price=price).price == price
+    assert build_model_info("openai", "unheard-of", price=price).price == price
 
 
 @pytest.mark.parametrize(
@@ -225,24 +235,26 @@ def test_what_the_caller_says_goes_first() -> None:
 def test_a_model_is_not_asked_for_more_than_it_can_write(
     vendor: str, model: str, window: int | None, most: int
 ) -> None:
-    assert info_for(vendor, model, window=window).output_max == most
+    assert build_model_info(vendor, model, window=window).output_max == most
 
 
 def test_a_dearer_service_tier_has_no_known_price() -> None:
     """B2."""
     for tier, priced in ((None, True), ("flex", True), ("priority", False), ("fast", False)):
-        model = resolve("openai:gpt-5", key="k", environ={}, options=Options(service_tier=tier))
+        model = resolve_model(
+            "openai:gpt-5", key="k", environ={}, options=ModelOptions(service_tier=tier)
+        )
         assert (model.info.price is not None, model.info.window) == (priced, 400_000)
 
 
 def test_a_name_resolves_to_what_is_known_of_it() -> None:
     """P6."""
-    info = resolve("anthropic:claude-opus-4-5", key="k", environ={}).info
+    info = resolve_model("anthropic:claude-opus-4-5", key="k", environ={}).info
     price = money("5", "25", "0.5", "6.25")
     assert info == ModelInfo("anthropic:claude-opus-4-5", price, 200_000)
-    own = ModelInfo("mine", FREE)
-    assert resolve("openai:gpt-5", key="k", environ={}, info=own).info is own
-    assert resolve("openai:a-new-model", key="k", environ={}).info.price is None
+    own = ModelInfo("mine", FREE_PRICE)
+    assert resolve_model("openai:gpt-5", key="k", environ={}, info=own).info is own
+    assert resolve_model("openai:a-new-model", key="k", environ={}).info.price is None
 
 
 # ── wrong names ──────────────────────────────────────────────────────────────
@@ -251,18 +263,18 @@ def test_a_name_resolves_to_what_is_known_of_it() -> None:
 def test_a_wrong_name_is_met_with_near_ones_when_the_provider_refuses_it() -> None:
     """P1: new models appear daily, so only the provider can say that there is none of that name."""
     body = b'{"error": {"message": "The model `gpt-5-mni` does not exist", "code": null}}'
-    site = Site(vendor="openai", url="https://api.openai.com/v1", model="gpt-5-mni")
-    message = from_response(404, {}, body, site).args[0]
+    site = RequestTarget(vendor="openai", url="https://api.openai.com/v1", model="gpt-5-mni")
+    message = error_from_response(404, {}, body, site).args[0]
     assert "Check the model's name at openai. Did you mean gpt-5-mini" in message
     assert "\n" not in message
 
 
 def test_names_are_offered_as_they_are_written_and_only_for_unknown_ones() -> None:
-    assert "MiniMaxAI/MiniMax-M3" in meant("together", "minimax-m3")
-    assert "anthropic/claude-opus-4.5" in meant("openrouter", "claude-opus-4.5")
-    assert meant("openai", "gpt-5") == ""
-    assert meant("openai", "zzzzzzzz") == ""
-    assert meant("vllm", "gpt-5-mni") == ""
+    assert "MiniMaxAI/MiniMax-M3" in suggest_models("together", "minimax-m3")
+    assert "anthropic/claude-opus-4.5" in suggest_models("openrouter", "claude-opus-4.5")
+    assert suggest_models("openai", "gpt-5") == ""
+    assert suggest_models("openai", "zzzzzzzz") == ""
+    assert suggest_models("vllm", "gpt-5-mni") == ""
 
 
 # ── cost of knowing ──────────────────────────────────────────────────────────

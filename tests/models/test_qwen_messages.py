@@ -1,13 +1,13 @@
 """Runs as message lists of Qwen-Agent; the lists themselves are compared in `tests/parity`."""
 
 from windlass.agent.agent import Agent
-from windlass.core.messages import File, Image, Text
+from windlass.core.messages import FilePart, ImagePart, TextPart
 from windlass.models.qwen_messages import to_qwen_messages
 from windlass.testing import RecordingTools, ScriptedModel, call, say
 from windlass.testing.script_words import think
 
-PNG = Image("image/png", b"\x89PNG")
-PDF = File("application/pdf", "a.pdf", url="https://example.org/a.pdf")
+PNG = ImagePart("image/png", b"\x89PNG")
+PDF = FilePart("application/pdf", "a.pdf", url="https://example.org/a.pdf")
 
 
 async def test_each_part_is_a_message() -> None:
@@ -16,8 +16,8 @@ async def test_each_part_is_a_message() -> None:
         [think("Hm."), say("See."), call("read", id="r1")],
         [think("Well", "think"), say("Done."), think("Over.")],
     ]
-    tools = RecordingTools({"read": [Text("a"), PDF]})
-    result = await Agent(ScriptedModel(replies), tools=tools).run([PNG, Text("Go")])
+    tools = RecordingTools({"read": [TextPart("a"), PDF]})
+    result = await Agent(ScriptedModel(replies), tools=tools).run([PNG, TextPart("Go")])
     messages = to_qwen_messages(result, name="me", prompt=True)
     assert messages == [
         {"role": "user", "content": [{"image": "data:image/png;base64,iVBORw=="}, {"text": "Go"}]},

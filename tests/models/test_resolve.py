@@ -6,23 +6,23 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import ConfigError
-from windlass.core.messages import Text, User
+from windlass.core.messages import TextPart, UserMessage
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
-from windlass.models.dialect import Options
-from windlass.models.resolve import resolve, split
-from windlass.models.vendors import vendors
-from windlass.testing.chat_wire import say
-from windlass.testing.fault_server import Asked, FaultServer
+from windlass.models.dialect import ModelOptions
+from windlass.models.resolve import resolve_model, split_model_name
+from windlass.models.vendors import load_vendors
+from windlass.testing.chat_wire import text_answer
+from windlass.testing.fault_server import FaultServer, ReceivedRequest
 
 KEY = "sk-test-0123456789abcdef"
-PROMPT = Prompt("", "", [User((Text("Hi"),))], (), "auto", 256)
+PROMPT = Prompt("", "", [UserMessage((TextPart("Hi"),))], (), "auto", 256)
 
 
 def refused(name: str, environ: dict[str, str] | None = None, **more: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        resolve(name, environ=environ or {}, **more)
+        resolve_model(name, environ=environ or {}, **more)
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -41,7 +41,7 @@ def refused(name: str, environ: dict[str, str] | None = None, **more: Any) -> st
 )
 def test_a_name_is_split_at_the_first_mark(name: str, parts: tuple[str, str]) -> None:
     """P1."""
-    assert split(name) == parts
+    assert split_model_name(name) == parts
 
 
 @pytest.mark.parametrize("name", ["gpt-5", "", ":gpt-5", "openai:", "openai: gpt"])
@@ -56,27 +56,31 @@ def test_an_unknown_provider_is_refused_with_a_near_one() -> None:
     assert "openai-compatible" in message
 
 
-@pytest.mark.parametrize("name", [name for name, vendor in vendors().items() if not vendor.keyless])
+@pytest.mark.parametrize(
+    "name", [name for name, vendor in load_vendors().items() if not vendor.keyless]
+)
 def test_a_missing_key_names_the_variable(name: str) -> None:
     """P3."""
-    variable = vendors()[name].key_env
+    variable = load_vendors()[name].key_env
     assert variable is not None
     assert variable in refused(f"{name}:m")
-    assert resolve(f"{name}:m", environ={variable: KEY}).info == ModelInfo(f"{name}:m")
-    assert resolve(f"{name}:m", key=KEY, environ={}).info.name == f"{name}:m"
+    assert resolve_model(f"{name}:m", environ={variable: KEY}).info == ModelInfo(f"{name}:m")
+    assert resolve_model(f"{name}:m", key=KEY, environ={}).info.name == f"{name}:m"
 
 
-@pytest.mark.parametrize("name", [name for name, vendor in vendors().items() if vendor.keyless])
+@pytest.mark.parametrize(
+    "name", [name for name, vendor in load_vendors().items() if vendor.keyless]
+)
 def test_a_local_server_needs_no_key(name: str) -> None:
-    assert resolve(f"{name}:m", base_url="http://localhost:1/v1", environ={})
+    assert resolve_model(f"{name}:m", base_url="http://localhost:1/v1", environ={})
 
 
 def test_no_vendor_is_missing() -> None:
     """P2."""
     wanted = "openai anthropic google openrouter groq together mistral deepseek dashscope xai"
     local = "ollama vllm llamacpp lmstudio openai-compatible"
-    assert {*wanted.split(), *local.split()} <= set(vendors())
-    for vendor in vendors().values():
+    assert {*wanted.split(), *local.split()} <= set(load_vendors())
+    for vendor in load_vendors().values():
         assert vendor.url == vendor.url.rstrip("/")
 
 
@@ -94,18 +98,18 @@ def test_an_address_of_the_environment_is_named_by_its_variable() -> None:
     assert "OPENAI_BASE_URL" in message
 
 
-async def ask(model: str, server: FaultServer, **more: Any) -> Asked:
+async def ask(model: str, server: FaultServer, **more: Any) -> ReceivedRequest:
     more.setdefault("base_url", server.url)
     more.setdefault("environ", {})
-    async for _ in resolve(model, **more).stream(PROMPT):
+    async for _ in resolve_model(model, **more).stream(PROMPT):
         pass
-    return server.asked[-1]
+    return server.requests[-1]
 
 
 async def test_the_argument_goes_before_the_variable() -> None:
     """P3."""
     environ = {"GROQ_API_KEY": " from-the-environment\n"}
-    async with FaultServer(always=say("hi")) as server:
+    async with FaultServer(always=text_answer("hi")) as server:
         asked = await ask("groq:m", server, key="from-the-argument", environ=environ)
         assert asked.headers["authorization"] == "Bearer from-the-argument"
         asked = await ask("groq:m", server, key=Secret("a-secret"), environ=environ)
@@ -117,7 +121,7 @@ async def test_the_argument_goes_before_the_variable() -> None:
 
 
 async def test_the_address_may_be_given_with_its_path() -> None:
-    async with FaultServer(always=say("hi")) as server:
+    async with FaultServer(always=text_answer("hi")) as server:
         for url in (server.url, f"{server.url}/", f"{server.url}/chat/completions"):
             asked = await ask("vllm:m", server, base_url=url)
             assert asked.path == "/v1/chat/completions"
@@ -126,20 +130,20 @@ async def test_the_address_may_be_given_with_its_path() -> None:
 
 
 async def test_a_vendor_may_want_headers_of_its_own() -> None:
-    async with FaultServer(always=say("hi")) as server:
+    async with FaultServer(always=text_answer("hi")) as server:
         asked = await ask("llamacpp:m", server)
         assert asked.headers["connection"] == "close"
-        asked = await ask("vllm:m", server, options=Options(extra_headers={"X-A": "b"}))
+        asked = await ask("vllm:m", server, options=ModelOptions(extra_headers={"X-A": "b"}))
         assert asked.headers["x-a"] == "b"
         assert "connection" not in asked.headers
 
 
 async def test_the_policy_chooses_an_effort_where_the_model_takes_one() -> None:
     """S14."""
-    async with FaultServer(always=say("hi")) as server:
+    async with FaultServer(always=text_answer("hi")) as server:
         asked = await ask("openai-chat:gpt-5", server)
         assert asked.json["reasoning_effort"] == "low"
-        asked = await ask("openai-chat:gpt-5", server, options=Options(effort="high"))
+        asked = await ask("openai-chat:gpt-5", server, options=ModelOptions(effort="high"))
         assert asked.json["reasoning_effort"] == "high"
         asked = await ask("openai-chat:gpt-4o", server)
         assert "reasoning_effort" not in asked.json
@@ -156,7 +160,7 @@ def test_a_key_that_can_be_none_is_refused_and_not_shown(key: str) -> None:
 def test_a_secret_does_not_show_itself() -> None:
     """P3."""
     secret = Secret(KEY)
-    model = resolve("openai:gpt-5", key=secret, environ={})
+    model = resolve_model("openai:gpt-5", key=secret, environ={})
     shown = f"{secret} {secret!r} {model!r} {model._endpoint!r} {vars(model)}"
     assert KEY not in shown
     assert secret.reveal() == KEY
@@ -167,5 +171,5 @@ def test_a_secret_does_not_show_itself() -> None:
 
 
 def test_an_address_with_a_password_is_not_shown() -> None:
-    model = resolve("openai-compatible:m", base_url="https://a:hunter2@host/v1", environ={})
+    model = resolve_model("openai-compatible:m", base_url="https://a:hunter2@host/v1", environ={})
     assert "hunter2" not in repr(model)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.models.http.sse import Event, SseParser
+from windlass.models.http.sse import SseEvent, SseParser
 
 
-def parsed(*chunks: bytes) -> list[Event]:
+def parsed(*chunks: bytes) -> list[SseEvent]:
     parser = SseParser()
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
@@ -42,7 +42,7 @@ def parsed(*chunks: bytes) -> list[Event]:
         (b"\n\n\n", []),
     ],
 )
-def test_a_stream_gives_its_events(stream: bytes, events: list[Event]) -> None:
+def test_a_stream_gives_its_events(stream: bytes, events: list[SseEvent]) -> None:
     assert parsed(stream) == events
     assert parsed(*(stream[at : at + 1] for at in range(len(stream)))) == events
 
@@ -60,7 +60,7 @@ def test_the_end_of_the_stream_completes_whole_lines_only() -> None:
     for stream, events in ((b"data: x\n", [("", b"x")]), (b"data: x", []), (b"data: x\n\n", [])):
         parser = SseParser()
         parser.feed(stream)
-        assert parser.end() == events
+        assert parser.finish() == events
 
 
 lines = st.lists(
@@ -83,7 +83,7 @@ def test_any_split_gives_the_same_events(
     assert parsed(*chunks) == parsed(stream) == list(expected(lines))
 
 
-def expected(lines: Iterable[str]) -> Iterable[Event]:
+def expected(lines: Iterable[str]) -> Iterable[SseEvent]:
     """The algorithm of the standard, word for word."""
     name, data = "", [""][:0]
     for number, line in enumerate(lines):

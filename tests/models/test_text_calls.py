@@ -15,60 +15,67 @@ from windlass.core.events import (
     CallDelta,
     CallJudged,
     Event,
-    Invalid,
-    Piece,
+    InvalidCall,
     ReplyEnd,
-    Stop,
+    ReplyPiece,
+    StopReason,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.json_repair.arguments import Prepared, prepare
+from windlass.core.json_repair.arguments import PreparedArguments, prepare_arguments
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    Image,
+    AssistantMessage,
+    CallOutcome,
+    ImagePart,
     Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     ToolSpec,
     Usage,
-    User,
+    UserMessage,
 )
-from windlass.core.reply_assembly import Assembly
-from windlass.core.schema import Schema
+from windlass.core.reply_assembly import ReplyAssembly
+from windlass.core.schema import JsonSchema
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.models.dialect import Options
-from windlass.models.openai.quirks import Quirks
-from windlass.models.resolve import resolve
-from windlass.models.text_protocols.call_text import Brackets, written
-from windlass.models.text_protocols.text_calls import TextCalls, call_text
-from windlass.models.text_protocols.text_scan import INLINE, TextScan
+from windlass.models.dialect import ModelOptions
+from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.resolve import resolve_model
+from windlass.models.text_protocols.call_text import BracketCounter, parse_call
+from windlass.models.text_protocols.text_calls import TextCalls, format_call
+from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, TextScan
 from windlass.testing import RecordingTools
-from windlass.testing.chat_wire import DONE, chat, chunk, finish, say, words
+from windlass.testing.chat_wire import (
+    DONE,
+    chat_answer,
+    chat_chunk,
+    finish_chunk,
+    text_answer,
+    text_chunk,
+)
 from windlass.testing.fault_server import FaultServer
-from windlass.testing.wire import Answer, Reset, answer, wait
+from windlass.testing.wire import WireAnswer, WireReset, stream_answer, wait
 
 ME = "acme:small"
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 READ = ToolSpec("read", "Read a file — wholly.", PATH)
-PNG = Image("image/png", b"\x89PNG")
+PNG = ImagePart("image/png", b"\x89PNG")
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "a"}}\n</tool_call>'
 
 
-def scan(*deltas: str, stop: Stop = "end") -> list[Piece]:
+def scan(*deltas: str, stop: StopReason = "end") -> list[ReplyPiece]:
     """The pieces of a reply, adjacent ones joined, and what shows nothing left out."""
     taking = TextScan()
-    pieces = [piece for delta in deltas for piece in taking.take(TextDelta(delta))]
-    return joined([*pieces, *taking.take(ReplyEnd(stop))])
+    pieces = [piece for delta in deltas for piece in taking.scan_piece(TextDelta(delta))]
+    return joined([*pieces, *taking.scan_piece(ReplyEnd(stop))])
 
 
-def joined(pieces: list[Piece]) -> list[Piece]:
-    whole: list[Piece] = []
+def joined(pieces: list[ReplyPiece]) -> list[ReplyPiece]:
+    whole: list[ReplyPiece] = []
     for piece in pieces:
         last = whole[-1] if whole else None
         match piece, last:
@@ -109,11 +116,11 @@ READ_A = found(0, "read", '{"path": "a"}')
         ("</tool_call>", [TextDelta("</tool_call>")]),
         (
             f"<think>Is {CALL} it?</think>\n{CALL}",
-            [ThinkingDelta(f"Is {CALL} it?", INLINE), READ_A],
+            [ThinkingDelta(f"Is {CALL} it?", INLINE_SIGNATURE), READ_A],
         ),
-        ("<think>a</think>\n\nHi", [ThinkingDelta("a", INLINE), TextDelta("\n\nHi")]),
-        ("<think></think>Hi", [ThinkingDelta("", INLINE), TextDelta("Hi")]),
-        ("<think>cut </th", [ThinkingDelta("cut </th", INLINE)]),
+        ("<think>a</think>\n\nHi", [ThinkingDelta("a", INLINE_SIGNATURE), TextDelta("\n\nHi")]),
+        ("<think></think>Hi", [ThinkingDelta("", INLINE_SIGNATURE), TextDelta("Hi")]),
+        ("<think>cut </th", [ThinkingDelta("cut </th", INLINE_SIGNATURE)]),
         (
             '<tool_call>{"name": "read", "arguments": {"path": "</tool_call><think>"}}</tool_call>',
             [found(0, "read", '{"path": "</tool_call><think>"}')],
@@ -144,7 +151,7 @@ READ_A = found(0, "read", '{"path": "a"}')
         (CALL.removesuffix("_call>"), [READ_A]),
     ],
 )
-def test_text_thinking_and_calls_are_told_apart(text: str, pieces: list[Piece]) -> None:
+def test_text_thinking_and_calls_are_told_apart(text: str, pieces: list[ReplyPiece]) -> None:
     """P4, L9."""
     assert scan(text) == [*pieces, ReplyEnd("end")]
     assert scan(*text) == [*pieces, ReplyEnd("end")]
@@ -175,7 +182,7 @@ def test_text_thinking_and_calls_are_told_apart(text: str, pieces: list[Piece]) 
 )
 def test_a_written_call_is_read_and_not_mended(body: str, name: str, arguments: str) -> None:
     """R1, R4: what is no JSON goes on as it stands, and the repair stage keeps the record."""
-    call = written(body)
+    call = parse_call(body)
     assert (call.name, call.arguments) == (name, arguments)
 
 
@@ -209,7 +216,7 @@ SEGMENTS = st.lists(
 @given(text=SEGMENTS, cuts=st.lists(st.integers(0, 200)), stop=st.sampled_from(["end", "length"]))
 @example(text=f"a{CALL}<think>{CALL}", cuts=[1, 5, 9, 60, 70], stop="end")
 def test_any_split_of_the_deltas_gives_the_same_pieces(
-    text: str, cuts: list[int], stop: Stop
+    text: str, cuts: list[int], stop: StopReason
 ) -> None:
     """P4, S10."""
     at = [0, *sorted({cut for cut in cuts if cut < len(text)}), len(text)]
@@ -235,17 +242,17 @@ def test_plain_text_comes_through_as_it_is(text: str) -> None:
 
 
 @pytest.mark.parametrize("stop", ["end", "length"])
-def test_a_call_that_was_cut_off_anywhere_never_runs(stop: Stop) -> None:
+def test_a_call_that_was_cut_off_anywhere_never_runs(stop: StopReason) -> None:
     """R2: but for one whose JSON was whole already."""
     body = '{"name": "read", "arguments": {"path": "a"}}'
     reply = f"<tool_call>\n{body}\n</tool_call>"
-    loose = Schema({"type": "object"})
+    loose = JsonSchema({"type": "object"})
     for length in range(len("<tool_call>"), len(reply)):
         *_, call, end = scan(reply[:length], stop=stop)
         assert isinstance(call, CallDelta)
         whole = body in reply[:length]
         assert end == ReplyEnd(stop if whole else "length")
-        runs = isinstance(prepare(call.arguments, loose, cut=True), Prepared)
+        runs = isinstance(prepare_arguments(call.arguments, loose, cut=True), PreparedArguments)
         assert runs is whole, reply[:length]
         assert call.name in ("", "read")
 
@@ -253,42 +260,44 @@ def test_a_call_that_was_cut_off_anywhere_never_runs(stop: Stop) -> None:
 def test_text_is_shown_at_once_and_held_text_feeds_the_watchdog() -> None:
     """E2, S4."""
     taking = TextScan()
-    assert taking.take(TextDelta("Hello")) == [TextDelta("Hello")]
-    assert taking.take(TextDelta(", a <")) == [TextDelta(", a ")]
-    assert taking.take(TextDelta("b")) == [TextDelta("<b")]
-    assert taking.take(TextDelta("<tool_call>")) == [TextDelta("")]
-    assert taking.take(TextDelta('{"name": ')) == [TextDelta("")]
+    assert taking.scan_piece(TextDelta("Hello")) == [TextDelta("Hello")]
+    assert taking.scan_piece(TextDelta(", a <")) == [TextDelta(", a ")]
+    assert taking.scan_piece(TextDelta("b")) == [TextDelta("<b")]
+    assert taking.scan_piece(TextDelta("<tool_call>")) == [TextDelta("")]
+    assert taking.scan_piece(TextDelta('{"name": ')) == [TextDelta("")]
     used = UsageDelta(Usage(1, 2))
-    assert taking.take(used) == [used]
+    assert taking.scan_piece(used) == [used]
 
 
 def test_two_thoughts_stay_two() -> None:
-    assembly = Assembly()
+    assembly = ReplyAssembly()
     for piece in scan("<think>a</think><think>b</think>Hi"):
-        assembly.add(piece)
-    thoughts = (Thinking("a", INLINE), Thinking("b", INLINE))
-    assert assembly.reply("m", "c").parts == (*thoughts, Text("Hi"))
+        assembly.add_piece(piece)
+    thoughts = (ThinkingPart("a", INLINE_SIGNATURE), ThinkingPart("b", INLINE_SIGNATURE))
+    assert assembly.build_reply("m", "c").parts == (*thoughts, TextPart("Hi"))
 
 
 def test_brackets_find_the_end_across_any_split() -> None:
     text = '{"a": ["}", "\\"]"], "b": {}} rest'
     ends: list[int] = []
-    brackets = Brackets()
+    brackets = BracketCounter()
     for at, char in enumerate(text):
-        if brackets.close_in(char) is not None:
+        if brackets.find_close(char) is not None:
             ends.append(at)
             break
     assert ends == [text.index(" rest") - 1]
-    assert Brackets().close_in(text) == text.index(" rest")
+    assert BracketCounter().find_close(text) == text.index(" rest")
 
 
 def prompt(*messages: Message, **more: Any) -> Prompt:
-    base = Prompt(ME, "", messages or (User((Text("Hi"),)),), (READ,), "auto", 256)
+    base = Prompt(ME, "", messages or (UserMessage((TextPart("Hi"),)),), (READ,), "auto", 256)
     return replace(base, **more)
 
 
-def sent(asked: Prompt, quirks: Quirks | None = None) -> dict[str, Any]:
-    request = TextCalls(quirks or Quirks(), "acme").encode(asked, "small", Options())
+def sent(asked: Prompt, quirks: ChatQuirks | None = None) -> dict[str, Any]:
+    request = TextCalls(quirks or ChatQuirks(), "acme").encode_request(
+        asked, "small", ModelOptions()
+    )
     return msgspec.json.decode(request.body)
 
 
@@ -322,20 +331,26 @@ def test_without_tools_nothing_is_said_of_them() -> None:
     assert body["response_format"]["type"] == "json_schema"
 
 
-def reply(*parts: Text | Thinking | ToolCall, model: str = ME) -> Assistant:
-    return Assistant(parts, model)
+def reply(*parts: TextPart | ThinkingPart | ToolCall, model: str = ME) -> AssistantMessage:
+    return AssistantMessage(parts, model)
 
 
-def returned(*contents: tuple[Text | Image, ...]) -> Results:
+def returned(*contents: tuple[TextPart | ImagePart, ...]) -> ToolResults:
     calls = (ToolCall(f"c{n}", "read", "{}") for n in range(len(contents)))
     pairs = zip(calls, contents, strict=True)
-    return Results(tuple(CallResult(call, Result("value", parts)) for call, parts in pairs))
+    return ToolResults(
+        tuple(CallOutcome(call, ToolResult("value", parts)) for call, parts in pairs)
+    )
 
 
 def test_history_is_text() -> None:
     """P4."""
-    said = reply(Text("See. "), ToolCall("c1", "read", '{"path": "é"}'), Text("\nDone."))
-    body = sent(prompt(said, returned((Text("a"),), (Text("b"),)), User((Text("Go on."),))))
+    said = reply(TextPart("See. "), ToolCall("c1", "read", '{"path": "é"}'), TextPart("\nDone."))
+    body = sent(
+        prompt(
+            said, returned((TextPart("a"),), (TextPart("b"),)), UserMessage((TextPart("Go on."),))
+        )
+    )
     assert body["messages"][1:] == [
         {
             "role": "assistant",
@@ -352,10 +367,10 @@ def test_history_is_text() -> None:
 
 def test_thinking_in_the_text_goes_back_to_its_model_alone() -> None:
     """S11."""
-    thoughts = (Thinking("in", INLINE), Thinking("apart"), Text("Hi"))
+    thoughts = (ThinkingPart("in", INLINE_SIGNATURE), ThinkingPart("apart"), TextPart("Hi"))
     mine, other = reply(*thoughts), reply(*thoughts, model="acme:large")
-    for quirks in (Quirks(), Quirks(thinking_back="reasoning_content")):
-        messages = sent(prompt(mine, User((Text("?"),)), other), quirks)["messages"]
+    for quirks in (ChatQuirks(), ChatQuirks(thinking_back="reasoning_content")):
+        messages = sent(prompt(mine, UserMessage((TextPart("?"),)), other), quirks)["messages"]
         assert messages[1]["content"] == "<think>in</think>Hi"
         assert messages[1].get("reasoning_content") == ("apart" if quirks.thinking_back else None)
         assert messages[3] == {"role": "assistant", "content": "Hi"}
@@ -363,30 +378,35 @@ def test_thinking_in_the_text_goes_back_to_its_model_alone() -> None:
 
 def test_a_picture_in_a_result_stands_where_it_was() -> None:
     """P7."""
-    results = returned((Text("before"), PNG, Text("after")), (Text("b"),))
+    results = returned((TextPart("before"), PNG, TextPart("after")), (TextPart("b"),))
     blocks = sent(prompt(results))["messages"][1]["content"]
     assert [block["type"] for block in blocks] == ["text", "image_url", "text"]
     assert blocks[0]["text"] == "<tool_response>\nbefore"
     assert blocks[2]["text"].startswith("after\n</tool_response>\n<tool_response>\nb")
-    told = sent(prompt(results), Quirks(images=False))["messages"][1]["content"]
+    told = sent(prompt(results), ChatQuirks(images=False))["messages"][1]["content"]
     assert isinstance(told, str), "the model is told in its place"
 
 
 @pytest.mark.parametrize("arguments", ["", "{}", '{"a": [1]}', "not json", "'"])
 def test_a_call_is_always_written_as_json(arguments: str) -> None:
-    call = written(call_text(ToolCall("c", 'a"b', arguments)))
-    assert (call.name, call.whole) == ('a"b', True)
+    call = parse_call(format_call(ToolCall("c", 'a"b', arguments)))
+    assert (call.name, call.complete) == ('a"b', True)
 
 
 def test_history_of_a_step_is_a_prefix_of_the_next() -> None:
     """P5."""
-    dialect, history = TextCalls(Quirks(), "acme"), Transcript((User((Text("Hi"),)),))
+    dialect, history = (
+        TextCalls(ChatQuirks(), "acme"),
+        Transcript((UserMessage((TextPart("Hi"),)),)),
+    )
     bodies: list[bytes] = []
     for step in range(3):
         call = ToolCall(f"c{step}", "read", "{}")
-        result = CallResult(call, Result.say("value", "x"))
-        history = history.append(reply(call), Results((result,)))
-        bodies.append(dialect.encode(prompt(messages=history), "small", Options()).body)
+        result = CallOutcome(call, ToolResult.from_text("value", "x"))
+        history = history.append(reply(call), ToolResults((result,)))
+        bodies.append(
+            dialect.encode_request(prompt(messages=history), "small", ModelOptions()).body
+        )
     for one, longer in itertools.pairwise(bodies):
         assert longer.startswith(one.removesuffix(b"]}"))
 
@@ -396,20 +416,20 @@ def test_only_chat_completions_have_a_choice_of_protocol(name: str) -> None:
     """P1."""
     for protocol in ("text", "grammar"):
         with pytest.raises(ConfigError, match="chat completions"):
-            resolve(name, environ={}, key="k", options=Options(tool_protocol=protocol))
-    resolve(name, environ={}, key="k", options=Options(tool_protocol="native"))
+            resolve_model(name, environ={}, key="k", options=ModelOptions(tool_protocol=protocol))
+    resolve_model(name, environ={}, key="k", options=ModelOptions(tool_protocol="native"))
 
 
-async def ask(*script: Answer, tools: RecordingTools, events: list[Event] | None = None) -> Any:
+async def ask(*script: WireAnswer, tools: RecordingTools, events: list[Event] | None = None) -> Any:
     async with FaultServer(*script) as server:
         agent = Agent(
             "openai-compatible:small",
             base_url=server.url,
-            options=Options(tool_protocol="text"),
+            options=ModelOptions(tool_protocol="text"),
             tools=tools,
         )
         result = await agent.run("Go", on_event=events.append if events is not None else None)
-    assert server.unused == 0
+    assert server.answers_left == 0
     return result
 
 
@@ -421,8 +441,8 @@ async def test_the_same_pipeline_repairs_and_runs() -> None:
     """P4, R1, R4: single quotes and a trailing comma, on record."""
     tools, events = reads(), list[Event]()
     broken = "<tool_call>\n{'name': 'read', 'arguments': {'path': 'a',}}\n</tool_call>"
-    result = await ask(say(broken), say("Done."), tools=tools, events=events)
-    assert [ran.arguments for ran in tools.ran] == [{"path": "a"}]
+    result = await ask(text_answer(broken), text_answer("Done."), tools=tools, events=events)
+    assert [ran.arguments for ran in tools.calls] == [{"path": "a"}]
     assert any(event.changes for event in events if isinstance(event, CallJudged))
     assert not [event for event in events if isinstance(event, TextDelta) and "<" in event.text]
     assert result.text == "Done."
@@ -432,29 +452,35 @@ async def test_the_same_pipeline_repairs_and_runs() -> None:
 async def test_a_cut_call_is_told_as_truncated(stop: str) -> None:
     """R2."""
     tools, events = reads(), list[Event]()
-    cut = chat(words(CALL[:40]), words(CALL[40:-20]), stop=stop)
-    await ask(cut, say("Done."), tools=tools, events=events)
+    cut = chat_answer(text_chunk(CALL[:40]), text_chunk(CALL[40:-20]), stop=stop)
+    await ask(cut, text_answer("Done."), tools=tools, events=events)
     verdicts = [event.verdict for event in events if isinstance(event, CallJudged)]
-    assert [v.code for v in verdicts if isinstance(v, Invalid)] == ["arguments_truncated"]
-    assert tools.ran == []
+    assert [v.code for v in verdicts if isinstance(v, InvalidCall)] == ["arguments_truncated"]
+    assert tools.calls == []
 
 
 async def test_a_long_call_is_no_silence() -> None:
     """S4: pieces of a call that are held back are content all the same."""
     tools = reads()
-    slow = answer(
-        words(CALL[:30]), wait(80), words(CALL[30:45]), wait(80), words(CALL[45:]), finish(), DONE
+    slow = stream_answer(
+        text_chunk(CALL[:30]),
+        wait(80),
+        text_chunk(CALL[30:45]),
+        wait(80),
+        text_chunk(CALL[45:]),
+        finish_chunk(),
+        DONE,
     )
-    result = await ask(slow, say("Done."), tools=tools)
-    assert (result.model_calls, len(tools.ran)) == (2, 1)
+    result = await ask(slow, text_answer("Done."), tools=tools)
+    assert (result.model_calls, len(tools.calls)) == (2, 1)
 
 
 async def test_a_stream_that_breaks_inside_a_call_is_asked_again() -> None:
     """S5, S7: nobody saw anything of it, and nothing of it is left."""
     tools, events = reads(), list[Event]()
-    broken = answer(words(CALL[:30]), words(CALL[30:50]), Reset())
-    result = await ask(broken, say(CALL), say("Done."), tools=tools, events=events)
-    assert (result.model_calls, len(tools.ran)) == (3, 1)
+    broken = stream_answer(text_chunk(CALL[:30]), text_chunk(CALL[30:50]), WireReset())
+    result = await ask(broken, text_answer(CALL), text_answer("Done."), tools=tools, events=events)
+    assert (result.model_calls, len(tools.calls)) == (3, 1)
     assert result.text == "Done."
 
 
@@ -473,6 +499,6 @@ async def test_a_call_of_the_wire_is_taken_too() -> None:
     """S9: its place may be the same as that of a call in the text."""
     tools = reads()
     native = {"index": 0, "id": "x", "function": {"name": "read", "arguments": '{"path": "b"}'}}
-    both = chat(words(CALL), chunk({"tool_calls": [native]}))
-    await ask(both, say("Done."), tools=tools)
-    assert [ran.arguments for ran in tools.ran] == [{"path": "a"}, {"path": "b"}]
+    both = chat_answer(text_chunk(CALL), chat_chunk({"tool_calls": [native]}))
+    await ask(both, text_answer("Done."), tools=tools)
+    assert [ran.arguments for ran in tools.calls] == [{"path": "a"}, {"path": "b"}]

@@ -15,24 +15,31 @@ import pytest
 
 from windlass.agent.agent import Agent
 from windlass.core.errors import FailedByModel
-from windlass.core.events import AttemptFailed, CallJudged, Event, Invalid, TextDelta
+from windlass.core.events import AttemptFailed, CallJudged, Event, InvalidCall, TextDelta
 from windlass.core.limits import Limits
-from windlass.core.messages import Content, Image, Result, Results, Text, ToolSpec
-from windlass.core.moves import Cleared
+from windlass.core.messages import (
+    ContentPart,
+    ImagePart,
+    TextPart,
+    ToolResult,
+    ToolResults,
+    ToolSpec,
+)
+from windlass.core.moves import ClearedCall
 from windlass.core.result import RunResult
-from windlass.core.setup import Retries, Rules
+from windlass.core.setup import LoopPolicy, RetryPolicy
 from windlass.journals.memory import MemoryJournal
-from windlass.models.dialect import Options
+from windlass.models.dialect import ModelOptions
 from windlass.models.http.model import HttpModel
-from windlass.models.openai.quirks import Quirks
+from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.qwen_messages import to_qwen_messages
-from windlass.models.resolve import resolve
+from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.text_calls import TextCalls
 from windlass.ports import CallContext
 from windlass.testing import RecordingTools
-from windlass.testing.chat_wire import DONE, chunk, finish, sse
+from windlass.testing.chat_wire import DONE, chat_chunk, finish_chunk, sse_event
 from windlass.testing.fault_server import FaultServer
-from windlass.testing.wire import Act, Answer, Reset, answer
+from windlass.testing.wire import WireAct, WireAnswer, WireReset, stream_answer
 from windlass.tools.schemas import object_schema
 
 TRACES = Path(__file__).with_name("traces")
@@ -62,17 +69,17 @@ def load(name: str) -> Trace:
     return json.loads((TRACES / f"{name}.json").read_text("utf-8"))
 
 
-def played(script: Mapping[str, Any]) -> Answer:
+def played(script: Mapping[str, Any]) -> WireAnswer:
     """One reply of the script, as the server streamed it."""
-    acts: list[Act] = [chunk(delta) for delta in script["deltas"]]
+    acts: list[WireAct] = [chat_chunk(delta) for delta in script["deltas"]]
     if script.get("drop"):
-        return answer(*acts, Reset())
+        return stream_answer(*acts, WireReset())
     if script.get("no_done"):
-        return answer(*acts)
-    acts.append(finish(script["finish"]))
+        return stream_answer(*acts)
+    acts.append(finish_chunk(script["finish"]))
     if script.get("usage"):
-        acts.append(sse({"id": "chatcmpl-1", "choices": [], "usage": script["usage"]}))
-    return answer(*acts, DONE)
+        acts.append(sse_event({"id": "chatcmpl-1", "choices": [], "usage": script["usage"]}))
+    return stream_answer(*acts, DONE)
 
 
 def specs_of(trace: Trace) -> tuple[ToolSpec, ...]:
@@ -94,7 +101,7 @@ def parameters(told: Any) -> dict[str, Any]:
     return object_schema(told, "tool") if isinstance(told, list) else told
 
 
-def returns_of(trace: Trace) -> dict[tuple[str, str], tuple[Content, ...]]:
+def returns_of(trace: Trace) -> dict[tuple[str, str], tuple[ContentPart, ...]]:
     """What each call returned, by name and arguments."""
     messages = trace["final_messages"] or []
     calls = [message["function_call"] for message in messages if "function_call" in message]
@@ -105,29 +112,29 @@ def returns_of(trace: Trace) -> dict[tuple[str, str], tuple[Content, ...]]:
     }
 
 
-def parts_of(content: str | list[dict[str, str]]) -> tuple[Content, ...]:
+def parts_of(content: str | list[dict[str, str]]) -> tuple[ContentPart, ...]:
     if isinstance(content, str):
-        return (Text(content),)
+        return (TextPart(content),)
     return tuple(
-        Text(item["text"]) if "text" in item else picture(item["image"]) for item in content
+        TextPart(item["text"]) if "text" in item else picture(item["image"]) for item in content
     )
 
 
-def picture(url: str) -> Image:
+def picture(url: str) -> ImagePart:
     kind, data = url.removeprefix("data:").split(";base64,")
-    return Image(kind, b64decode(data))
+    return ImagePart(kind, b64decode(data))
 
 
-def prompt_of(trace: Trace) -> tuple[Content, ...]:
+def prompt_of(trace: Trace) -> tuple[ContentPart, ...]:
     asked = next(
         message["content"]
         for message in trace["requests"][0]["body"]["messages"]
         if message["role"] == "user"
     )
     if isinstance(asked, str):
-        return (Text(asked),)
+        return (TextPart(asked),)
     # The words before the picture are Qwen-Agent's own.
-    return (picture(asked[1]["image_url"]["url"]), Text(asked[2]["text"]))
+    return (picture(asked[1]["image_url"]["url"]), TextPart(asked[2]["text"]))
 
 
 def instructions_of(trace: Trace) -> str:
@@ -147,14 +154,14 @@ class Played:
 
     @property
     def requests(self) -> list[list[dict[str, Any]]]:
-        return [asked.json["messages"] for asked in self.server.asked]
+        return [asked.json["messages"] for asked in self.server.requests]
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[ToolResult]:
         return [
             item.result
             for message in self.result.messages
-            if isinstance(message, Results)
+            if isinstance(message, ToolResults)
             for item in message.items
         ]
 
@@ -165,12 +172,12 @@ WEATHER = {
 }
 
 
-def behaviour(trace: Trace) -> Callable[[Cleared, CallContext], Result]:
+def behaviour(trace: Trace) -> Callable[[ClearedCall, CallContext], ToolResult]:
     known = {arguments: content for (_, arguments), content in returns_of(trace).items()}
 
-    def behave(cleared: Cleared, context: CallContext) -> Result:
+    def behave(cleared: ClearedCall, context: CallContext) -> ToolResult:
         text = cleared.call.arguments
-        return Result("value", known.get(text) or WEATHER[text])
+        return ToolResult("value", known.get(text) or WEATHER[text])
 
     return behave
 
@@ -184,7 +191,7 @@ async def play(
     **more: Any,
 ) -> Played:
     text = "fncall_prompt_type" in trace["llm_cfg"]["generate_cfg"]
-    options = Options(seed=SEED, tool_protocol="text" if text else "native")
+    options = ModelOptions(seed=SEED, tool_protocol="text" if text else "native")
     specs = specs_of(trace)
     tools = RecordingTools({spec.name: tool or behaviour(trace) for spec in specs}, specs=specs)
     events: list[Event] = []
@@ -233,8 +240,8 @@ async def test_equal_the_message_list(name: str) -> None:
     run = await play(trace)
     assert run.result.outcome == "completed"
     assert listed(trace, run.result) == expected(trace)
-    assert len(run.server.asked) == len(trace["requests"])
-    assert run.server.unused == 0
+    assert len(run.server.requests) == len(trace["requests"])
+    assert run.server.answers_left == 0
 
 
 @pytest.mark.parametrize("name", TEXT_EQUAL)
@@ -244,7 +251,7 @@ async def test_equal_the_request_texts_byte_for_byte(name: str) -> None:
     run = await play(trace)
     recorded = [request["body"]["messages"] for request in trace["requests"]]
     assert [texts(messages) for messages in run.requests] == [texts(one) for one in recorded]
-    bodies = [asked.json for asked in run.server.asked]
+    bodies = [asked.json for asked in run.server.requests]
     assert not any("tools" in body for body in bodies)
     assert {body["seed"] for body in bodies} == {SEED}
 
@@ -258,8 +265,8 @@ async def test_equal_the_whole_messages_where_thinking_goes_back_in_a_field() ->
     trace = load("21_thinking_nous_field")
 
     def model(url: str) -> HttpModel:
-        made = resolve("openai-compatible:scripted-model", base_url=url, environ={})
-        made._dialect = TextCalls(Quirks(thinking_back="reasoning_content"), "acme")
+        made = resolve_model("openai-compatible:scripted-model", base_url=url, environ={})
+        made._dialect = TextCalls(ChatQuirks(thinking_back="reasoning_content"), "acme")
         return made
 
     run = await play(trace, model=model)
@@ -286,10 +293,10 @@ def calls_in(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 async def test_better_13_the_cap_of_steps_is_an_outcome() -> None:
     """L4, L7, L8: Qwen-Agent ends in silence, with a call as the last word."""
     trace = load("13_agent_native_maxcalls")
-    rules = Rules(same_call_note=10)
+    rules = LoopPolicy(same_call_note=10)
     run = await play(trace, limits=Limits(steps=4), rules=rules)
     assert (run.result.outcome, run.result.steps) == ("max_steps", 4)
-    assert len(run.server.asked) == len(trace["requests"]) == 4
+    assert len(run.server.requests) == len(trace["requests"]) == 4
     assert "4 steps" in run.result.reason
     assert listed(trace, run.result) == expected(trace)
     # Without a setting, the circle itself is noticed first.
@@ -300,9 +307,9 @@ async def test_better_13_the_cap_of_steps_is_an_outcome() -> None:
 async def test_better_16_cut_arguments_are_told_and_not_run() -> None:
     """R2: Qwen-Agent runs the tool, and shows the model a traceback."""
     run = await play(load("16_agent_native_truncated_args"), watched=True)
-    assert run.tools.ran == []
+    assert run.tools.calls == []
     verdicts = [event.verdict for event in run.events if isinstance(event, CallJudged)]
-    assert [v.code for v in verdicts if isinstance(v, Invalid)] == ["arguments_truncated"]
+    assert [v.code for v in verdicts if isinstance(v, InvalidCall)] == ["arguments_truncated"]
     assert [result.kind for result in run.results] == ["invalid"]
     assert "Traceback" not in run.results[0].text
     assert run.result.outcome == "completed"
@@ -321,7 +328,7 @@ async def test_better_18_text_after_a_call_is_kept() -> None:
 async def test_better_19c_a_call_without_a_name_is_told_with_what_was_written() -> None:
     """T7, R3: Qwen-Agent looks for a tool named "", and loses what the model wrote."""
     run = await play(load("19c_nous_no_name"))
-    assert run.tools.ran == []
+    assert run.tools.calls == []
     assert run.results[0].kind == "invalid"
     assert "There is no tool ''" in run.results[0].text
     assert "not json at all" in run.requests[1][2]["content"]
@@ -331,14 +338,14 @@ async def test_better_19c_a_call_without_a_name_is_told_with_what_was_written() 
 async def test_better_28_a_call_without_arguments_runs() -> None:
     """R3: Qwen-Agent crashes on it."""
     run = await play(load("28_native_null_args"), tool="done")
-    assert [(ran.name, ran.arguments) for ran in run.tools.ran] == [("boom", {})]
+    assert [(ran.name, ran.arguments) for ran in run.tools.calls] == [("boom", {})]
     assert run.result.text == "It is 72 F in San Francisco."
 
 
 async def test_better_29_two_calls_with_one_id_are_two_calls() -> None:
     """S9: Qwen-Agent glues names and arguments together."""
     run = await play(load("29_native_same_id_twice"))
-    assert [ran.arguments for ran in run.tools.ran] == [
+    assert [ran.arguments for ran in run.tools.calls] == [
         {"location": "San Francisco, CA"},
         {"location": "Tokyo"},
     ]
@@ -359,7 +366,7 @@ async def test_better_62_after_a_drop_nobody_sees_text_twice() -> None:
     assert watched.result.partial_text == "partial answer "
     seen = [event.text for event in watched.events if isinstance(event, TextDelta)]
     assert "".join(seen) == "partial answer "
-    again = await play(trace, watched=True, rules=Rules(on_partial="restart"))
+    again = await play(trace, watched=True, rules=LoopPolicy(on_partial="restart"))
     assert again.result.text == "It is 72 F in San Francisco."
     assert any(type(event).__name__ == "AttemptDiscarded" for event in again.events)
 
@@ -368,7 +375,7 @@ async def test_better_64_a_stream_without_an_end_is_no_success() -> None:
     """S8: Qwen-Agent takes what came for the answer."""
     journal = MemoryJournal()
     trace = load("64_no_done_raw")
-    run = await play(trace, retries=Retries(attempts_max=1, establish_max=1), journal=journal)
+    run = await play(trace, retries=RetryPolicy(attempts_max=1, establish_max=1), journal=journal)
     assert run.error is not None
     assert run.result.outcome == "failed"
     assert run.result.partial_text == "partial answer "
@@ -382,13 +389,13 @@ async def test_better_65_an_empty_reply_is_asked_again_once() -> None:
     trace["server_script"] *= 20
     run = await play(trace)
     assert run.result.outcome == "empty_reply"
-    assert len(run.server.asked) == 2
+    assert len(run.server.requests) == 2
 
 
 async def test_better_76_interleaved_fragments_reach_their_own_calls() -> None:
     """S9: Qwen-Agent adds all fragments to the last call."""
     run = await play(load("76_raw_interleaved_parallel_deltas"))
-    assert [ran.arguments for ran in run.tools.ran] == [
+    assert [ran.arguments for ran in run.tools.calls] == [
         {"location": "San Francisco, CA"},
         {"location": "Tokyo"},
     ]
@@ -401,7 +408,7 @@ async def test_better_78_a_call_that_a_cancel_left_open_is_answered() -> None:
     first = load("01_fncall_native_example")
     specs = specs_of(first)
 
-    def stop(cleared: Cleared, context: CallContext) -> str:
+    def stop(cleared: ClearedCall, context: CallContext) -> str:
         agent.cancel("s")
         return "too late"
 
@@ -413,7 +420,7 @@ async def test_better_78_a_call_that_a_cancel_left_open_is_answered() -> None:
         result = await agent.run("stop. hello?", session="s")
         await agent.aclose()
     assert (cancelled.outcome, result.outcome) == ("cancelled", "completed")
-    messages = server.asked[1].json["messages"]
+    messages = server.requests[1].json["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user"]
     assert calls_in(messages) == calls_in(trace["requests"][0]["body"]["messages"])
     assert messages[2]["tool_call_id"] == "call_a"

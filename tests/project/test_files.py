@@ -6,8 +6,8 @@ import pytest
 
 import windlass.project.files
 from windlass import ConfigError
-from windlass.environ import assignments, environment
-from windlass.project.files import journal_path, mcp_servers, settings
+from windlass.environ import parse_assignments, read_environment
+from windlass.project.files import default_journal_path, load_settings, read_mcp_servers
 
 
 def test_a_dotenv_file_adds_to_the_environment_and_changes_nothing_in_it(
@@ -16,12 +16,12 @@ def test_a_dotenv_file_adds_to_the_environment_and_changes_nothing_in_it(
     """P3: what is set already goes first."""
     monkeypatch.setenv("WINDLASS_A", "set")
     (tmp_path / ".env").write_text("WINDLASS_A=file\nexport WINDLASS_B='b # c' # d\nnonsense\n")
-    environ = environment(tmp_path)
+    environ = read_environment(tmp_path)
     assert (environ["WINDLASS_A"], environ["WINDLASS_B"]) == ("set", "b # c")
 
 
 def test_without_a_dotenv_file_there_is_only_the_environment(tmp_path: Path) -> None:
-    assert "WINDLASS_B" not in environment(tmp_path)
+    assert "WINDLASS_B" not in read_environment(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -36,27 +36,27 @@ def test_without_a_dotenv_file_there_is_only_the_environment(tmp_path: Path) -> 
     ],
 )
 def test_values_are_read_as_people_write_them(line: str, value: str) -> None:
-    assert dict(assignments(line)) == {"A": value}
+    assert dict(parse_assignments(line)) == {"A": value}
 
 
 def test_mcp_servers_come_from_the_usual_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T15."""
-    assert mcp_servers(tmp_path) == ()
+    assert read_mcp_servers(tmp_path) == ()
     monkeypatch.setenv("TOKEN", "t0k3n")
     (tmp_path / ".mcp.json").write_text(
         '{"mcpServers": {"a": {"command": "a-server", "args": ["-v"]},'
         ' "b": {"type": "http", "url": "https://b.example/mcp",'
         ' "headers": {"Authorization": "Bearer ${TOKEN}"}}}}'
     )
-    assert [server.name for server in mcp_servers(tmp_path)] == ["a", "b"]
+    assert [server.name for server in read_mcp_servers(tmp_path)] == ["a", "b"]
 
 
 def test_a_file_that_is_no_json_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text("{")
     with pytest.raises(ConfigError, match=r"\.mcp\.json"):
-        mcp_servers(tmp_path)
+        read_mcp_servers(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_file_that_is_no_json_is_an_error_that_names_it(tmp_path: Path) -> Non
     ],
 )
 def test_sessions_are_kept_where_the_environment_says(environ: dict[str, str], path: str) -> None:
-    assert journal_path(environ) == Path(path).expanduser()
+    assert default_journal_path(environ) == Path(path).expanduser()
 
 
 def test_the_files_of_system_user_and_project_are_read_in_this_order(
@@ -84,29 +84,29 @@ def test_the_files_of_system_user_and_project_are_read_in_this_order(
         (tmp_path / "config" / "windlass" / "config.toml", 2),
         (tmp_path / "project" / "windlass.toml", 3),
     ):
-        before = settings(folder=deep if deep.is_dir() else tmp_path).settings.max_steps
+        before = load_settings(folder=deep if deep.is_dir() else tmp_path).settings.max_steps
         assert before != number
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"max_steps = {number}")
         deep.mkdir(parents=True, exist_ok=True)
-        assert settings(folder=deep).settings.max_steps == number
+        assert load_settings(folder=deep).settings.max_steps == number
     monkeypatch.setenv("WINDLASS_MAX_STEPS", "4")
-    assert settings(folder=deep).settings.max_steps == 4
-    assert settings({"max_steps": "5"}, folder=deep).settings.max_steps == 5
+    assert load_settings(folder=deep).settings.max_steps == 4
+    assert load_settings({"max_steps": "5"}, folder=deep).settings.max_steps == 5
 
 
 def test_a_dotenv_file_may_set_what_a_variable_may(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("WINDLASS_MODEL=ollama:qwen3\n")
-    loaded = settings(folder=tmp_path)
+    loaded = load_settings(folder=tmp_path)
     assert (loaded.settings.model, loaded.origins["model"]) == ("ollama:qwen3", "WINDLASS_MODEL")
 
 
 def test_a_settings_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "windlass.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"windlass\.toml cannot be read: it is not UTF-8"):
-        settings(folder=tmp_path)
+        load_settings(folder=tmp_path)
 
 
 def test_a_named_file_of_mcp_servers_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        mcp_servers(tmp_path, path=tmp_path / "none.json")
+        read_mcp_servers(tmp_path, path=tmp_path / "none.json")

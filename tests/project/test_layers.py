@@ -3,9 +3,16 @@
 import pytest
 
 from windlass.core.errors import ConfigError
-from windlass.project.layers import DEFAULT, Layer, from_environ, from_flags, from_toml, merged
+from windlass.project.layers import (
+    DEFAULT_ORIGIN,
+    SettingsLayer,
+    layer_from_environ,
+    layer_from_flags,
+    layer_from_toml,
+    merge_layers,
+)
 
-NOTHING = Layer({}, {})
+NOTHING = SettingsLayer({}, {})
 FILE = """\
 # the project
 model = "openai:gpt-5"
@@ -19,11 +26,11 @@ tools = ["read-only"]
 
 
 def test_the_later_layer_wins_and_each_value_knows_its_place() -> None:
-    system = from_toml('model = "a:1"\nthinking = "fold"\nmax_steps = 5', "system", "/etc")
-    project = from_toml(FILE, "windlass.toml", "/p")
-    environ = from_environ({"WINDLASS_MAX_USD": "2", "WINDLASS_OTHER": "x"}, "/p")
-    flags = from_flags({"max_steps": "9"}, "/p")
-    loaded = merged([system, project], environ, flags)
+    system = layer_from_toml('model = "a:1"\nthinking = "fold"\nmax_steps = 5', "system", "/etc")
+    project = layer_from_toml(FILE, "windlass.toml", "/p")
+    environ = layer_from_environ({"WINDLASS_MAX_USD": "2", "WINDLASS_OTHER": "x"}, "/p")
+    flags = layer_from_flags({"max_steps": "9"}, "/p")
+    loaded = merge_layers([system, project], environ, flags)
     found = loaded.settings
     assert (found.model, found.thinking, str(found.max_usd), found.max_steps) == (
         "openai:gpt-5",
@@ -37,32 +44,32 @@ def test_the_later_layer_wins_and_each_value_knows_its_place() -> None:
         "max_usd": "WINDLASS_MAX_USD",
         "max_steps": "--max-steps",
     }
-    assert loaded.origins["timeout"] == DEFAULT
+    assert loaded.origins["timeout"] == DEFAULT_ORIGIN
 
 
 def test_an_agent_goes_over_the_files_and_under_the_environment() -> None:
-    project = from_toml(FILE, "windlass.toml", "/p")
-    loaded = merged([project], NOTHING, NOTHING, agent="reviewer")
+    project = layer_from_toml(FILE, "windlass.toml", "/p")
+    loaded = merge_layers([project], NOTHING, NOTHING, agent="reviewer")
     assert loaded.settings.model == "anthropic:claude-sonnet-5"
     assert loaded.origins["model"] == "windlass.toml, line 7"
-    environ = from_environ({"WINDLASS_MODEL": "ollama:x", "WINDLASS_AGENT": "reviewer"}, "/p")
-    over = merged([project], environ, NOTHING).settings
+    environ = layer_from_environ({"WINDLASS_MODEL": "ollama:x", "WINDLASS_AGENT": "reviewer"}, "/p")
+    over = merge_layers([project], environ, NOTHING).settings
     assert (over.model, over.tools, over.agent) == ("ollama:x", ("read-only",), "reviewer")
 
 
 def test_an_agent_that_nobody_described_is_guessed() -> None:
-    project = from_toml(FILE, "windlass.toml", "/p")
+    project = layer_from_toml(FILE, "windlass.toml", "/p")
     with pytest.raises(ConfigError, match=r"no agent 'reviwer'\. Did you mean reviewer"):
-        merged([project], NOTHING, NOTHING, agent="reviwer")
+        merge_layers([project], NOTHING, NOTHING, agent="reviwer")
     with pytest.raises(ConfigError, match=r"write \[agents.NAME\]"):
-        merged([], NOTHING, from_flags({"agent": "x"}, "/p"))
+        merge_layers([], NOTHING, layer_from_flags({"agent": "x"}, "/p"))
 
 
 def test_a_path_is_meant_from_where_it_is_written() -> None:
-    project = from_toml(FILE, "windlass.toml", "/p/q")
-    assert merged([project], NOTHING, NOTHING).settings.policy == "/p/q/rules.toml"
-    flags = from_flags({"policy": "../r.toml"}, "/p/q")
-    assert merged([project], NOTHING, flags).settings.policy == "/p/r.toml"
+    project = layer_from_toml(FILE, "windlass.toml", "/p/q")
+    assert merge_layers([project], NOTHING, NOTHING).settings.policy == "/p/q/rules.toml"
+    flags = layer_from_flags({"policy": "../r.toml"}, "/p/q")
+    assert merge_layers([project], NOTHING, flags).settings.policy == "/p/r.toml"
 
 
 @pytest.mark.parametrize(
@@ -81,11 +88,11 @@ def test_a_path_is_meant_from_where_it_is_written() -> None:
 )
 def test_what_is_wrong_in_a_file_is_said_with_its_line(text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        from_toml(text, "f", "/")
+        layer_from_toml(text, "f", "/")
 
 
 def test_what_is_wrong_elsewhere_is_said_with_its_name() -> None:
     with pytest.raises(ConfigError, match="WINDLASS_TIMEOUT=soon: it must be a time"):
-        from_environ({"WINDLASS_TIMEOUT": "soon"}, "/")
+        layer_from_environ({"WINDLASS_TIMEOUT": "soon"}, "/")
     with pytest.raises(ConfigError, match="--max-usd=-1: it must be US dollars"):
-        from_flags({"max_usd": "-1"}, "/")
+        layer_from_flags({"max_usd": "-1"}, "/")

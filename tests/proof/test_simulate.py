@@ -10,19 +10,19 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace as with_fields
 
-from proof.simulate import Broken, Played, __main__, check, plan_of, play
-from proof.simulate.outside import Effect
+from proof.simulate import PlayedSession, RuleBroken, __main__, check_rules, draw_plan, play_plan
+from proof.simulate.outside import ToolEffect
 from windlass.core.events import (
     AttemptFailed,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallStarted,
-    Compacted,
+    ContextCompacted,
     Fact,
     ReplyJudged,
     RunEnded,
-    Steered,
+    SteeringGiven,
     StepProposed,
 )
 from windlass.core.faults import Fault
@@ -41,13 +41,13 @@ SEARCHED = 500
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_session_holds_to_the_rules(first: int) -> None:
     for seed in range(first, first + CHUNK):
-        check(play(plan_of(seed)))
+        check_rules(play_plan(draw_plan(seed)))
 
 
 @pytest.mark.contract("V2")
 def test_a_seed_plays_the_same_session_each_time() -> None:
     for seed in range(30):
-        once, again = play(plan_of(seed)), play(plan_of(seed))
+        once, again = play_plan(draw_plan(seed)), play_plan(draw_plan(seed))
         assert once.facts == again.facts
         assert once.outside.effects == again.outside.effects
         assert [one.facts for one in once.beside] == [one.facts for one in again.beside]
@@ -57,9 +57,9 @@ def test_a_seed_plays_the_same_session_each_time() -> None:
 def test_a_seed_that_breaks_a_rule_is_told_in_one_line_that_plays_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(played: Played) -> None:
+    def broken(played: PlayedSession) -> None:
         if played.plan.seed == 2:
-            raise Broken("X9: a line\nand another")
+            raise RuleBroken("X9: a line\nand another")
 
     monkeypatch.setattr(__main__, "check", broken)
     assert __main__.main(["--seeds", "0:4"]) == 1
@@ -88,12 +88,12 @@ def test_all_that_a_run_can_do_is_played() -> None:
     assert wanted - seen.keys() == set()
 
 
-def _features(played: Played) -> Iterator[str]:
+def _features(played: PlayedSession) -> Iterator[str]:
     more = played.plan.more
     for fact in played.facts:
         yield type(fact).__name__
         match fact:
-            case Compacted(how=how):
+            case ContextCompacted(how=how):
                 yield f"Compacted {how}"
             case CallAnswered(by=by, grant=grant, verdict=verdict):
                 yield f"answered {by or 'a later process'}"
@@ -123,65 +123,65 @@ def _features(played: Played) -> Iterator[str]:
 
 
 @cache
-def _session(seed: int) -> Played:
-    return play(plan_of(seed))
+def _session(seed: int) -> PlayedSession:
+    return play_plan(draw_plan(seed))
 
 
-def _played() -> Iterator[Played]:
+def _played() -> Iterator[PlayedSession]:
     return (_session(seed) for seed in range(SEARCHED))
 
 
-Tampering = Callable[[Played], bool]
+Tampering = Callable[[PlayedSession], bool]
 """Makes something untrue in a session; whether it has what there is to tamper with."""
 
 
-def first_of(played: Played, kind: type[Fact]) -> int | None:
+def first_of(played: PlayedSession, kind: type[Fact]) -> int | None:
     return next((at for at, fact in enumerate(played.facts) if type(fact) is kind), None)
 
 
-def done_twice(played: Played) -> bool:
+def done_twice(played: PlayedSession) -> bool:
     effects = played.outside.effects
     played.outside.effects = [*effects, *effects[:1]]
     return bool(effects)
 
 
-def done_unannounced(played: Played) -> bool:
-    played.outside.effects = [*played.outside.effects, Effect("sim/c9_9", "send", 0)]
+def done_unannounced(played: PlayedSession) -> bool:
+    played.outside.effects = [*played.outside.effects, ToolEffect("sim/c9_9", "send", 0)]
     return True
 
 
-def done_otherwise(played: Played) -> bool:
+def done_otherwise(played: PlayedSession) -> bool:
     effects = played.outside.effects
     played.outside.effects = [replace(one, number=one.number + 1000) for one in effects]
     return bool(effects)
 
 
-def never_said(played: Played) -> bool:
+def never_said(played: PlayedSession) -> bool:
     played.outside.steered = [*played.outside.steered, "Not on record"]
     return True
 
 
-def dearer(played: Played) -> bool:
-    served, limit = played.outside.served, played.plan.usd_max
+def dearer(played: PlayedSession) -> bool:
+    served, limit = played.outside.billed_requests, played.plan.usd_max
     dear = [replace(one, usd=(limit or Decimal(0)) + 1) for one in served]
-    played.outside.served = dear
+    played.outside.billed_requests = dear
     return limit is not None and bool(served) and played.plan.usage_reported
 
 
-def overdrawn(played: Played) -> bool:
+def overdrawn(played: PlayedSession) -> bool:
     limit = played.plan.more.budget_usd
     free = all(one.plan.usage_reported for one in (played, *played.beside))
     played.plan = replace(played.plan, more=replace(played.plan.more, budget_usd=Decimal("1e-9")))
-    return limit is not None and free and bool(played.outside.served)
+    return limit is not None and free and bool(played.outside.billed_requests)
 
 
-def nobody_said_yes(played: Played) -> bool:
-    said, played.outside.said = played.outside.said, []
+def nobody_said_yes(played: PlayedSession) -> bool:
+    said, played.outside.replies = played.outside.replies, []
     answers = (fact for fact in played.facts if isinstance(fact, CallAnswered))
     return bool(said) and any(isinstance(fact.verdict, Allow) for fact in answers)
 
 
-def asked_and_not_answered(played: Played) -> bool:
+def asked_and_not_answered(played: PlayedSession) -> bool:
     at = first_of(played, CallStarted)
     if at is None:
         return False
@@ -192,14 +192,14 @@ def asked_and_not_answered(played: Played) -> bool:
     return True
 
 
-def a_bug(played: Played) -> bool:
+def a_bug(played: PlayedSession) -> bool:
     last = played.facts[-1]
     assert isinstance(last, RunEnded)
     played.facts = [*played.facts[:-1], with_fields(last, fault=Fault("bug", "ours"))]
     return True
 
 
-def shown_and_not_kept(played: Played) -> bool:
+def shown_and_not_kept(played: PlayedSession) -> bool:
     at = first_of(played, StepProposed)
     for drive in played.drives:
         drive.events = [one for one in drive.events if type(one) is not RunEnded]
@@ -207,7 +207,7 @@ def shown_and_not_kept(played: Played) -> bool:
     return at is not None and any(drive.events for drive in played.drives)
 
 
-def denied_and_shown(played: Played) -> bool:
+def denied_and_shown(played: PlayedSession) -> bool:
     at = first_of(played, ReplyJudged)
     fact = played.facts[at] if at is not None else None
     shown = any(type(one) is ReplyJudged for drive in played.drives for one in drive.events)
@@ -220,12 +220,12 @@ def denied_and_shown(played: Played) -> bool:
     return True
 
 
-def helper_left_open(played: Played) -> bool:
+def helper_left_open(played: PlayedSession) -> bool:
     played.inner = {key: facts[:-1] for key, facts in played.inner.items()}
-    return bool(played.inner) and not played.crashed and not played.plan.watched
+    return bool(played.inner) and not played.has_crashed and not played.plan.watched
 
 
-def helper_unpaid(played: Played) -> bool:
+def helper_unpaid(played: PlayedSession) -> bool:
     paid = any(isinstance(fact, CallFinished) and fact.charges for fact in played.facts)
     played.facts = [
         with_fields(fact, charges=()) if isinstance(fact, CallFinished) else fact
@@ -234,17 +234,17 @@ def helper_unpaid(played: Played) -> bool:
     return paid and not played.plan.watched
 
 
-def summary_as_main(played: Played) -> bool:
+def summary_as_main(played: PlayedSession) -> bool:
     paid = Charge("sim:model", "main", Usage(1, 1), Decimal(0))
-    summed_up = [fact for fact in played.facts if type(fact) is Compacted]
+    summed_up = [fact for fact in played.facts if type(fact) is ContextCompacted]
     played.facts = [
-        with_fields(fact, charge=paid) if isinstance(fact, Compacted) else fact
+        with_fields(fact, charge=paid) if isinstance(fact, ContextCompacted) else fact
         for fact in played.facts
     ]
     return bool(summed_up) and not played.plan.watched
 
 
-def history_rewritten(played: Played) -> bool:
+def history_rewritten(played: PlayedSession) -> bool:
     at = first_of(played, StepProposed)
     fact = played.facts[at] if at is not None else None
     if not isinstance(fact, StepProposed) or not fact.reply.text.strip() or played.plan.watched:
@@ -255,19 +255,19 @@ def history_rewritten(played: Played) -> bool:
     return True
 
 
-def a_second_driver(played: Played) -> bool:
-    played.outside.noticed = ["a second process wrote"]
+def a_second_driver(played: PlayedSession) -> bool:
+    played.outside.problems = ["a second process wrote"]
     return True
 
 
-def late_end(played: Played) -> bool:
+def late_end(played: PlayedSession) -> bool:
     for drive in played.drives:
         drive.ended_at += 0.2
     return any(one.cancelled_at is not None and one.powered for one in played.drives)
 
 
-def steered_twice(played: Played) -> bool:
-    said = [fact for fact in played.facts if isinstance(fact, Steered)]
+def steered_twice(played: PlayedSession) -> bool:
+    said = [fact for fact in played.facts if isinstance(fact, SteeringGiven)]
     played.facts = [*played.facts, *said]
     return bool(said)
 
@@ -305,15 +305,15 @@ CASES = [
 def test_a_rule_that_is_broken_is_found(case: Case) -> None:
     """One thing is made untrue in a session that held, and the rule for it says so."""
     for seed in range(SEARCHED):
-        played = play(plan_of(seed)) if _has(case, seed) else None
+        played = play_plan(draw_plan(seed)) if _has(case, seed) else None
         if played is not None:
-            check(played)
+            check_rules(played)
             case.tamper(played)
-            with pytest.raises(Broken, match=case.rule):
-                check(played)
+            with pytest.raises(RuleBroken, match=case.rule):
+                check_rules(played)
             return
     pytest.fail("no session has what there is to tamper with")
 
 
 def _has(case: Case, seed: int) -> bool:
-    return case.tamper(play(plan_of(seed)))
+    return case.tamper(play_plan(draw_plan(seed)))

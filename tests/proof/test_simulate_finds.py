@@ -7,8 +7,8 @@ import pytest
 
 from windlass import Agent, Allow, Budget, Question, RunFailed, tool
 from windlass.core.events import AttemptFailed, CallStarted, Event, RunEnded, TextDelta
-from windlass.core.messages import Assistant
-from windlass.core.setup import ModelInfo, Price, Rules
+from windlass.core.messages import AssistantMessage
+from windlass.core.setup import LoopPolicy, ModelInfo, Price
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
     FailingJournal,
@@ -51,7 +51,7 @@ async def test_an_answer_that_cannot_be_written_down_ends_the_run(clock: Virtual
         await agent.run("Write to ann.", on_event=trace)
     trace.check()
     assert (failed.value.result.outcome, failed.value.result.recorded) == ("failed", False)
-    assert not trace.of(CallStarted)
+    assert not trace.of_type(CallStarted)
 
 
 async def test_a_shared_budget_counts_a_sub_agent_once(clock: VirtualClock) -> None:
@@ -76,7 +76,7 @@ async def test_a_shared_budget_counts_a_sub_agent_once(clock: VirtualClock) -> N
     result = await boss.run("Have it filed.")
     await asyncio.sleep(1)
     assert result.cost == Decimal("0.003")
-    assert (await journal.spent(budget)).usd == Decimal("0.003")
+    assert (await journal.read_spending(budget)).usd == Decimal("0.003")
 
 
 async def test_text_that_was_seen_is_kept_if_the_run_is_stopped_while_its_failure_is_written(
@@ -88,22 +88,22 @@ async def test_text_that_was_seen_is_kept_if_the_run_is_stopped_while_its_failur
     agent = Agent(
         ScriptedModel([[say("Half a thought"), cut()]]),
         journal=journal,
-        rules=Rules(on_partial="restart"),
+        rules=LoopPolicy(on_partial="restart"),
         clock=clock,
     )
 
     def watch(event: Event) -> None:
         trace(event)
-        if isinstance(event, TextDelta) and trace.text_shown() == "Half a thought":
+        if isinstance(event, TextDelta) and trace.shown_text() == "Half a thought":
             # The stream breaks at once, and its failure is on its way to the disk.
             asyncio.get_running_loop().call_later(0.01, agent.cancel, session)
 
     result = await agent.run("Go.", session=session, on_event=watch)
     trace.check()
-    assert trace.of(AttemptFailed)
+    assert trace.of_type(AttemptFailed)
     last = trace.events[-1]
     assert isinstance(last, RunEnded)
-    assert last.partial == trace.text_shown() == "Half a thought"
-    said = [one.text for one in result.messages if isinstance(one, Assistant)]
+    assert last.partial == trace.shown_text() == "Half a thought"
+    said = [one.text for one in result.messages if isinstance(one, AssistantMessage)]
     assert (result.outcome, said) == ("cancelled", ["Half a thought"])
     assert last.charge is None, "the failure has brought its own"

@@ -22,20 +22,20 @@ from windlass.core.events import (
 )
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits
-from windlass.core.messages import Effect, Results, ToolSpec
-from windlass.core.moves import Cleared
+from windlass.core.messages import Effect, ToolResults, ToolSpec
+from windlass.core.moves import ClearedCall
 from windlass.core.result import RunResult
-from windlass.core.setup import ModelInfo, Price, Rules
+from windlass.core.setup import LoopPolicy, ModelInfo, Price
 from windlass.core.verdicts import Allow, Ask, Deny, Modify
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import CallContext, Journal
 from windlass.testing import (
     BareJournal,
     BrokenGate,
-    CutJournal,
     FailingJournal,
     FixedGate,
     PowerCut,
+    PowerCutJournal,
     RecordingTools,
     ScriptedModel,
     Trace,
@@ -51,7 +51,7 @@ from windlass.testing import (
     say,
     usage,
 )
-from windlass.testing.tools import Delay, Explode, IgnoreCancel
+from windlass.testing.tools import Delay, IgnoreCancel, RaiseFromRun
 
 SESSION = "s"
 NUMBER = {
@@ -66,7 +66,7 @@ def results_of(result: RunResult[str]) -> list[tuple[str, str]]:
     return [
         (item.result.kind, item.result.text)
         for message in result.messages
-        if isinstance(message, Results)
+        if isinstance(message, ToolResults)
         for item in message.items
     ]
 
@@ -84,7 +84,7 @@ async def test_a_broken_gate_denies_calls_and_replies(clock: VirtualClock) -> No
     with ScriptedModel([call("send"), "One.", "Two.", "Three."]) as model:
         agent = Agent(model, tools=tools, gate=BrokenGate(), clock=clock)
         result = await agent.run("Send it.")
-    assert tools.ran == []
+    assert tools.calls == []
     assert [kind for kind, _ in results_of(result)] == ["denied"]
     assert (result.outcome, result.text) == ("policy_denied", "")
 
@@ -97,8 +97,8 @@ async def test_what_the_gate_made_of_a_call_is_what_runs_and_what_history_says(
     gate = FixedGate(Modify({"to": "bob"}, "ann is away"))
     with ScriptedModel([call("send", {"to": "ann"}), "Sent."]) as model:
         result = await Agent(model, tools=tools, gate=gate, clock=clock).run("Send it.")
-    assert [ran.arguments for ran in tools.ran] == [{"to": "bob"}]
-    (item,) = (one for one in result.messages if isinstance(one, Results))
+    assert [ran.arguments for ran in tools.calls] == [{"to": "bob"}]
+    (item,) = (one for one in result.messages if isinstance(one, ToolResults))
     assert item.items[0].call.arguments == '{"to":"bob"}'
 
 
@@ -112,8 +112,8 @@ async def test_repaired_arguments_are_what_is_judged_run_and_kept(clock: Virtual
         result = await Agent(model, tools=tools, gate=gate, clock=clock).run("Send them.")
     wanted = [{"number": 5}, {"number": 6}]
     assert [dict(request.arguments) for request in gate.requests] == wanted
-    assert [ran.arguments for ran in tools.ran] == wanted
-    said = [m.items[0].call.arguments for m in result.messages if isinstance(m, Results)]
+    assert [ran.arguments for ran in tools.calls] == wanted
+    said = [m.items[0].call.arguments for m in result.messages if isinstance(m, ToolResults)]
     assert said == ['{"number":5}', '{"number":6}']
 
 
@@ -123,7 +123,7 @@ async def test_cut_off_arguments_do_not_run(clock: VirtualClock) -> None:
     replies = [[call("send", '{"to": "an'), length()], [call("send", ""), length()], "Oh."]
     with ScriptedModel(replies) as model:
         result = await Agent(model, tools=tools, clock=clock).run("Send it.")
-    assert tools.ran == []
+    assert tools.calls == []
     assert [kind for kind, _ in results_of(result)] == ["invalid", "invalid"]
 
 
@@ -134,7 +134,7 @@ async def test_a_person_takes_as_long_as_they_like(clock: VirtualClock) -> None:
         limits = Limits(seconds=5)
         agent = Agent(model, tools=tools, gate=gate, journal=journal, limits=limits, clock=clock)
         held = await agent.run("Send it.", session=SESSION)
-        assert (held.outcome, tools.ran) == ("suspended", [])
+        assert (held.outcome, tools.calls) == ("suspended", [])
         await asyncio.sleep(86_400)
         result = await agent.answer(SESSION, held.questions[0].call.id, Allow())
     assert (result.outcome, result.duration_s) == ("completed", 2.0)
@@ -147,7 +147,7 @@ async def test_a_call_finds_its_own_start_on_record(clock: VirtualClock) -> None
     """J1: the record of an effect is durable before the effect begins."""
     store = _store()
 
-    async def look(cleared: Cleared, context: CallContext) -> int:
+    async def look(cleared: ClearedCall, context: CallContext) -> int:
         started = [one.key for one in await facts_of(store) if isinstance(one, CallStarted)]
         return started.count(cleared.key)
 
@@ -175,7 +175,7 @@ async def test_what_the_journal_did_not_keep_is_neither_done_nor_shown(
     kept = await facts_of(store)
     assert len(kept) == before
     started = [fact for fact in kept if isinstance(fact, CallStarted)]
-    assert len(tools.ran) == len(started)
+    assert len(tools.calls) == len(started)
     # Only the end is told although it could not be kept, since something must be told.
     shown = [event for event in trace.events if event.nth == 0]
     assert shown[:-1] == list(kept)
@@ -205,23 +205,23 @@ async def test_a_call_that_a_crash_interrupted(effect: Effect, clock: VirtualClo
     store = _store()
     tools = RecordingTools({"do": "done"}, effects={"do": effect})
     starts = 4  # RunStarted, AttemptStarted, StepProposed, then CallJudged with CallStarted.
-    dying = CutJournal(store, starts, "after")
+    dying = PowerCutJournal(store, starts, "after")
     doomed = Agent(ScriptedModel([call("do")]), tools=tools, journal=dying, clock=clock)
     with pytest.raises((PowerCut, RunFailed)):
         await doomed.run("Do it.", session=SESSION)
     await asyncio.sleep(10)
     assert isinstance((await facts_of(store))[-1], CallStarted)
-    before = len(tools.ran)
+    before = len(tools.calls)
     with ScriptedModel(["Well."]) as model:
         result = await Agent(model, tools=tools, journal=store, clock=clock).resume(SESSION)
     keys = {one.key for one in await facts_of(store) if isinstance(one, CallStarted)}
     assert len(keys) == 1
-    assert keys >= {ran.key for ran in tools.ran}
+    assert keys >= {ran.key for ran in tools.calls}
     if effect == "write":
-        assert len(tools.ran) == before
+        assert len(tools.calls) == before
         assert results_of(result)[0][0] == "unknown"
     else:
-        assert len(tools.ran) == before + 1
+        assert len(tools.calls) == before + 1
         assert results_of(result) == [("value", "done")]
 
 
@@ -232,7 +232,7 @@ async def test_writes_run_alone_and_in_order(clock: VirtualClock) -> None:
     many = [call("look", {"at": at}) for at in range(7)]
     with ScriptedModel([calls, many, "Done."]) as model:
         await Agent(model, tools=tools, clock=clock).run("Go.")
-    assert [ran.name for ran in tools.ran[:5]] == ["look", "look", "send", "send", "look"]
+    assert [ran.name for ran in tools.calls[:5]] == ["look", "look", "send", "send", "look"]
     assert clock.elapsed_s == 4.0 + 2.0
     assert tools.at_once_max == 5
 
@@ -265,7 +265,7 @@ async def test_a_driver_whose_run_was_taken_over_does_no_more(clock: VirtualCloc
         result = await Agent(model, tools=tools, journal=store, clock=clock).resume(SESSION)
     with pytest.raises(FailedByJournal) as failed:
         await running
-    assert tools.ran == []
+    assert tools.calls == []
     assert not failed.value.result.recorded
     kept = await facts_of(store)
     assert [fact.seq for fact in kept] == list(range(1, len(kept) + 1))
@@ -290,7 +290,7 @@ async def test_a_session_that_somebody_drives_is_refused_before_it_is_read(
         await other.run("Me too.", session=SESSION)
     assert list(await facts_of(store)) == known
     result = await running
-    assert (result.text, len(tools.ran)) == ("Sent.", 1)
+    assert (result.text, len(tools.calls)) == ("Sent.", 1)
     assert result.recorded
     assert (await other.run("And now?", session=SESSION)).text == "Mine."
 
@@ -330,7 +330,7 @@ async def test_a_late_result_is_kept_and_changes_nothing(clock: VirtualClock) ->
     with ScriptedModel([call("send"), "Well."]) as model:
         agent = Agent(model, tools=tools, journal=store, clock=clock)
         running = asyncio.create_task(agent.run("Send it.", session=SESSION))
-        await _until(lambda: bool(tools.ran))
+        await _until(lambda: bool(tools.calls))
         agent.cancel(SESSION)
         result = await running
         await asyncio.sleep(60)
@@ -344,7 +344,7 @@ async def test_a_late_result_is_kept_and_changes_nothing(clock: VirtualClock) ->
 async def test_a_failing_call_leaves_its_siblings_their_results(clock: VirtualClock) -> None:
     """T8: also if the tool breaks the law of its port and raises."""
     tools = RecordingTools(
-        {"bad": Explode(OSError("no")), "good": Delay(1, "good")},
+        {"bad": RaiseFromRun(OSError("no")), "good": Delay(1, "good")},
         effects={"bad": "read", "good": "read"},
     )
     with ScriptedModel([[call("bad"), call("good"), call("bad")], "Well."]) as model:
@@ -373,16 +373,16 @@ async def test_what_a_watcher_saw_is_not_said_again_unasked(clock: VirtualClock)
     broken = [say("Half a re"), drop()]
     with ScriptedModel([broken]) as model, pytest.raises(FailedByModel) as failed:
         await Agent(model, clock=clock).run("Hello", on_event=trace)
-    assert failed.value.result.partial_text == trace.text_shown() == "Half a re"
+    assert failed.value.result.partial_text == trace.shown_text() == "Half a re"
 
 
 async def test_a_restart_wipes_what_was_shown(clock: VirtualClock) -> None:
     """S6, S7, S8: the text is delivered once, and nothing of the broken attempt is in it."""
     trace = Trace()
     with ScriptedModel([[say("Half a re"), cut()], "A whole reply."]) as model:
-        agent = Agent(model, rules=Rules(on_partial="restart"), clock=clock)
+        agent = Agent(model, rules=LoopPolicy(on_partial="restart"), clock=clock)
         result = await agent.run("Hello", on_event=trace)
-    assert result.text == trace.text_shown() == "A whole reply."
+    assert result.text == trace.shown_text() == "A whole reply."
     assert trace.kinds().count("AttemptDiscarded") == 1
     trace.check()
 
@@ -421,7 +421,7 @@ async def test_a_cap_of_steps_is_a_number_of_replies(cap: int, clock: VirtualClo
     with ScriptedModel(looks) as model:
         tools = RecordingTools({"look": "seen"})
         result = await Agent(model, tools=tools, limits=Limits(steps=cap), clock=clock).run("Go.")
-    assert (result.outcome, result.steps, len(tools.ran)) == ("max_steps", cap, cap)
+    assert (result.outcome, result.steps, len(tools.calls)) == ("max_steps", cap, cap)
     assert result.text == f"Look {cap - 1}."
 
 
@@ -429,7 +429,7 @@ async def test_the_last_answer_is_asked_for_without_tools(clock: VirtualClock) -
     """L8: one more call, which may not call."""
     with ScriptedModel([call("look"), "So far, so good."]) as model:
         tools, limits = RecordingTools({"look": "seen"}), Limits(steps=1)
-        rules = Rules(on_limit="answer")
+        rules = LoopPolicy(on_limit="answer")
         agent = Agent(model, tools=tools, limits=limits, rules=rules, clock=clock)
         result = await agent.run("Go.")
     assert (result.outcome, result.text) == ("max_steps", "So far, so good.")
@@ -465,7 +465,7 @@ async def test_a_deadline_is_met_in_the_middle_of_anything(clock: VirtualClock) 
 async def test_a_choice_of_tool_holds_until_it_is_met_once(clock: VirtualClock) -> None:
     """L12: then it is `auto`."""
     with ScriptedModel([call("look"), call("look", {"at": 2}), "Seen."]) as model:
-        tools, rules = RecordingTools({"look": "seen"}), Rules(tool_choice="required")
+        tools, rules = RecordingTools({"look": "seen"}), LoopPolicy(tool_choice="required")
         await Agent(model, tools=tools, rules=rules, clock=clock).run("Look.")
     assert [prompt.tool_choice for prompt in model.prompts] == ["required", "auto", "auto"]
 
@@ -482,7 +482,7 @@ async def test_a_model_that_goes_in_circles_is_told_and_then_stopped(clock: Virt
     with ScriptedModel([call("look")] * 5) as model:
         tools = RecordingTools({"look": "nothing"})
         result = await Agent(model, tools=tools, clock=clock).run("Look.")
-    assert (result.outcome, len(tools.ran)) == ("stuck", 5)
+    assert (result.outcome, len(tools.calls)) == ("stuck", 5)
     noted = [getattr(prompt.messages[-1], "note", False) for prompt in model.prompts]
     assert noted == [False, False, False, True, False]
 

@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanContext, StatusCode
 from typing_extensions import override
 
 
-class Order(SpanProcessor):
+class SpanOrder(SpanProcessor):
     """Remembers in which order spans began: on virtual time many begin at one moment."""
 
     def __init__(self) -> None:
@@ -32,11 +32,11 @@ class Order(SpanProcessor):
         self.begun[span.get_span_context().span_id] = len(self.begun)
 
 
-class Collector:
+class SpanCollector:
     """Keeps what the SDK exports."""
 
     def __init__(self) -> None:
-        self._order = Order()
+        self._order = SpanOrder()
         self._exporter = InMemorySpanExporter()
         self._reader = InMemoryMetricReader()
         self.tracers = TracerProvider(shutdown_on_exit=False)
@@ -48,30 +48,30 @@ class Collector:
     def spans(self) -> list[ReadableSpan]:
         """All spans that have ended, in the order in which they began."""
         ended, begun = self._exporter.get_finished_spans(), self._order.begun
-        return sorted(ended, key=lambda one: begun[place(one).span_id])
+        return sorted(ended, key=lambda one: begun[span_place(one).span_id])
 
     @property
-    def begun(self) -> int:
+    def started_count(self) -> int:
         """How many spans have begun."""
         return len(self._order.begun)
 
-    def named(self, name: str) -> list[ReadableSpan]:
+    def spans_named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.spans if span.name == name]
 
-    def one(self, name: str) -> ReadableSpan:
-        (span,) = self.named(name)
+    def only_span(self, name: str) -> ReadableSpan:
+        (span,) = self.spans_named(name)
         return span
 
-    def tree(self) -> dict[str, list[str]]:
+    def child_names(self) -> dict[str, list[str]]:
         """The names of each span's children, by its name; those without a parent under ""."""
         found: dict[str, list[str]] = {}
-        names = {place(one).span_id: one.name for one in self.spans}
+        names = {span_place(one).span_id: one.name for one in self.spans}
         for span in self.spans:
             parent = "" if span.parent is None else names.get(span.parent.span_id, "elsewhere")
             found.setdefault(parent, []).append(span.name)
         return found
 
-    def points(self, metric: str) -> list[HistogramDataPoint]:
+    def metric_points(self, metric: str) -> list[HistogramDataPoint]:
         data = self._reader.get_metrics_data()
         return [
             point
@@ -84,7 +84,7 @@ class Collector:
         ]
 
 
-def place(span: ReadableSpan) -> SpanContext:
+def span_place(span: ReadableSpan) -> SpanContext:
     """Where it is in which trace."""
     context = span.get_span_context()
     assert context is not None
@@ -92,17 +92,17 @@ def place(span: ReadableSpan) -> SpanContext:
 
 
 def is_below(span: ReadableSpan, parent: ReadableSpan) -> bool:
-    return span.parent is not None and span.parent.span_id == place(parent).span_id
+    return span.parent is not None and span.parent.span_id == span_place(parent).span_id
 
 
-def told(span: ReadableSpan) -> Mapping[str, Any]:
+def attributes_of(span: ReadableSpan) -> Mapping[str, Any]:
     """The attributes of a span."""
     return dict(span.attributes or {})
 
 
-def failed(span: ReadableSpan) -> str | None:
+def error_type_of(span: ReadableSpan) -> str | None:
     """The kind of its failure; None for a span that did not fail."""
-    error = told(span).get("error.type")
+    error = attributes_of(span).get("error.type")
     assert (span.status.status_code is StatusCode.ERROR) == (error is not None)
     return error
 
@@ -116,7 +116,7 @@ class OtlpServer:
         self.traces: list[ExportTraceServiceRequest] = []
         self.metrics: list[ExportMetricsServiceRequest] = []
 
-    def take(self, path: str, body: bytes) -> None:
+    def take_request(self, path: str, body: bytes) -> None:
         self.bodies.append(body)
         if path == "/v1/traces":
             self.traces.append(ExportTraceServiceRequest.FromString(body))
@@ -152,7 +152,7 @@ def otlp_server() -> Iterator[OtlpServer]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            taken.take(self.path, body)
+            taken.take_request(self.path, body)
             self.send_response(200)
             self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", "0")

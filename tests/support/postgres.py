@@ -21,39 +21,39 @@ _schemas: dict[Path, str] = {}
 
 
 @functools.cache
-def server() -> Any:
+def start_server() -> Any:
     """The server; started at the first use, with all of its data in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-pg-")).resolve()
     started = _package.get_server(folder, cleanup_mode=None)
     # The server is killed in these tests, but never its machine: the disk need not be waited for.
     for setting in ("fsync = off", "full_page_writes = off"):
-        run(started.get_uri(), f"ALTER SYSTEM SET {setting}")
-    run(started.get_uri(), "SELECT pg_reload_conf()")
+        run_sql(started.get_uri(), f"ALTER SYSTEM SET {setting}")
+    run_sql(started.get_uri(), "SELECT pg_reload_conf()")
     return started
 
 
 @pytest.fixture(scope="session", autouse=True)
-def stopped_at_the_end() -> Iterator[None]:
+def stop_at_the_end() -> Iterator[None]:
     """Import it into a test module that uses the server."""
     yield
-    if server.cache_info().currsize:
-        stop()
+    if start_server.cache_info().currsize:
+        stop_server()
 
 
-def stop() -> None:
+def stop_server() -> None:
     """End the server of this process, with all that it holds."""
-    one = server()
-    server.cache_clear()
-    _control(one, "-m", "immediate", "stop")
+    one = start_server()
+    start_server.cache_clear()
+    _run_control(one, "-m", "immediate", "stop")
     shutil.rmtree(one.pgdata)
 
 
-def restart(mode: str = "fast") -> None:
+def restart_server(mode: str = "fast") -> None:
     """Stop the server of this process, and start it again; `immediate` is as a crash."""
-    _control(server(), "-m", mode, "restart")
+    _run_control(start_server(), "-m", mode, "restart")
 
 
-def _control(one: Any, *arguments: str) -> None:
+def _run_control(one: Any, *arguments: str) -> None:
     arguments = ("-w", "-l", str(one.log), *arguments)
     _package.pg_ctl([*arguments], pgdata=one.pgdata, user=one.system_user, timeout=30)
 
@@ -62,9 +62,9 @@ def dsn_of(folder: Path) -> str:
     """The address of the database that belongs to the folder of a test; a new one is empty."""
     if folder not in _databases:
         name = f"test_{next(_numbers)}"
-        run(server().get_uri(), f"CREATE DATABASE {name}")
+        run_sql(start_server().get_uri(), f"CREATE DATABASE {name}")
         _databases[folder] = name
-    return server().get_uri(_databases[folder])
+    return start_server().get_uri(_databases[folder])
 
 
 def schema_of(folder: Path) -> str:
@@ -72,12 +72,12 @@ def schema_of(folder: Path) -> str:
     return _schemas.setdefault(folder, f"test_{next(_numbers)}")
 
 
-def run(dsn: str, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
+def run_sql(dsn: str, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
     """Ask the server from outside, as a stranger would."""
-    return asyncio.run(asked(dsn, sql, *arguments))
+    return asyncio.run(fetch_rows(dsn, sql, *arguments))
 
 
-async def asked(dsn: str, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
+async def fetch_rows(dsn: str, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
     connection = await asyncpg.connect(dsn)
     try:
         if arguments:

@@ -5,35 +5,35 @@ import sys
 
 from windlass.core.errors import SessionBusy
 from windlass.journals.postgres.journal import PostgresJournal
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 
 
-async def write(dsn: str) -> None:
+async def append_forever(dsn: str) -> None:
     """Append for ever; say each number once it is acknowledged."""
     async with PostgresJournal(dsn) as journal:
         last = len(await journal.read("s"))
         while True:
             last += 1
-            await journal.append("s", notes(last, last))
+            await journal.append("s", note_facts(last, last))
             print(last, flush=True)  # noqa: T201
 
 
-async def contend(dsn: str, name: str, appends: str) -> None:
+async def append_against_others(dsn: str, name: str, appends: str) -> None:
     """Append to a session of one's own, and as often as it goes to one that others write too."""
     won = 0
     async with PostgresJournal(dsn) as journal:
         for at in range(1, int(appends) + 1):
-            await journal.append(name, notes(at, at, name))
+            await journal.append(name, note_facts(at, at, name))
             last = len(await journal.read("shared"))
             try:
-                await journal.append("shared", notes(last + 1, last + 1, name))
+                await journal.append("shared", note_facts(last + 1, last + 1, name))
             except SessionBusy:
                 continue
             won += 1
     print(won, flush=True)  # noqa: T201
 
 
-async def hold(dsn: str, session: str) -> None:
+async def hold_session(dsn: str, session: str) -> None:
     """Lease a session until the end."""
     async with PostgresJournal(dsn) as journal:
         await journal.lease(session)
@@ -43,4 +43,8 @@ async def hold(dsn: str, session: str) -> None:
 
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
-    asyncio.run({"write": write, "contend": contend, "hold": hold}[what](*rest))
+    asyncio.run(
+        {"write": append_forever, "contend": append_against_others, "hold": hold_session}[what](
+            *rest
+        )
+    )

@@ -11,7 +11,7 @@ Trouble = Literal["lose the request", "lose the answer", "delay the request", "s
 SOCKET = ".s.PGSQL.5432"
 
 
-class Proxy:
+class PostgresProxy:
     """Passes on what both sides say, until it is told to make trouble; each is made once."""
 
     def __init__(self, folder: Path, target: Path) -> None:
@@ -25,7 +25,7 @@ class Proxy:
         self._tasks = set[asyncio.Task[None]]()
 
     async def up(self) -> None:
-        self._server = await asyncio.start_unix_server(self._meet, self.folder / SOCKET)
+        self._server = await asyncio.start_unix_server(self._serve_client, self.folder / SOCKET)
 
     def down(self) -> None:
         """Nobody gets in any more, and all who were in are out."""
@@ -44,7 +44,9 @@ class Proxy:
         await asyncio.sleep(0.2)
         self._late.clear()
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -86,11 +88,11 @@ class Proxy:
 
 
 @asynccontextmanager
-async def between(dsn: str) -> AsyncGenerator[tuple[Proxy, str]]:
+async def proxy_to(dsn: str) -> AsyncGenerator[tuple[PostgresProxy, str]]:
     """A proxy, and the address under which the server is reached through it."""
     address, _, folder = dsn.partition("?host=")
     with tempfile.TemporaryDirectory(prefix="windlass-pp-") as own:
-        proxy = Proxy(Path(own), Path(folder))
+        proxy = PostgresProxy(Path(own), Path(folder))
         await proxy.up()
         try:
             yield proxy, f"{address}?host={own}"

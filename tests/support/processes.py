@@ -11,7 +11,7 @@ from typing import Any
 CHILD = Path(__file__).parent / "lease_child.py"
 
 
-class Child:
+class LeaseChild:
     """`lease_child.py` at work: it is told and says lines."""
 
     def __init__(self, *arguments: object) -> None:
@@ -20,11 +20,11 @@ class Child:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
 
-    def says(self) -> str:
+    def read_line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         assert self.process.stdin is not None
         print(line, file=self.process.stdin, flush=True)
 
@@ -33,15 +33,15 @@ class Child:
         self.process.kill()
         self.process.wait()
 
-    def rest(self) -> list[str]:
+    def read_rest(self) -> list[str]:
         """All that it still said, up to its end."""
         assert self.process.stdout is not None
         return self.process.stdout.read().split()
 
 
 @contextmanager
-def child(*arguments: object) -> Iterator[Child]:
-    one = Child(*arguments)
+def start_child(*arguments: object) -> Iterator[LeaseChild]:
+    one = LeaseChild(*arguments)
     with one.process:
         try:
             yield one

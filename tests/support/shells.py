@@ -7,45 +7,45 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from windlass.tools.shell.processes import Process, processes
-from windlass.tools.shell.sandbox import Tier, bubblewrap
+from windlass.tools.shell.processes import ProcessInfo, list_processes
+from windlass.tools.shell.sandbox import SandboxTier, probe_bubblewrap
 
-TIERS: tuple[Tier, ...] = ("process", "bubblewrap")
+TIERS: tuple[SandboxTier, ...] = ("process", "bubblewrap")
 
 
-def needs(tier: Tier) -> None:
+def require_tier(tier: SandboxTier) -> None:
     """Skip where there is no bubblewrap; in CI that is a failure."""
-    fault = bubblewrap().fault if tier == "bubblewrap" else ""
+    fault = probe_bubblewrap().fault if tier == "bubblewrap" else ""
     if fault and os.environ.get("CI"):
         pytest.fail(f"CI must have bubblewrap: {fault}")
     if fault:
         pytest.skip(fault)
 
 
-def a_nap() -> str:
+def unique_sleep() -> str:
     """A number of seconds that no other sleeper on this machine has."""
     return f"{3000 + int.from_bytes(os.urandom(3), 'big')}.{os.getpid()}"
 
 
-def a_nap_for_one_test() -> Iterator[str]:
+def unique_sleep_for_test() -> Iterator[str]:
     """The same, and whoever still sleeps when the test has failed is woken for good."""
-    nap = a_nap()
+    nap = unique_sleep()
     yield nap
-    for one in sleepers(nap):
-        one.send(signal.SIGKILL)
+    for one in sleeping_pids(nap):
+        one.send_signal(signal.SIGKILL)
 
 
-def sleepers(nap: str) -> list[Process]:
+def sleeping_pids(nap: str) -> list[ProcessInfo]:
     """The living processes whose last argument is this nap."""
     word = nap.encode()
     return [
         one
-        for one in processes()
-        if one.alive and one.read("cmdline").rstrip(b"\0").split(b"\0")[-1] == word
+        for one in list_processes()
+        if one.is_alive and one.read_proc_file("cmdline").rstrip(b"\0").split(b"\0")[-1] == word
     ]
 
 
-def eventually(holds: Callable[[], object], within_s: float = 10.0) -> bool:
+def comes_true(holds: Callable[[], object], within_s: float = 10.0) -> bool:
     """Whether something comes to hold."""
     until = time.monotonic() + within_s
     while not holds():
@@ -55,12 +55,12 @@ def eventually(holds: Callable[[], object], within_s: float = 10.0) -> bool:
     return True
 
 
-def zombies() -> list[Process]:
+def zombie_children() -> list[ProcessInfo]:
     """Our children that nobody waited for."""
-    return [one for one in processes() if one.parent == os.getpid() and one.state == "Z"]
+    return [one for one in list_processes() if one.parent == os.getpid() and one.state == "Z"]
 
 
-def escapes(nap: str) -> str:
+def escape_command(nap: str) -> str:
     """A command whose processes try to get away.
 
     In the background, in sessions of their own, twice forked, deaf to signals, without the marker.

@@ -5,57 +5,59 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from windlass.core.events import Piece
-from windlass.core.messages import Message, Text, User
-from windlass.core.reply_assembly import Assembly
+from windlass.core.events import ReplyPiece
+from windlass.core.messages import Message, TextPart, UserMessage
+from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
-from windlass.models.dialect import Options
+from windlass.models.dialect import ModelOptions
 from windlass.models.http.model import HttpModel
-from windlass.models.local.model import LocalModel, local_model
-from windlass.models.resolve import resolve
+from windlass.models.local.model import LocalModel, build_local_model
+from windlass.models.resolve import resolve_model
 from windlass.ports import Model
 
 SYSTEM = "You are a helpful assistant."
 CAPITAL = "What is the capital of France?"
 PARIS = "Paris"
 """In its reply; the rest may differ between machines."""
-EXACT = Options(temperature=0)
+EXACT = ModelOptions(temperature=0)
 
 
-def smollm2(*, output_max: int = 64, options: Options = EXACT) -> LocalModel:
+def make_smollm2(*, output_max: int = 64, options: ModelOptions = EXACT) -> LocalModel:
     info = ModelInfo("local:smollm2", output_max=output_max)
-    return local_model("smollm2", environ=os.environ, options=options, info=info)
+    return build_local_model("smollm2", environ=os.environ, options=options, info=info)
 
 
-async def through(provider: str, *, key: str | None = None) -> HttpModel:
+async def make_through(provider: str, *, key: str | None = None) -> HttpModel:
     """The same server, spoken to in the dialect of a provider."""
-    endpoint = await smollm2().endpoint()
+    endpoint = await make_smollm2().wait_for_endpoint()
     assert endpoint.key is not None
     given = key or endpoint.key.reveal()
     name = f"{provider}:{endpoint.site.model}"
     # It says that it keeps connections open, and closes them.
-    options = Options(temperature=0, extra_headers={"Connection": "close"})
-    return resolve(name, base_url=endpoint.site.url, key=given, environ={}, options=options)
+    options = ModelOptions(temperature=0, extra_headers={"Connection": "close"})
+    return resolve_model(name, base_url=endpoint.site.url, key=given, environ={}, options=options)
 
 
-def prompt(*said: str | Message, system: str = SYSTEM, output_max: int = 64, **more: Any) -> Prompt:
-    messages = [User((Text(one),)) if isinstance(one, str) else one for one in said]
+def make_prompt(
+    *said: str | Message, system: str = SYSTEM, output_max: int = 64, **more: Any
+) -> Prompt:
+    messages = [UserMessage((TextPart(one),)) if isinstance(one, str) else one for one in said]
     tools, choice = more.pop("tools", ()), more.pop("tool_choice", "auto")
     return Prompt("", system, messages, tools, choice, output_max, **more)
 
 
-async def asked(model: Model, asked_for: Prompt) -> tuple[Assembly, list[Piece]]:
+async def ask_model(model: Model, asked_for: Prompt) -> tuple[ReplyAssembly, list[ReplyPiece]]:
     """One request: the reply as it was put together, and its pieces."""
-    assembly, pieces = Assembly(), list[Piece]()
+    assembly, pieces = ReplyAssembly(), list[ReplyPiece]()
     async with aclosing(model.stream(asked_for)) as stream:
         async for piece in stream:
             pieces.append(piece)
-            assembly.add(piece)
+            assembly.add_piece(piece)
     return assembly, pieces
 
 
-def servers(parent: int | None = None) -> list[int]:
+def server_pids(parent: int | None = None) -> list[int]:
     """The server processes that a process has started and that are alive."""
     found: list[int] = []
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -10,24 +10,24 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from windlass import Agent, Budget, Compaction, Hydration, Limits, ModelInfo, Retries, tool
+from windlass import Agent, Budget, Compaction, Hydration, Limits, ModelInfo, RetryPolicy, tool
 from windlass.core.context import Reference
 from windlass.core.errors import ModelError, RunFailed
-from windlass.core.events import Fact, Piece, StepProposed
+from windlass.core.events import Fact, ReplyPiece, StepProposed
 from windlass.core.fold.run import fold
-from windlass.core.messages import Assistant, CallResult, Message, Result, Results
+from windlass.core.messages import AssistantMessage, CallOutcome, Message, ToolResult, ToolResults
 from windlass.core.result import RunResult
-from windlass.core.run_report import questions, report
+from windlass.core.run_report import build_result, open_questions
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
 from windlass.core.view import Prompt
-from windlass.ports import Journal, Pools, Request
+from windlass.ports import GateRequest, Journal, SharedBudgets
 from windlass.testing import (
-    CutJournal,
     FixedGate,
     PowerCut,
-    Reply,
+    PowerCutJournal,
     ScriptedModel,
+    ScriptedReply,
     call,
     say,
     think,
@@ -44,7 +44,7 @@ Open = Callable[[], AbstractAsyncContextManager[Journal]]
 """Opens the journal as a process would that has just started."""
 When = Literal["before", "after"]
 
-SCRIPT: dict[int, Reply] = {
+SCRIPT: dict[int, ScriptedReply] = {
     1: [think("Let me see."), say("I look."), call("look", {"step": 1, "what": "door"})],
     2: [call("look", {"step": 2, "what": what}) for what in ("roof", "wall", "floor")],
     3: [call("tag", {"step": 3, "what": "box"}), call("look", {"step": 3, "what": "box"})],
@@ -60,7 +60,7 @@ SCRIPT: dict[int, Reply] = {
     13: [call("look", {"step": 13, "what": "door"}), call("note", {"step": 13, "what": "shut"})],
     14: "All is done.",
 }
-HELPS: dict[int, Reply] = {
+HELPS: dict[int, ScriptedReply] = {
     1: call("look", {"step": 1, "what": "cellar"}),
     2: call("note", {"step": 2, "what": "cellar"}),
     3: "The cellar is dry.",
@@ -71,7 +71,7 @@ BREAKS_AT = 4
 
 
 @dataclass(slots=True)
-class Outside:
+class StoryWorld:
     """What no crash undoes: what the tools did, and what the provider was asked."""
 
     done: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -86,27 +86,27 @@ class Outside:
         return Counter(key for tool, key in self.done if tool == name)
 
 
-class Process:
+class StoryProcess:
     """One life: its tools and models stop when it is dead."""
 
-    def __init__(self, outside: Outside, store: Journal, at: int, when: When) -> None:
+    def __init__(self, outside: StoryWorld, store: Journal, at: int, when: When) -> None:
         self.outside = outside
         self.store = store
-        self.journal = CutJournal(store, at, when)
+        self.journal = PowerCutJournal(store, at, when)
 
-    async def go_on(self) -> None:
+    async def check_alive(self) -> None:
         await asyncio.sleep(0)
         if self.journal.dead:
             raise PowerCut("a dead process does nothing")
 
     async def act(self, context: RunContext[Any]) -> None:
         """Change the world, with a moment before and after in which the process may die."""
-        await self.go_on()
+        await self.check_alive()
         self.outside.done.append((context.tool_name, context.idempotency_key))
-        await self.go_on()
+        await self.check_alive()
 
 
-def tools_of(process: Process, steer: Callable[[], Any]) -> list[Any]:
+def make_tools(process: StoryProcess, steer: Callable[[], Any]) -> list[Any]:
     outside = process.outside
 
     def told(context: RunContext[Any], what: str) -> str:
@@ -124,13 +124,13 @@ def tools_of(process: Process, steer: Callable[[], Any]) -> list[Any]:
     @tool(effect="read")
     async def look(context: RunContext[Any], step: int, what: str) -> str:
         """Look at something."""
-        await process.go_on()
+        await process.check_alive()
         return told(context, what)
 
     @tool(effect="read")
     async def ticket(context: RunContext[Any], number: str) -> str:
         """Look a ticket up."""
-        await process.go_on()
+        await process.check_alive()
         return told(context, number)
 
     @tool(effect="read")
@@ -172,7 +172,7 @@ def tools_of(process: Process, steer: Callable[[], Any]) -> list[Any]:
     return [look, ticket, listen, tag, note, pay, send, wipe]
 
 
-def step_of(reply: Assistant) -> int:
+def step_of(reply: AssistantMessage) -> int:
     """Which step of the script a reply is; 0 for what the runtime looked up by itself."""
     for one in reply.calls:
         found = one.arguments.partition('"step":')[2] or one.arguments.partition("[step ")[2]
@@ -184,19 +184,21 @@ def step_of(reply: Assistant) -> int:
 class StoryModel:
     """Says what the script has after the last step that it is shown."""
 
-    def __init__(self, process: Process, session: str, script: dict[int, Reply]) -> None:
+    def __init__(
+        self, process: StoryProcess, session: str, script: dict[int, ScriptedReply]
+    ) -> None:
         self.info = ModelInfo(f"scripted:{session}", output_max=500)
         self._process = process
         self._session = session
         self._script = script
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
-        await self._process.go_on()
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+        await self._process.check_alive()
         outside = self._process.outside
         if prompt.system.startswith("You sum up"):
             step, said = 0, "They looked at a few things."
         else:
-            replies = [one for one in prompt.messages if isinstance(one, Assistant)]
+            replies = [one for one in prompt.messages if isinstance(one, AssistantMessage)]
             step = 1 + (step_of(replies[-1]) if replies else 0)
             said = self._script[step]
             await self._check(step)
@@ -204,7 +206,7 @@ class StoryModel:
         breaks = step == BREAKS_AT and self._session == SESSION and not outside.broke
         outside.broke = outside.broke or breaks
         async for piece in ScriptedModel([said]).stream(prompt):
-            await self._process.go_on()
+            await self._process.check_alive()
             yield piece
             if breaks:
                 raise ModelError("server", "the provider broke down")
@@ -217,7 +219,7 @@ class StoryModel:
             self._process.outside.paid_twice.append(f"{self._session} {step}")
 
 
-def judge(request: Request) -> Verdict:
+def judge(request: GateRequest) -> Verdict:
     match request.tool.name:
         case "pay":
             return Ask("May I pay?", "money")
@@ -227,18 +229,18 @@ def judge(request: Request) -> Verdict:
             return Allow("the rest")
 
 
-def agent_of(process: Process) -> Agent[str]:
+def make_agent(process: StoryProcess) -> Agent[str]:
     journal = process.journal
 
     async def steer() -> None:
         """What a person says once, and says again if nobody confirmed that it was heard."""
-        await process.go_on()
+        await process.check_alive()
         facts = await journal.read(SESSION)
         if not any(type(fact).__name__ == "Steered" for fact in facts):
             await driven.steer(SESSION, "Mind the step.", by="ann")
-        await process.go_on()
+        await process.check_alive()
 
-    tools = tools_of(process, steer)
+    tools = make_tools(process, steer)
     helper = Agent(
         StoryModel(process, HELPER, HELPS), name="helper", tools=[tools[0], tools[4]]
     ).as_tool()
@@ -250,7 +252,7 @@ def agent_of(process: Process) -> Agent[str]:
         gate=FixedGate(judge),
         journal=journal,
         limits=Limits(steps=30),
-        retries=Retries(wait_base_s=0.001, wait_max_s=0.002),
+        retries=RetryPolicy(wait_base_s=0.001, wait_max_s=0.002),
         budgets=[BUDGET],
         compaction=Compaction(window=3_000, strategies=("summary", "window")),
         hydration=Hydration(references=(Reference(r"#(\d+)", "ticket", "number"),)),
@@ -259,10 +261,10 @@ def agent_of(process: Process) -> Agent[str]:
 
 
 @dataclass(slots=True)
-class Told:
+class FinishedStory:
     """A session that came to its end."""
 
-    outside: Outside
+    outside: StoryWorld
     facts: Sequence[Fact]
     messages: tuple[Message, ...]
     text: str
@@ -272,33 +274,33 @@ class Told:
     """What the shared budget counts as spent."""
 
 
-async def told(store: Open, *cuts: tuple[int, When]) -> Told:
+async def play_story(store: Open, *cuts: tuple[int, When]) -> FinishedStory:
     """The whole session, with the power cut at these appends, counted from the cut before."""
-    outside, left = Outside(), list(cuts)
+    outside, left = StoryWorld(), list(cuts)
     appends = since_cut = 0
     for life in range(1, PROCESSES_MAX + 1):
         at, when = left[0] if left else (0, "before")
         async with store() as opened:
-            process = Process(outside, opened, at - since_cut if at else 0, when)
-            result = await _live(process)
+            process = StoryProcess(outside, opened, at - since_cut if at else 0, when)
+            result = await _run_process(process)
             facts = await opened.read(SESSION)
-            assert isinstance(opened, Pools)
-            spent = (await opened.spent(BUDGET)).tokens or 0
+            assert isinstance(opened, SharedBudgets)
+            spent = (await opened.read_spending(BUDGET)).tokens or 0
         journal = process.journal
         appends += journal.appends
         since_cut = 0 if journal.dead else since_cut + journal.appends
         if journal.dead:
             left.pop(0)
         elif result is not None and result.outcome != "suspended":
-            return Told(outside, facts, result.messages, result.text, appends, life, spent)
+            return FinishedStory(outside, facts, result.messages, result.text, appends, life, spent)
     raise AssertionError(f"the session did not end in {PROCESSES_MAX} processes")
 
 
-async def _live(process: Process) -> RunResult[str] | None:
+async def _run_process(process: StoryProcess) -> RunResult[str] | None:
     """One process does what there is to do; None if it died of it."""
-    agent = agent_of(process)
+    agent = make_agent(process)
     try:
-        return await _work(agent, fold(SESSION, await process.journal.read(SESSION)))
+        return await _drive_session(agent, fold(SESSION, await process.journal.read(SESSION)))
     except (PowerCut, RunFailed):
         if not process.journal.dead:
             raise
@@ -307,70 +309,70 @@ async def _live(process: Process) -> RunResult[str] | None:
         await agent.aclose()
 
 
-async def _work(agent: Agent[str], state: State) -> RunResult[str]:
+async def _drive_session(agent: Agent[str], state: State) -> RunResult[str]:
     if state.run is None:
         return await agent.run(PROMPT, session=SESSION)
-    if not state.active:
-        return report(state, recorded=True)
-    waiting = questions(state)
+    if not state.is_active:
+        return build_result(state, recorded=True)
+    waiting = open_questions(state)
     if waiting:
         return await agent.answer(SESSION, waiting[0].call.id, Allow("a person"), by="ann")
     return await agent.resume(SESSION)
 
 
-def settled(messages: Sequence[Message], like: Sequence[Message]) -> list[Message]:
+def settle_unknown_sends(messages: Sequence[Message], like: Sequence[Message]) -> list[Message]:
     """A transcript in which a letter of unknown fate is told as in another one."""
     known = {
         item.call.id: item.result
         for message in like
-        if isinstance(message, Results)
+        if isinstance(message, ToolResults)
         for item in message.items
     }
     return [
-        Results(tuple(_settled(item, known) for item in message.items))
-        if isinstance(message, Results)
+        ToolResults(tuple(_settle_result(item, known) for item in message.items))
+        if isinstance(message, ToolResults)
         else message
         for message in messages
     ]
 
 
-def _settled(item: CallResult, known: dict[str, Result]) -> CallResult:
+def _settle_result(item: CallOutcome, known: dict[str, ToolResult]) -> CallOutcome:
     if item.call.name != "send" or item.result.kind != "unknown":
         return item
-    return CallResult(item.call, known[item.call.id])
+    return CallOutcome(item.call, known[item.call.id])
 
 
-def check(this: Told, twin: Told) -> None:
+def check_story(this: FinishedStory, twin: FinishedStory) -> None:
     """J2, J3, J4, B1: the same conversation, nothing twice, nothing lost, nothing paid again."""
     outside = this.outside
-    assert settled(this.messages, twin.messages) == list(twin.messages)
+    assert settle_unknown_sends(this.messages, twin.messages) == list(twin.messages)
     assert (this.text, outside.paid_twice) == (twin.text, [])
-    assert this.spent >= _cost(this) > 0
+    assert this.spent >= _total_tokens(this) > 0
     for name in ("note", "pay"):
         assert outside.times(name) == twin.outside.times(name)
     assert set(outside.times("tag")) == set(twin.outside.times("tag"))
     assert all(len(keys) == 1 for keys in outside.keys.values())
     assert not outside.times("wipe")
-    sent, results = outside.times("send"), _results(this.messages)
+    sent, results = outside.times("send"), _send_results(this.messages)
     assert all(count == 1 for count in sent.values())
     for call_id, result in results.items():
         if result.kind == "value":
             assert sent[f"{SESSION}/{call_id}"] == 1
 
 
-def _cost(this: Told) -> int:
+def _total_tokens(this: FinishedStory) -> int:
     """The tokens of all requests, the helper's included; a lost one counts as all it might cost."""
     run = fold(SESSION, this.facts).run
     usage = run.ledger.usage if run else None
     return usage.input + usage.output if usage else 0
 
 
-def _results(messages: Sequence[Message]) -> dict[str, Result]:
+def _send_results(messages: Sequence[Message]) -> dict[str, ToolResult]:
     """What the letters came to, by call."""
     return {
         item.call.id: item.result
         for message in messages
-        if isinstance(message, Results)
+        if isinstance(message, ToolResults)
         for item in message.items
         if item.call.name == "send"
     }

@@ -29,7 +29,7 @@ CONTROL = re.compile(
 )
 
 
-class Page:
+class ScreenPage:
     """What a terminal shows, for the few controls that our programs and readline use."""
 
     def __init__(self, width: int) -> None:
@@ -46,14 +46,14 @@ class Page:
                 found = CONTROL.match(text, at)
                 if found is None:
                     break
-                self._control(found["end"] or "", found["args"] or "")
+                self._apply_control(found["end"] or "", found["args"] or "")
                 at = found.end()
                 continue
-            self._put(text[at])
+            self._put_char(text[at])
             at += 1
         self._rest = text[at:]
 
-    def _put(self, char: str) -> None:
+    def _put_char(self, char: str) -> None:
         if char == "\r":
             self.column = 0
         elif char == "\n":
@@ -64,14 +64,14 @@ class Page:
             self.column = max(0, self.column - 1)
         elif char >= " ":
             if self.column == self.width:
-                self._put("\r")
-                self._put("\n")
+                self._put_char("\r")
+                self._put_char("\n")
             line = self.rows[self.row]
             line.extend(" " * (self.column + 1 - len(line)))
             line[self.column] = char
             self.column += 1
 
-    def _control(self, end: str, args: str) -> None:
+    def _apply_control(self, end: str, args: str) -> None:
         count = int(args) if args.isdecimal() else 1
         match end:
             case "K":
@@ -101,7 +101,7 @@ class Terminal:
     def __init__(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, width: int = 80
     ) -> None:
-        self.page = Page(width)
+        self.page = ScreenPage(width)
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._fd, child = pty.openpty()
@@ -145,11 +145,11 @@ class Terminal:
         self.page.width = width
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
 
-    def modes(self) -> int:
+    def input_modes(self) -> int:
         """How the terminal treats what is typed: with echo, by lines, with signals."""
         return termios.tcgetattr(self._fd)[3]
 
-    def until(self, words: str, *, count: int = 1) -> str:
+    def wait_for_text(self, words: str, *, count: int = 1) -> str:
         """Read until the words are on the page so many times; the page."""
         deadline = time.monotonic() + PATIENCE_S
         while self.page.text.count(words) < count:
@@ -158,7 +158,7 @@ class Terminal:
                 raise AssertionError(shown)
         return self.page.text
 
-    def end(self) -> int:
+    def wait_for_exit(self) -> int:
         """Read until the program ends; its exit code."""
         deadline = time.monotonic() + PATIENCE_S
         while self._read():

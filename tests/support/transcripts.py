@@ -8,27 +8,27 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from windlass.core.events import Piece, ReplyEnd, UsageDelta
+from windlass.core.events import ReplyEnd, ReplyPiece, UsageDelta
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    Content,
-    File,
-    Image,
+    AssistantMessage,
+    CallOutcome,
+    ContentPart,
+    FilePart,
+    ImagePart,
     Message,
-    Result,
-    Results,
-    Said,
-    Text,
-    Thinking,
+    ReplyPart,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     ToolSpec,
-    User,
+    UserMessage,
 )
-from windlass.core.reply_assembly import Assembly
+from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, Options, Reader
+from windlass.models.dialect import Dialect, ModelOptions, ReplyReader
 from windlass.models.http.sse import SseParser
 from windlass.testing.prompts import check_prompt
 
@@ -44,22 +44,24 @@ TOOLS = (
 LOOK = ToolCall("c1_0", "look", '{"at": "door"}', "wire_a", "sig-call")
 WAIT = ToolCall("c1_1", "wait", "", "wire_b")
 CONVERSATION: tuple[Message, ...] = (
-    User((Text("What is there?"), Image("image/png", PNG))),
-    Assistant((Thinking("Hmm.", "sig-thought"), Text("I look."), LOOK, WAIT), HERE),
-    Results(
+    UserMessage((TextPart("What is there?"), ImagePart("image/png", PNG))),
+    AssistantMessage((ThinkingPart("Hmm.", "sig-thought"), TextPart("I look."), LOOK, WAIT), HERE),
+    ToolResults(
         (
-            CallResult(LOOK, Result("value", (Text("A door."), Image("image/png", PNG)))),
-            CallResult(WAIT, Result.say("denied", "Denied: no.")),
+            CallOutcome(
+                LOOK, ToolResult("value", (TextPart("A door."), ImagePart("image/png", PNG)))
+            ),
+            CallOutcome(WAIT, ToolResult.from_text("denied", "Denied: no.")),
         )
     ),
-    User((Text("Keep it short."),), note=True),
-    Assistant((Text("A door."),), HERE),
-    User((Text("And behind it?"),)),
+    UserMessage((TextPart("Keep it short."),), note=True),
+    AssistantMessage((TextPart("A door."),), HERE),
+    UserMessage((TextPart("And behind it?"),)),
 )
 """Text, thinking, two calls at once, their results, an image, a note."""
 
 
-def prompt(
+def make_prompt(
     messages: Sequence[Message] = CONVERSATION,
     *,
     model: str = HERE,
@@ -71,38 +73,38 @@ def prompt(
     return Prompt(model, system, messages, tools, tool_choice, output_max)
 
 
-def sent(
-    dialect: Dialect, asked: Prompt, model: str = "here", options: Options | None = None
+def request_body(
+    dialect: Dialect, asked: Prompt, model: str = "here", options: ModelOptions | None = None
 ) -> Any:
     """The body of the request, decoded."""
-    return msgspec.json.decode(dialect.encode(asked, model, options or Options()).body)
+    return msgspec.json.decode(dialect.encode_request(asked, model, options or ModelOptions()).body)
 
 
-def pieces(reader: Reader, dialect: str, name: str) -> Iterator[Piece]:
+def read_pieces(reader: ReplyReader, dialect: str, name: str) -> Iterator[ReplyPiece]:
     """What a reader makes of a stream, fed in chunks that fit nothing."""
     data = (STREAMS / dialect / f"{name}.sse").read_bytes()
     parser = SseParser()
     for at in range(0, len(data), 7):
         for event, payload in parser.feed(data[at : at + 7]):
-            yield from reader.read(event, payload)
+            yield from reader.read_event(event, payload)
 
 
-def content(read: Iterable[Piece]) -> list[Piece]:
+def without_usage(read: Iterable[ReplyPiece]) -> list[ReplyPiece]:
     return [piece for piece in read if not isinstance(piece, UsageDelta)]
 
 
-def assembled(read: Iterable[Piece]) -> Assembly:
-    whole = Assembly()
+def assemble_reply(read: Iterable[ReplyPiece]) -> ReplyAssembly:
+    whole = ReplyAssembly()
     for piece in read:
-        whole.add(piece)
+        whole.add_piece(piece)
     return whole
 
 
-def ended(read: Iterable[Piece]) -> bool:
+def reply_end(read: Iterable[ReplyPiece]) -> bool:
     return any(isinstance(piece, ReplyEnd) for piece in read)
 
 
-def histories(
+def encoded_histories(
     dialect: Dialect, messages: Sequence[Message], key: str, closers: bytes
 ) -> list[bytes]:
     """The encoded history of each request of a growing session, without what closes it."""
@@ -110,12 +112,12 @@ def histories(
     grown = Transcript()
     for at, message in enumerate(messages):
         grown = grown.append(message)
-        if isinstance(message, Assistant):
+        if isinstance(message, AssistantMessage):
             continue
-        asked = prompt(grown)
+        asked = make_prompt(grown)
         check_prompt(asked)
-        body = dialect.encode(asked, "here", Options()).body
-        fresh = dialect.encode(prompt(messages[: at + 1]), "here", Options()).body
+        body = dialect.encode_request(asked, "here", ModelOptions()).body
+        fresh = dialect.encode_request(make_prompt(messages[: at + 1]), "here", ModelOptions()).body
         assert body == fresh, "what is kept differs from what is encoded afresh"
         start = body.index(b'"%b":[' % key.encode())
         found.append(body[start:].removesuffix(closers + b"]}"))
@@ -130,21 +132,25 @@ def assert_grows(found: Sequence[bytes]) -> None:
 
 
 _text = st.text(min_size=1, max_size=20).filter(str.strip)
-_contents: st.SearchStrategy[Content] = st.one_of(
-    st.builds(Text, _text),
-    st.just(Image("image/png", PNG)),
-    st.just(Image("image/jpeg", url="https://pictures.example/a.jpg")),
-    st.just(File("application/pdf", "a.pdf", b"%PDF-")),
+_contents: st.SearchStrategy[ContentPart] = st.one_of(
+    st.builds(TextPart, _text),
+    st.just(ImagePart("image/png", PNG)),
+    st.just(ImagePart("image/jpeg", url="https://pictures.example/a.jpg")),
+    st.just(FilePart("application/pdf", "a.pdf", b"%PDF-")),
 )
-_results: st.SearchStrategy[Result] = st.builds(
-    Result,
+_results: st.SearchStrategy[ToolResult] = st.builds(
+    ToolResult,
     st.sampled_from(["value", "error", "denied", "timed_out", "cancelled"]),
     st.lists(
-        st.one_of(_contents, st.just(Text("")), st.just(File("application/zip", "a.zip", b"PK"))),
+        st.one_of(
+            _contents, st.just(TextPart("")), st.just(FilePart("application/zip", "a.zip", b"PK"))
+        ),
         max_size=3,
     ).map(tuple),
 )
-_thoughts = st.builds(Thinking, st.text(max_size=9), st.sampled_from([None, "sig", "redacted:x"]))
+_thoughts = st.builds(
+    ThinkingPart, st.text(max_size=9), st.sampled_from([None, "sig", "redacted:x"])
+)
 _provider_ids = st.sampled_from([None, "", "same", "functions.look:0", "toolu_1", "x" * 80])
 _arguments = st.sampled_from(["{}", '{"at": "ü", "n": [1, 2.5]}', '{ "a" : null }'])
 _models = st.sampled_from([HERE, "vendor:other", ""])
@@ -153,15 +159,17 @@ _models = st.sampled_from([HERE, "vendor:other", ""])
 @st.composite
 def transcripts(draw: st.DrawFn) -> list[Message]:
     """Any conversation that a session can come to, up to the next request."""
-    messages: list[Message] = [User(tuple(draw(st.lists(_contents, min_size=1, max_size=3))))]
+    messages: list[Message] = [
+        UserMessage(tuple(draw(st.lists(_contents, min_size=1, max_size=3))))
+    ]
     for step in range(draw(st.integers(0, 6))):
         if draw(st.booleans()):
             messages += _step(draw, step)
         else:
-            messages.append(Assistant((Text(draw(_text)),), draw(_models)))
-            messages.append(User((Text(draw(_text)),)))
+            messages.append(AssistantMessage((TextPart(draw(_text)),), draw(_models)))
+            messages.append(UserMessage((TextPart(draw(_text)),)))
         if draw(st.booleans()):
-            messages.append(User((Text(draw(_text)),), note=True))
+            messages.append(UserMessage((TextPart(draw(_text)),), note=True))
     return messages
 
 
@@ -176,8 +184,8 @@ def _step(draw: st.DrawFn, step: int) -> list[Message]:
         )
         for at in range(draw(st.integers(1, 3)))
     ]
-    said: list[Said] = [*draw(st.lists(_thoughts, max_size=2)), *calls]
+    said: list[ReplyPart] = [*draw(st.lists(_thoughts, max_size=2)), *calls]
     if draw(st.booleans()):
-        said.insert(draw(st.integers(0, len(said))), Text(draw(_text)))
-    results = tuple(CallResult(call, draw(_results)) for call in calls)
-    return [Assistant(tuple(said), draw(_models)), Results(results)]
+        said.insert(draw(st.integers(0, len(said))), TextPart(draw(_text)))
+    results = tuple(CallOutcome(call, draw(_results)) for call in calls)
+    return [AssistantMessage(tuple(said), draw(_models)), ToolResults(results)]

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from collector import Collector
+from collector import SpanCollector
 
 
 @pytest.fixture
-def collector() -> Collector:
-    return Collector()
+def collector() -> SpanCollector:
+    return SpanCollector()
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,21 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from collector import Collector, OtlpServer, otlp_server, told
-from windlass import Agent, Allow, Deny, FailedByModel, Image, Modify, Text, tool
+from collector import OtlpServer, SpanCollector, attributes_of, otlp_server
+from windlass import Agent, Allow, Deny, FailedByModel, ImagePart, Modify, TextPart, tool
 from windlass.environ import captures_content
 from windlass.journals.memory import MemoryJournal
 from windlass.telemetry import Telemetry
-from windlass.testing import FixedGate, Reply, ScriptedModel, VirtualClock, call, fail, say, think
+from windlass.testing import (
+    FixedGate,
+    ScriptedModel,
+    ScriptedReply,
+    VirtualClock,
+    call,
+    fail,
+    say,
+    think,
+)
 
 pytestmark = pytest.mark.contract("O1")
 CONTENT = {
@@ -35,19 +44,19 @@ async def weather(city: str) -> str:
     return f"Rain in {city}."
 
 
-def telemetry(collector: Collector, *, content: bool | None) -> Telemetry:
+def telemetry(collector: SpanCollector, *, content: bool | None) -> Telemetry:
     return Telemetry(
         content=content, tracer_provider=collector.tracers, meter_provider=collector.meters
     )
 
 
-SCRIPT: list[Reply] = [
+SCRIPT: list[ScriptedReply] = [
     [think("Let me look."), call("weather", {"city": "Ghent"})],
     [say("It rains.")],
 ]
 
 
-async def test_content_when_it_is_asked_for(collector: Collector, clock: VirtualClock) -> None:
+async def test_content_when_it_is_asked_for(collector: SpanCollector, clock: VirtualClock) -> None:
     gate = FixedGate(lambda request: Modify({"city": "Bruges"}, "Ghent is out"))
     with ScriptedModel(SCRIPT) as model:
         agent = Agent(
@@ -58,7 +67,7 @@ async def test_content_when_it_is_asked_for(collector: Collector, clock: Virtual
             clock=clock,
             telemetry=telemetry(collector, content=True),
         )
-        await agent.run([Text("Well?"), Image("image/png", b"\x89PNG")])
+        await agent.run([TextPart("Well?"), ImagePart("image/png", b"\x89PNG")])
     run, first, ran, last = collector.spans
     said = _decoded(run)
     asked = {
@@ -95,11 +104,13 @@ async def test_content_when_it_is_asked_for(collector: Collector, clock: Virtual
 
 
 def _decoded(span: Any) -> dict[str, Any]:
-    return {name: json.loads(str(text)) for name, text in told(span).items() if name in CONTENT}
+    return {
+        name: json.loads(str(text)) for name, text in attributes_of(span).items() if name in CONTENT
+    }
 
 
 async def test_no_content_unless_it_is_asked_for(
-    collector: Collector, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    collector: SpanCollector, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The variable of the conventions asks for it; a plain no overrules it."""
     name = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -114,7 +125,7 @@ async def test_no_content_unless_it_is_asked_for(
         monkeypatch.delenv(name, raising=False)
         if setting is not None:
             monkeypatch.setenv(name, setting)
-        kept = Collector()
+        kept = SpanCollector()
         agent = Agent(
             ScriptedModel(SCRIPT),
             tools=[weather],
@@ -122,27 +133,29 @@ async def test_no_content_unless_it_is_asked_for(
             telemetry=telemetry(kept, content=content),
         )
         await agent.run("Well?")
-        found = {name for span in kept.spans for name in told(span)} & CONTENT
+        found = {name for span in kept.spans for name in attributes_of(span)} & CONTENT
         assert bool(found) == expected, setting
     assert captures_content({name: "span_and_event"})
     assert not captures_content({name: "event_only"})
 
 
-async def test_what_a_gate_withholds_is_not_told(collector: Collector, clock: VirtualClock) -> None:
+async def test_what_a_gate_withholds_is_not_told(
+    collector: SpanCollector, clock: VirtualClock
+) -> None:
     """A denied reply is in no span, though the model sees it in the next request."""
     gate = FixedGate(replies=lambda text: Deny("no") if "launch code" in text else Allow())
     with ScriptedModel(["The launch code is 7.", "I cannot say."]) as model:
         agent = Agent(model, gate=gate, clock=clock, telemetry=telemetry(collector, content=True))
         assert (await agent.run("Well?")).text == "I cannot say."
-    everything = repr([told(span) for span in collector.spans])
+    everything = repr([attributes_of(span) for span in collector.spans])
     assert "launch code" not in everything
     assert "I cannot say." in everything
-    first, last = collector.named("chat model")
-    assert "[withheld]" in str(told(first)["gen_ai.output.messages"])
-    assert "gen_ai.response.time_to_first_chunk" not in told(last)
+    first, last = collector.spans_named("chat model")
+    assert "[withheld]" in str(attributes_of(first)["gen_ai.output.messages"])
+    assert "gen_ai.response.time_to_first_chunk" not in attributes_of(last)
 
 
-async def test_words_of_an_error_are_content(collector: Collector, clock: VirtualClock) -> None:
+async def test_words_of_an_error_are_content(collector: SpanCollector, clock: VirtualClock) -> None:
     for content in (False, True):
         with ScriptedModel([[fail("bad_request", "you said: banana")]]) as model:
             agent = Agent(model, clock=clock, telemetry=telemetry(collector, content=content))
@@ -153,7 +166,7 @@ async def test_words_of_an_error_are_content(collector: Collector, clock: Virtua
 
 
 async def test_the_second_run_of_a_session_knows_its_instructions(
-    collector: Collector, clock: VirtualClock
+    collector: SpanCollector, clock: VirtualClock
 ) -> None:
     agent = Agent(
         ScriptedModel(["One.", "Two."]),
@@ -163,10 +176,13 @@ async def test_the_second_run_of_a_session_knows_its_instructions(
     )
     await agent.run("First", session="s")
     await agent.run("Then", session="s")
-    last = collector.named("chat model")[-1]
-    assert "Count." in str(told(last)["gen_ai.system_instructions"])
-    assert "First" in str(told(last)["gen_ai.input.messages"])
-    assert told(collector.named("invoke_agent")[-1])["gen_ai.provider.name"] == "scripted"
+    last = collector.spans_named("chat model")[-1]
+    assert "Count." in str(attributes_of(last)["gen_ai.system_instructions"])
+    assert "First" in str(attributes_of(last)["gen_ai.input.messages"])
+    assert (
+        attributes_of(collector.spans_named("invoke_agent")[-1])["gen_ai.provider.name"]
+        == "scripted"
+    )
 
 
 # ── over a real wire ─────────────────────────────────────────────────────────
@@ -200,7 +216,7 @@ async def _exported(server: OtlpServer, *, content: bool) -> None:
         name="clerk",
         tools=[leak],
     )
-    script: list[Reply] = [
+    script: list[ScriptedReply] = [
         [think(everything), call("leak", {"secret": everything})],
         [call("clerk", {"task": everything})],
         [fail("server", everything)],

@@ -8,8 +8,8 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from collector import Collector, failed, is_below, place, told
-from windlass import Agent, ModelInfo, Results, tool
+from collector import SpanCollector, attributes_of, error_type_of, is_below, span_place
+from windlass import Agent, ModelInfo, ToolResults, tool
 from windlass.ports import Watcher
 from windlass.telemetry import Telemetry
 from windlass.testing import ScriptedModel, VirtualClock, call, pause, say
@@ -17,11 +17,13 @@ from windlass.testing import ScriptedModel, VirtualClock, call, pause, say
 pytestmark = pytest.mark.contract("O1")
 
 
-def telemetry(collector: Collector) -> Telemetry:
+def telemetry(collector: SpanCollector) -> Telemetry:
     return Telemetry(tracer_provider=collector.tracers, meter_provider=collector.meters)
 
 
-async def test_the_callers_span_is_the_parent(collector: Collector, clock: VirtualClock) -> None:
+async def test_the_callers_span_is_the_parent(
+    collector: SpanCollector, clock: VirtualClock
+) -> None:
     mine = collector.tracers.get_tracer("mine")
     for way in ("run", "stream"):
         agent = Agent(ScriptedModel(["Yes."]), clock=clock, telemetry=telemetry(collector))
@@ -33,27 +35,27 @@ async def test_the_callers_span_is_the_parent(collector: Collector, clock: Virtu
                     async for _ in events:
                         assert trace.get_current_span() is parent
             assert trace.get_current_span() is parent
-    assert collector.tree()["run"] == ["invoke_agent"]
-    assert collector.tree()["stream"] == ["invoke_agent"]
+    assert collector.child_names()["run"] == ["invoke_agent"]
+    assert collector.child_names()["stream"] == ["invoke_agent"]
 
 
 @pytest.mark.realtime
-async def test_run_sync_knows_its_caller(collector: Collector) -> None:
+async def test_run_sync_knows_its_caller(collector: SpanCollector) -> None:
     """Also from within a running event loop, and its times are those of the wall clock."""
     mine, before = collector.tracers.get_tracer("mine"), time.time_ns()
     agent = Agent(ScriptedModel(["Yes."]), telemetry=telemetry(collector))
     with mine.start_as_current_span("mine"):
         agent.run_sync("Well?")
     await agent.aclose()
-    assert collector.tree()["mine"] == ["invoke_agent"]
-    run, after = collector.one("invoke_agent"), time.time_ns()
+    assert collector.child_names()["mine"] == ["invoke_agent"]
+    run, after = collector.only_span("invoke_agent"), time.time_ns()
     assert run.start_time is not None
     assert run.end_time is not None
     assert before - 1_000 <= run.start_time <= run.end_time <= after + 1_000
 
 
 @pytest.mark.realtime
-async def test_what_a_tool_does_is_below_its_span(collector: Collector) -> None:
+async def test_what_a_tool_does_is_below_its_span(collector: SpanCollector) -> None:
     """Async, in a thread, and in a sub-agent; and what the caller carries along is there."""
     mine = collector.tracers.get_tracer("mine")
 
@@ -81,21 +83,21 @@ async def test_what_a_tool_does_is_below_its_span(collector: Collector) -> None:
     result = await agent.run("Go.")
     context.detach(token)
     await agent.aclose()
-    results = next(one for one in result.messages if isinstance(one, Results))
+    results = next(one for one in result.messages if isinstance(one, ToolResults))
     assert [item.result.text for item in results.items[:2]] == ["t-7", "t-7"]
     below = {
-        one.name: told(parent)["gen_ai.conversation.id"]
+        one.name: attributes_of(parent)["gen_ai.conversation.id"]
         for one in collector.spans
-        for parent in collector.named("execute_tool " + one.name[3:])
+        for parent in collector.spans_named("execute_tool " + one.name[3:])
         if one.name.startswith("in ") and is_below(one, parent)
     }
     assert [*below] == ["in waits", "in works"]
     assert below["in works"] == f"{result.session_id}/c1_2"
-    assert collector.tree()["execute_tool works"] == ["in works", "in works"]
+    assert collector.child_names()["execute_tool works"] == ["in works", "in works"]
 
 
 async def test_an_agent_that_a_tool_runs_by_hand_has_its_own_run_there(
-    collector: Collector, clock: VirtualClock
+    collector: SpanCollector, clock: VirtualClock
 ) -> None:
     """With telemetry of its own it is seen, without it is not."""
     watching = telemetry(collector)
@@ -112,7 +114,7 @@ async def test_an_agent_that_a_tool_runs_by_hand_has_its_own_run_there(
         ScriptedModel([call("ask"), "Yes."]), tools=[ask], clock=clock, telemetry=watching
     )
     await agent.run("Well?")
-    assert collector.tree() == {
+    assert collector.child_names() == {
         "": ["invoke_agent"],
         "invoke_agent": ["chat model", "execute_tool ask", "chat model"],
         "execute_tool ask": ["invoke_agent seen"],
@@ -120,7 +122,7 @@ async def test_an_agent_that_a_tool_runs_by_hand_has_its_own_run_there(
     }
 
 
-async def test_runs_side_by_side_do_not_mix(collector: Collector, clock: VirtualClock) -> None:
+async def test_runs_side_by_side_do_not_mix(collector: SpanCollector, clock: VirtualClock) -> None:
     """Not even where two agents call their sessions alike."""
     watching = telemetry(collector)
 
@@ -143,7 +145,7 @@ async def test_runs_side_by_side_do_not_mix(collector: Collector, clock: Virtual
         await agent.run("Go.", session="the same")
 
     await asyncio.gather(*(one(number) for number in range(20)))
-    tree = collector.tree()
+    tree = collector.child_names()
     assert sorted(tree[""]) == sorted(f"invoke_agent a{number}" for number in range(20))
     for number in range(20):
         assert tree[f"invoke_agent a{number}"] == [
@@ -151,11 +153,11 @@ async def test_runs_side_by_side_do_not_mix(collector: Collector, clock: Virtual
             "execute_tool work",
             f"chat m{number}",
         ]
-    roots = {place(one).trace_id: one.name for one in collector.spans if one.parent is None}
+    roots = {span_place(one).trace_id: one.name for one in collector.spans if one.parent is None}
     for span in collector.spans:
         if span.name.startswith("work "):
-            assert roots[place(span).trace_id] == f"invoke_agent a{span.name[5:]}"
-    assert [failed(span) for span in collector.spans] == [None] * 100
+            assert roots[span_place(span).trace_id] == f"invoke_agent a{span.name[5:]}"
+    assert [error_type_of(span) for span in collector.spans] == [None] * 100
 
 
 async def test_who_samples_nothing_gets_nothing_and_no_harm_is_done(clock: VirtualClock) -> None:
@@ -167,7 +169,7 @@ async def test_who_samples_nothing_gets_nothing_and_no_harm_is_done(clock: Virtu
 
 
 async def test_telemetry_that_breaks_stops_no_run(
-    collector: Collector,
+    collector: SpanCollector,
     clock: VirtualClock,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -178,7 +180,7 @@ async def test_telemetry_that_breaks_stops_no_run(
     seen: list[object] = []
     watcher: Watcher = seen.append
     watching = telemetry(collector)
-    monkeypatch.setattr(watching._pen.tracer, "start_span", explode)
+    monkeypatch.setattr(watching._span_writer.tracer, "start_span", explode)
     agent = Agent(ScriptedModel([[say("Yes.")]]), clock=clock, telemetry=watching)
     assert (await agent.run("Well?", on_event=watcher)).text == "Yes."
     assert seen

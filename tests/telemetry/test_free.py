@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from windlass.agent.build import assembled
-from windlass.agent.observers import observed
-from windlass.agent.output import Output
+from windlass.agent.build import build_parts
+from windlass.agent.observers import observe_world
+from windlass.agent.output import OutputType
 from windlass.core.state import State
 from windlass.runtime.recorder import Recorder
 from windlass.testing import ScriptedModel
@@ -64,8 +64,8 @@ def test_the_extra_is_named_when_it_is_missing() -> None:
 
 
 async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
-    parts = assembled(ScriptedModel([]), Output(str), {})
+    parts = build_parts(ScriptedModel([]), OutputType(str), {})
     recorder = Recorder(parts.world.journal, parts.world.clock, State("s"))
-    assert observed(None, parts.world, recorder) is parts.world
+    assert observe_world(None, parts.world, recorder) is parts.world
     assert recorder.watchers == []
-    assert type(parts.runs._recorder(State("s"))) is Recorder
+    assert type(parts.runs._make_recorder(State("s"))) is Recorder

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from collector import Collector, place
-from windlass import Agent, Results
+from collector import SpanCollector, span_place
+from windlass import Agent, ToolResults
 from windlass.telemetry import Telemetry
 from windlass.testing import ScriptedModel, call
 from windlass.tools.mcp.config import mcp_settings
@@ -20,7 +20,7 @@ SERVER = Path(__file__).with_name("meta_server.py")
 @pytest.mark.slow
 @pytest.mark.mcp
 @pytest.mark.timeout(120)
-async def test_a_request_carries_the_span_of_its_call(collector: Collector) -> None:
+async def test_a_request_carries_the_span_of_its_call(collector: SpanCollector) -> None:
     pytest.importorskip("mcp")
     settings = {"mcpServers": {"own": {"command": sys.executable, "args": [str(SERVER)]}}}
     async with McpServers(mcp_settings(settings, {})) as servers:
@@ -31,7 +31,7 @@ async def test_a_request_carries_the_span_of_its_call(collector: Collector) -> N
         )
         result = await agent.run("Which?")
         await agent.aclose()
-    results = next(one for one in result.messages if isinstance(one, Results))
-    span = place(collector.one("execute_tool own__which"))
+    results = next(one for one in result.messages if isinstance(one, ToolResults))
+    span = span_place(collector.only_span("execute_tool own__which"))
     told = results.items[0].result.text
     assert told.startswith(f"00-{span.trace_id:032x}-{span.span_id:016x}-")

@@ -5,7 +5,7 @@ from windlass.core.events import (
     CallFinished,
     CallStarted,
     Event,
-    Nested,
+    NestedEvent,
     Reservation,
     RunEnded,
     RunResumed,
@@ -13,35 +13,37 @@ from windlass.core.events import (
     StepProposed,
     TextDelta,
 )
-from windlass.core.messages import Assistant, Result, Text, ToolCall, ToolSpec
+from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolResult, ToolSpec
 from windlass.core.setup import ModelInfo, Setup
-from windlass.telemetry.conventions import Metric, Words
-from windlass.telemetry.operations import Close, Mark, Measure, Op, Open
-from windlass.telemetry.run_spans import Scope
+from windlass.telemetry.conventions import HistogramMetric, TelemetryNames
+from windlass.telemetry.operations import CloseSpan, MetricPoint, OpenSpan, SpanEvent, SpanOperation
+from windlass.telemetry.run_spans import RunSpans
 
 SETUP = Setup(model=ModelInfo("a:m"), tools=(ToolSpec("look", "", {}),))
 ASKED = AttemptStarted(1, 1, "a:m", Reservation(1, 1), seq=2, at=11.0)
-CALLED = StepProposed(Assistant((ToolCall("c1_0", "look"),)), "calls", seq=3, at=13.0)
+CALLED = StepProposed(AssistantMessage((ToolCall("c1_0", "look"),)), "calls", seq=3, at=13.0)
 
 
-def scope(now: float = 0.0) -> Scope:
-    return Scope("clerk", "s", None, known=lambda _: None, now=lambda: now, say=False)
+def scope(now: float = 0.0) -> RunSpans:
+    return RunSpans(
+        "clerk", "s", None, find_state=lambda _: None, now=lambda: now, with_content=False
+    )
 
 
-def read(one: Scope, *events: Event) -> list[Op]:
-    return [op for event in events for op in one.read(event)]
+def read(one: RunSpans, *events: Event) -> list[SpanOperation]:
+    return [op for event in events for op in one.operations_for(event)]
 
 
 def opened() -> RunStarted:
-    return RunStarted(1, (Text("Go."),), SETUP, seq=1, at=10.0)
+    return RunStarted(1, (TextPart("Go."),), SETUP, seq=1, at=10.0)
 
 
 def test_times_are_those_of_the_facts() -> None:
-    finished = CallFinished("c1_0", Result.say("value", "x"), seq=5, at=19.0)
+    finished = CallFinished("c1_0", ToolResult.from_text("value", "x"), seq=5, at=19.0)
     done = RunEnded("completed", seq=6, at=20.0)
     events = (opened(), ASKED, TextDelta("x"), CALLED, CallStarted("c1_0", "k", at=14.0))
     ops = read(scope(now=11.5), *events, finished, done)
-    spans = [(op.key[1], op.at) for op in ops if isinstance(op, Open | Close)]
+    spans = [(op.key[1], op.at) for op in ops if isinstance(op, OpenSpan | CloseSpan)]
     assert spans == [
         ("run", 10.0),
         ("chat:2", 11.0),
@@ -50,18 +52,18 @@ def test_times_are_those_of_the_facts() -> None:
         ("call:c1_0", 19.0),
         ("run", 20.0),
     ]
-    measured = {op.metric.name: op.value for op in ops if isinstance(op, Measure)}
+    measured = {op.metric.name: op.value for op in ops if isinstance(op, MetricPoint)}
     assert measured == {
-        Words.CHAT_DURATION.name: 2.0,
-        Words.TIME_TO_FIRST_CHUNK.name: 0.5,
-        Words.TOOL_DURATION.name: 5.0,
-        Words.AGENT_DURATION.name: 10.0,
+        TelemetryNames.CHAT_DURATION.name: 2.0,
+        TelemetryNames.TIME_TO_FIRST_CHUNK.name: 0.5,
+        TelemetryNames.TOOL_DURATION.name: 5.0,
+        TelemetryNames.AGENT_DURATION.name: 10.0,
     }
 
 
 def test_a_clock_that_jumps_back_measures_nothing_below_zero() -> None:
     ops = read(scope(now=3.0), opened(), ASKED, TextDelta("x"), CALLED)
-    first = [op.value for op in ops if isinstance(op, Measure)]
+    first = [op.value for op in ops if isinstance(op, MetricPoint)]
     assert first == [2.0, 0.0]
 
 
@@ -73,31 +75,38 @@ def test_what_has_no_beginning_here_is_left_out() -> None:
 def test_a_call_that_was_settled_without_running_is_an_event() -> None:
     """As after a crash, when it was found out what became of it."""
     one = scope()
-    ops = read(one, RunResumed(at=5.0), CallFinished("c9", Result.say("unknown", "?"), at=6.0))
+    ops = read(
+        one, RunResumed(at=5.0), CallFinished("c9", ToolResult.from_text("unknown", "?"), at=6.0)
+    )
     run, settled = ops
-    assert isinstance(run, Open)
+    assert isinstance(run, OpenSpan)
     assert run.resumed == "s"
-    assert settled == Mark(
-        ("s", "run"), Words.CALL_SETTLED, 6.0, {Words.TOOL_CALL: "c9", Words.RESULT_KIND: "unknown"}
+    assert settled == SpanEvent(
+        ("s", "run"),
+        TelemetryNames.CALL_SETTLED,
+        6.0,
+        {TelemetryNames.TOOL_CALL: "c9", TelemetryNames.RESULT_KIND: "unknown"},
     )
 
 
 def test_what_works_for_a_call_hangs_below_it_and_ends_with_it() -> None:
-    inner = RunStarted(1, (Text("Go."),), SETUP, seq=1, at=15.0)
+    inner = RunStarted(1, (TextPart("Go."),), SETUP, seq=1, at=15.0)
     events = (opened(), ASKED, CALLED, CallStarted("c1_0", "k", at=14.0))
-    ops = read(scope(), *events, Nested("c1_0", "hand", "s/c1_0", inner))
+    ops = read(scope(), *events, NestedEvent("c1_0", "hand", "s/c1_0", inner))
     below = ops[-1]
-    assert isinstance(below, Open)
+    assert isinstance(below, OpenSpan)
     assert (below.name, below.parent) == ("invoke_agent hand", ("s", "call:c1_0"))
     one = scope()
-    read(one, *events, Nested("c1_0", "hand", "s/c1_0", inner))
-    closed = [op.key for op in read(one, RunEnded("cancelled", at=16.0)) if isinstance(op, Close)]
+    read(one, *events, NestedEvent("c1_0", "hand", "s/c1_0", inner))
+    closed = [
+        op.key for op in read(one, RunEnded("cancelled", at=16.0)) if isinstance(op, CloseSpan)
+    ]
     assert closed == [("s/c1_0", "run"), ("s", "call:c1_0"), ("s", "run")]
 
 
 def test_every_word_is_there_once() -> None:
-    words = [value for name, value in vars(Words).items() if name.isupper()]
+    words = [value for name, value in vars(TelemetryNames).items() if name.isupper()]
     flat = [one for one in words if isinstance(one, str) and "." in one]
     assert len(flat) == len(set(flat))
-    metrics = [one for one in words if isinstance(one, Metric)]
-    assert set(metrics) == set(Words.METRICS)
+    metrics = [one for one in words if isinstance(one, HistogramMetric)]
+    assert set(metrics) == set(TelemetryNames.METRICS)

@@ -74,7 +74,7 @@ async def test_a_timeout_is_exact(clock: VirtualClock) -> None:
 def test_chance_is_the_seeds() -> None:
     def rolls(seed: int) -> list[float]:
         clock = VirtualClock(seed=seed)
-        return [clock.roll() for _ in range(5)]
+        return [clock.random_fraction() for _ in range(5)]
 
     assert rolls(1) == rolls(1) != rolls(2)
 
@@ -114,14 +114,14 @@ async def test_a_thread_of_ones_own_holds_time_still_when_told(clock: VirtualClo
         loop.call_soon_threadsafe(answer.set_result, "written")
 
     threading.Thread(target=work).start()
-    with clock.outside():
+    with clock.hold_time():
         async with asyncio.timeout(0.01):
             assert await answer == "written"
 
 
 async def test_time_may_pass_by_a_thread_that_hangs(clock: VirtualClock) -> None:
     released = threading.Event()
-    with clock.moving(), pytest.raises(TimeoutError):
+    with clock.let_time_pass(), pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
             await asyncio.to_thread(released.wait, REAL_MAX_S)
     released.set()
@@ -200,7 +200,7 @@ def test_outside_work_that_does_not_come_back_is_a_deadlock() -> None:
     clock = VirtualClock(patience_s=0.05)
 
     async def main() -> None:
-        with clock.outside():
+        with clock.hold_time():
             await asyncio.sleep(1)
 
     assert "did not come back" in deadlocked(main(), clock)

@@ -19,16 +19,16 @@ from windlass.core.events import (
     TextDelta,
     ThinkingDelta,
 )
-from windlass.core.messages import Assistant, Result, Text, ToolCall
+from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolResult
 from windlass.core.verdicts import Allow
 from windlass.testing import Trace, check_trace
 
-STARTED = RunStarted(run=1, prompt=(Text("Hello"),))
+STARTED = RunStarted(run=1, prompt=(TextPart("Hello"),))
 ASKED = AttemptStarted(step=1, attempt=1, model="m", reserved=Reservation(1, 1))
-PROPOSED = StepProposed(reply=Assistant((ToolCall("c", "look", "{}"),)), stop="calls")
+PROPOSED = StepProposed(reply=AssistantMessage((ToolCall("c", "look", "{}"),)), stop="calls")
 JUDGED = CallJudged(call_id="c", verdict=Allow())
 BEGUN = CallStarted(call_id="c", key="k")
-DONE = CallFinished(call_id="c", result=Result.say("value", "seen"))
+DONE = CallFinished(call_id="c", result=ToolResult.from_text("value", "seen"))
 ENDED = RunEnded(outcome="completed")
 DELTAS = (TextDelta, ThinkingDelta, AttemptDiscarded, RunSuspended)
 
@@ -54,9 +54,9 @@ def test_what_a_trace_tells() -> None:
         trace(event)
     trace.check()
     assert trace.texts() == ["Hi", "!"]
-    assert trace.text_shown() == "Hi!"
+    assert trace.shown_text() == "Hi!"
     assert trace.kinds()[:3] == ["RunStarted", "AttemptStarted", "TextDelta"]
-    assert [one.call_id for one in trace.of(CallStarted)] == ["c"]
+    assert [one.call_id for one in trace.of_type(CallStarted)] == ["c"]
     assert len(trace) == len(RUN)
 
 
@@ -65,7 +65,7 @@ def test_what_was_discarded_is_not_shown() -> None:
     words = [TextDelta("kept "), ASKED, TextDelta("lo"), TextDelta("st"), gone]
     trace = Trace(placed(STARTED, ASKED, *words, ASKED, TextDelta("found"), ENDED))
     assert trace.texts() == ["kept ", "lo", "st", "found"]
-    assert trace.text_shown() == "kept found"
+    assert trace.shown_text() == "kept found"
 
 
 @pytest.mark.parametrize(

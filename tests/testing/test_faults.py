@@ -14,11 +14,11 @@ from windlass.core.events import Fact, NoteGiven
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
 from windlass.testing import (
-    CutJournal,
     FailingJournal,
     HungJournal,
-    OutsideJournal,
     PowerCut,
+    PowerCutJournal,
+    RealTimeJournal,
     VirtualClock,
     WaitingJournal,
 )
@@ -40,7 +40,7 @@ async def fill(journal: Journal, count: int) -> None:
 @pytest.mark.parametrize(("when", "survived"), [("before", [1, 2]), ("after", [1, 2, 3])])
 async def test_a_power_cut_at_the_nth_append(when: str, survived: list[int]) -> None:
     disk = MemoryJournal()
-    journal = CutJournal(disk, 3, when)  # pyright: ignore[reportArgumentType]
+    journal = PowerCutJournal(disk, 3, when)  # pyright: ignore[reportArgumentType]
     with pytest.raises(PowerCut, match=f"{when} append 3"):
         await fill(journal, 5)
     assert await kept(disk) == survived
@@ -52,7 +52,7 @@ async def test_a_power_cut_at_the_nth_append(when: str, survived: list[int]) -> 
 
 
 async def test_a_power_cut_is_not_to_be_handled() -> None:
-    journal = CutJournal(MemoryJournal(), 1)
+    journal = PowerCutJournal(MemoryJournal(), 1)
 
     async def careless() -> None:
         with suppress(Exception):
@@ -64,7 +64,7 @@ async def test_a_power_cut_is_not_to_be_handled() -> None:
 
 async def test_whoever_waits_for_the_disk_in_a_power_cut_never_hears_of_it() -> None:
     disk = MemoryJournal()
-    journal = CutJournal(WaitingJournal(disk), 2)
+    journal = PowerCutJournal(WaitingJournal(disk), 2)
     first = asyncio.ensure_future(journal.append("s", [fact(1)]))
     with pytest.raises(PowerCut):
         await journal.append("s", [fact(2)])
@@ -74,7 +74,7 @@ async def test_whoever_waits_for_the_disk_in_a_power_cut_never_hears_of_it() -> 
 
 
 async def test_without_a_cut_it_is_the_journal() -> None:
-    journal = CutJournal(MemoryJournal(), 99)
+    journal = PowerCutJournal(MemoryJournal(), 99)
     await fill(journal, 3)
     assert await kept(journal) == [1, 2, 3]
 
@@ -157,7 +157,7 @@ class ThreadedJournal(MemoryJournal):
 
         def write() -> None:
             time.sleep(0.03)
-            self._keep(session, facts)
+            self._append_facts(session, facts)
             loop.call_soon_threadsafe(answer.set_result, None)
 
         threading.Thread(target=write).start()
@@ -165,7 +165,7 @@ class ThreadedJournal(MemoryJournal):
 
 
 async def test_time_stands_still_for_a_store_outside(clock: VirtualClock) -> None:
-    journal = OutsideJournal(ThreadedJournal())
+    journal = RealTimeJournal(ThreadedJournal())
     async with asyncio.timeout(1):
         await fill(journal, 2)
     assert (clock.elapsed_s, await kept(journal)) == (0.0, [1, 2])
@@ -173,6 +173,6 @@ async def test_time_stands_still_for_a_store_outside(clock: VirtualClock) -> Non
 
 @pytest.mark.realtime
 async def test_in_real_time_a_store_outside_is_left_alone() -> None:
-    journal = OutsideJournal(ThreadedJournal())
+    journal = RealTimeJournal(ThreadedJournal())
     await fill(journal, 2)
     assert await kept(journal) == [1, 2]

@@ -3,7 +3,7 @@
 import pytest
 
 from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
-from windlass.ports import Request
+from windlass.ports import GateRequest
 from windlass.testing import BrokenGate, FixedGate, GateConformance, VirtualClock
 
 REQUEST = GateConformance.REQUESTS[0]
@@ -31,7 +31,7 @@ async def test_a_fixed_gate_says_the_same_and_keeps_what_it_was_asked() -> None:
 
 
 async def test_a_function_judges_each_request() -> None:
-    def judge(request: Request) -> Verdict:
+    def judge(request: GateRequest) -> Verdict:
         return Allow() if request.tool.effect == "read" else Ask(f"{request.tool.name}?")
 
     gate = FixedGate(judge, name="mine")
@@ -58,4 +58,4 @@ async def test_a_broken_gate_raises() -> None:
         await gate.judge(REQUEST)
     with pytest.raises(KeyError):
         await BrokenGate(KeyError()).judge_reply("s", "text")
-    assert gate.asked == 1
+    assert gate.times_asked == 1

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from typing_extensions import override
 
-from windlass.core.events import Piece, ReplyEnd, TextDelta
+from windlass.core.events import ReplyEnd, ReplyPiece, TextDelta
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.testing import ModelConformance, ScriptedModel, TaskLeaked, cut, end, run_virtual, say
@@ -19,7 +19,7 @@ class Deaf:
 
     info = ModelInfo("deaf:model")
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         try:
             await asyncio.sleep(1)
             yield TextDelta("hi")
@@ -34,13 +34,13 @@ class Deaf:
     [[say("hi"), cut()], [say("hi"), end(), end()], [end(), say("hi")]],
     ids=["no end", "two ends", "text after the end"],
 )
-async def test_a_wrong_end_is_noticed(reply: list[Piece]) -> None:
+async def test_a_wrong_end_is_noticed(reply: list[ReplyPiece]) -> None:
     with pytest.raises(AssertionError):
         await SUITE.test_a_reply_ends_with_its_end_marker_once(ScriptedModel([reply]))
 
 
 @pytest.mark.parametrize("reply", [[TextDelta("a"), TextDelta("")], []], ids=["empty", "none"])
-async def test_wrong_text_is_noticed(reply: list[Piece]) -> None:
+async def test_wrong_text_is_noticed(reply: list[ReplyPiece]) -> None:
     with pytest.raises(AssertionError):
         await SUITE.test_text_comes_in_pieces_none_of_them_empty(ScriptedModel([reply]))
 
@@ -68,7 +68,7 @@ async def test_success_in_place_of_failure_is_noticed() -> None:
 def test_a_model_that_leaves_a_task_behind_is_noticed() -> None:
     class Leaky(ScriptedModel):
         @override
-        async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
             self.keeper = asyncio.create_task(asyncio.sleep(3600), name="the keeper")
             yield TextDelta("hi")
             yield ReplyEnd()

@@ -6,41 +6,41 @@ from typing import Any
 import pytest
 
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    Image,
+    AssistantMessage,
+    CallOutcome,
+    ImagePart,
     Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     ToolSpec,
-    User,
+    UserMessage,
 )
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
 from windlass.testing import PromptChecker, check_prompt
 
-HELLO = User((Text("Hello"),))
+HELLO = UserMessage((TextPart("Hello"),))
 A, B = ToolCall("c1", "look", "{}"), ToolCall("c2", "look", '{"at": [1]}')
-DONE = Result.say("value", "")
+DONE = ToolResult.from_text("value", "")
 TOOL = ToolSpec("look", "Looks.", {"type": "object"})
 
 
-def said(*calls: ToolCall, text: str = "") -> Assistant:
-    return Assistant((*((Text(text),) if text else ()), *calls))
+def said(*calls: ToolCall, text: str = "") -> AssistantMessage:
+    return AssistantMessage((*((TextPart(text),) if text else ()), *calls))
 
 
-def results(*calls: ToolCall) -> Results:
-    return Results(tuple(CallResult(call, DONE) for call in calls))
+def results(*calls: ToolCall) -> ToolResults:
+    return ToolResults(tuple(CallOutcome(call, DONE) for call in calls))
 
 
 def prompt(*messages: Message) -> Prompt:
     return Prompt("m", "", messages, (TOOL,), "auto", 100)
 
 
-PICTURE = User((Image("image/png", url="https://example.com/a.png"),))
+PICTURE = UserMessage((ImagePart("image/png", url="https://example.com/a.png"),))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ PICTURE = User((Image("image/png", url="https://example.com/a.png"),))
         [HELLO, said(A, B, text="I look."), results(A, B)],
         [HELLO, said(A), results(A), said(B), results(B), HELLO],
         [HELLO, said(text="Hi."), HELLO],
-        [HELLO, Assistant((Thinking("Hm."), Text("\n"), A)), results(A)],
+        [HELLO, AssistantMessage((ThinkingPart("Hm."), TextPart("\n"), A)), results(A)],
     ],
 )
 def test_valid_requests(messages: list[Message]) -> None:
@@ -78,16 +78,16 @@ def test_valid_requests(messages: list[Message]) -> None:
         ([HELLO, said(A), results(ToolCall("c1", "x", "{}"))], "another call"),
         ([HELLO, said(), HELLO], "an empty assistant message"),
         ([HELLO, said(text=" "), HELLO], "an empty assistant message"),
-        ([HELLO, Assistant((Thinking("Hm."),)), HELLO], "an empty assistant message"),
-        ([HELLO, Assistant((Text(""), A)), results(A)], "an empty text"),
+        ([HELLO, AssistantMessage((ThinkingPart("Hm."),)), HELLO], "an empty assistant message"),
+        ([HELLO, AssistantMessage((TextPart(""), A)), results(A)], "an empty text"),
         ([HELLO, said(ToolCall("", "look", "{}"))], "without id or name"),
         ([HELLO, said(ToolCall("c", "", "{}"))], "without id or name"),
         ([HELLO, said(ToolCall("c", "look", ""))], "no JSON object"),
         ([HELLO, said(ToolCall("c", "look", "[]"))], "no JSON object"),
         ([HELLO, said(ToolCall("c", "look", "{"))], "no JSON object"),
         ([HELLO, said(text="Hi.")], "the last message is the model's own"),
-        ([User(())], "an empty user message"),
-        ([User((Text(" \n"),))], "an empty user text"),
+        ([UserMessage(())], "an empty user message"),
+        ([UserMessage((TextPart(" \n"),))], "an empty user text"),
     ],
 )
 def test_invalid_requests(messages: list[Message], told: str) -> None:
@@ -121,12 +121,12 @@ def test_a_kept_checker_looks_at_what_is_new() -> None:
     checker = PromptChecker()
     transcript = Transcript([HELLO])
     checker.check(prompt_of(transcript))
-    size = checker.size
+    size = checker.message_bytes
     checker.check(prompt_of(transcript))
-    assert checker.size == size, "the same request twice is a retry"
+    assert checker.message_bytes == size, "the same request twice is a retry"
     longer = transcript.append(said(A), results(A))
     checker.check(prompt_of(longer))
-    assert checker.size > size
+    assert checker.message_bytes > size
     with pytest.raises(AssertionError, match="used twice"):
         checker.check(prompt_of(longer.append(said(A), results(A))))
 

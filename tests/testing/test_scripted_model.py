@@ -11,15 +11,15 @@ import pytest
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
-    Piece,
     ReplyEnd,
+    ReplyPiece,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
 from windlass.core.faults import FaultKind
-from windlass.core.messages import Assistant, Message, Text, ToolSpec, Usage, User
-from windlass.core.reply_assembly import Assembly
+from windlass.core.messages import AssistantMessage, Message, TextPart, ToolSpec, Usage, UserMessage
+from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
@@ -42,9 +42,9 @@ from windlass.testing import (
     think,
     usage,
 )
-from windlass.testing.scripted_model import Reply
+from windlass.testing.scripted_model import ScriptedReply
 
-HELLO = User((Text("Hello"),))
+HELLO = UserMessage((TextPart("Hello"),))
 
 
 def ask(messages: Sequence[Message] = (HELLO,), **changes: Any) -> Prompt:
@@ -59,7 +59,7 @@ def ask(messages: Sequence[Message] = (HELLO,), **changes: Any) -> Prompt:
     return Prompt(**request | changes)
 
 
-async def played(model: ScriptedModel, prompt: Prompt | None = None) -> list[Piece]:
+async def played(model: ScriptedModel, prompt: Prompt | None = None) -> list[ReplyPiece]:
     return [piece async for piece in model.stream(prompt or ask())]
 
 
@@ -120,7 +120,7 @@ CALLED = [CallDelta(0, "call_1_0", "look", '{"at":1}'), CallDelta(1, "call_1_1",
         (lambda _: lambda _: "hi", [TextDelta("hi"), ReplyEnd("end")]),
     ],
 )
-async def test_a_reply_in_its_words(reply: Reply, pieces: list[Piece]) -> None:
+async def test_a_reply_in_its_words(reply: ScriptedReply, pieces: list[ReplyPiece]) -> None:
     with ScriptedModel([reply]) as model:
         assert await played(model) == pieces
 
@@ -173,10 +173,10 @@ async def test_a_lost_connection_comes_after_what_was_sent() -> None:
 
 async def test_what_it_streams_assembles() -> None:
     model = ScriptedModel([[say("Look."), call("a", {"x": "y" * 50}, chars=3), call("b")]])
-    assembly = Assembly()
+    assembly = ReplyAssembly()
     for piece in await played(model):
-        assembly.add(piece)
-    reply = assembly.reply("m", "c")
+        assembly.add_piece(piece)
+    reply = assembly.build_reply("m", "c")
     assert (reply.text, [one.name for one in reply.calls]) == ("Look.", ["a", "b"])
     assert reply.calls[0].arguments == '{"x":"' + "y" * 50 + '"}'
 
@@ -185,7 +185,7 @@ async def test_it_keeps_each_prompt() -> None:
     model = ScriptedModel(["a", "b"])
     first, second = ask(), ask(system="Be brief.")
     await played(model, first)
-    assert (model.requests, model.left) == (1, 1)
+    assert (model.requests, model.replies_left) == (1, 1)
     await played(model, second)
     assert model.prompts == [first, second]
 
@@ -213,7 +213,7 @@ def test_another_error_is_not_masked() -> None:
 
 
 async def test_an_invalid_request_fails_even_if_the_runtime_swallows_it() -> None:
-    prompt = ask([Assistant((Text("I begin."),))])
+    prompt = ask([AssistantMessage((TextPart("I begin."),))])
     model = ScriptedModel(["a"])
     with suppress(AssertionError):
         await played(model, prompt)
@@ -277,7 +277,7 @@ async def test_a_model_is_silent_about_usage_unless_it_is_truthful() -> None:
 
 @pytest.mark.parametrize("cap", range(1, 12))
 @pytest.mark.parametrize("reply", ["é" * 17, call("look", {"at": "x" * 30}, chars=5), call("l")])
-async def test_a_truthful_model_keeps_to_its_cap(cap: int, reply: Reply) -> None:
+async def test_a_truthful_model_keeps_to_its_cap(cap: int, reply: ScriptedReply) -> None:
     whole, capped = (ScriptedModel([reply], truthful=truth) for truth in (False, True))
     await played(whole)
     pieces = await played(capped, ask(output_max=cap))
@@ -293,7 +293,7 @@ async def test_a_truthful_model_keeps_to_its_cap(cap: int, reply: Reply) -> None
 async def test_a_long_session_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the model of the benchmark would be what the benchmark measures."""
     looked: list[object] = []
-    look = PromptChecker._message
+    look = PromptChecker._check_message
     monkeypatch.setattr(
         PromptChecker, "_message", lambda self, at, one: (looked.append(one), look(self, at, one))
     )
@@ -302,5 +302,5 @@ async def test_a_long_session_is_looked_at_once(monkeypatch: pytest.MonkeyPatch)
     transcript = Transcript([HELLO])
     for _ in range(steps):
         await played(model, ask(transcript))
-        transcript = transcript.append(Assistant((Text("a"),)), HELLO)
+        transcript = transcript.append(AssistantMessage((TextPart("a"),)), HELLO)
     assert len(looked) == 2 * steps - 1

@@ -8,27 +8,27 @@ import pytest
 from windlass.core.errors import SessionBusy
 from windlass.core.limits import Amount, Budget
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Blobs, Following, Journal, Leasing, Pools
+from windlass.ports import AppendSignals, BlobStore, Journal, SessionLeases, SharedBudgets
 from windlass.testing import (
     BareJournal,
-    CutJournal,
     FailingJournal,
     HungJournal,
-    OutsideJournal,
     PowerCut,
+    PowerCutJournal,
+    RealTimeJournal,
     VirtualClock,
     WaitingJournal,
 )
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 
 WRAPPERS: list[Callable[[Journal], Journal]] = [
-    lambda journal: CutJournal(journal, 99),
+    lambda journal: PowerCutJournal(journal, 99),
     WaitingJournal,
     lambda journal: FailingJournal(journal, 99),
     lambda journal: HungJournal(journal, 99),
-    OutsideJournal,
+    RealTimeJournal,
 ]
-PORTS = (Leasing, Following, Blobs, Pools)
+PORTS = (SessionLeases, AppendSignals, BlobStore, SharedBudgets)
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
@@ -46,43 +46,45 @@ async def test_what_is_asked_through_a_wrapper_is_answered(
     """J5, L14."""
     store = MemoryJournal()
     journal, budget = wrapper(store), Budget("team", tokens=10)
-    assert isinstance(journal, Leasing)
-    assert isinstance(journal, Blobs)
-    assert isinstance(journal, Pools)
+    assert isinstance(journal, SessionLeases)
+    assert isinstance(journal, BlobStore)
+    assert isinstance(journal, SharedBudgets)
     lease = await journal.lease("s")
-    assert await store.leased("s")
+    assert await store.is_leased("s")
     with pytest.raises(SessionBusy):
         await journal.lease("s")
     lease.release()
-    assert not await journal.leased("s")
-    await journal.append("s", notes(1, 1))
-    assert await store.fetch("s", await journal.keep("s", b"long")) == b"long"
-    assert await journal.draw(budget, "s", 1, Amount(tokens=99)) == Amount(tokens=10)
-    await journal.settle(budget, "s", 1, Amount(tokens=4))
-    assert await journal.spent(budget) == await store.spent(budget) == Amount(tokens=4)
+    assert not await journal.is_leased("s")
+    await journal.append("s", note_facts(1, 1))
+    assert await store.get_blob("s", await journal.put_blob("s", b"long")) == b"long"
+    assert await journal.draw_budget(budget, "s", 1, Amount(tokens=99)) == Amount(tokens=10)
+    await journal.settle_budget(budget, "s", 1, Amount(tokens=4))
+    assert (
+        await journal.read_spending(budget) == await store.read_spending(budget) == Amount(tokens=4)
+    )
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_dead_process_holds_no_session(when: str) -> None:
     """L14: and it can ask for nothing any more."""
     store = MemoryJournal()
-    journal = CutJournal(store, 1, when)  # pyright: ignore[reportArgumentType]
-    assert isinstance(journal, Leasing)
+    journal = PowerCutJournal(store, 1, when)  # pyright: ignore[reportArgumentType]
+    assert isinstance(journal, SessionLeases)
     await journal.lease("s")
     with pytest.raises(PowerCut):
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
     (await store.lease("s")).release()
     with pytest.raises(PowerCut):
         await journal.lease("s")
-    assert not await store.leased("s")
+    assert not await store.is_leased("s")
 
 
 async def test_a_hung_journal_hangs_in_all_that_needs_its_disk(clock: VirtualClock) -> None:
     journal = HungJournal(MemoryJournal(), 0)
-    assert isinstance(journal, Leasing)
-    assert isinstance(journal, Pools)
+    assert isinstance(journal, SessionLeases)
+    assert isinstance(journal, SharedBudgets)
     (await journal.lease("s")).release()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(60):
-            await journal.spent(Budget("team", tokens=1))
+            await journal.read_spending(Budget("team", tokens=1))
     assert clock.elapsed_s == 60

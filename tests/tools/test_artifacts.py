@@ -10,14 +10,14 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from windlass import Agent
-from windlass.core.messages import Result
+from windlass.core.messages import ToolResult
 from windlass.journals.codec import blob_name
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.ports import Blobs
+from windlass.ports import BlobStore
 from windlass.testing import ScriptedModel, call, say
-from windlass.testing.samples import notes, one_of_each
-from windlass.testing.tools import call_context, cleared
+from windlass.testing.samples import facts_of_every_kind, note_facts
+from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.artifacts import MemoryArtifacts
 from windlass.tools.toolbox import Toolbox
 
@@ -29,18 +29,18 @@ def report() -> str:
 
 
 async def use(
-    box: Toolbox, name: str, blobs: Blobs | None, session: str = "s", **arguments: object
-) -> Result:
+    box: Toolbox, name: str, blobs: BlobStore | None, session: str = "s", **arguments: object
+) -> ToolResult:
     spec = next(spec for spec in box.specs if spec.name == name)
     context = replace(call_context(session=session), blobs=blobs)
-    return await box.run(cleared(spec, arguments), context)
+    return await box.run(cleared_call(spec, arguments), context)
 
 
 def name_in(clipped: str) -> str:
     return clipped.partition('read_artifact(id="')[2].partition('"')[0]
 
 
-async def read_all(box: Toolbox, blobs: Blobs | None, name: str) -> str:
+async def read_all(box: Toolbox, blobs: BlobStore | None, name: str) -> str:
     read, offset = "", 0
     while True:
         page = (await use(box, "read_artifact", blobs, id=name, offset=offset)).text
@@ -56,11 +56,11 @@ async def test_a_long_result_outlives_its_toolbox_and_its_journal(tmp_path: Path
     """T10, J10: clipped by one agent, read by another on the journal that was opened anew."""
     path = tmp_path / "journal.db"
     with SqliteJournal(path) as journal:
-        await journal.append("s", notes(1, 1))
+        await journal.append("s", note_facts(1, 1))
         name = name_in((await use(Toolbox([report]), "report", journal)).text)
         assert len(name) == 16
     with SqliteJournal(path) as journal:
-        await journal.append("other", notes(1, 1))
+        await journal.append("other", note_facts(1, 1))
         box = Toolbox([report])
         assert await read_all(box, journal, name) == WHOLE
         elsewhere = await use(box, "read_artifact", journal, session="other", id=name)
@@ -118,7 +118,7 @@ asyncio.run(main())
 
 async def test_a_journal_in_memory_keeps_them_too() -> None:
     journal = MemoryJournal()
-    await journal.append("s", notes(1, 1))
+    await journal.append("s", note_facts(1, 1))
     name = name_in((await use(Toolbox([report]), "report", journal)).text)
     assert await read_all(Toolbox([report]), journal, name) == WHOLE
 
@@ -132,11 +132,11 @@ async def test_without_a_journal_that_keeps_things_they_stay_with_the_toolbox() 
 
 async def test_a_store_that_the_developer_chose_is_used() -> None:
     journal, store = MemoryJournal(), MemoryArtifacts()
-    await journal.append("s", notes(1, 1))
+    await journal.append("s", note_facts(1, 1))
     box = Toolbox([report], artifacts=store)
     name = name_in((await use(box, "report", journal)).text)
-    assert await store.read("s", name) == WHOLE
-    assert await journal.fetch("s", name) is None
+    assert await store.read_text("s", name) == WHOLE
+    assert await journal.get_blob("s", name) is None
 
 
 async def test_a_journal_that_cannot_keep_it_costs_only_the_rest() -> None:
@@ -150,7 +150,7 @@ async def test_a_journal_that_cannot_keep_it_costs_only_the_rest() -> None:
 async def test_a_picture_of_the_session_is_no_artifact(tmp_path: Path) -> None:
     """Whatever the model guesses, it reads long results and nothing else."""
     with SqliteJournal(tmp_path / "journal.db") as journal:
-        await journal.append("s", one_of_each())
-        name = await journal.keep("s", b"\x89PNG\xff")
+        await journal.append("s", facts_of_every_kind())
+        name = await journal.put_blob("s", b"\x89PNG\xff")
         told = await use(Toolbox([report]), "read_artifact", journal, id=name)
         assert told.kind == "error"

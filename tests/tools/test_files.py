@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.errors import ModelRetry
-from windlass.core.messages import Image, Result
-from windlass.ports import Reconciled
-from windlass.testing.tools import call_context, cleared
+from windlass.core.messages import ImagePart, ToolResult
+from windlass.ports import ReconcileOutcome
+from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.core_tools import core_tools
 from windlass.tools.files import grep as grep_module
-from windlass.tools.files.edits import Edit, diff, edited, state_of
-from windlass.tools.files.globs import Glob
+from windlass.tools.files.edits import Edit, apply_edits, build_diff, edit_state
+from windlass.tools.files.globs import FileGlob
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.results import TEXT_BYTES_MAX
@@ -38,9 +38,9 @@ def box(root: Path) -> Toolbox:
     return Toolbox(file_tools(Workspace(root)))
 
 
-async def use(box: Toolbox, name: str, **arguments: Any) -> Result:
+async def use(box: Toolbox, name: str, **arguments: Any) -> ToolResult:
     spec = next(spec for spec in box.specs if spec.name == name)
-    return await box.run(cleared(spec, arguments), call_context())
+    return await box.run(cleared_call(spec, arguments), call_context())
 
 
 async def say(box: Toolbox, name: str, **arguments: Any) -> str:
@@ -89,10 +89,12 @@ def test_labels_can_be_chosen(root: Path) -> None:
 def test_calls_on_different_files_may_run_side_by_side(box: Toolbox, root: Path) -> None:
     """T2: and on one file, however it is spelled, they may not."""
     (root / "link").symlink_to("a.txt")
-    keys = [box.resource("edit", {"path": path}) for path in ("a.txt", "./a.txt", "link", "b.txt")]
+    keys = [
+        box.resource_of("edit", {"path": path}) for path in ("a.txt", "./a.txt", "link", "b.txt")
+    ]
     assert keys == ["file:a.txt", "file:a.txt", "file:a.txt", "file:b.txt"]
-    assert box.resource("write", {"path": "a\0"}) is None
-    assert box.resource("grep", {"pattern": "x"}) is None
+    assert box.resource_of("write", {"path": "a\0"}) is None
+    assert box.resource_of("grep", {"pattern": "x"}) is None
 
 
 # ── read ─────────────────────────────────────────────────────────────────────
@@ -169,7 +171,7 @@ async def test_read_refuses_what_is_not_text(
 async def test_read_shows_pictures(box: Toolbox, root: Path) -> None:
     """P7, T10: as parts."""
     (root / "a.png").write_bytes(PNG)
-    assert (await use(box, "read", path="a.png")).content == (Image("image/png", PNG),)
+    assert (await use(box, "read", path="a.png")).content == (ImagePart("image/png", PNG),)
     (root / "a.png").write_bytes(PNG + bytes(6 * 2**20))
     assert "5 MB is the most" in await fail(box, "read", path="a.png")
 
@@ -269,9 +271,9 @@ async def test_edit_refuses_binary_and_missing_files(box: Toolbox, root: Path) -
     assert "no file" in await fail(box, "edit", path="b", edits=[{"old": "x", "new": "y"}])
 
 
-async def reconcile(box: Toolbox, **arguments: Any) -> Reconciled:
+async def reconcile(box: Toolbox, **arguments: Any) -> ReconcileOutcome:
     spec = next(spec for spec in box.specs if spec.name == "edit")
-    return await box.reconcile(cleared(spec, arguments, started=True), call_context())
+    return await box.reconcile(cleared_call(spec, arguments, started=True), call_context())
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ async def test_an_interrupted_edit_is_looked_up_in_the_file(
     assert await reconcile(box, path="a.txt", edits=arguments) == before
     await say(box, "edit", path="a.txt", edits=arguments)
     found = await reconcile(box, path="a.txt", edits=arguments)
-    assert (found.kind if isinstance(found, Result) else found) == {"done": "value"}.get(
+    assert (found.kind if isinstance(found, ToolResult) else found) == {"done": "value"}.get(
         after, after
     )
 
@@ -312,12 +314,12 @@ EDITS = st.lists(st.builds(Edit, SHORT, st.text("abc\n", max_size=3), st.boolean
 def test_no_interrupted_edit_is_made_twice_or_forgotten(text: str, edits: list[Edit]) -> None:
     """T13: "done" is never said of the old text, nor "not done" of the new one."""
     try:
-        after = edited(text, edits)
+        after = apply_edits(text, edits)
     except ModelRetry:
         return
     if after != text:
-        assert state_of(text, edits) != "done"
-        assert state_of(after, edits) != "not_done"
+        assert edit_state(text, edits) != "done"
+        assert edit_state(after, edits) != "not_done"
 
 
 LINES = st.lists(st.sampled_from("abcd"), max_size=12)
@@ -326,7 +328,7 @@ LINES = st.lists(st.sampled_from("abcd"), max_size=12)
 @given(LINES, LINES)
 def test_a_diff_says_where_and_what(old: list[str], new: list[str]) -> None:
     """T13: its heads count from the beginning of the file."""
-    patch = diff("\n".join(old), "\n".join(new), "p").splitlines()
+    patch = build_diff("\n".join(old), "\n".join(new), "p").splitlines()
     before, after = "\n".join(old).split("\n"), "\n".join(new).split("\n")
     at, to = 0, 0
     for line in patch[2:]:
@@ -398,8 +400,8 @@ async def test_glob_refuses_what_it_cannot_do(box: Toolbox, pattern: str) -> Non
 
 def test_a_hostile_pattern_takes_no_longer() -> None:
     """T13: as a pattern of one expression would."""
-    assert not Glob("*a" * 100 + "b").fits("a" * 250)
-    assert not Glob("**/" * 50 + "b").fits("a/" * 50 + "a")
+    assert not FileGlob("*a" * 100 + "b").matches_path("a" * 250)
+    assert not FileGlob("**/" * 50 + "b").matches_path("a/" * 50 + "a")
 
 
 # ── grep ─────────────────────────────────────────────────────────────────────

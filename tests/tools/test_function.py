@@ -18,8 +18,8 @@ import pydantic.dataclasses
 import pytest
 
 from windlass.core.errors import ConfigError
-from windlass.core.schema import Schema
-from windlass.tools.annotations import Misfit
+from windlass.core.schema import JsonSchema
+from windlass.tools.annotations import ArgumentMismatch
 from windlass.tools.function import Tool, tool
 from windlass.tools.run_context import RunContext
 
@@ -63,7 +63,7 @@ class Basket:
 
 
 def properties(made: Tool[..., Any]) -> dict[str, Any]:
-    Schema(made.spec.parameters)  # It is a schema, whatever else it is.
+    JsonSchema(made.spec.parameters)  # It is a schema, whatever else it is.
     return made.spec.parameters["properties"]
 
 
@@ -119,8 +119,8 @@ def test_options_are_kept() -> None:
     assert (save.name, save.spec.description, save.spec.effect) == ("put", "Puts.", "idempotent")
     assert save.spec.labels == ("untrusted", "external")
     assert (save.timeout_s, save.retries, save.reconcile) == (None, 0, check)
-    assert save.resource_of({}) == "a", "a default is an argument too"
-    assert save.resource_of({"path": "b"}) == "b"
+    assert save.find_resource({}) == "a", "a default is an argument too"
+    assert save.find_resource({"path": "b"}) == "b"
 
 
 def test_a_resource_may_be_a_function_and_may_fail() -> None:
@@ -129,8 +129,8 @@ def test_a_resource_may_be_a_function_and_may_fail() -> None:
     @tool(resource=lambda given: given["x"].upper())
     def shout(x: object) -> None: ...
 
-    assert shout.resource_of({"x": "a"}) == "A"
-    assert shout.resource_of({"x": 1}) is None
+    assert shout.find_resource({"x": "a"}) == "A"
+    assert shout.find_resource({"x": 1}) is None
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,10 @@ def test_a_tool_from_a_json_schema() -> None:
     assert made.spec.parameters == schema
     assert made.spec.effect == "read"
     context = RunContext(deps=None)
-    assert made.signature.bind({"when-ever": "now"}, context) == ([], {"when-ever": "now"})
+    assert made.signature.bind_arguments({"when-ever": "now"}, context) == (
+        [],
+        {"when-ever": "now"},
+    )
 
 
 def test_a_tool_from_a_list_of_parameters() -> None:
@@ -396,8 +399,8 @@ def test_a_misfit_names_the_field(annotation: Any, value: object, words: str) ->
     def f(x: Any) -> None: ...
 
     f.__annotations__["x"] = annotation
-    with pytest.raises(Misfit) as caught:
-        tool(f).signature.bind({"x": value}, RunContext(deps=None))
+    with pytest.raises(ArgumentMismatch) as caught:
+        tool(f).signature.bind_arguments({"x": value}, RunContext(deps=None))
     assert str(caught.value).startswith(words)
     assert "\n" not in str(caught.value)
 
@@ -423,7 +426,7 @@ def test_what_is_short_by_its_type(returns: Any, *, short: bool) -> None:
     def f() -> Any: ...
 
     f.__annotations__["return"] = returns
-    assert tool(f).answers_short is short
+    assert tool(f).has_short_result is short
 
 
 def test_types_arrive_as_annotated() -> None:
@@ -452,7 +455,7 @@ def test_types_arrive_as_annotated() -> None:
         "count": 3.0,
         "anything": [1],
     }
-    places, names = tool(f).signature.bind(given, RunContext(deps=None))
+    places, names = tool(f).signature.bind_arguments(given, RunContext(deps=None))
     assert places[:2] == [Place("here"), Unit.KELVIN]
     assert (places[2].year, places[3]) == (2026, Path("a/b"))
     assert places[4:6] == [Order(item="tea"), Basket([Order(item="tea", count=2)])]

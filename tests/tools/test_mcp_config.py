@@ -15,9 +15,9 @@ from windlass.tools.mcp.config import (
     McpOverride,
     McpSettings,
     McpStdio,
+    find_override,
+    is_tool_offered,
     mcp_settings,
-    override_of,
-    passes,
 )
 from windlass.tools.mcp.names import NAME_CHARS_MAX, tool_name
 from windlass.tools.mcp.servers import McpServers
@@ -69,13 +69,13 @@ def test_what_only_we_have() -> None:
         tools={"git_log": {"effect": "read", "labels": []}, "*": {"timeout": 1}},
     )
     assert (one.timeout_s, one.required) == (5.0, False)
-    assert passes(one, "git_log")
-    assert not passes(one, "git_push")
-    assert not passes(one, "time")
-    assert override_of(one, "git_log") == McpOverride(pattern="git_log", effect="read", labels=())
-    assert override_of(one, "other") == McpOverride(pattern="*", timeout_s=1.0)
+    assert is_tool_offered(one, "git_log")
+    assert not is_tool_offered(one, "git_push")
+    assert not is_tool_offered(one, "time")
+    assert find_override(one, "git_log") == McpOverride(pattern="git_log", effect="read", labels=())
+    assert find_override(one, "other") == McpOverride(pattern="*", timeout_s=1.0)
     assert read(command="x", timeout=None).timeout_s is None
-    assert override_of(read(command="x"), "any") is None
+    assert find_override(read(command="x"), "any") is None
 
 
 @pytest.mark.parametrize(

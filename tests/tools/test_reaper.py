@@ -17,21 +17,21 @@ import pytest
 from shells import (
     ESCAPED,
     TIERS,
-    a_nap,
-    a_nap_for_one_test,
-    escapes,
-    eventually,
-    needs,
-    sleepers,
-    zombies,
+    comes_true,
+    escape_command,
+    require_tier,
+    sleeping_pids,
+    unique_sleep,
+    unique_sleep_for_test,
+    zombie_children,
 )
 from windlass.tools.shell import reaper as module
-from windlass.tools.shell.processes import Process, below, process
-from windlass.tools.shell.reaper import MARKER, Reaped, Reaper, end_marked
-from windlass.tools.shell.sandbox import Tier
+from windlass.tools.shell.processes import ProcessInfo, find_descendants, find_process
+from windlass.tools.shell.reaper import MARKER, ProcessReaper, ReapedProcess, kill_marked
+from windlass.tools.shell.sandbox import SandboxTier
 
 pytestmark = [pytest.mark.realtime]
-nap = pytest.fixture(a_nap_for_one_test, name="nap")
+nap = pytest.fixture(unique_sleep_for_test, name="nap")
 
 RUNTIME = """
 import asyncio, sys
@@ -67,21 +67,21 @@ def sleeper(nap: str, marker: str = "") -> Iterator[subprocess.Popen[bytes]]:
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
     """A process that is none of ours."""
-    with sleeper(a_nap()) as started:
+    with sleeper(unique_sleep()) as started:
         yield started
         assert started.poll() is None, "a stranger was killed"
 
 
 @contextmanager
-def runtime(root: Path, tier: Tier, nap: str) -> Iterator[subprocess.Popen[bytes]]:
+def runtime(root: Path, tier: SandboxTier, nap: str) -> Iterator[subprocess.Popen[bytes]]:
     """A runtime of its own, once all of its command is under way; killed at the end."""
-    command = f"{escapes(nap)} echo ready; sleep {nap}"
+    command = f"{escape_command(nap)} echo ready; sleep {nap}"
     argv = [sys.executable, "-c", RUNTIME, str(root), tier, command]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as started:
         try:
             assert started.stdout is not None
             assert started.stdout.readline() == b"ready\n"
-            assert eventually(lambda: len(sleepers(nap)) == ESCAPED + 1)
+            assert comes_true(lambda: len(sleeping_pids(nap)) == ESCAPED + 1)
             yield started
         finally:
             started.kill()
@@ -89,33 +89,33 @@ def runtime(root: Path, tier: Tier, nap: str) -> Iterator[subprocess.Popen[bytes
 
 def kill_with_supervisor(dead: subprocess.Popen[bytes]) -> None:
     """So that nobody is left who would see to its command."""
-    supervisors = [one for one in below(dead.pid) if one.parent == dead.pid]
+    supervisors = [one for one in find_descendants(dead.pid) if one.parent == dead.pid]
     dead.send_signal(signal.SIGSTOP)  # It must not notice, or it would see to it itself.
-    assert [one.send(signal.SIGKILL) for one in supervisors] == [True]
+    assert [one.send_signal(signal.SIGKILL) for one in supervisors] == [True]
     dead.kill()
 
 
 @pytest.mark.contract("T14")
 @pytest.mark.parametrize("tier", TIERS)
 def test_when_the_runtime_is_killed_its_supervisor_ends_all(
-    tier: Tier, tmp_path: Path, nap: str
+    tier: SandboxTier, tmp_path: Path, nap: str
 ) -> None:
-    needs(tier)
+    require_tier(tier)
     with runtime(tmp_path, tier, nap) as killed:
-        family = below(killed.pid)
+        family = find_descendants(killed.pid)
         assert len(family) > ESCAPED
         killed.kill()
-    assert eventually(lambda: not any(one.is_the_one() for one in family))
-    assert sleepers(nap) == []
-    assert Reaper(tmp_path / ".windlass" / "processes").reap() == []
+    assert comes_true(lambda: not any(one.is_same_process() for one in family))
+    assert sleeping_pids(nap) == []
+    assert ProcessReaper(tmp_path / ".windlass" / "processes").reap_leftovers() == []
 
 
 @pytest.mark.contract("T14")
 def test_in_bubblewrap_all_end_even_with_the_supervisor(tmp_path: Path, nap: str) -> None:
-    needs("bubblewrap")
+    require_tier("bubblewrap")
     with runtime(tmp_path, "bubblewrap", nap) as dead:
         kill_with_supervisor(dead)
-    assert eventually(lambda: not sleepers(nap))
+    assert comes_true(lambda: not sleeping_pids(nap))
 
 
 @pytest.mark.contract("T14")
@@ -125,23 +125,27 @@ def test_the_next_start_ends_what_was_left(
     with runtime(tmp_path, "process", nap) as dead:
         kill_with_supervisor(dead)
     # The shell itself dies with its parent; the rest does not.
-    assert eventually(lambda: len(sleepers(nap)) == ESCAPED)
-    there, unmarked = {one.pid for one in sleepers(nap)}, _unmarked(nap)
-    reaped = Reaper(state).reap()
+    assert comes_true(lambda: len(sleeping_pids(nap)) == ESCAPED)
+    there, unmarked = {one.pid for one in sleeping_pids(nap)}, _unmarked(nap)
+    reaped = ProcessReaper(state).reap_leftovers()
     assert {one.pid for one in reaped} >= there - unmarked
-    assert {one.pid for one in sleepers(nap)} == unmarked
+    assert {one.pid for one in sleeping_pids(nap)} == unmarked
     assert len(unmarked) == 1, "what threw its environment away is known to the supervisor alone"
     first = next(one for one in reaped if one.program == f"sleep {nap}")
     assert f"sleep {nap}" in first.command
     assert first.started is not None
     assert datetime.now(UTC) - first.started < timedelta(minutes=1)
     assert list(state.glob("*.json")) == []
-    assert Reaper(state).reap() == []
+    assert ProcessReaper(state).reap_leftovers() == []
 
 
 def _unmarked(nap: str) -> set[int]:
     """A process that threw its environment away is known only to the supervisor."""
-    return {one.pid for one in sleepers(nap) if MARKER.encode() not in one.read("environ")}
+    return {
+        one.pid
+        for one in sleeping_pids(nap)
+        if MARKER.encode() not in one.read_proc_file("environ")
+    }
 
 
 @pytest.mark.contract("T14")
@@ -150,12 +154,12 @@ def test_what_descends_from_ours_is_ours(state: Path, nap: str) -> None:
     dead = _dead(state)
     argv = ["sh", "-c", f"env -i sh -c 'sleep {nap}; :'; :"]
     with subprocess.Popen(argv, env={MARKER: f"{dead.stem}/1", "PATH": os.defpath}) as head:
-        there = eventually(lambda: sleepers(nap))
-        reaped = Reaper(state).reap()
+        there = comes_true(lambda: sleeping_pids(nap))
+        reaped = ProcessReaper(state).reap_leftovers()
         head.kill()
     assert there
     assert {one.call for one in reaped} == {f"{dead.stem}/1", f"{dead.stem}/?"}
-    assert sleepers(nap) == []
+    assert sleeping_pids(nap) == []
 
 
 def _dead(state: Path, **record: object) -> Path:
@@ -171,37 +175,37 @@ def test_a_number_that_was_used_again_is_not_ours(
     state: Path, stranger: subprocess.Popen[bytes]
 ) -> None:
     """Neither by a start that differs, nor by a record that names it: only the marker counts."""
-    found = process(stranger.pid)
+    found = find_process(stranger.pid)
     assert found is not None
-    assert not Process(stranger.pid, found.parent, found.start - 1).send(signal.SIGKILL)
+    assert not ProcessInfo(stranger.pid, found.parent, found.start - 1).send_signal(signal.SIGKILL)
     call = {"command": "sleep", "started": 1.0, "pid": stranger.pid, "start": found.start}
     _dead(state, calls={"any/1": call})
-    assert Reaper(state).reap() == []
+    assert ProcessReaper(state).reap_leftovers() == []
 
 
 @pytest.mark.contract("T14")
 def test_a_marker_of_another_runtime_is_left_alone(state: Path, nap: str) -> None:
     dead = _dead(state)
     with sleeper(nap, f"{dead.stem}0/1") as other:
-        assert Reaper(state).reap() == []
+        assert ProcessReaper(state).reap_leftovers() == []
         assert other.poll() is None
 
 
 @pytest.mark.contract("T14")
 def test_a_runtime_that_lives_keeps_its_processes(state: Path, nap: str) -> None:
     """By its lock; and where a lock says nothing, by its process."""
-    alive = Reaper(state)
-    marker = alive.register("sleep")
+    alive = ProcessReaper(state)
+    marker = alive.register_command("sleep")
     with sleeper(nap, marker) as ours:
-        assert Reaper(state).reap() == []
-        me = process(os.getpid())
+        assert ProcessReaper(state).reap_leftovers() == []
+        me = find_process(os.getpid())
         assert me is not None
         path = _dead(state, pid=me.pid, start=me.start)
-        assert Reaper(state).reap() == []
+        assert ProcessReaper(state).reap_leftovers() == []
         assert path.exists()
         assert ours.poll() is None
-        assert [one.process.pid for one in end_marked(marker)] == [ours.pid]
-    alive.forget(marker)
+        assert [one.process.pid for one in kill_marked(marker)] == [ours.pid]
+    alive.forget_command(marker)
     alive.close()
 
 
@@ -211,14 +215,14 @@ def test_a_process_that_is_just_starting_is_seen(state: Path, nap: str) -> None:
     """In the middle of an `exec` there is no environment to read: it has to be waited for."""
     for _ in range(20):
         with sleeper(nap, f"{_dead(state).stem}/1") as young:
-            assert [one.pid for one in Reaper(state).reap()] == [young.pid]
+            assert [one.pid for one in ProcessReaper(state).reap_leftovers()] == [young.pid]
 
 
 def test_two_reapers_do_not_meet(state: Path) -> None:
     path = _dead(state)
     with path.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert Reaper(state).reap() == []
+        assert ProcessReaper(state).reap_leftovers() == []
         assert path.exists()
 
 
@@ -227,11 +231,13 @@ def test_a_torn_record_does_no_harm(state: Path, nap: str, torn: str) -> None:
     path = _dead(state)
     path.write_text(torn)
     with sleeper(nap, f"{path.stem}/1") as left:
-        reaped = Reaper(state).reap()
+        reaped = ProcessReaper(state).reap_leftovers()
     program, call = f"sleep {nap}", f"{path.stem}/1"
-    assert reaped == [Reaped(pid=left.pid, program=program, command="", call=call, started=None)]
+    assert reaped == [
+        ReapedProcess(pid=left.pid, program=program, command="", call=call, started=None)
+    ]
     assert not path.exists()
-    assert zombies() == []
+    assert zombie_children() == []
 
 
 def test_who_reaps_is_spared(state: Path) -> None:
@@ -251,18 +257,18 @@ def test_who_reaps_is_spared(state: Path) -> None:
 
 
 def test_no_folder_is_nothing_to_reap(tmp_path: Path) -> None:
-    assert Reaper(tmp_path / "none").reap() == []
+    assert ProcessReaper(tmp_path / "none").reap_leftovers() == []
     assert not (tmp_path / "none").exists()
 
 
 def test_the_registry_is_not_for_others(state: Path) -> None:
-    reaper = Reaper(state)
-    marker = reaper.register("x" * 9_999)
+    reaper = ProcessReaper(state)
+    marker = reaper.register_command("x" * 9_999)
     (file,) = state.glob("*.json")
     assert file.stat().st_mode & 0o077 == 0
     assert state.stat().st_mode & 0o077 == 0
     assert (state / ".gitignore").read_text() == "*\n"
     command = json.loads(file.read_text())["calls"][marker]["command"]
     assert len(command) == module.COMMAND_CHARS_MAX
-    reaper.forget(marker)
+    reaper.forget_command(marker)
     reaper.close()

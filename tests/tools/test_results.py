@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.messages import File, Image, Result, Text
+from windlass.core.messages import FilePart, ImagePart, TextPart, ToolResult
 from windlass.testing import run_virtual
-from windlass.tools.results import TEXT_BYTES_MAX, clipped, error_text, shown
+from windlass.tools.results import TEXT_BYTES_MAX, clip_result, error_text, to_content
 
 PNG = b"\x89PNG\r\n\x1a\n...."
 
@@ -30,40 +30,46 @@ class Model(pydantic.BaseModel):
 @pytest.mark.parametrize(
     ("value", "parts"),
     [
-        ("as it is\n", (Text("as it is\n"),)),
-        ("", (Text(""),)),
-        ('{"a": 1}', (Text('{"a": 1}'),)),
-        (None, (Text("null"),)),
-        (True, (Text("true"),)),
-        ({"a": [1, 2.5]}, (Text('{"a":[1,2.5]}'),)),
-        ({1: "é"}, (Text('{"1":"é"}'),)),
-        (Point(1), (Text('{"x":1}'),)),
-        ([Point(1), Path("a/b")], (Text('[{"x":1},"a/b"]'),)),
-        (Model(when=datetime(2026, 1, 1, tzinfo=UTC)), (Text('{"when":"2026-01-01T00:00:00Z"}'),)),
+        ("as it is\n", (TextPart("as it is\n"),)),
+        ("", (TextPart(""),)),
+        ('{"a": 1}', (TextPart('{"a": 1}'),)),
+        (None, (TextPart("null"),)),
+        (True, (TextPart("true"),)),
+        ({"a": [1, 2.5]}, (TextPart('{"a":[1,2.5]}'),)),
+        ({1: "é"}, (TextPart('{"1":"é"}'),)),
+        (Point(1), (TextPart('{"x":1}'),)),
+        ([Point(1), Path("a/b")], (TextPart('[{"x":1},"a/b"]'),)),
+        (
+            Model(when=datetime(2026, 1, 1, tzinfo=UTC)),
+            (TextPart('{"when":"2026-01-01T00:00:00Z"}'),),
+        ),
         (
             {"m": [Model(when=datetime(2026, 1, 1, tzinfo=UTC))]},
-            (Text('{"m":[{"when":"2026-01-01T00:00:00Z"}]}'),),
+            (TextPart('{"m":[{"when":"2026-01-01T00:00:00Z"}]}'),),
         ),
-        (PNG, (Image("image/png", PNG),)),
-        (b"%PDF-1.7", (File("application/pdf", "result.pdf", b"%PDF-1.7"),)),
-        (b"plain", (Text("plain"),)),
-        (b"\xff\x00", (Text("[2 bytes that are neither text nor a picture]"),)),
-        (Image("image/png", PNG), (Image("image/png", PNG),)),
-        (("See:", Image("image/png", PNG), 3), (Text("See:"), Image("image/png", PNG), Text("3"))),
-        (("a", "b"), (Text('["a","b"]'),)),
-        ("half \udc80", (Text("half \\udc80"),)),
+        (PNG, (ImagePart("image/png", PNG),)),
+        (b"%PDF-1.7", (FilePart("application/pdf", "result.pdf", b"%PDF-1.7"),)),
+        (b"plain", (TextPart("plain"),)),
+        (b"\xff\x00", (TextPart("[2 bytes that are neither text nor a picture]"),)),
+        (ImagePart("image/png", PNG), (ImagePart("image/png", PNG),)),
+        (
+            ("See:", ImagePart("image/png", PNG), 3),
+            (TextPart("See:"), ImagePart("image/png", PNG), TextPart("3")),
+        ),
+        (("a", "b"), (TextPart('["a","b"]'),)),
+        ("half \udc80", (TextPart("half \\udc80"),)),
     ],
 )
 def test_values_become_parts(value: Any, parts: tuple[Any, ...]) -> None:
     """T10: strings verbatim, other values as compact JSON, images as parts."""
-    assert shown(value) == parts
+    assert to_content(value) == parts
 
 
 @pytest.mark.parametrize("value", [object(), (n for n in [1]), {"a": lambda: 1}, [["\udc80"]]])
 def test_what_has_no_json_form_is_refused(value: Any) -> None:
     """T10."""
     with pytest.raises(TypeError):
-        shown(value)
+        to_content(value)
 
 
 def test_errors_are_told_by_type_and_bounded_message() -> None:
@@ -75,15 +81,15 @@ def test_errors_are_told_by_type_and_bounded_message() -> None:
     assert error_text(group) == "ValueError: no"
 
 
-def clip(*texts: str, bytes_max: int = TEXT_BYTES_MAX) -> tuple[Result, list[str]]:
+def clip(*texts: str, bytes_max: int = TEXT_BYTES_MAX) -> tuple[ToolResult, list[str]]:
     kept: list[str] = []
 
     async def keep(text: str) -> str:
         kept.append(text)
         return "id"
 
-    result = Result("value", tuple(map(Text, texts)))
-    return run_virtual(functools.partial(lambda _: clipped(result, keep, bytes_max))), kept
+    result = ToolResult("value", tuple(map(TextPart, texts)))
+    return run_virtual(functools.partial(lambda _: clip_result(result, keep, bytes_max))), kept
 
 
 def test_a_text_that_fits_is_left_alone() -> None:

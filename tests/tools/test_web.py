@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.errors import ConfigError
-from windlass.core.messages import Image, Result
+from windlass.core.messages import ImagePart, ToolResult
 from windlass.testing.clock import VirtualClock
-from windlass.testing.tools import call_context, cleared
+from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.toolbox import Toolbox
-from windlass.tools.web.addresses import Allowed
+from windlass.tools.web.addresses import AllowedHosts
 from windlass.tools.web.fetch import fetch_tool
 from windlass.tools.web.html_text import html_to_text
-from windlass.tools.web.page import Page, readable
+from windlass.tools.web.page import WebPage, to_readable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -88,9 +88,9 @@ async def serving(answers: Mapping[str, Answer]) -> AsyncIterator[Server]:
         await server.wait_closed()
 
 
-async def fetch(url: str, **options: Any) -> Result:
+async def fetch(url: str, **options: Any) -> ToolResult:
     box = Toolbox([fetch_tool(**{"allow": ["127.0.0.1"], **options})])
-    return await box.run(cleared(box.specs[0], {"url": url}), call_context())
+    return await box.run(cleared_call(box.specs[0], {"url": url}), call_context())
 
 
 async def shown(body: bytes, kind: str = "text/html", **more: str) -> str:
@@ -255,8 +255,8 @@ def test_what_cannot_be_allowed(allow: Any) -> None:
 
 
 def test_ipv6_can_be_allowed_with_a_port() -> None:
-    Allowed(["[::1]:80"]).check("::1", 80, ["::1"])
-    Allowed(["[::1]"]).check("::1", 81, ["::1"])
+    AllowedHosts(["[::1]:80"]).check_host("::1", 80, ["::1"])
+    AllowedHosts(["[::1]"]).check_host("::1", 81, ["::1"])
 
 
 # ── how far it goes ──────────────────────────────────────────────────────────
@@ -410,7 +410,7 @@ async def test_pictures_are_parts_and_the_rest_is_refused_by_name() -> None:
         "/zip": answer(b"PK\x03\x04", "application/zip"),
     }
     async with serving(answers) as server:
-        assert (await fetch(f"{server.url}/png")).content == (Image("image/png", PNG),)
+        assert (await fetch(f"{server.url}/png")).content == (ImagePart("image/png", PNG),)
         assert "more than" in (await fetch(f"{server.url}/png", bytes_max=20)).text
         assert "is a PDF document" in (await fetch(f"{server.url}/pdf")).text
         assert "a zip archive (application/zip)" in (await fetch(f"{server.url}/zip")).text
@@ -453,8 +453,8 @@ TAGS = st.sampled_from(
 @given(st.lists(st.one_of(TAGS, st.text(max_size=8))))
 def test_any_page_becomes_text(pieces: list[str]) -> None:
     """T13: whatever it holds."""
-    page = Page(
-        "http://x/", "text/html", None, "".join(pieces).encode("utf-8", "replace"), cut=False
+    page = WebPage(
+        "http://x/", "text/html", None, "".join(pieces).encode("utf-8", "replace"), is_cut=False
     )
     if b"\x00" not in page.data and not page.data.startswith((b"\xff", b"\xfe")):
-        assert isinstance(readable(page), str)
+        assert isinstance(to_readable(page), str)

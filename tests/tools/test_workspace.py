@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.tools.files.paths import DEPTH_MAX
-from windlass.tools.files.workspace import Content, Workspace
+from windlass.tools.files.workspace import FileContent, Workspace
 
 SECRET = b"SECRET"
 MUCH = 10_000
@@ -53,7 +53,7 @@ def refused(act: Callable[[], object]) -> str:
 
 
 def read(workspace: Workspace, path: str) -> bytes:
-    return workspace.read(path, MUCH).data
+    return workspace.read_file(path, MUCH).data
 
 
 # ── paths ────────────────────────────────────────────────────────────────────
@@ -81,9 +81,9 @@ def test_paths_inside(workspace: Workspace, root: Path, path: str) -> None:
 )
 def test_paths_outside_are_refused(workspace: Workspace, path: str) -> None:
     """T13: paths cannot leave the workspace."""
-    assert "outside of the workspace" in refused(lambda: workspace.read(path, MUCH))
-    assert "outside of the workspace" in refused(lambda: workspace.write(path, b"x"))
-    assert "outside of the workspace" in refused(lambda: workspace.entries(path))
+    assert "outside of the workspace" in refused(lambda: workspace.read_file(path, MUCH))
+    assert "outside of the workspace" in refused(lambda: workspace.write_file(path, b"x"))
+    assert "outside of the workspace" in refused(lambda: workspace.list_entries(path))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_paths_outside_are_refused(workspace: Workspace, path: str) -> None:
 )
 def test_odd_paths_are_refused_in_words(workspace: Workspace, path: str, why: str) -> None:
     """T13: odd names; T7: what is wrong is told in a line."""
-    assert why in refused(lambda: workspace.write(path, b"x"))
+    assert why in refused(lambda: workspace.write_file(path, b"x"))
 
 
 def test_a_file_with_an_odd_name_can_be_read(workspace: Workspace, root: Path) -> None:
@@ -113,11 +113,11 @@ def test_a_file_with_an_odd_name_can_be_read(workspace: Workspace, root: Path) -
 
 def test_near_names_are_told(workspace: Workspace) -> None:
     """T7."""
-    assert "Did you mean b.txt?" in refused(lambda: workspace.read("folder/c.txt", MUCH))
-    assert "does not exist" in refused(lambda: workspace.read("nowhere/c.txt", MUCH))
-    assert "is a folder" in refused(lambda: workspace.read("folder", MUCH))
-    assert "not a folder" in refused(lambda: workspace.entries("a.txt"))
-    assert "does not exist" in refused(lambda: workspace.read("a.txt/b", MUCH))
+    assert "Did you mean b.txt?" in refused(lambda: workspace.read_file("folder/c.txt", MUCH))
+    assert "does not exist" in refused(lambda: workspace.read_file("nowhere/c.txt", MUCH))
+    assert "is a folder" in refused(lambda: workspace.read_file("folder", MUCH))
+    assert "not a folder" in refused(lambda: workspace.list_entries("a.txt"))
+    assert "does not exist" in refused(lambda: workspace.read_file("a.txt/b", MUCH))
 
 
 def test_a_root_must_be_a_folder(root: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_file_has_one_key(workspace: Workspace, root: Path) -> None:
     """T2: however a call spells it."""
     (root / "link").symlink_to("folder")
     spellings = ["folder/b.txt", "./folder//b.txt", "link/b.txt", f"{root}/link/../folder/b.txt"]
-    assert {workspace.key(path) for path in spellings} == {"folder/b.txt"}
+    assert {workspace.resource_key(path) for path in spellings} == {"folder/b.txt"}
 
 
 # ── links ────────────────────────────────────────────────────────────────────
@@ -144,7 +144,7 @@ def test_links_inside_are_followed(workspace: Workspace, root: Path) -> None:
     assert read(workspace, "to_folder/b.txt") == b"b"
     assert read(workspace, "to_folder/up") == b"a"
     assert read(workspace, "to_folder/../a.txt") == b"a"
-    workspace.write("to_file", b"new")
+    workspace.write_file("to_file", b"new")
     assert (root / "to_file").is_symlink()
     assert (root / "folder" / "b.txt").read_bytes() == b"new"
 
@@ -158,8 +158,8 @@ def test_links_that_lead_out_are_refused(workspace: Workspace, root: Path, targe
     (root / "folder" / "out").symlink_to("../../outside")
     (root / "link").symlink_to(target)
     for path in ("link", "link/a.txt", "link/new.txt"):
-        refused(lambda path=path: workspace.read(path, MUCH))
-        assert "outside" in refused(lambda path=path: workspace.write(path, b"x"))
+        refused(lambda path=path: workspace.read_file(path, MUCH))
+        assert "outside" in refused(lambda path=path: workspace.write_file(path, b"x"))
     assert sorted(one.name for one in (root.parent / "outside").iterdir()) == ["a.txt"]
     assert (root.parent / "secret.txt").read_bytes() == SECRET
 
@@ -168,7 +168,7 @@ def test_a_circle_of_links_ends(workspace: Workspace, root: Path) -> None:
     """T13."""
     (root / "one").symlink_to("two")
     (root / "two").symlink_to("one")
-    assert "too many links" in refused(lambda: workspace.read("one", MUCH))
+    assert "too many links" in refused(lambda: workspace.read_file("one", MUCH))
 
 
 def test_a_walk_does_not_follow_links(workspace: Workspace, root: Path) -> None:
@@ -178,8 +178,8 @@ def test_a_walk_does_not_follow_links(workspace: Workspace, root: Path) -> None:
     (root / "node_modules").mkdir()
     (root / "node_modules" / "m.js").touch()
     (root / "folder-2").touch()
-    assert list(workspace.walk()) == ["a.txt", "folder/b.txt", "folder-2"]
-    assert list(workspace.walk("node_modules")) == ["node_modules/m.js"]
+    assert list(workspace.walk_files()) == ["a.txt", "folder/b.txt", "folder-2"]
+    assert list(workspace.walk_files("node_modules")) == ["node_modules/m.js"]
 
 
 SWAP = """
@@ -245,7 +245,7 @@ def test_a_folder_that_turns_into_a_link_is_not_followed(workspace: Workspace, r
         for _ in attempts(seen, {b"inside", b"refused", b"written"}):
             try:
                 seen.add(read(workspace, "racy/a.txt"))
-                workspace.write("racy/w.txt", b"w")
+                workspace.write_file("racy/w.txt", b"w")
                 seen.add(b"written")
             except ModelRetry:
                 seen.add(b"refused")
@@ -261,7 +261,7 @@ def test_a_walk_through_a_folder_that_turns_into_a_link(workspace: Workspace, ro
     (root / "link").symlink_to("../outside")
     with swapping(root / "racy", root / "link"):
         for _ in range(1_000):
-            assert set(workspace.walk()) == {"a.txt", "folder/b.txt"}
+            assert set(workspace.walk_files()) == {"a.txt", "folder/b.txt"}
 
 
 @pytest.mark.parametrize("path", ["racy", "racy/a.txt"], ids=["file", "folder"])
@@ -286,9 +286,9 @@ def test_a_link_that_comes_between_check_and_use_is_not_followed(
         target.mkdir()
         (target / "a.txt").write_bytes(b"inside")
     monkeypatch.setattr(os, "open", swap_and_open)
-    refused(lambda: workspace.read(path, MUCH))
+    refused(lambda: workspace.read_file(path, MUCH))
     assert swaps == ["racy"]
-    refused(lambda: workspace.write("racy/w.txt", b"x"))
+    refused(lambda: workspace.write_file("racy/w.txt", b"x"))
     assert "w.txt" not in [one.name for one in (root.parent / "outside").iterdir()]
 
 
@@ -304,7 +304,7 @@ def test_a_link_that_comes_before_the_rename_is_replaced(
         rename_really(source, target, **folders)
 
     monkeypatch.setattr(os, "rename", swap_and_rename)
-    workspace.write("a.txt", b"new")
+    workspace.write_file("a.txt", b"new")
     assert (root / "a.txt").read_bytes() == b"new"
     assert not (root / "a.txt").is_symlink()
     assert (root.parent / "secret.txt").read_bytes() == SECRET
@@ -322,8 +322,8 @@ def test_pipes_sockets_and_devices_are_refused(
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         for path in ("pipe", "socket"):
-            assert "not a file" in refused(lambda path=path: workspace.read(path, MUCH))
-            assert "not a file" in refused(lambda path=path: workspace.write(path, b"x"))
+            assert "not a file" in refused(lambda path=path: workspace.read_file(path, MUCH))
+            assert "not a file" in refused(lambda path=path: workspace.write_file(path, b"x"))
     assert stat.S_ISFIFO((root / "pipe").stat().st_mode)
 
 
@@ -333,16 +333,16 @@ def test_pipes_sockets_and_devices_are_refused(
 def test_a_write_keeps_the_mode_and_makes_folders(workspace: Workspace, root: Path) -> None:
     """T13."""
     (root / "a.txt").chmod(0o750)
-    assert workspace.write("a.txt", b"new") is False
+    assert workspace.write_file("a.txt", b"new") is False
     assert (root / "a.txt").read_bytes() == b"new"
     assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o750
-    assert workspace.write("deep/er/c.txt", b"c") is True
+    assert workspace.write_file("deep/er/c.txt", b"c") is True
     assert (root / "deep" / "er" / "c.txt").read_bytes() == b"c"
 
 
 def test_a_read_only_file_stays_as_it_is(workspace: Workspace, root: Path) -> None:
     (root / "a.txt").chmod(0o444)
-    assert "read-only" in refused(lambda: workspace.write("a.txt", b"x"))
+    assert "read-only" in refused(lambda: workspace.write_file("a.txt", b"x"))
 
 
 def test_a_write_is_whole_or_not_at_all(
@@ -355,7 +355,7 @@ def test_a_write_is_whole_or_not_at_all(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        workspace.write("a.txt", b"new")
+        workspace.write_file("a.txt", b"new")
     assert (root / "a.txt").read_bytes() == b"a"
     assert sorted(one.name for one in root.iterdir()) == ["a.txt", "folder"]
 
@@ -363,13 +363,13 @@ def test_a_write_is_whole_or_not_at_all(
 def test_readers_see_the_old_content_or_the_new(workspace: Workspace, root: Path) -> None:
     """T13: never a mixture."""
     contents = (b"x" * 50_000, b"y" * 70_000)
-    workspace.write("a.txt", contents[0])
+    workspace.write_file("a.txt", contents[0])
     stop = threading.Event()
 
     def write() -> None:
         while not stop.is_set():
             for content in contents:
-                workspace.write("a.txt", content)
+                workspace.write_file("a.txt", content)
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -381,11 +381,11 @@ def test_readers_see_the_old_content_or_the_new(workspace: Workspace, root: Path
 
 
 def test_a_write_on_what_was_read_sees_that_it_changed(workspace: Workspace, root: Path) -> None:
-    stamp = workspace.read("a.txt", MUCH).stamp
+    stamp = workspace.read_file("a.txt", MUCH).stamp
     (root / "a.txt").write_bytes(b"somebody else's")
-    assert "changed meanwhile" in refused(lambda: workspace.write("a.txt", b"x", stamp))
+    assert "changed meanwhile" in refused(lambda: workspace.write_file("a.txt", b"x", stamp))
     (root / "a.txt").unlink()
-    assert "changed meanwhile" in refused(lambda: workspace.write("a.txt", b"x", stamp))
+    assert "changed meanwhile" in refused(lambda: workspace.write_file("a.txt", b"x", stamp))
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc to count in")
@@ -393,10 +393,13 @@ def test_no_descriptor_is_left_open(workspace: Workspace) -> None:
     """T13: neither by what worked, nor by what was refused."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     for path in ("a.txt", "folder/b.txt", "../x", "nowhere/x", "folder/../a.txt", "d/" * 200):
-        for act in (lambda: workspace.read(path, MUCH), lambda: workspace.write(path, b"x")):  # noqa: B023
+        for act in (
+            lambda: workspace.read_file(path, MUCH),
+            lambda: workspace.write_file(path, b"x"),
+        ):
             with suppress(ModelRetry):
                 act()
-    list(workspace.walk())
+    list(workspace.walk_files())
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -422,13 +425,16 @@ def test_no_path_leads_out(names: list[str], absolute: bool) -> None:  # noqa: F
         (root.parent / "secret.txt").write_bytes(SECRET)
         workspace = Workspace(root)
         path = ("/" if absolute else "") + "/".join(names)
-        for act in (lambda: workspace.read(path, MUCH), lambda: workspace.write(path, b"w")):
+        for act in (
+            lambda: workspace.read_file(path, MUCH),
+            lambda: workspace.write_file(path, b"w"),
+        ):
             try:
                 done = act()
             except ModelRetry as error:
                 done = str(error)
             match done:
-                case Content(data=data):
+                case FileContent(data=data):
                     assert data in (b"b", b"w")
                 case str(told):
                     assert "\n" not in told

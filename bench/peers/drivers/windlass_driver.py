@@ -6,9 +6,9 @@ from pathlib import Path
 import errands
 from lane import PROMPT, Driver, Order, Play, Shown, serve
 
-from windlass import Agent, AttemptDiscarded, Event, Limits, Rules, TextDelta, Toolbox, tool
+from windlass import Agent, AttemptDiscarded, Event, Limits, LoopPolicy, TextDelta, Toolbox, tool
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.models.resolve import resolve
+from windlass.models.resolve import resolve_model
 
 TOOLS = Toolbox(
     [
@@ -50,8 +50,8 @@ class Windlass(Driver):
 
     def _agent(self, order: Order) -> Agent[str]:
         journal = SqliteJournal(Path(order.store) / "windlass.db") if order.store else None
-        model = resolve("openai-compatible:m", base_url=order.url, environ={})
-        rules = Rules(calls_at_once_max=32) if order.wide else Rules()
+        model = resolve_model("openai-compatible:m", base_url=order.url, environ={})
+        rules = LoopPolicy(calls_at_once_max=32) if order.wide else LoopPolicy()
         limits = Limits(steps=order.steps)
         return Agent(model, tools=TOOLS, limits=limits, journal=journal, rules=rules)
 

@@ -23,32 +23,32 @@ from windlass.core.events import (
 )
 from windlass.core.result import OutputT, RunResult
 
-CAPACITY = 256
+BUFFER_EVENTS_MAX = 256
 
 
-class Events(AsyncIterator[Event], Generic[OutputT]):
+class EventStream(AsyncIterator[Event], Generic[OutputT]):
     """The events of a run, one by one, until its last. Then `result` is there."""
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
+    def __init__(self, capacity: int = BUFFER_EVENTS_MAX) -> None:
         self._capacity = capacity
         self._queue: deque[Event] = deque()
-        self._merged: list[str] = []
+        self._merged_texts: list[str] = []
         self._wake: asyncio.Future[None] | None = None
-        self._over = False
+        self._is_closed = False
         """The last event is in the buffer, or no more will come."""
-        self._ended = False
+        self._is_finished = False
         self._result: RunResult[OutputT] | None = None
         self._cancel: Callable[[str], None] | None = None
 
     def push(self, event: Event) -> None:
         """Take an event in; returns at once."""
-        if self._over:
+        if self._is_closed:
             return
         queue = self._queue
         if len(queue) < self._capacity or not self._merge(event):
-            self._seal()
+            self._join_merged()
             queue.append(event)
-        self._over = isinstance(event, (RunEnded, RunSuspended))
+        self._is_closed = isinstance(event, (RunEnded, RunSuspended))
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -57,32 +57,32 @@ class Events(AsyncIterator[Event], Generic[OutputT]):
         last = self._queue[-1] if self._queue else None
         match last, event:
             case TextDelta(), TextDelta(text):
-                self._merged.append(text)
+                self._merged_texts.append(text)
             case ThinkingDelta(signature=None), ThinkingDelta(text, None):
-                self._merged.append(text)
+                self._merged_texts.append(text)
             case CallDelta(at), CallDelta(index, None, None, text, None) if at == index:
-                self._merged.append(text)
+                self._merged_texts.append(text)
             case CallProgress(of), CallProgress(call_id, text) if of == call_id:
-                self._merged.append(text)
+                self._merged_texts.append(text)
             case UsageDelta(), UsageDelta():
                 self._queue[-1] = event
             case _:
                 return False
         return True
 
-    def _seal(self) -> None:
+    def _join_merged(self) -> None:
         """Put the merged fragments into their event. One join, so that merging costs no more."""
-        if not self._merged:
+        if not self._merged_texts:
             return
         last = self._queue[-1]
-        more = "".join(self._merged)
-        self._merged.clear()
+        more = "".join(self._merged_texts)
+        self._merged_texts.clear()
         if isinstance(last, CallDelta):
             self._queue[-1] = replace(last, arguments=last.arguments + more)
         elif isinstance(last, TextDelta | ThinkingDelta | CallProgress):
             self._queue[-1] = replace(last, text=last.text + more)
 
-    def end(self, drive: "asyncio.Task[RunResult[OutputT]]") -> None:
+    def finish(self, drive: "asyncio.Task[RunResult[OutputT]]") -> None:
         """The run is over, and its result is there."""
         if not drive.cancelled() and drive.exception() is None:
             self._result = drive.result()
@@ -90,7 +90,7 @@ class Events(AsyncIterator[Event], Generic[OutputT]):
 
     def close(self) -> None:
         """No more events will come."""
-        self._over = self._ended = True
+        self._is_closed = self._is_finished = True
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -98,12 +98,12 @@ class Events(AsyncIterator[Event], Generic[OutputT]):
     async def __anext__(self) -> Event:
         # After the last event comes the result: whoever has read to the end finds it there.
         while not self._queue:
-            if self._ended:
+            if self._is_finished:
                 raise StopAsyncIteration
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
         if len(self._queue) == 1:
-            self._seal()
+            self._join_merged()
         return self._queue.popleft()
 
     @property
@@ -112,7 +112,7 @@ class Events(AsyncIterator[Event], Generic[OutputT]):
             raise RuntimeError("the run has not ended: read the events to their end first")
         return self._result
 
-    def on_cancel(self, cancel: Callable[[str], None]) -> None:
+    def set_cancel(self, cancel: Callable[[str], None]) -> None:
         self._cancel = cancel
 
     def cancel(self, reason: str = "cancelled by the watcher") -> None:

@@ -7,19 +7,19 @@ of the session that it comes from.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from windlass.core.events import Recalled
+from windlass.core.events import KnowledgeRecalled
 from windlass.core.messages import Label
 from windlass.knowledge.memory import (
     ABILITIES,
     BLOCK_CHARS_MAX,
-    Caller,
     Limit,
     Memory,
+    MemoryCaller,
     Query,
+    ScopeChoice,
     Text,
     Title,
-    Where,
-    recalled,
+    recall_for_prompt,
 )
 from windlass.knowledge.store import TAINTS, Taint
 from windlass.tools.function import Tool, tool
@@ -33,34 +33,34 @@ def knowledge_tools(memory: Memory) -> tuple[Tool[..., Any], Tool[..., Any]]:
     """The tools `recall` and `remember`, over what a user's agent in a project may know."""
 
     async def recall(context: RunContext[Any], query: Query, limit: Limit = 5) -> str:
-        return await memory.recall(_caller(context), query, limit)
+        return await memory.recall(_memory_caller(context), query, limit)
 
     async def remember(
-        context: RunContext[Any], text: Text, title: Title = "", scope: Where = "project"
+        context: RunContext[Any], text: Text, title: Title = "", scope: ScopeChoice = "project"
     ) -> str:
-        return await memory.remember(_caller(context), text, title, scope)
+        return await memory.remember(_memory_caller(context), text, title, scope)
 
     recall.__doc__, remember.__doc__ = memory.recall.__doc__, memory.remember.__doc__
-    held = memory.labels if ABILITIES["recall"].takes_labels else frozenset[Taint]()
+    memory_labels = memory.labels if ABILITIES["recall"].takes_labels else frozenset[Taint]()
     return (
         tool(
             recall,
             effect=ABILITIES["recall"].effect,
-            untrusted="untrusted" in held,
-            private="private" in held,
+            untrusted="untrusted" in memory_labels,
+            private="private" in memory_labels,
         ),
         tool(remember, effect=ABILITIES["remember"].effect),
     )
 
 
-def _caller(context: RunContext[Any]) -> Caller:
+def _memory_caller(context: RunContext[Any]) -> MemoryCaller:
     """Who calls. A session that holds nothing doubtful writes nothing doubtful."""
-    held: Collection[Label] = context.call.labels if context.call else TAINTS
-    labels: frozenset[Taint] = frozenset(taint for taint in TAINTS if taint in held)
-    return Caller(context.session_id or NO_SESSION, context.call_id, labels)
+    session_labels: Collection[Label] = context.call.labels if context.call else TAINTS
+    labels: frozenset[Taint] = frozenset(taint for taint in TAINTS if taint in session_labels)
+    return MemoryCaller(context.session_id or NO_SESSION, context.call_id, labels)
 
 
-class Recaller:
+class MemoryRecaller:
     """What a memory knows about a prompt: `Agent(knowledge=recaller(memory))`."""
 
     def __init__(self, memory: Memory, limit: int, chars_max: int) -> None:
@@ -73,15 +73,17 @@ class Recaller:
         """What it may bring along."""
         return [taint for taint in TAINTS if taint in self._memory.labels]
 
-    async def __call__(self, prompt: str) -> Recalled:
-        known = await recalled(
+    async def __call__(self, prompt: str) -> KnowledgeRecalled:
+        known = await recall_for_prompt(
             self._memory, prompt, NO_SESSION, limit=self._limit, chars_max=self._chars_max
         )
         if known is None:
-            return Recalled("")
-        return Recalled(known.text, tuple(taint for taint in TAINTS if taint in known.labels))
+            return KnowledgeRecalled("")
+        return KnowledgeRecalled(
+            known.text, tuple(taint for taint in TAINTS if taint in known.labels)
+        )
 
 
-def recaller(memory: Memory, *, limit: int = 5, chars_max: int = BLOCK_CHARS_MAX) -> Recaller:
+def recaller(memory: Memory, *, limit: int = 5, chars_max: int = BLOCK_CHARS_MAX) -> MemoryRecaller:
     """Show with each prompt what the memory knows about it: the best few notes, once in a run."""
-    return Recaller(memory, limit, chars_max)
+    return MemoryRecaller(memory, limit, chars_max)

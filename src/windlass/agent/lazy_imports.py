@@ -13,30 +13,30 @@ from windlass.core.verdicts import Grant
 from windlass.ports import Gate, Model
 
 
-def resolve(name: str, **how: Any) -> Model:  # noqa: ANN401 - as `models.resolve` takes them
+def resolve_model(name: str, **options: Any) -> Model:  # noqa: ANN401 - as `models.resolve` takes them
     """The model of a name."""
     resolving: Callable[..., Model] = import_module("windlass.models.resolve").resolve
-    return resolving(name, **how)
+    return resolving(name, **options)
 
 
-def granting(gate: Gate) -> Gate:
+def grant_gate(gate: Gate) -> Gate:
     """A gate whose questions a person may have answered for the session."""
     return import_module("windlass.gates.grants").Granted(gate)
 
 
-def asking() -> Gate:
+def ask_gate() -> Gate:
     """The gate of an agent that has nobody's rules but somebody to ask."""
     return import_module("windlass.gates.presets").ask()
 
 
-def stricter(above: Gate | None, own: Gate | None) -> Gate | None:
+def combine_gates(outer: Gate | None, inner: Gate | None) -> Gate | None:
     """Both gates as one, of which the stricter counts."""
-    if above is None and own is None:
+    if outer is None and inner is None:
         return None
-    return import_module("windlass.gates.combined").stricter(above, own)
+    return import_module("windlass.gates.combined").stricter(outer, inner)
 
 
-def grant_for(
+def make_grant(
     tool: ToolSpec, arguments: Mapping[str, Any], pattern: str, labels: Collection[Label]
 ) -> Grant:
     """The grant that a yes for more than one call gives."""

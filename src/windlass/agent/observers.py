@@ -13,15 +13,15 @@ from typing import Any, Protocol, final
 from msgspec.structs import replace
 from typing_extensions import override
 
-from windlass.core.events import Event, Piece
-from windlass.core.messages import Result, ToolSpec
-from windlass.core.moves import Cleared
+from windlass.core.events import Event, ReplyPiece
+from windlass.core.messages import ToolResult, ToolSpec
+from windlass.core.moves import ClearedCall
 from windlass.core.state import State
-from windlass.ports import CallContext, Reconciled, Recovering, Tools, Watcher, World
+from windlass.ports import CallContext, ReconcileOutcome, RecoverableTools, Tools, Watcher, World
 from windlass.runtime.recorder import Recorder
 
 
-class Trace(Protocol):
+class TraceSink(Protocol):
     """One run as it is observed, with those that work for it."""
 
     def tell(self, event: Event) -> None:
@@ -37,45 +37,45 @@ class Trace(Protocol):
         ...
 
 
-class Observer(Protocol):
+class RunObserver(Protocol):
     """Whoever wants to see the runs of an agent."""
 
-    def begin(self, agent: str, session: str, now: Callable[[], float]) -> Trace:
+    def begin(self, agent: str, session: str, now: Callable[[], float]) -> TraceSink:
         """A run is about to open, in the context of whoever asked for it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class EnclosingCall:
     """The call that runs here, as the session that would work for it is called."""
 
     session: str
-    trace: Trace
+    trace: TraceSink
 
 
-_within: ContextVar[Within | None] = ContextVar("_within", default=None)
+_enclosing_call: ContextVar[EnclosingCall | None] = ContextVar("_within", default=None)
 
 
-class Metered(Recorder):
+class ObservedRecorder(Recorder):
     """A recorder with a watcher that nobody looks at: what it alone was told, nobody saw."""
 
-    meter: Watcher | None = None
+    observer_watcher: Watcher | None = None
 
-    def observe(self, meter: Watcher) -> None:
-        self.meter = meter
-        self.watchers.append(meter)
+    def add_observer(self, observer_watcher: Watcher) -> None:
+        self.observer_watcher = observer_watcher
+        self.watchers.append(observer_watcher)
 
     @override
-    def pass_on(self, piece: Piece) -> bool:
-        told = super().pass_on(piece)
-        return told and any(watcher is not self.meter for watcher in self.watchers)
+    def show_piece(self, piece: ReplyPiece) -> bool:
+        told = super().show_piece(piece)
+        return told and any(watcher is not self.observer_watcher for watcher in self.watchers)
 
 
 @final
 class ObservedTools:
     """Tools that run inside the spans of their calls."""
 
-    def __init__(self, tools: Tools, trace: Trace) -> None:
+    def __init__(self, tools: Tools, trace: TraceSink) -> None:
         self._tools = tools
         self._trace = trace
 
@@ -83,35 +83,35 @@ class ObservedTools:
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._tools.specs
 
-    def resource(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        return self._tools.resource(name, arguments)
+    def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        return self._tools.resource_of(name, arguments)
 
-    async def run(self, cleared: Cleared, context: CallContext) -> Result:
+    async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
         # The loop runs each call in a task of its own, so that this is seen by the call alone.
         session, call_id = context.session, cleared.call.id
-        _within.set(Within(f"{session}/{call_id}", self._trace))
+        _enclosing_call.set(EnclosingCall(f"{session}/{call_id}", self._trace))
         with self._trace.inside(session, call_id):
             return await self._tools.run(cleared, context)
 
-    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
+    async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         return await self._tools.reconcile(cleared, context)
 
     def recover(self) -> Sequence[str]:
-        return self._tools.recover() if isinstance(self._tools, Recovering) else ()
+        return self._tools.recover() if isinstance(self._tools, RecoverableTools) else ()
 
 
-def observed(observer: Observer | None, world: World, recorder: Recorder) -> World:
+def observe_world(observer: RunObserver | None, world: World, recorder: Recorder) -> World:
     """The world of a run that is about to open; the same one if nobody observes.
 
     A session that works for a call under observation belongs to the trace of that call, which
     hears of it by the call's own events.
     """
-    within, session = _within.get(), recorder.session
+    within, session = _enclosing_call.get(), recorder.session
     if within is not None and within.session == session:
         trace = within.trace
-    elif observer is not None and isinstance(recorder, Metered):
+    elif observer is not None and isinstance(recorder, ObservedRecorder):
         trace = observer.begin(world.agent, session, world.clock.now)
-        recorder.observe(trace.tell)
+        recorder.add_observer(trace.tell)
     else:
         return world
     trace.join(session, lambda: recorder.state)

@@ -9,22 +9,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.agent.approvals import answered, expirations
+from windlass.agent.approvals import expired_answers, make_answer
 from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
 from windlass.core.events import RULES, Fact, RunEnded, RunResumed, RunStarted
-from windlass.core.messages import Charge, Content, Label
+from windlass.core.messages import Charge, ContentPart, Label
 from windlass.core.secrets.mask import Mask
-from windlass.core.setup import Setup, drift
+from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import State
-from windlass.core.verdicts import Reply
+from windlass.core.verdicts import PersonAnswer
 from windlass.ports import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class RunTask:
     """What a run is for, and what the program that runs it says about that."""
 
-    prompt: tuple[Content, ...]
+    prompt: tuple[ContentPart, ...]
     caller: str = ""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     pinned: bool = False
@@ -42,29 +42,33 @@ class Briefing:
     context: Mapping[str, Any]
 
 
-Instructions = Callable[[Briefing], str]
+InstructionFunction = Callable[[Briefing], str]
 
 
-class Openings:
+class RunOpenings:
     """Opens runs with one set-up."""
 
     def __init__(
-        self, setup: Setup, clock: Clock, mask: Mask | None, instructions: Instructions | None
+        self,
+        setup: Setup,
+        clock: Clock,
+        mask: Mask | None,
+        instructions: InstructionFunction | None,
     ) -> None:
         self._setup = setup
         self._clock = clock
         self._mask = mask
         self._instructions = instructions
 
-    def begin(self, state: State, task: Task) -> Sequence[Fact]:
+    def open_new(self, state: State, task: RunTask) -> Sequence[Fact]:
         """What opens a new run in a session, old or new."""
-        if state.active:
+        if state.is_active:
             raise RunUnfinished(
                 f"the last run of session {state.session} has not ended: "
                 "resume, answer or abandon it first"
             )
         number = state.run.number + 1 if state.run else 1
-        setup = self._briefed(Briefing(state.session, number, task.caller, task.context))
+        setup = self._setup_for(Briefing(state.session, number, task.caller, task.context))
         return (
             RunStarted(
                 number,
@@ -79,49 +83,49 @@ class Openings:
             ),
         )
 
-    def _briefed(self, briefing: Briefing) -> Setup:
+    def _setup_for(self, briefing: Briefing) -> Setup:
         if self._instructions is None:
             return self._setup
         setup = replace(self._setup, instructions=self._instructions(briefing))
-        return self._mask.setup(setup) if self._mask else setup
+        return self._mask.mask_setup(setup) if self._mask else setup
 
     def take_over(self, state: State, *, consent: bool) -> Sequence[Fact]:
         """What opens a run that was left open. The limits of whoever goes on with it count."""
-        if not state.active or state.setup is None:
+        if not state.is_active or state.setup is None:
             raise NothingToDo(f"session {state.session} has no open run")
         offered = self._setup
         if self._instructions is not None:
             # They were made for the run when it began, and stay as they are until it ends.
             offered = replace(offered, instructions=state.setup.instructions)
-        changed = tuple(drift(state.setup, offered))
+        changed = tuple(describe_drift(state.setup, offered))
         if changed and not consent:
             raise SetupDrifted(changed)
         setup = None if state.setup == offered else offered
         return (RunResumed(changed, setup, rules=RULES),)
 
-    def resume(self, state: State, *, consent: bool) -> Sequence[Fact]:
+    def open_resumed(self, state: State, *, consent: bool) -> Sequence[Fact]:
         """What opens a run that was left open, with a no to what nobody answered in time."""
         taken = self.take_over(state, consent=consent)
-        return (*taken, *expirations(state, self._clock))
+        return (*taken, *expired_answers(state, self._clock))
 
-    def answer(
+    def open_answered(
         self,
         state: State,
         call_id: str,
-        reply: Reply,
+        reply: PersonAnswer,
         *,
         digest: str | None,
         by: str,
         consent: bool,
     ) -> Sequence[Fact]:
         """What opens a run whose question is answered."""
-        fact = answered(state, call_id, reply, self._clock, digest=digest, by=by)
+        fact = make_answer(state, call_id, reply, self._clock, digest=digest, by=by)
         return (*self.take_over(state, consent=consent), fact)
 
-    def abandon(
+    def close_abandoned(
         self, state: State, reason: str, charges: tuple[Charge, ...] = ()
     ) -> Sequence[Fact]:
         """What ends a run that nobody drives any more."""
-        if not state.active:
+        if not state.is_active:
             raise NothingToDo(f"session {state.session} has no open run")
         return (RunResumed(rules=RULES), RunEnded("cancelled", str(reason), charges=charges))

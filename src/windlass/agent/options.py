@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
-from windlass.agent.observers import Observer
-from windlass.agent.openings import Instructions
+from windlass.agent.observers import RunObserver
+from windlass.agent.openings import InstructionFunction
 from windlass.agent.secrets import Secrets
 from windlass.core.context import Compaction, Hydration
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, SessionLimits
-from windlass.core.setup import Price, Retries, Rules
-from windlass.core.suggestions import did_you_mean
-from windlass.models.dialect import Options
+from windlass.core.setup import LoopPolicy, Price, RetryPolicy
+from windlass.core.suggestions import suggest_names
+from windlass.models.dialect import ModelOptions
 from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Timeouts, Tools
 
 
@@ -20,7 +20,7 @@ class AgentOptions(TypedDict, total=False):
 
     name: str
     """What it is called: by its gate, by those that it works for, in traces."""
-    instructions: str | Instructions
+    instructions: str | InstructionFunction
     """What the model is told before all else; or a function of the run's briefing."""
     tools: Tools | Sequence[Callable[..., Any]]
 
@@ -28,7 +28,7 @@ class AgentOptions(TypedDict, total=False):
     """Asked in turn when the attempts at the model before are spent."""
     key: str | None
     base_url: str | None
-    options: Options | None
+    options: ModelOptions | None
     price: Price | None
     """Of a model that is given by its name."""
 
@@ -59,18 +59,18 @@ class AgentOptions(TypedDict, total=False):
 
     journal: Journal | None
     """Where sessions are kept; in memory unless told."""
-    rules: Rules | None
-    retries: Retries | None
+    rules: LoopPolicy | None
+    retries: RetryPolicy | None
     timeouts: Timeouts | None
     clock: Clock | None
 
-    telemetry: Observer | None
+    telemetry: RunObserver | None
     """Who is told of each run: `windlass.telemetry.Telemetry` makes spans and metrics of it."""
 
 
-def check_options(options: AgentOptions) -> None:
+def check_agent_options(options: AgentOptions) -> None:
     """Refuse a word that is not known, rather than go on without it."""
     known = AgentOptions.__optional_keys__
     for option in options:
         if option not in known:
-            raise ConfigError(f"Agent({option}=…) is not known.{did_you_mean(option, known)}")
+            raise ConfigError(f"Agent({option}=…) is not known.{suggest_names(option, known)}")

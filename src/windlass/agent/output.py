@@ -8,39 +8,39 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.result import OutputT
 
-FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
-MISFIT_MAX = 600
+JSON_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+MISMATCH_CHARS_MAX = 600
 
 
-class Output(Generic[OutputT]):
+class OutputType(Generic[OutputT]):
     """The type that a final reply must have."""
 
     def __init__(self, output_type: type[OutputT]) -> None:
         self._type = output_type
-        self.plain = output_type is str
-        self.schema: dict[str, Any] | None = None if self.plain else _schema_of(output_type)
+        self.is_text = output_type is str
+        self.schema: dict[str, Any] | None = None if self.is_text else _schema_of(output_type)
 
-    def misfit(self, text: str) -> str | None:
+    def describe_mismatch(self, text: str) -> str | None:
         """What is wrong with a reply, in words for the model; None if it fits."""
         try:
             self.parse(text)
         except ValueError as error:
-            said = str(error)[:MISFIT_MAX]
+            said = str(error)[:MISMATCH_CHARS_MAX]
             return f"Your reply does not fit: {said}. Reply with nothing but the JSON value."
         return None
 
     def parse(self, text: str) -> OutputT:
         """The value in a reply; raises ValueError."""
-        if self.plain:
+        if self.is_text:
             return cast("OutputT", text)
-        fenced = FENCE.fullmatch(text)
+        fenced = JSON_FENCE.fullmatch(text)
         body = fenced.group(1) if fenced else text
         if _is_pydantic(self._type):
-            return cast("_Pydantic", self._type).model_validate_json(body)
+            return cast("_PydanticModel", self._type).model_validate_json(body)
         return msgspec.json.decode(body, type=self._type)
 
 
-class _Pydantic(Protocol):
+class _PydanticModel(Protocol):
     def model_json_schema(self) -> dict[str, Any]: ...
 
     def model_validate_json(self, json_data: str) -> Any: ...  # noqa: ANN401 - of the user's type
@@ -53,7 +53,7 @@ def _is_pydantic(output_type: object) -> bool:
 
 def _schema_of(output_type: type[Any]) -> dict[str, Any]:
     if _is_pydantic(output_type):
-        return cast("_Pydantic", output_type).model_json_schema()
+        return cast("_PydanticModel", output_type).model_json_schema()
     try:
         return msgspec.json.schema(output_type)
     except TypeError as error:

@@ -6,11 +6,11 @@ from typing import Any, Protocol, TypedDict, get_args, runtime_checkable
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.messages import Content, Label, Text
-from windlass.core.suggestions import did_you_mean
+from windlass.core.messages import ContentPart, Label, TextPart
+from windlass.core.suggestions import suggest_names
 
 LABELS: tuple[str, ...] = get_args(Label)
-Prompt = str | Sequence[Content]
+Prompt = str | Sequence[ContentPart]
 
 
 class RunOptions(TypedDict, total=False):
@@ -26,7 +26,7 @@ class RunOptions(TypedDict, total=False):
     """What the prompt brings along: `untrusted` text, `private` data."""
 
 
-class Checked(TypedDict):
+class CheckedRunOptions(TypedDict):
     """The same, whole and sound."""
 
     caller: str
@@ -35,40 +35,40 @@ class Checked(TypedDict):
     labels: tuple[Label, ...]
 
 
-def checked(options: RunOptions) -> Checked:
+def check_run_options(options: RunOptions) -> CheckedRunOptions:
     labels = tuple(options.get("labels", ()))
     for label in labels:
         if label not in LABELS:
-            raise ConfigError(f"{label!r} is no label.{did_you_mean(label, LABELS)}")
-    return Checked(
+            raise ConfigError(f"{label!r} is no label.{suggest_names(label, LABELS)}")
+    return CheckedRunOptions(
         caller=str(options.get("caller", "")),
-        context=plain(options.get("context") or {}),
+        context=check_context(options.get("context") or {}),
         pinned=bool(options.get("pinned", False)),
         labels=labels,
     )
 
 
 @runtime_checkable
-class Choosy(Protocol):
+class RefusesContent(Protocol):
     """A model that knows beforehand what it cannot take."""
 
-    def refusal(self, parts: Sequence[Content]) -> str | None: ...
+    def refusal(self, parts: Sequence[ContentPart]) -> str | None: ...
 
 
-def presentable(prompt: Sequence[Content]) -> tuple[Content, ...]:
+def check_prompt(prompt: Sequence[ContentPart]) -> tuple[ContentPart, ...]:
     """Refuse a prompt that no journal could keep or no model could be shown."""
     try:
         parts = tuple(prompt)
-        msgspec.convert(msgspec.to_builtins(parts), type=tuple[Content, ...])
+        msgspec.convert(msgspec.to_builtins(parts), type=tuple[ContentPart, ...])
         msgspec.json.encode(parts)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the prompt is neither text nor parts: {error}") from None
-    if not any(not isinstance(part, Text) or part.text.strip() for part in parts):
+    if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
         raise ConfigError("the prompt is empty")
     return parts
 
 
-def plain(context: Mapping[str, Any]) -> dict[str, Any]:
+def check_context(context: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse what no journal could keep."""
     try:
         return msgspec.json.decode(msgspec.json.encode(context), type=dict[str, Any])

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias, cast, runtime_checkable
 from windlass.core.errors import ConfigError
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
-from windlass.environ import environment, secrets_of
+from windlass.environ import find_secrets, read_environment
 
 Secrets: TypeAlias = Mapping[str, str] | Collection[str] | Mask
 """Values, by name or bare; or a mask of one's own, which is used as it is."""
@@ -15,34 +15,34 @@ KEY_CHARS_MIN = 8
 
 
 @runtime_checkable
-class Holding(Protocol):
+class HoldsSecrets(Protocol):
     """A model or a set of tools that holds secrets."""
 
     @property
     def secrets(self) -> Mapping[str, Secret]: ...
 
 
-def mask_of(given: Secrets | None, parts: Sequence[object]) -> Mask:
+def build_mask(given: Secrets | None, parts: Sequence[object]) -> Mask:
     """The mask of an agent: the environment's secrets, those of its parts, and what is given."""
     if isinstance(given, Mask):
         return given
-    named = _named(given or ())
+    named = _name_values(given or ())
     for name, value in named.items():
         if len(value.strip()) < VALUE_CHARS_MIN:
-            told = f"secrets={name!r}: a value of less than {VALUE_CHARS_MIN} characters"
-            raise ConfigError(f"{told} cannot be told from ordinary words")
-    held = {
+            problem = f"secrets={name!r}: a value of less than {VALUE_CHARS_MIN} characters"
+            raise ConfigError(f"{problem} cannot be told from ordinary words")
+    part_secrets = {
         name: secret.reveal()
         for part in parts
-        if isinstance(part, Holding)
+        if isinstance(part, HoldsSecrets)
         for name, secret in part.secrets.items()
         if len(secret.reveal()) >= KEY_CHARS_MIN
     }
     # Of two names for one value the first is told: the maker's own word comes before all others.
-    return Mask((*named.items(), *held.items(), *secrets_of(environment()).items()))
+    return Mask((*named.items(), *part_secrets.items(), *find_secrets(read_environment()).items()))
 
 
-def _named(given: Mapping[str, str] | Collection[str]) -> dict[str, str]:
+def _name_values(given: Mapping[str, str] | Collection[str]) -> dict[str, str]:
     if isinstance(given, Mapping):
         return dict(cast("Mapping[str, str]", given))
     listed = [given] if isinstance(given, str) else list(given)

@@ -28,6 +28,6 @@ def project_instructions(
     What you say `before` comes first, then `AGENTS.md` from the root down to the folder where the
     work is done, then a line for each skill.
     """
-    told = [before.strip(), read_instructions(root, folder).text]
-    told.append(skills.catalogue if skills is not None else "")
-    return "\n\n".join(part for part in told if part)
+    sections = [before.strip(), read_instructions(root, folder).text]
+    sections.append(skills.catalogue if skills is not None else "")
+    return "\n\n".join(part for part in sections if part)

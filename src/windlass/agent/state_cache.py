@@ -8,36 +8,36 @@ from collections import OrderedDict
 from functools import reduce
 
 from windlass.core.events import Fact
-from windlass.core.fold.run import apply, fold
+from windlass.core.fold.run import apply_fact, fold
 from windlass.core.state import State
 from windlass.ports import Journal
 from windlass.runtime.recorder import Recorder
 
-SESSIONS_MAX = 64
+CACHED_SESSIONS_MAX = 64
 
 
-class Known:
+class StateCache:
     """The last state of each session that this agent drove, for a while."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, tuple[State, Fact]] = OrderedDict()
 
-    def keep(self, recorder: Recorder) -> None:
+    def remember(self, recorder: Recorder) -> None:
         """Remember where a session stands."""
-        if recorder.last is None or recorder.last.seq != recorder.state.seq:
+        if recorder.last_fact is None or recorder.last_fact.seq != recorder.state.seq:
             self._states.pop(recorder.session, None)
             return
-        self._states[recorder.session] = recorder.state, recorder.last
+        self._states[recorder.session] = recorder.state, recorder.last_fact
         self._states.move_to_end(recorder.session)
-        if len(self._states) > SESSIONS_MAX:
+        if len(self._states) > CACHED_SESSIONS_MAX:
             self._states.popitem(last=False)
 
-    async def read(self, journal: Journal, session: str) -> State:
+    async def read_state(self, journal: Journal, session: str) -> State:
         """The state of a session as the journal has it now."""
-        known = self._states.get(session)
-        if known is not None:
-            state, last = known
+        cached = self._states.get(session)
+        if cached is not None:
+            state, last = cached
             facts = await journal.read(session, state.seq - 1)
             if facts and facts[0] == last:
-                return reduce(apply, facts[1:], state)
+                return reduce(apply_fact, facts[1:], state)
         return fold(session, await journal.read(session))

@@ -10,27 +10,27 @@ from collections.abc import Iterator
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact, RunStarted
 from windlass.core.fold.run import fold
-from windlass.core.messages import Text
+from windlass.core.messages import TextPart
 from windlass.core.state import State
 from windlass.ports import Journal
 
-NAMES_MAX = 100
+SESSION_NAMES_MAX = 100
 
 
-async def own_session(journal: Journal, call: str, task: str) -> State:
+async def find_own_session(journal: Journal, call: str, task: str) -> State:
     """The session of a call, as far as it has come: found by what it was begun for, or new."""
-    for name in _names(call):
+    for name in _candidate_names(call):
         facts = await journal.read(name)
-        if not facts or _begun_for(facts[0], call, task):
+        if not facts or _was_begun_for(facts[0], call, task):
             return fold(name, facts)
-    raise ConfigError(f"{NAMES_MAX} sessions of other work are named after {call}")
+    raise ConfigError(f"{SESSION_NAMES_MAX} sessions of other work are named after {call}")
 
 
-def _begun_for(first: Fact, call: str, task: str) -> bool:
-    wanted = call, (Text(task),)
+def _was_begun_for(first: Fact, call: str, task: str) -> bool:
+    wanted = call, (TextPart(task),)
     return isinstance(first, RunStarted) and (first.parent, first.prompt) == wanted
 
 
-def _names(call: str) -> Iterator[str]:
+def _candidate_names(call: str) -> Iterator[str]:
     yield call
-    yield from (f"{call}.{nth}" for nth in range(2, NAMES_MAX + 1))
+    yield from (f"{call}.{nth}" for nth in range(2, SESSION_NAMES_MAX + 1))

@@ -8,24 +8,24 @@ from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
-from windlass.agent.lazy_imports import stricter
+from windlass.agent.lazy_imports import combine_gates
 from windlass.core.result import Question
-from windlass.core.verdicts import Allow, Ask, Deny, Reply, Verdict
-from windlass.ports import Approver, Gate, Request, World
+from windlass.core.verdicts import Allow, Ask, Deny, PersonAnswer, Verdict
+from windlass.ports import Approver, Gate, GateRequest, World
 
-NOBODY = "nobody is there to be asked"
+NOBODY_TO_ASK = "nobody is there to be asked"
 
 
-def held_by(above: World, own: World, name: str) -> World:
+def restrict_world(caller_world: World, own_world: World, name: str) -> World:
     """The world of an agent that works for another, and is called so by it."""
-    gate = above.gate
-    if gate is not None and above.approver is None:
-        gate = Unattended(gate)
-    approver = _attended(above.approver or own.approver, name)
-    return replace(own, gate=stricter(gate, own.gate), approver=approver)
+    gate = caller_world.gate
+    if gate is not None and caller_world.approver is None:
+        gate = DenyUnanswered(gate)
+    approver = _ask_or_deny(caller_world.approver or own_world.approver, name)
+    return replace(own_world, gate=combine_gates(gate, own_world.gate), approver=approver)
 
 
-class Unattended:
+class DenyUnanswered:
     """A gate whose questions nobody can be asked."""
 
     def __init__(self, gate: Gate) -> None:
@@ -36,22 +36,22 @@ class Unattended:
     def judges_replies(self) -> bool:
         return self.gate.judges_replies
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         verdict = await self.gate.judge(request)
         if not isinstance(verdict, Ask):
             return verdict
-        return Deny(f"{NOBODY}: {verdict.question}", verdict.rule or "unattended")
+        return Deny(f"{NOBODY_TO_ASK}: {verdict.question}", verdict.rule or "unattended")
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:
         return await self.gate.judge_reply(session, text)
 
 
-def _attended(approver: Approver | None, name: str) -> Approver:
+def _ask_or_deny(approver: Approver | None, name: str) -> Approver:
     """A sub-agent can ask whoever is there; it cannot leave its caller waiting for days."""
 
-    async def ask(question: Question) -> Reply:
-        named = with_fields(question, question=f"{name}: {question.question}")
-        reply = await approver(named) if approver is not None else None
-        return Deny(NOBODY, "unattended") if reply is None else reply
+    async def ask(question: Question) -> PersonAnswer:
+        named_question = with_fields(question, question=f"{name}: {question.question}")
+        reply = await approver(named_question) if approver is not None else None
+        return Deny(NOBODY_TO_ASK, "unattended") if reply is None else reply
 
     return ask

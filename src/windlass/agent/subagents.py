@@ -14,17 +14,17 @@ from typing import Any, Protocol, cast, overload
 from msgspec.structs import replace
 from typing_extensions import override
 
-from windlass.agent.build import Parts
-from windlass.agent.driver import Driver
-from windlass.agent.openings import Task
-from windlass.agent.subagent_sessions import own_session
-from windlass.agent.subagent_world import held_by
+from windlass.agent.build import AgentParts
+from windlass.agent.driver import RunDriver
+from windlass.agent.openings import RunTask
+from windlass.agent.subagent_sessions import find_own_session
+from windlass.agent.subagent_world import restrict_world
 from windlass.core.errors import ConfigError
-from windlass.core.events import Event, Fact, Nested
+from windlass.core.events import Event, Fact, NestedEvent
 from windlass.core.limits import Amount, Limits
-from windlass.core.messages import Charge, Label, Result, Text
+from windlass.core.messages import Charge, Label, TextPart, ToolResult
 from windlass.core.result import RunResult
-from windlass.core.run_report import report
+from windlass.core.run_report import build_result
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
 from windlass.ports import CallContext, Journal, World
@@ -34,130 +34,140 @@ from windlass.tools.run_context import RunContext
 DEPTH_MAX = 3
 """How many agents may stand above one another."""
 
-RECALLED: tuple[Label, ...] = ("untrusted", "private")
+RECALL_LABELS: tuple[Label, ...] = ("untrusted", "private")
 """What an agent with knowledge may have come to hold."""
 
 
-class Delegable(Protocol):
+class DelegableAgent(Protocol):
     """An agent that can work for another."""
 
     @property
-    def parts(self) -> Parts: ...
+    def parts(self) -> AgentParts: ...
 
 
-def as_tool(
-    parts: Parts, name: str, description: str, depth_max: int = DEPTH_MAX
+def make_agent_tool(
+    parts: AgentParts, name: str, description: str, depth_max: int = DEPTH_MAX
 ) -> Tool[..., Any]:
     """A tool that gives a task to an agent, and gives back what it says in the end."""
 
-    async def give(context: RunContext[Any], task: str) -> Result:
-        return await _work(parts, name, context, task, depth_max)
+    async def work_on_task(context: RunContext[Any], task: str) -> ToolResult:
+        return await _work_on_task(parts, name, context, task, depth_max)
 
-    schema = _schema({"task": _TASK})
-    return _tool(name, _described(description, parts), schema, give, [parts])
+    schema = _object_schema({"task": _TASK_SCHEMA})
+    return _make_tool(name, _tool_description(description, parts), schema, work_on_task, [parts])
 
 
 def delegate(
-    agents: Mapping[str, Delegable], *, name: str = "delegate", depth_max: int = DEPTH_MAX
+    agents: Mapping[str, DelegableAgent], *, name: str = "delegate", depth_max: int = DEPTH_MAX
 ) -> Tool[..., Any]:
     """One tool for several agents, who are chosen by name."""
     if not agents:
         raise ConfigError("delegate({}): there is nobody to give a task to")
-    team = {who: agent.parts for who, agent in agents.items()}
+    agent_parts = {who: agent.parts for who, agent in agents.items()}
 
-    async def give(context: RunContext[Any], agent: str, task: str) -> Result:
-        return await _work(team[agent], agent, context, task, depth_max)
+    async def work_on_task(context: RunContext[Any], agent: str, task: str) -> ToolResult:
+        return await _work_on_task(agent_parts[agent], agent, context, task, depth_max)
 
-    who = {"type": "string", "enum": list(team), "description": "Who is to do it."}
-    lines = "\n".join(f"- {one}: {_first_line(parts)}" for one, parts in team.items())
-    told = f"Give a task to another agent, who works on it alone and answers once.\n{lines}"
-    return _tool(name, told, _schema({"agent": who, "task": _TASK}), give, list(team.values()))
+    who = {"type": "string", "enum": list(agent_parts), "description": "Who is to do it."}
+    lines = "\n".join(f"- {one}: {_first_line(parts)}" for one, parts in agent_parts.items())
+    description = f"Give a task to another agent, who works on it alone and answers once.\n{lines}"
+    return _make_tool(
+        name,
+        description,
+        _object_schema({"agent": who, "task": _TASK_SCHEMA}),
+        work_on_task,
+        list(agent_parts.values()),
+    )
 
 
-_TASK = {
+_TASK_SCHEMA = {
     "type": "string",
     "minLength": 1,
     "description": "The whole task: the agent knows nothing else of this conversation.",
 }
 
 
-def _schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": dict(properties), "required": list(properties)}
 
 
-def _first_line(parts: Parts) -> str:
+def _first_line(parts: AgentParts) -> str:
     return (parts.setup.instructions.strip() or "an agent").splitlines()[0][:200]
 
 
-def _tool(
+def _make_tool(
     name: str,
     description: str,
     schema: dict[str, Any],
-    give: Callable[..., Any],
-    team: Sequence[Parts],
+    work_on_task: Callable[..., Any],
+    team: Sequence[AgentParts],
 ) -> Tool[..., Any]:
-    held = {label for parts in team for label in _brings(parts)}
+    labels = {label for parts in team for label in _possible_labels(parts)}
     from_schema = cast("Callable[..., Tool[..., Any]]", Tool.from_schema)
-    made = from_schema(
+    plain_tool = from_schema(
         name,
         description,
         schema,
-        give,
+        work_on_task,
         effect="idempotent",
         timeout=None,
         retries=0,
         # Two tasks may be worked on side by side; the same task twice, one after the other.
-        resource=partial(_resource, name),
-        untrusted="untrusted" in held,
-        private="private" in held,
-        external="external" in held,
+        resource=partial(_task_resource, name),
+        untrusted="untrusted" in labels,
+        private="private" in labels,
+        external="external" in labels,
     )
     # Whoever resumes a run with other sub-agents is told.
     version = digest([parts.setup for parts in team])
-    return with_fields(made, spec=replace(made.spec, version=version))
+    return with_fields(plain_tool, spec=replace(plain_tool.spec, version=version))
 
 
-def _brings(parts: Parts) -> Iterator[Label]:
+def _possible_labels(parts: AgentParts) -> Iterator[Label]:
     """What its tools and its knowledge may bring along. Knowledge that does not say may be all."""
     for spec in parts.setup.tools:
         yield from spec.labels
     if parts.world.recall is not None:
-        yield from getattr(parts.world.recall, "labels", RECALLED)
+        yield from getattr(parts.world.recall, "labels", RECALL_LABELS)
 
 
-def _described(description: str, parts: Parts) -> str:
+def _tool_description(description: str, parts: AgentParts) -> str:
     return description or f"Give a task to an agent who works on it alone. {_first_line(parts)}"
 
 
-def _resource(name: str, arguments: Mapping[str, Any]) -> str:
+def _task_resource(name: str, arguments: Mapping[str, Any]) -> str:
     return f"{name}:{digest(dict(arguments))}"
 
 
-async def _work(
-    parts: Parts, name: str, context: RunContext[Any], task: str, depth_max: int
-) -> Result:
+async def _work_on_task(
+    parts: AgentParts, name: str, context: RunContext[Any], task: str, depth_max: int
+) -> ToolResult:
     call = context.call
     if call is None or call.world is None:
-        return Result.say("error", f"{name} can only work within a run")
+        return ToolResult.from_text("error", f"{name} can only work within a run")
     above = (*call.world.lineage, call.world.agent or "the first agent")
     if len(above) > depth_max or name in above:
         chain = " > ".join((*above, name))
-        return Result.say("error", f"No agent may stand so deep, or above itself: {chain}")
+        return ToolResult.from_text(
+            "error", f"No agent may stand so deep, or above itself: {chain}"
+        )
     try:
-        world = _world(parts, name, call.world, above)
-        setup = _setup(parts.setup, world, call)
+        world = _subagent_world(parts, name, call.world, above)
+        setup = _subagent_setup(parts.setup, world, call)
     except ConfigError as error:
-        return Result.say("error", f"{name} cannot work: {error}")
+        return ToolResult.from_text("error", f"{name} cannot work: {error}")
     # It may come upon what its caller must not let be seen.
-    mask = parts.mask.beside(call.mask) if parts.mask else call.mask
-    own = with_fields(parts, world=world, setup=mask.setup(setup) if mask else setup, mask=mask)
-    job = _Job(own, call, context.call_id)
-    return await job.done(name, task)
+    mask = parts.mask.combine_with(call.mask) if parts.mask else call.mask
+    own = with_fields(
+        parts, world=world, setup=mask.mask_setup(setup) if mask else setup, mask=mask
+    )
+    job = _SubagentJob(own, call, context.call_id)
+    return await job.work(name, task)
 
 
-def _world(parts: Parts, name: str, above: World, lineage: tuple[str, ...]) -> World:
+def _subagent_world(parts: AgentParts, name: str, above: World, lineage: tuple[str, ...]) -> World:
     return replace(
-        held_by(above, parts.world, name),
+        restrict_world(above, parts.world, name),
         journal=above.journal,
         blobs=above.blobs,
         clock=above.clock,
@@ -166,87 +176,93 @@ def _world(parts: Parts, name: str, above: World, lineage: tuple[str, ...]) -> W
     )
 
 
-def _setup(own: Setup, world: World, call: CallContext) -> Setup:
+def _subagent_setup(own: Setup, world: World, call: CallContext) -> Setup:
     gate = world.gate
-    judged = gate is not None and gate.judges_replies
+    judges_replies = gate is not None and gate.judges_replies
     # Of two budgets with one name, the caller's counts.
     budgets = {one.name: one for one in (*own.budgets, *call.budgets)}
-    limited = call.left.usd is not None or any(one.usd is not None for one in budgets.values())
-    asked = (*own.models, own.summariser) if own.summariser else own.models
-    unknown = [info.name for info in asked if info.price is None]
-    if limited and unknown:
-        raise ConfigError(f"the price of {unknown[0]} is not known, and money is limited")
+    money_is_limited = call.remaining.usd is not None or any(
+        one.usd is not None for one in budgets.values()
+    )
+    all_models = (*own.models, own.summariser) if own.summariser else own.models
+    unpriced = [info.name for info in all_models if info.price is None]
+    if money_is_limited and unpriced:
+        raise ConfigError(f"the price of {unpriced[0]} is not known, and money is limited")
     return replace(
         own,
         gate=gate.name if gate else "",
-        judge_replies=own.judge_replies or judged,
-        withhold_replies=judged,
-        limits=_within(own.limits, call.left),
+        judge_replies=own.judge_replies or judges_replies,
+        withhold_replies=judges_replies,
+        limits=_limit_spending(own.limits, call.remaining),
         budgets=tuple(budgets.values()),
         # Its words are no answer yet: whoever watched them break off is told to drop them.
         rules=replace(own.rules, on_partial="restart"),
     )
 
 
-def _within(limits: Limits, left: Amount) -> Limits:
+def _limit_spending(limits: Limits, remaining: Amount) -> Limits:
     """The agent's own limits, and no more than its caller has left."""
-    if (left.usd is not None and left.usd <= 0) or (left.tokens is not None and left.tokens <= 0):
+    if (remaining.usd is not None and remaining.usd <= 0) or (
+        remaining.tokens is not None and remaining.tokens <= 0
+    ):
         raise ConfigError("nothing is left to spend")
-    usd = [one for one in (limits.usd, left.usd) if one is not None]
-    tokens = [one for one in (limits.tokens, left.tokens) if one is not None]
+    usd = [one for one in (limits.usd, remaining.usd) if one is not None]
+    tokens = [one for one in (limits.tokens, remaining.tokens) if one is not None]
     return replace(limits, usd=min(usd, default=None), tokens=min(tokens, default=None))
 
 
-class _Job:
+class _SubagentJob:
     """One task of a sub-agent: begun, or found as a dead process left it."""
 
-    def __init__(self, parts: Parts, call: CallContext, call_id: str) -> None:
+    def __init__(self, parts: AgentParts, call: CallContext, call_id: str) -> None:
         self._runs = parts.runs
         self._openings = parts.openings
         self._journal = parts.world.journal
         self._call = call
         self._call_id = call_id
-        self._hide = parts.mask.text if parts.mask else str
-        self._works_for = self._session = f"{call.session}/{call_id}"
+        self._mask_text = parts.mask.mask_text if parts.mask else str
+        self._parent_call = self._session = f"{call.session}/{call_id}"
 
-    async def done(self, name: str, task: str) -> Result:
+    async def work(self, name: str, task: str) -> ToolResult:
         """What came of it; what had come of it already is not done again."""
-        state = await own_session(self._journal, self._works_for, self._hide(task))
+        state = await find_own_session(self._journal, self._parent_call, self._mask_text(task))
         self._session = state.session
-        if state.run is not None and not state.active:
-            result = report(state, recorded=True)
+        if state.run is not None and not state.is_active:
+            result = build_result(state, recorded=True)
         else:
-            driver = self._runs.driver(self._session, partial(self._opening, task=task), None)
-            driver.recorder.watchers.append(partial(self._tell, name))
-            self._call.paid(Paid(driver))
-            result = await self._runs.see_through(driver)
-        self._call.paid(_for_caller(result.ledger.charges))
-        return _told(name, result)
+            driver = self._runs.make_driver(
+                self._session, partial(self._open_session, task=task), None
+            )
+            driver.recorder.watchers.append(partial(self._show_nested, name))
+            self._call.report_charges(ChargesSoFar(driver))
+            result = await self._runs.drive_to_end(driver)
+        self._call.report_charges(_as_subagent_charges(result.ledger.charges))
+        return _result_for_caller(name, result)
 
-    def _opening(self, state: State, task: str) -> Sequence[Fact]:
-        if state.active:
+    def _open_session(self, state: State, task: str) -> Sequence[Fact]:
+        if state.is_active:
             # Whoever resumed the caller's run has consented to what changed.
-            return self._openings.resume(state, consent=True)
+            return self._openings.open_resumed(state, consent=True)
         labels: tuple[Label, ...] = tuple(sorted(self._call.labels))
-        return self._openings.begin(
+        return self._openings.open_new(
             state,
-            Task(
-                prompt=(Text(task),),
+            RunTask(
+                prompt=(TextPart(task),),
                 caller=self._call.caller,
-                context=self._call.trusted,
-                parent=self._works_for,
+                context=self._call.trusted_context,
+                parent=self._parent_call,
                 labels=labels,
             ),
         )
 
-    def _tell(self, name: str, event: Event) -> None:
-        self._call.show(Nested(self._call_id, name, self._session, event))
+    def _show_nested(self, name: str, event: Event) -> None:
+        self._call.show_delta(NestedEvent(self._call_id, name, self._session, event))
 
 
-class Paid(Sequence[Charge]):
+class ChargesSoFar(Sequence[Charge]):
     """What a sub-agent has paid so far, for its caller: looked up when it is asked for."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: RunDriver) -> None:
         self._driver = driver
 
     @overload
@@ -255,35 +271,37 @@ class Paid(Sequence[Charge]):
     def __getitem__(self, index: slice) -> Sequence[Charge]: ...
     @override
     def __getitem__(self, index: int | slice) -> Charge | Sequence[Charge]:
-        return _for_caller(self._driver.paid)[index]
+        return _as_subagent_charges(self._driver.charges_so_far)[index]
 
     @override
     def __len__(self) -> int:
-        return len(self._driver.paid)
+        return len(self._driver.charges_so_far)
 
     @override
     def __iter__(self) -> Iterator[Charge]:
-        return iter(_for_caller(self._driver.paid))
+        return iter(_as_subagent_charges(self._driver.charges_so_far))
 
 
-def _for_caller(charges: Sequence[Charge]) -> tuple[Charge, ...]:
+def _as_subagent_charges(charges: Sequence[Charge]) -> tuple[Charge, ...]:
     return tuple(replace(charge, purpose="subagent") for charge in charges)
 
 
-def _told(name: str, result: RunResult[Any]) -> Result:
+def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:
     if result.completed:
-        return Result.say("value", result.text)
-    said = result.text or result.partial_text
-    words = f" It had said: {said}" if said else ""
-    return Result.say("error", f"{name} ended as {result.outcome}: {result.reason}.{words}")
+        return ToolResult.from_text("value", result.text)
+    partial_text = result.text or result.partial_text
+    addition = f" It had said: {partial_text}" if partial_text else ""
+    return ToolResult.from_text(
+        "error", f"{name} ended as {result.outcome}: {result.reason}.{addition}"
+    )
 
 
-async def owed(journal: Journal, state: State) -> tuple[Charge, ...]:
+async def unreported_charges(journal: Journal, state: State) -> tuple[Charge, ...]:
     """What sub-agents have spent on calls of a run that nobody drives any more."""
     charges: list[Charge] = []
     for call in state.step.calls if state.step else ():
-        task = call.decoded.get("task")
+        task = call.decoded_arguments.get("task")
         if call.began and call.phase != "closed" and isinstance(task, str):
-            child = await own_session(journal, f"{state.session}/{call.id}", task)
-            charges += _for_caller(child.run.ledger.charges if child.run else ())
+            child = await find_own_session(journal, f"{state.session}/{call.id}", task)
+            charges += _as_subagent_charges(child.run.ledger.charges if child.run else ())
     return tuple(charges)

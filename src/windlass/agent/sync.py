@@ -12,11 +12,11 @@ from windlass.core.errors import ConfigError
 
 ValueT = TypeVar("ValueT")
 
-CLOSE_S = 2.0
+CLOSE_WAIT_S = 2.0
 """How long the end of the program may wait for connections to be closed."""
 
 
-class Background:
+class BackgroundLoop:
     """Started at first use; a daemon, so that a tool which ignores its cancel holds up nobody."""
 
     def __init__(self) -> None:
@@ -25,26 +25,26 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Coroutine[Any, Any, ValueT]) -> Future[ValueT]:
-        loop = self._running()
+        loop = self._running_loop()
         if self._thread is threading.current_thread():
             work.close()
             raise ConfigError("run_sync inside a run of run_sync waits for itself: use `run`")
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     @property
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         return self._loop is not None
 
-    def call(self, function: Callable[..., object], *args: object) -> None:
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Call a function in the loop's thread."""
-        self._running().call_soon_threadsafe(function, *args)
+        self._running_loop().call_soon_threadsafe(function, *args)
 
-    def _running(self) -> asyncio.AbstractEventLoop:
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 loop = self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_forever, args=(loop,), name="windlass-background", daemon=True
+                    target=_run_forever, args=(loop,), name="windlass-background", daemon=True
                 )
                 self._thread.start()
                 atexit.register(self.stop)
@@ -60,11 +60,11 @@ class Background:
         # What models keep open between requests is closed by the loop that opened it.
         closing = asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop)
         with suppress(TimeoutError):
-            closing.result(CLOSE_S)
+            closing.result(CLOSE_WAIT_S)
         loop.call_soon_threadsafe(loop.stop)
 
 
-def _forever(loop: asyncio.AbstractEventLoop) -> None:
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     """Run the loop until it is stopped. A tool that wants to end the program ends itself only."""
     stopped = False
     while not stopped:

@@ -12,9 +12,9 @@ import click
 import click.shell_completion
 from typing_extensions import override
 
-from windlass.cli.exit_codes import FAILED, INTERRUPTED, USAGE, code_of
+from windlass.cli.exit_codes import FAILED, INTERRUPTED, USAGE, exit_code_for
 from windlass.core.errors import WindlassError
-from windlass.core.suggestions import did_you_mean
+from windlass.core.suggestions import suggest_names
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("windlass.cli.run", "Run a task to its end in this folder."),
@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """The module of each command, which holds it under its own name, and its line in the help."""
 
 
-class Commands(click.Group):
+class LazyCommands(click.Group):
     """A group whose commands are loaded when they are run."""
 
     @override
@@ -62,7 +62,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            ctx.fail(f"There is no command {name!r}.{did_you_mean(name, COMMANDS)}")
+            ctx.fail(f"There is no command {name!r}.{suggest_names(name, COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     @override
@@ -85,26 +85,26 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except WindlassError as error:
-            raise _told(str(error), code_of(error)) from error
+            raise _error_with_code(str(error), exit_code_for(error)) from error
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # Whoever read our output has gone; click ends quietly.
-            raise _of_file(error) from error
+            raise _file_error(error) from error
 
 
-def _of_file(error: OSError) -> click.ClickException:
+def _file_error(error: OSError) -> click.ClickException:
     """A file that was named and cannot be had is the caller's to mend; another trouble is not."""
     if error.filename is None or error.strerror is None:
-        return _told(str(error), FAILED)
+        return _error_with_code(str(error), FAILED)
     mistaken = isinstance(
         error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError
     )
-    return _told(f"{error.filename}: {error.strerror}", USAGE if mistaken else FAILED)
+    return _error_with_code(f"{error.filename}: {error.strerror}", USAGE if mistaken else FAILED)
 
 
-def _told(message: str, code: int) -> click.ClickException:
+def _error_with_code(message: str, code: int) -> click.ClickException:
     """An error in a line, with an exit code of its own."""
     kind = type("Told", (click.ClickException,), {"exit_code": code})
     return kind(message)
@@ -124,7 +124,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, wanted: bool) ->
 
 
 @click.group(
-    cls=Commands,
+    cls=LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 First steps:

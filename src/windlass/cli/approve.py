@@ -7,23 +7,23 @@ from typing import Any
 import click
 
 from windlass.agent.approvals import answer
-from windlass.cli.command_context import desk_for, open_journal, person
+from windlass.cli.command_context import load_context, login_name, open_journal
 from windlass.cli.exit_codes import DONE
-from windlass.cli.options import flags_of, show_options
-from windlass.cli.output import how_to_answer
-from windlass.cli.renderer import QUIET, pairs
-from windlass.cli.resume import go_on
-from windlass.cli.terminal_run import staged
+from windlass.cli.options import collect_flags, show_options
+from windlass.cli.output import show_answer_commands
+from windlass.cli.renderer import QUIET, format_arguments
+from windlass.cli.resume import resume_run
+from windlass.cli.terminal_run import open_terminal
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.fold.run import fold
 from windlass.core.result import Question
-from windlass.core.run_report import questions
-from windlass.core.suggestions import did_you_mean
-from windlass.core.verdicts import Allow, Always, Deny, Reply
+from windlass.core.run_report import open_questions
+from windlass.core.suggestions import suggest_names
+from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.launches import find
+from windlass.project.launches import find_session
 
-EXACTLY = ""
+EXACT_CALL = ""
 """`--always` without a pattern: for exactly this call."""
 
 
@@ -40,7 +40,7 @@ Examples:
     "--always",
     metavar="[PATTERN]",
     is_flag=False,
-    flag_value=EXACTLY,
+    flag_value=EXACT_CALL,
     help="Do not ask again in this session: for this very call, or for what a pattern means.",
 )
 @click.option("--no-resume", is_flag=True, help="Only answer; `windlass resume` goes on.")
@@ -58,8 +58,8 @@ def approve(
     SESSION may be a part of its name. CALL may be left out if only one call waits. The answer is
     for exactly the arguments that were shown.
     """
-    reply = Allow("person") if always is None else Always(always, "person")
-    sys.exit(asyncio.run(_answer(session, call, reply, quiet=quiet, **given)))
+    reply = Allow("person") if always is None else AllowAlways(always, "person")
+    sys.exit(asyncio.run(_answer_question(session, call, reply, quiet=quiet, **given)))
 
 
 @click.command(
@@ -85,40 +85,42 @@ def deny(
     The model is told, with the reason, and finds another way.
     """
     reply = Deny(reason or "The user said no.", "person")
-    sys.exit(asyncio.run(_answer(session, call, reply, quiet=quiet, **given)))
+    sys.exit(asyncio.run(_answer_question(session, call, reply, quiet=quiet, **given)))
 
 
-async def _answer(
+async def _answer_question(
     session: str,
     call: str | None,
-    reply: Reply,
+    reply: PersonAnswer,
     *,
     quiet: bool,
     no_resume: bool,
     consent: bool,
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> int:
-    flags = flags_of(given)
-    here = desk_for(flags)
-    stage = staged(quiet=quiet, thinking=here.settings.thinking)
+    flags = collect_flags(given)
+    here = load_context(flags)
+    stage = open_terminal(quiet=quiet, thinking=here.settings.thinking)
     with open_journal(here.settings) as journal:
-        name = (await find(journal, session)).session
-        question = await _question(journal, name, call)
+        name = (await find_session(journal, session)).session
+        question = await _find_question(journal, name, call)
         said = "no" if isinstance(reply, Deny) else "yes"
-        told = f"{said} to {question.call.name}({pairs(question.arguments)})"
+        told = f"{said} to {question.call.name}({format_arguments(question.arguments)})"
         if not quiet:
-            stage.screen.line(stage.screen.clip(told), QUIET, mark=stage.screen.glyphs.person)
+            stage.screen.write_line(
+                stage.screen.clip_to_line(told), QUIET, mark=stage.screen.glyphs.person
+            )
         digest = question.digest
-        left = await answer(journal, name, question.call.id, reply, digest=digest, by=person())
+        left = await answer(journal, name, question.call.id, reply, digest=digest, by=login_name())
         if no_resume:
-            how_to_answer(stage.screen, name, left)
+            show_answer_commands(stage.screen, name, left)
             return DONE
-        return await go_on(stage, journal, name, flags, consent=consent)
+        return await resume_run(stage, journal, name, flags, consent=consent)
 
 
-async def _question(journal: SqliteJournal, session: str, call: str | None) -> Question:
+async def _find_question(journal: SqliteJournal, session: str, call: str | None) -> Question:
     """The question that is meant; raises ForOperator if that is not clear."""
-    waiting = questions(fold(session, await journal.read(session)))
+    waiting = open_questions(fold(session, await journal.read(session)))
     ids = [one.call.id for one in waiting]
     if not ids:
         raise NothingToDo(f"nothing waits for an answer in session {session}")
@@ -126,6 +128,6 @@ async def _question(journal: SqliteJournal, session: str, call: str | None) -> Q
         raise ConfigError(f"{len(ids)} calls wait: say which one of {', '.join(ids)}")
     found = next((one for one in waiting if call in (None, one.call.id)), None)
     if found is None:
-        near = did_you_mean(str(call), ids)
+        near = suggest_names(str(call), ids)
         raise NothingToDo(f"no call {call!r} waits in session {session}.{near}")
     return found

@@ -8,25 +8,37 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.command_context import Desk, desk_for, memory, open_journal, person
-from windlass.cli.line_editor import Prompt
-from windlass.cli.options import agent_options, flags_of, limit_options, show_options
-from windlass.cli.output import how_to_answer, summary
+from windlass.cli.command_context import (
+    CommandContext,
+    load_context,
+    login_name,
+    memory_journal,
+    open_journal,
+)
+from windlass.cli.line_editor import LineEditor
+from windlass.cli.options import agent_options, collect_flags, limit_options, show_options
+from windlass.cli.output import show_answer_commands, show_summary
 from windlass.cli.renderer import BAD, QUIET
-from windlass.cli.session_picker import pick
-from windlass.cli.slash_commands import HELP, Bill, show_help, show_sessions, show_tools
-from windlass.cli.terminal_run import Stage, Work, staged
+from windlass.cli.session_picker import pick_session
+from windlass.cli.slash_commands import (
+    SLASH_COMMANDS,
+    ChatUsage,
+    show_help,
+    show_sessions,
+    show_tools,
+)
+from windlass.cli.terminal_run import RunWork, TerminalRun, open_terminal
 from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, WindlassError
-from windlass.core.suggestions import did_you_mean
+from windlass.core.suggestions import suggest_names
 from windlass.environ import xdg_folder
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.models.vendors import vendors
+from windlass.models.vendors import load_vendors
 from windlass.ports import Journal
-from windlass.project.agents import Rig
-from windlass.project.launches import context_of, find, latest, new_session
+from windlass.project.agents import AgentSession
+from windlass.project.launches import find_latest, find_session, launch_context, new_session_name
 
 PICK = "?"
-MARK, MORE = "\x1b[1;36m{} \x1b[0m", "\x1b[2m{} \x1b[0m"
+PROMPT_STYLE, CONTINUATION_STYLE = "\x1b[1;36m{} \x1b[0m", "\x1b[2m{} \x1b[0m"
 
 
 @click.command(
@@ -68,65 +80,75 @@ def chat(
         raise ConfigError("a chat needs a terminal; for scripts there is `windlass run`")
     if no_session and (again or session):
         raise ConfigError("--no-session keeps nothing, so there is nothing to go on with")
-    desk = desk_for(flags_of(given))
-    stage = staged(quiet=quiet, thinking=desk.settings.thinking)
-    desk = desk.with_model(stage.screen, ask=True)
+    desk = load_context(collect_flags(given))
+    stage = open_terminal(quiet=quiet, thinking=desk.settings.thinking)
+    desk = desk.choose_model(stage.screen, ask_person=True)
     if no_session:
-        asyncio.run(Chat(desk, stage, memory(), new_session(desk.folder)).talk())
+        asyncio.run(
+            ChatSession(desk, stage, memory_journal(), new_session_name(desk.folder)).run_chat()
+        )
         return
     with open_journal(desk.settings) as journal:
-        name = asyncio.run(_session(journal, desk, session, again=again))
-        asyncio.run(Chat(desk, stage, journal, name).talk())
+        name = asyncio.run(_choose_session(journal, desk, session, again=again))
+        asyncio.run(ChatSession(desk, stage, journal, name).run_chat())
 
 
-async def _session(journal: SqliteJournal, desk: Desk, given: str | None, *, again: bool) -> str:
+async def _choose_session(
+    journal: SqliteJournal, desk: CommandContext, given: str | None, *, again: bool
+) -> str:
     if given == PICK:
-        return (await pick(journal, desk.folder)).session
+        return (await pick_session(journal, desk.folder)).session
     if given is not None:
-        return (await find(journal, given)).session
-    return (await latest(journal, desk.folder)).session if again else new_session(desk.folder)
+        return (await find_session(journal, given)).session
+    return (
+        (await find_latest(journal, desk.folder)).session
+        if again
+        else new_session_name(desk.folder)
+    )
 
 
-class Chat:
+class ChatSession:
     """One conversation at one terminal."""
 
-    def __init__(self, desk: Desk, stage: Stage, journal: Journal, session: str) -> None:
-        self._desk = desk
-        self._stage = stage
+    def __init__(
+        self, desk: CommandContext, stage: TerminalRun, journal: Journal, session: str
+    ) -> None:
+        self._context = desk
+        self._terminal = stage
         self._screen = stage.screen
         self._journal = journal
         self._session = session
-        self._bill = Bill()
+        self._usage = ChatUsage()
         self._leaving = False
 
-    async def talk(self) -> None:
+    async def run_chat(self) -> None:
         """Until the person leaves. Another model means another agent, in the same session."""
         glyphs, styled = self._screen.glyphs, self._screen.styled
-        mark = (MARK if styled else "{} ").format(glyphs.person)
-        more = (MORE if styled else "{} ").format(glyphs.cut)
-        prompt = Prompt(mark, more, history=xdg_folder("STATE", ".local/state") / "history")
-        with prompt.ready(_completions):
+        mark = (PROMPT_STYLE if styled else "{} ").format(glyphs.person)
+        more = (CONTINUATION_STYLE if styled else "{} ").format(glyphs.cut)
+        prompt = LineEditor(mark, more, history=xdg_folder("STATE", ".local/state") / "history")
+        with prompt.enable_readline(_complete_input):
             while not self._leaving:
-                async with self._desk.rig(self._stage, self._journal) as rig:
-                    self._greet(rig)
-                    await self._with(rig, prompt)
-        if isinstance(self._journal, SqliteJournal) and self._bill.runs:
-            self._say(f"To go on: windlass chat -r {self._session}")
+                async with self._context.open_agent(self._terminal, self._journal) as rig:
+                    self._show_greeting(rig)
+                    await self._talk_with(rig, prompt)
+        if isinstance(self._journal, SqliteJournal) and self._usage.runs:
+            self._show_note(f"To go on: windlass chat -r {self._session}")
 
-    async def _with(self, rig: Rig, prompt: Prompt) -> None:
+    async def _talk_with(self, rig: AgentSession, prompt: LineEditor) -> None:
         """Talk with one agent, until another is wanted or the person leaves."""
         interrupted = False
-        desk = self._desk
-        while not self._leaving and self._desk is desk:
+        desk = self._context
+        while not self._leaving and self._context is desk:
             try:
                 # Nothing else goes on in this process meanwhile, so it may wait.
-                text = prompt.read()
+                text = prompt.read_prompt()
             except KeyboardInterrupt:
-                self._screen.typed()
+                self._screen.forget_line()
                 print()
                 self._leaving = interrupted
                 if not interrupted:
-                    self._say("Once more to leave, or Ctrl-D.")
+                    self._show_note("Once more to leave, or Ctrl-D.")
                 interrupted = True
                 continue
             interrupted = False
@@ -134,44 +156,44 @@ class Chat:
                 print()
                 self._leaving = True
             elif text.strip():
-                await self._take(rig, text)
+                await self._handle_input(rig, text)
 
-    async def _take(self, rig: Rig, text: str) -> None:
+    async def _handle_input(self, rig: AgentSession, text: str) -> None:
         try:
             if text.startswith("/") and "\n" not in text:
-                await self._command(rig, *text[1:].split(None, 1))
+                await self._run_command(rig, *text[1:].split(None, 1))
             else:
-                await self._ask(rig, text)
+                await self._run_prompt(rig, text)
         except RunUnfinished:
-            self._complain("the last run waits for an answer: /resume asks you again")
+            self._show_error("the last run waits for an answer: /resume asks you again")
         except WindlassError as error:
-            self._complain(str(error))
+            self._show_error(str(error))
 
-    async def _ask(self, rig: Rig, text: str) -> None:
+    async def _run_prompt(self, rig: AgentSession, text: str) -> None:
         session = self._session
-        await self._drive(
+        await self._drive_run(
             rig,
             lambda watch: rig.agent.run(
                 text,
                 session=session,
                 on_event=watch,
-                caller=person(),
-                context=context_of(self._desk.launch),
+                caller=login_name(),
+                context=launch_context(self._context.launch),
             ),
         )
 
-    async def _drive(self, rig: Rig, work: Work) -> None:
+    async def _drive_run(self, rig: AgentSession, work: RunWork) -> None:
         kept = isinstance(self._journal, SqliteJournal)
-        result = await self._stage.drive(rig.agent, self._session, work, kept=kept)
-        self._stage.live.conclude(result.text if result.completed else "")
-        self._bill.add(result)
+        result = await self._terminal.drive_run(rig.agent, self._session, work, kept=kept)
+        self._terminal.live.ensure_reply_shown(result.text if result.completed else "")
+        self._usage.add_run(result)
         if result.outcome == "suspended":
-            how_to_answer(self._screen, self._session, result.questions)
-        self._screen.line()
-        summary(self._screen, result, named=False)
-        self._screen.line()
+            show_answer_commands(self._screen, self._session, result.questions)
+        self._screen.write_line()
+        show_summary(self._screen, result, show_session=False)
+        self._screen.write_line()
 
-    async def _command(self, rig: Rig, name: str = "", argument: str = "") -> None:
+    async def _run_command(self, rig: AgentSession, name: str = "", argument: str = "") -> None:
         argument = argument.strip()
         match name:
             case "help" | "?":
@@ -181,60 +203,66 @@ class Chat:
             case "tools":
                 show_tools(self._screen, rig.toolbox.specs)
             case "usage" | "cost":
-                self._bill.show(self._screen)
+                self._usage.show_usage(self._screen)
             case "model":
-                self._model(argument)
+                self._change_model(argument)
             case "sessions":
-                show_sessions(self._screen, await self._kept().sessions(limit=10))
+                show_sessions(self._screen, await self._require_journal().sessions(limit=10))
             case "resume":
-                await self._resume(rig, argument)
+                await self._resume_session(rig, argument)
             case "clear" | "new":
-                self._session, self._bill = new_session(self._desk.folder), Bill()
+                self._session, self._usage = new_session_name(self._context.folder), ChatUsage()
                 click.clear()
-                self._say("A new session.")
+                self._show_note("A new session.")
             case _:
-                self._complain(f"there is no /{name}.{did_you_mean(name, HELP)}")
+                self._show_error(f"there is no /{name}.{suggest_names(name, SLASH_COMMANDS)}")
 
-    def _model(self, name: str) -> None:
+    def _change_model(self, name: str) -> None:
         if not name:
-            self._say(f"{self._desk.settings.model}. To change it: /model PROVIDER:MODEL")
+            self._show_note(f"{self._context.settings.model}. To change it: /model PROVIDER:MODEL")
             return
-        chosen = msgspec.structs.replace(self._desk.settings, model=name)
+        chosen = msgspec.structs.replace(self._context.settings, model=name)
         # Whatever is wrong with it is said before the old one is left.
-        desk = replace(self._desk, loaded=replace(self._desk.loaded, settings=chosen))
+        desk = replace(self._context, loaded=replace(self._context.loaded, settings=chosen))
         desk.check_model()
-        self._desk = desk
+        self._context = desk
 
-    async def _resume(self, rig: Rig, given: str) -> None:
+    async def _resume_session(self, rig: AgentSession, given: str) -> None:
         if given:
-            self._session = (await find(self._kept(), given)).session
+            self._session = (await find_session(self._require_journal(), given)).session
         try:
-            await self._drive(
+            await self._drive_run(
                 rig,
                 lambda watch: rig.agent.resume(self._session, consent=bool(given), on_event=watch),
             )
         except NothingToDo:
-            self._say(f"Session {self._session}: nothing is open; go on with a prompt.")
+            self._show_note(f"Session {self._session}: nothing is open; go on with a prompt.")
 
-    def _kept(self) -> SqliteJournal:
+    def _require_journal(self) -> SqliteJournal:
         if not isinstance(self._journal, SqliteJournal):
             raise ConfigError("with --no-session there are no others")
         return self._journal
 
-    def _greet(self, rig: Rig) -> None:
+    def _show_greeting(self, rig: AgentSession) -> None:
         tools = len(rig.toolbox.specs)
         told = f"{rig.settings.model} {self._screen.glyphs.dot} {tools} tools"
-        self._say(f"{told} {self._screen.glyphs.dot} {rig.folder} {self._screen.glyphs.dot} /help")
+        self._show_note(
+            f"{told} {self._screen.glyphs.dot} {rig.folder} {self._screen.glyphs.dot} /help"
+        )
 
-    def _say(self, text: str) -> None:
-        self._screen.line(text, QUIET)
+    def _show_note(self, text: str) -> None:
+        self._screen.write_line(text, QUIET)
 
-    def _complain(self, text: str) -> None:
-        self._screen.line(text, BAD, mark=self._screen.glyphs.no)
+    def _show_error(self, text: str) -> None:
+        self._screen.write_line(text, BAD, mark=self._screen.glyphs.no)
 
 
-def _completions(text: str) -> list[str]:
+def _complete_input(text: str) -> list[str]:
     if text.startswith("/model "):
         begun = text.removeprefix("/model ")
-        return [f"/model {name}:" for name in vendors() if name.startswith(begun)]
-    return [f"/{name} " for name in HELP if f"/{name}".startswith(text)] if text[:1] == "/" else []
+        return [f"/model {name}:" for name in load_vendors() if name.startswith(begun)]
+    return (
+        [f"/{name} " for name in SLASH_COMMANDS if f"/{name}".startswith(text)]
+        if text[:1] == "/"
+        else []
+    )

@@ -14,28 +14,28 @@ import msgspec
 
 from windlass.cli.renderer import QUIET, TROUBLE
 from windlass.cli.screen import Screen
-from windlass.cli.terminal import typed_line
-from windlass.cli.terminal_run import Stage
+from windlass.cli.terminal import read_stdin_line
+from windlass.cli.terminal_run import TerminalRun
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.core.fold.run import fold
-from windlass.environ import environment
+from windlass.environ import read_environment
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.models.resolve import resolve
+from windlass.models.resolve import resolve_model
 from windlass.ports import Journal
-from windlass.project.agents import Rig, rigged
-from windlass.project.files import journal_path, settings
-from windlass.project.launches import Launch, launch_of, recorded
-from windlass.project.layers import Loaded
-from windlass.project.local_servers import Nearby, choose
+from windlass.project.agents import AgentSession, open_agent
+from windlass.project.files import default_journal_path, load_settings
+from windlass.project.launches import SessionLaunch, build_launch, last_launch
+from windlass.project.layers import LoadedSettings
+from windlass.project.local_servers import LocalServer, choose_model
 from windlass.project.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class CommandContext:
     """Everything but the model's first word."""
 
-    loaded: Loaded
+    loaded: LoadedSettings
     folder: Path
     schema: dict[str, Any] | None = None
 
@@ -44,80 +44,92 @@ class Desk:
         return self.loaded.settings
 
     @property
-    def launch(self) -> Launch:
-        return launch_of(self.settings, self.folder, self.schema)
+    def launch(self) -> SessionLaunch:
+        return build_launch(self.settings, self.folder, self.schema)
 
-    def with_model(self, screen: Screen, *, ask: bool, say: bool = True) -> "Desk":
+    def choose_model(
+        self, screen: Screen, *, ask_person: bool, show_choice: bool = True
+    ) -> "CommandContext":
         """The same, with a model at all events; what was chosen is said."""
         if self.settings.model:
             return self
 
-        def accept(server: Nearby) -> bool:
-            screen.line(f"No key is set, but {server.model} answers on port {server.port}.")
-            screen.verbatim("Ask it? [Y/n] ")
-            said = typed_line()
-            screen.typed()
+        def accept(server: LocalServer) -> bool:
+            screen.write_line(f"No key is set, but {server.model} answers on port {server.port}.")
+            screen.write_verbatim("Ask it? [Y/n] ")
+            said = read_stdin_line()
+            screen.forget_line()
             return said is not None and said.lower() in ("", "y", "yes")
 
-        choice = choose(environment(self.folder), self.folder, accept if ask else None)
-        if say:
-            screen.line(f"model {choice.model}: {choice.note}", QUIET, mark=screen.glyphs.progress)
+        choice = choose_model(
+            read_environment(self.folder), self.folder, accept if ask_person else None
+        )
+        if show_choice:
+            screen.write_line(
+                f"model {choice.model}: {choice.note}", QUIET, mark=screen.glyphs.progress
+            )
         chosen = msgspec.structs.replace(self.settings, model=choice.model)
         return replace(self, loaded=replace(self.loaded, settings=chosen))
 
     def check_model(self) -> None:
         """Raise ConfigError if the model cannot be asked: no such provider, or no key."""
-        resolve(self.settings.model, environ=environment(self.folder))
+        resolve_model(self.settings.model, environ=read_environment(self.folder))
 
     @asynccontextmanager
-    async def rig(self, stage: Stage, journal: Journal) -> AsyncGenerator[Rig]:
+    async def open_agent(
+        self, terminal: TerminalRun, journal: Journal
+    ) -> AsyncGenerator[AgentSession]:
         """The agent, whose questions go to whoever sits at the stage."""
-        made = rigged(
+        made = open_agent(
             self.settings,
             folder=self.folder,
             journal=journal,
-            approver=stage.asker,
+            approver=terminal.question_prompt,
             schema=self.schema,
         )
         async with made as rig:
-            if stage.asker is not None:
-                stage.asker.specs = {spec.name: spec for spec in rig.toolbox.specs}
-            for name, why in rig.failures.items():
+            if terminal.question_prompt is not None:
+                terminal.question_prompt.specs = {spec.name: spec for spec in rig.toolbox.specs}
+            for name, why in rig.mcp_failures.items():
                 told = f"goes on without the MCP server {name}: {why}"
-                stage.screen.line(told, TROUBLE, mark=stage.screen.glyphs.trouble)
+                terminal.screen.write_line(told, TROUBLE, mark=terminal.screen.glyphs.trouble)
             yield rig
 
 
-def desk_for(
+def load_context(
     flags: Mapping[str, object], folder: Path | None = None, schema: dict[str, Any] | None = None
-) -> Desk:
+) -> CommandContext:
     """The desk of a folder, with what was given on the command line."""
     here = (folder or Path.cwd()).absolute()
-    return Desk(settings(flags, folder=here), here, schema)
+    return CommandContext(load_settings(flags, folder=here), here, schema)
 
 
-async def desk_of(journal: Journal, session: str, flags: Mapping[str, object]) -> Desk:
+async def load_session_context(
+    journal: Journal, session: str, flags: Mapping[str, object]
+) -> CommandContext:
     """The desk that a session was started at, as far as it is known and not given anew."""
     facts = await journal.read(session)
-    launch = recorded(facts)
+    launch = last_launch(facts)
     if launch is not None:
-        return _again(launch, session, flags)
+        return _restore_context(launch, session, flags)
     # Some other program began it; what is known is whom it asked.
     asked = fold(session, facts).setup
-    return desk_for({"model": asked.model.name, **flags} if asked else flags)
+    return load_context({"model": asked.model.name, **flags} if asked else flags)
 
 
-def _again(launch: Launch, session: str, flags: Mapping[str, object]) -> Desk:
+def _restore_context(
+    launch: SessionLaunch, session: str, flags: Mapping[str, object]
+) -> CommandContext:
     folder = Path(launch.folder)
     if not folder.is_dir():
         raise ConfigError(f"session {session} worked in {folder}, which is gone")
-    return desk_for({**launch.flags, **flags}, folder, launch.schema)
+    return load_context({**launch.flags, **flags}, folder, launch.schema)
 
 
 @contextmanager
-def open_journal(given: Settings) -> Generator[SqliteJournal]:
+def open_journal(settings: Settings) -> Generator[SqliteJournal]:
     """The journal that keeps the sessions; raises ConfigError if its file cannot be opened."""
-    path = Path(given.journal) if given.journal else journal_path()
+    path = Path(settings.journal) if settings.journal else default_journal_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -127,11 +139,11 @@ def open_journal(given: Settings) -> Generator[SqliteJournal]:
         yield journal
 
 
-def memory() -> Journal:
+def memory_journal() -> Journal:
     return MemoryJournal()
 
 
-def person() -> str:
+def login_name() -> str:
     """Who answers and asks: the name of the login, if there is one."""
     try:
         return getpass.getuser()

@@ -16,15 +16,15 @@ from windlass.cli.exit_codes import FAILED
 from windlass.cli.renderer import BAD, GOOD, QUIET, TROUBLE
 from windlass.cli.screen import Screen
 from windlass.core.errors import ConfigError, WindlassError
-from windlass.environ import environment
+from windlass.environ import read_environment
 from windlass.gates.policy_file import load_policy
-from windlass.models.vendors import vendors
-from windlass.project.files import mcp_servers, settings, settings_files
-from windlass.project.local_servers import answering, small_model
+from windlass.models.vendors import load_vendors
+from windlass.project.files import load_settings, read_mcp_servers, settings_files
+from windlass.project.local_servers import find_servers, find_small_model
 from windlass.project.settings import Settings
-from windlass.tools.shell.sandbox import bubblewrap, describe
+from windlass.tools.shell.sandbox import describe_sandbox, probe_bubblewrap
 
-EXTRAS = {
+EXTRA_PACKAGES = {
     "cedar": "cedarpy",
     "knowledge": "pypdf",
     "local": "xllamacpp",
@@ -36,11 +36,11 @@ EXTRAS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at."""
 
     name: str
-    told: str
+    text: str
     state: str = "fine"
     """`fine`, `missing` (one may do without), or `wrong`."""
 
@@ -52,90 +52,94 @@ def doctor() -> None:
     The exit code is 1 if something is wrong; what is only missing is no fault.
     """
     screen, wrong = Screen(), False
-    for finding in _findings():
+    for finding in _collect_findings():
         wrong = wrong or finding.state == "wrong"
         mark, style = {
             "fine": (screen.glyphs.yes, GOOD),
             "missing": (screen.glyphs.dot, QUIET),
             "wrong": (screen.glyphs.no, BAD),
         }[finding.state]
-        screen.line(finding.told, mark=f"{mark} {finding.name:<12}", marked=style)
+        screen.write_line(finding.text, mark=f"{mark} {finding.name:<12}", mark_style=style)
     if wrong:
-        screen.line("Something is wrong: see above.", TROUBLE)
+        screen.write_line("Something is wrong: see above.", TROUBLE)
         sys.exit(FAILED)
 
 
-def _findings() -> Iterator[Finding]:
-    yield Finding("windlass", f"{_version('windlass')} on Python {platform.python_version()}")
+def _collect_findings() -> Iterator[DoctorFinding]:
+    yield DoctorFinding(
+        "windlass", f"{_package_version('windlass')} on Python {platform.python_version()}"
+    )
     try:
-        given = settings().settings
+        given = load_settings().settings
         files = [str(path) for path in settings_files() if path.is_file()]
-        yield Finding("settings", ", ".join(files) or "no file: the defaults hold")
+        yield DoctorFinding("settings", ", ".join(files) or "no file: the defaults hold")
     except ConfigError as error:
         given = Settings()
-        yield Finding("settings", str(error), "wrong")
-    yield from _policy(given)
-    sandboxed = not bubblewrap().fault
-    yield Finding("sandbox", describe(), "fine" if sandboxed else "missing")
-    yield _journal(given)
-    yield from _models(given)
-    yield from _mcp()
-    for extra, package in EXTRAS.items():
+        yield DoctorFinding("settings", str(error), "wrong")
+    yield from _check_policy(given)
+    sandboxed = not probe_bubblewrap().fault
+    yield DoctorFinding("sandbox", describe_sandbox(), "fine" if sandboxed else "missing")
+    yield _check_journal(given)
+    yield from _check_models(given)
+    yield from _check_mcp()
+    for extra, package in EXTRA_PACKAGES.items():
         there = find_spec(package) is not None
         told = "installed" if there else f"not installed: pip install 'windlass[{extra}]'"
-        yield Finding(f"[{extra}]", told, "fine" if there else "missing")
+        yield DoctorFinding(f"[{extra}]", told, "fine" if there else "missing")
 
 
-def _policy(given: Settings) -> Iterator[Finding]:
+def _check_policy(given: Settings) -> Iterator[DoctorFinding]:
     if not given.policy:
         return
     try:
         gate = load_policy(given.policy)
-        yield Finding("policy", f"{given.policy}: {len(gate.rules)} rules")
+        yield DoctorFinding("policy", f"{given.policy}: {len(gate.rules)} rules")
     except ConfigError as error:
-        yield Finding("policy", str(error), "wrong")
+        yield DoctorFinding("policy", str(error), "wrong")
 
 
-def _journal(given: Settings) -> Finding:
+def _check_journal(given: Settings) -> DoctorFinding:
     try:
         with open_journal(given) as journal:
             found = asyncio.run(journal.sessions(limit=1_000))
             open_runs = sum(one.outcome is None for one in found)
             told = f"{len(found)} sessions, {open_runs} unfinished"
-            return Finding("journal", f"{journal.path}: {told}; SQLite {_version('apsw')}")
+            return DoctorFinding(
+                "journal", f"{journal.path}: {told}; SQLite {_package_version('apsw')}"
+            )
     except (OSError, WindlassError) as error:
-        return Finding("journal", f"cannot be written: {error}", "wrong")
+        return DoctorFinding("journal", f"cannot be written: {error}", "wrong")
 
 
-def _models(given: Settings) -> Iterator[Finding]:
-    environ = environment()
+def _check_models(given: Settings) -> Iterator[DoctorFinding]:
+    environ = read_environment()
     if given.model:
-        yield Finding("model", f"{given.model} is set")
-    for name, vendor in vendors().items():
+        yield DoctorFinding("model", f"{given.model} is set")
+    for name, vendor in load_vendors().items():
         if vendor.key_env and not vendor.keyless:
             there = bool(environ.get(vendor.key_env))
             told = f"{vendor.key_env} {'is set' if there else 'is not set'}"
-            yield Finding(name, told, "fine" if there else "missing")
-    for server in asyncio.run(answering()):
+            yield DoctorFinding(name, told, "fine" if there else "missing")
+    for server in asyncio.run(find_servers()):
         listed = ", ".join(server.models[:4]) or "no model loaded"
-        yield Finding(server.vendor, f"answers on port {server.port}: {listed}")
-    small = small_model(environ, Path.cwd())
+        yield DoctorFinding(server.vendor, f"answers on port {server.port}: {listed}")
+    small = find_small_model(environ, Path.cwd())
     if small is not None:
-        yield Finding("local", f"{small} can be run: a very small model")
+        yield DoctorFinding("local", f"{small} can be run: a very small model")
 
 
-def _mcp() -> Iterator[Finding]:
+def _check_mcp() -> Iterator[DoctorFinding]:
     try:
-        found = mcp_servers()
+        found = read_mcp_servers()
     except ConfigError as error:
-        yield Finding("mcp", str(error), "wrong")
+        yield DoctorFinding("mcp", str(error), "wrong")
         return
     if found:
         names = ", ".join(server.name for server in found)
-        yield Finding("mcp", f"{names}. To try them: windlass mcp test")
+        yield DoctorFinding("mcp", f"{names}. To try them: windlass mcp test")
 
 
-def _version(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:

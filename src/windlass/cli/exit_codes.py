@@ -50,7 +50,7 @@ HUNG_UP: Final = 129
 INTERRUPTED: Final = 130
 ENDED: Final = 143
 
-OUTCOMES: Mapping[Outcome, int] = {
+OUTCOME_CODES: Mapping[Outcome, int] = {
     "completed": DONE,
     "max_steps": LIMIT,
     "budget_exceeded": LIMIT,
@@ -64,9 +64,9 @@ OUTCOMES: Mapping[Outcome, int] = {
     "failed": FAILED,
     "suspended": WAITS,
 }
-TABLE = indent(dedent((__doc__ or "").partition("\n\n")[2]), "  ")
+EXIT_CODE_TABLE = indent(dedent((__doc__ or "").partition("\n\n")[2]), "  ")
 """The codes, for a page of help."""
-ERRORS: Mapping[type[Exception], int] = {
+ERROR_CODES: Mapping[type[Exception], int] = {
     ConfigError: USAGE,
     SetupDrifted: USAGE,
     JournalFailed: JOURNAL,
@@ -77,6 +77,6 @@ ERRORS: Mapping[type[Exception], int] = {
 }
 
 
-def code_of(error: BaseException) -> int:
+def exit_code_for(error: BaseException) -> int:
     """The exit code for an error that ends a command."""
-    return next((code for kind, code in ERRORS.items() if isinstance(error, kind)), FAILED)
+    return next((code for kind, code in ERROR_CODES.items() if isinstance(error, kind)), FAILED)

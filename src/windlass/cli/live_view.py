@@ -9,13 +9,23 @@ from textwrap import dedent
 
 from typing_extensions import override
 
-from windlass.cli.markdown import Markdown
-from windlass.cli.renderer import BAD, GOOD, QUIET, SAID, THOUGHT, TROUBLE, Renderer, shown
+from windlass.cli.markdown import MarkdownStream
+from windlass.cli.renderer import (
+    BAD,
+    GOOD,
+    QUIET,
+    TEXT_STYLE,
+    THINKING_STYLE,
+    TROUBLE,
+    EventRenderer,
+    format_json_arguments,
+)
 from windlass.cli.screen import Screen
-from windlass.cli.status import Status
+from windlass.cli.status import StatusLine
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptFailed,
+    AttemptRetrying,
     AttemptStarted,
     CallDelta,
     CallFinished,
@@ -24,20 +34,19 @@ from windlass.core.events import (
     CallStarted,
     Event,
     Fact,
-    Nested,
+    NestedEvent,
     ReplyEnd,
-    Retrying,
     RunEnded,
     RunResumed,
     RunStarted,
     RunSuspended,
-    Stalled,
     StepProposed,
+    StreamStalled,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.messages import Result, Text
+from windlass.core.messages import TextPart, ToolResult
 from windlass.core.verdicts import Ask
 from windlass.project.settings import ThinkingMode
 
@@ -45,13 +54,13 @@ RESULT_LINES = 4
 DIFF_LINES = 16
 
 
-class Live(Renderer):
+class LiveView(EventRenderer):
     """Shows the runs of one terminal, and keeps its status line up to date."""
 
     def __init__(
         self,
         screen: Screen,
-        status: Status,
+        status: StatusLine,
         *,
         thinking: ThinkingMode = "show",
         with_text: bool = True,
@@ -59,14 +68,14 @@ class Live(Renderer):
     ) -> None:
         super().__init__(screen, clock)
         self._status = status
-        self._thinking: ThinkingMode = thinking
+        self._thinking_mode: ThinkingMode = thinking
         self._with_text = with_text
-        self._markdown = Markdown(screen) if screen.styled else None
-        self._speaking = self._said = ""
-        self._thought_at: float | None = None
-        self._trouble = ""
+        self._markdown = MarkdownStream(screen) if screen.styled else None
+        self._open_stream = self._shown_text = ""
+        self._thinking_since: float | None = None
+        self._last_failure = ""
         """What was last told of a failed attempt: it need not be told again."""
-        self._begun = False
+        self._page_started = False
         """Something stands on the page: what follows keeps a distance."""
 
     @override
@@ -74,109 +83,119 @@ class Live(Renderer):
         self._status(event)
         match event:
             case TextDelta(text):
-                self._say(text)
+                self._stream_text(text)
             case ThinkingDelta(text):
-                self._think(text)
-            case CallDelta() | UsageDelta() | ReplyEnd() | Retrying() | Stalled() | CallStarted():
+                self._stream_thinking(text)
+            case (
+                CallDelta()
+                | UsageDelta()
+                | ReplyEnd()
+                | AttemptRetrying()
+                | StreamStalled()
+                | CallStarted()
+            ):
                 pass
             case CallProgress(text=text):
-                self._status.note(text)
-            case Nested(agent=agent, event=StepProposed(reply)):
+                self._status.set_note(text)
+            case NestedEvent(agent=agent, event=StepProposed(reply)):
                 for call in reply.calls:
-                    told = f"{agent}: {call.name}({shown(call.arguments)})"
-                    self._line(self._screen.glyphs.progress, told, QUIET)
+                    told = f"{agent}: {call.name}({format_json_arguments(call.arguments)})"
+                    self._show_line(self._screen.glyphs.progress, told, QUIET)
             case RunStarted() | RunSuspended() | CallJudged(verdict=Ask()):
-                self.finish()
+                self.end_stream()
             case RunResumed(drift) if not drift:
                 pass
             case RunEnded(outcome, reason):
-                self.finish()
-                if outcome not in ("completed", "cancelled") and reason not in ("", self._trouble):
-                    self._line(self._screen.glyphs.no, reason, BAD)
+                self.end_stream()
+                if outcome not in ("completed", "cancelled") and reason not in (
+                    "",
+                    self._last_failure,
+                ):
+                    self._show_line(self._screen.glyphs.no, reason, BAD)
             case AttemptStarted(attempt=1):
-                self.finish()
-                self._said = ""
+                self.end_stream()
+                self._shown_text = ""
             case AttemptFailed(fault):
-                self._failed(fault.message, visible=event.visible)
+                self._show_failure(fault.message, visible=event.visible)
             case CallFinished(call_id, result):
-                self._finished(call_id, result)
+                self._show_result(call_id, result)
             case StepProposed(reply):
-                self.finish()
+                self.end_stream()
                 if reply.calls:
-                    self._distance()
+                    self._separate()
                 super().__call__(event)
             case _:
                 if not isinstance(event, AttemptStarted | AttemptDiscarded):
-                    self.finish()
+                    self.end_stream()
                 super().__call__(event)
 
-    def know(self, facts: Iterable[Fact]) -> None:
+    def learn_calls(self, facts: Iterable[Fact]) -> None:
         """Learn the calls of a run that somebody else began to show."""
         for fact in facts:
             if isinstance(fact, StepProposed):
                 self._calls |= {call.id: call for call in fact.reply.calls}
-                self._status.know(fact)
+                self._status.learn_calls(fact)
 
-    def finish(self) -> None:
+    def end_stream(self) -> None:
         """End what is being said."""
-        if self._thought_at is not None and self._thinking == "fold":
-            silent_s = self._clock() - self._thought_at
-            self._line(self._screen.glyphs.progress, f"thought for {silent_s:.0f} s", QUIET)
-        if self._speaking == "text" and self._markdown is not None:
-            self._markdown.end()
-        self._screen.end()
-        self._speaking, self._thought_at = "", None
+        if self._thinking_since is not None and self._thinking_mode == "fold":
+            silent_s = self._clock() - self._thinking_since
+            self._show_line(self._screen.glyphs.progress, f"thought for {silent_s:.0f} s", QUIET)
+        if self._open_stream == "text" and self._markdown is not None:
+            self._markdown.end_reply()
+        self._screen.end_line()
+        self._open_stream, self._thinking_since = "", None
 
-    def conclude(self, text: str) -> None:
+    def ensure_reply_shown(self, text: str) -> None:
         """See to it that the reply is on the page: a gate may have withheld it while it came."""
-        if text and text not in self._said:
-            self._say(text)
-        self.finish()
+        if text and text not in self._shown_text:
+            self._stream_text(text)
+        self.end_stream()
 
-    def _say(self, text: str) -> None:
+    def _stream_text(self, text: str) -> None:
         if not self._with_text:
             return
-        self._said += text
-        if self._speaking != "text":
-            self.finish()
-            self._distance()
-            self._speaking = "text"
+        self._shown_text += text
+        if self._open_stream != "text":
+            self.end_stream()
+            self._separate()
+            self._open_stream = "text"
         if self._markdown is None:
-            self._screen.stream(text, SAID)
+            self._screen.stream_text(text, TEXT_STYLE)
         else:
             self._markdown.feed(text)
 
-    def _think(self, text: str) -> None:
-        if self._thinking == "hide" or not self._with_text:
+    def _stream_thinking(self, text: str) -> None:
+        if self._thinking_mode == "hide" or not self._with_text:
             return
-        if self._speaking != "thinking":
-            self.finish()
-            self._distance()
-            self._speaking, self._thought_at = "thinking", self._clock()
-        if self._thinking == "show":
-            self._screen.stream(text, THOUGHT)
+        if self._open_stream != "thinking":
+            self.end_stream()
+            self._separate()
+            self._open_stream, self._thinking_since = "thinking", self._clock()
+        if self._thinking_mode == "show":
+            self._screen.stream_text(text, THINKING_STYLE)
 
-    def _failed(self, told: str, *, visible: bool) -> None:
+    def _show_failure(self, told: str, *, visible: bool) -> None:
         """An attempt broke; whether it is made again is the footer's to say."""
-        if visible and self._speaking == "text":
-            self._say(self._screen.glyphs.cut)
-        self.finish()
-        self._trouble = told
-        self._screen.line(told, TROUBLE, mark=self._screen.glyphs.trouble)
+        if visible and self._open_stream == "text":
+            self._stream_text(self._screen.glyphs.cut)
+        self.end_stream()
+        self._last_failure = told
+        self._screen.write_line(told, TROUBLE, mark=self._screen.glyphs.trouble)
 
-    def _distance(self) -> None:
-        if self._begun:
-            self._screen.line()
-        self._begun = True
+    def _separate(self) -> None:
+        if self._page_started:
+            self._screen.write_line()
+        self._page_started = True
 
-    def _finished(self, call_id: str, result: Result) -> None:
+    def _show_result(self, call_id: str, result: ToolResult) -> None:
         """What a call came to: its first lines; of an edit, what was changed."""
-        self.finish()
+        self.end_stream()
         text = dedent(result.text.expandtabs(4))
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         name = self._calls[call_id].name if call_id in self._calls else ""
         is_diff = name == "edit" and result.kind == "value"
-        others = [part for part in result.content if not isinstance(part, Text)]
+        others = [part for part in result.content if not isinstance(part, TextPart)]
         if result.kind != "value":
             lines[:1] = [f"{result.kind.replace('_', ' ')}: {(lines or [''])[0]}"]
         if others:
@@ -184,19 +203,21 @@ class Live(Renderer):
         first = lines[: DIFF_LINES if is_diff else RESULT_LINES] or ["nothing"]
         style = QUIET if result.kind == "value" else TROUBLE
         named = f"{name or call_id}: " if call_id != self._last else ""
-        self._screen.open(self._screen.glyphs.result, style)
-        self._screen.verbatim(self._screen.trim(named + first[0], 2), style)
-        self._screen.end()
+        self._screen.begin_line(self._screen.glyphs.result, style)
+        self._screen.write_verbatim(self._screen.trim_to_width(named + first[0], 2), style)
+        self._screen.end_line()
         for line in first[1:]:
-            self._more(line, _diff_style(line) if is_diff else style)
+            self._show_result_line(line, _diff_style(line) if is_diff else style)
         if len(lines) > len(first):
-            self._more(f"{self._screen.glyphs.cut} +{len(lines) - len(first)} lines", QUIET)
+            self._show_result_line(
+                f"{self._screen.glyphs.cut} +{len(lines) - len(first)} lines", QUIET
+            )
         self._last = call_id
 
-    def _more(self, text: str, style: str) -> None:
+    def _show_result_line(self, text: str, style: str) -> None:
         """A line of a result, cut to the width, with its own spaces."""
-        self._screen.verbatim("  " + self._screen.trim(text, 2), style)
-        self._screen.end()
+        self._screen.write_verbatim("  " + self._screen.trim_to_width(text, 2), style)
+        self._screen.end_line()
 
 
 def _diff_style(line: str) -> str:

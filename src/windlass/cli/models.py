@@ -10,12 +10,12 @@ import msgspec
 from windlass.cli.renderer import GOOD, QUIET
 from windlass.cli.screen import Screen
 from windlass.core.errors import ConfigError
-from windlass.core.suggestions import did_you_mean
-from windlass.environ import environment
-from windlass.models.prices import Known, dated, lookup
-from windlass.models.vendors import Vendor, vendors
-from windlass.project.files import settings
-from windlass.project.local_servers import USUAL, answering, small_model
+from windlass.core.suggestions import suggest_names
+from windlass.environ import read_environment
+from windlass.models.prices import ModelListing, describe_price_source, find_listing
+from windlass.models.vendors import VendorConfig, load_vendors
+from windlass.project.files import load_settings
+from windlass.project.local_servers import DEFAULT_MODELS, find_servers, find_small_model
 
 
 @click.command(
@@ -31,63 +31,69 @@ def models(provider: str | None) -> None:
     if provider is None:
         _show_providers(screen)
         return
-    if provider not in vendors():
-        raise ConfigError(f"there is no provider {provider!r}.{did_you_mean(provider, vendors())}")
+    if provider not in load_vendors():
+        raise ConfigError(
+            f"there is no provider {provider!r}.{suggest_names(provider, load_vendors())}"
+        )
     _show_models(screen, provider)
 
 
 def _show_providers(screen: Screen) -> None:
-    environ = environment()
-    chosen = settings().settings.model
+    environ = read_environment()
+    chosen = load_settings().settings.model
     if chosen:
-        screen.line(f"Set: {chosen}")
-    here = {server.vendor: server for server in asyncio.run(answering())}
-    for name, vendor in vendors().items():
+        screen.write_line(f"Set: {chosen}")
+    here = {server.vendor: server for server in asyncio.run(find_servers())}
+    for name, vendor in load_vendors().items():
         server = here.get(name)
         if server is not None:
             listed = ", ".join(server.models[:4]) or "no model loaded"
             ready, told = True, f"answers on port {server.port}: {listed}"
         else:
-            ready, told = _key_told(vendor, environ.get(vendor.key_env or "", ""))
-        usual = f" (usual: {name}:{USUAL[name]})" if name in USUAL else ""
+            ready, told = _describe_key(vendor, environ.get(vendor.key_env or "", ""))
+        usual = f" (usual: {name}:{DEFAULT_MODELS[name]})" if name in DEFAULT_MODELS else ""
         mark = screen.glyphs.yes if ready else screen.glyphs.dot
-        screen.line(f"{name:<18} {told}{usual}", "" if ready else QUIET, mark=mark, marked=GOOD)
-    small = small_model(environ, Path.cwd())
+        screen.write_line(
+            f"{name:<18} {told}{usual}", "" if ready else QUIET, mark=mark, mark_style=GOOD
+        )
+    small = find_small_model(environ, Path.cwd())
     if small is not None:
-        screen.line(f"{'local':<18} {small}", mark=screen.glyphs.yes, marked=GOOD)
+        screen.write_line(f"{'local':<18} {small}", mark=screen.glyphs.yes, mark_style=GOOD)
 
 
-def _key_told(vendor: Vendor, value: str) -> tuple[bool, str]:
+def _describe_key(vendor: VendorConfig, value: str) -> tuple[bool, str]:
     if vendor.keyless:
         return False, "no server answers"
     return bool(value), f"{vendor.key_env} is {'set' if value else 'not set'}"
 
 
 def _show_models(screen: Screen, provider: str) -> None:
-    found = _known(provider)
+    found = _priced_models(provider)
     if not found:
-        screen.line(f"Nothing is known of the models of {provider}; any name is passed on.", QUIET)
+        screen.write_line(
+            f"Nothing is known of the models of {provider}; any name is passed on.", QUIET
+        )
         return
-    told = f"US dollars for a million tokens, in and out; the window in tokens ({dated()})"
-    screen.line(told, QUIET)
+    told = f"US dollars for a million tokens, in and out; the window in tokens ({describe_price_source()})"
+    screen.write_line(told, QUIET)
     wide = max(len(one.name) for one in found) + len(provider) + 1
     for one in found:
         window = f"{one.window:,}" if one.window else "?"
         price = f"{one.price.input:f} / {one.price.output:f}"
         old = "  deprecated" if one.deprecated else ""
-        screen.line(f"{f'{provider}:{one.name}':<{wide}}  {price:<16} {window:>10}{old}")
+        screen.write_line(f"{f'{provider}:{one.name}':<{wide}}  {price:<16} {window:>10}{old}")
 
 
-class _Listed(msgspec.Struct):
+class _PricedVendor(msgspec.Struct):
     models: dict[str, msgspec.Raw] = {}
 
 
-class _Prices(msgspec.Struct):
-    vendors: dict[str, _Listed]
+class _PriceFile(msgspec.Struct):
+    vendors: dict[str, _PricedVendor]
 
 
-def _known(provider: str) -> list[Known]:
+def _priced_models(provider: str) -> list[ModelListing]:
     """The models of a provider that are listed with a price."""
     data = resources.files("windlass.models").joinpath("prices.json").read_bytes()
-    listed = msgspec.json.decode(data, type=_Prices).vendors.get(provider, _Listed())
-    return [known for name in listed.models if (known := lookup(provider, name)) is not None]
+    listed = msgspec.json.decode(data, type=_PriceFile).vendors.get(provider, _PricedVendor())
+    return [known for name in listed.models if (known := find_listing(provider, name)) is not None]

@@ -10,22 +10,22 @@ from typing import Any, TypeVar
 import click
 
 from windlass.core.errors import ConfigError
-from windlass.project.settings import KEYS, PERMISSION_MODES, THINKING_MODES
+from windlass.project.settings import PERMISSION_MODES, SETTING_KEYS, THINKING_MODES
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-RENAMED = {"system": "instructions", "no_flow_guard": "flow_guard"}
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+SETTING_OF_OPTION = {"system": "instructions", "no_flow_guard": "flow_guard"}
 """Options that are called otherwise than their setting."""
 
 
-def _all(command: Command, options: list[Callable[[Command], Command]]) -> Command:
+def _apply_options(command: CommandT, options: list[Callable[[CommandT], CommandT]]) -> CommandT:
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def agent_options(command: Command) -> Command:
+def agent_options(command: CommandT) -> CommandT:
     """Which agent runs, with which tools, and what it may do."""
-    return _all(
+    return _apply_options(
         command,
         [
             click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model to ask."),
@@ -55,9 +55,9 @@ def agent_options(command: Command) -> Command:
     )
 
 
-def limit_options(command: Command) -> Command:
+def limit_options(command: CommandT) -> CommandT:
     """Where a run ends at the latest."""
-    return _all(
+    return _apply_options(
         command,
         [
             click.option("--max-usd", metavar="USD", help="Money for the run."),
@@ -68,9 +68,9 @@ def limit_options(command: Command) -> Command:
     )
 
 
-def show_options(command: Command) -> Command:
+def show_options(command: CommandT) -> CommandT:
     """How a run is shown, and where it is kept."""
-    return _all(
+    return _apply_options(
         command,
         [
             click.option(
@@ -84,20 +84,20 @@ def show_options(command: Command) -> Command:
     )
 
 
-def flags_of(given: Mapping[str, Any]) -> dict[str, object]:
+def collect_flags(given: Mapping[str, Any]) -> dict[str, object]:
     """The settings that were given on the command line."""
     flags: dict[str, object] = {}
     for option, value in given.items():
-        key = RENAMED.get(option, option)
-        if key in KEYS and value is not None:
+        key = SETTING_OF_OPTION.get(option, option)
+        if key in SETTING_KEYS and value is not None:
             flags[key] = not value if option.startswith("no_") else value
     system = flags.get("instructions")
     if isinstance(system, str) and system.startswith("@"):
-        flags["instructions"] = text_of(system[1:], "--system")
+        flags["instructions"] = read_option_file(system[1:], "--system")
     return flags
 
 
-def text_of(path: str, option: str) -> str:
+def read_option_file(path: str, option: str) -> str:
     """The text of a file that an option names."""
     try:
         return Path(path).expanduser().read_text("utf-8")

@@ -8,9 +8,9 @@ import click
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect
 from windlass.gates.policy_file import GuardedRules, load_policy
-from windlass.gates.written_calls import written_call
+from windlass.gates.written_calls import parse_written_call
 
-UNSOUND = 2
+UNSOUND_CODE = 2
 """The exit code for a policy, or a call, that cannot be read."""
 
 
@@ -29,10 +29,10 @@ def check(file: str) -> None:
     try:
         gate = load_policy(file)
     except ConfigError as error:
-        _refuse(error)
+        _exit_unsound(error)
     examples = sum(len(rule.matches) + len(rule.not_matches) for rule in gate.rules)
     click.echo(
-        f"{file}: {_count(len(gate.rules), 'rule')}, {_count(examples, 'example')}, "
+        f"{file}: {_count_noun(len(gate.rules), 'rule')}, {_count_noun(examples, 'example')}, "
         f"default {gate.default}, {gate.name}"
     )
     if isinstance(gate, GuardedRules):
@@ -61,17 +61,17 @@ def explain(
     declared: Effect | None = effect
     try:
         gate = load_policy(file, root=root)
-        asked = written_call(call, effect=declared, root=root)
+        asked = parse_written_call(call, effect=declared, root=root)
     except ConfigError as error:
-        _refuse(error)
-    ruling = gate.rule_on(asked)
+        _exit_unsound(error)
+    ruling = gate.decide_call(asked)
     click.echo(f"decision  {ruling.decision}")
     if ruling.rule is None:
         click.echo(f"rule      default {gate.default}")
     else:
         number = gate.rules.index(ruling.rule) + 1
         click.echo(f"rule      {ruling.rule}  ({number} of {len(gate.rules)})")
-    click.echo(f"why       {ruling.why}")
+    click.echo(f"why       {ruling.explanation}")
     if ruling.rule and ruling.rule.reason:
         click.echo(f"reason    {ruling.rule.reason}")
     if isinstance(gate, GuardedRules):
@@ -79,10 +79,10 @@ def explain(
         click.echo(f"flow      {gate.guard.decision}, {held}")
 
 
-def _count(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _refuse(error: ConfigError) -> NoReturn:
+def _exit_unsound(error: ConfigError) -> NoReturn:
     click.echo(f"Error: {error}", err=True)
-    sys.exit(UNSOUND)
+    sys.exit(UNSOUND_CODE)

@@ -10,37 +10,37 @@ from typing import Any
 import msgspec
 
 from windlass.agent.attachments import attach
-from windlass.cli.options import text_of
+from windlass.cli.options import read_option_file
 from windlass.core.errors import ConfigError
-from windlass.core.messages import Content, Text
-from windlass.core.schema import Schema
+from windlass.core.messages import ContentPart, TextPart
+from windlass.core.schema import JsonSchema
 
 PATIENCE_S = 3.0
 """How long standard input may be silent before it is said that it is being waited for."""
 
 
-def prompt_of(words: Sequence[str], images: Sequence[str] = ()) -> tuple[Content, ...]:
+def read_prompt(words: Sequence[str], images: Sequence[str] = ()) -> tuple[ContentPart, ...]:
     """The parts of a prompt; raises ConfigError if there is nothing in it."""
     text = " ".join(words)
     if text == "-":
-        text = _stdin()
+        text = _read_stdin()
     elif _is_piped():
-        text = "\n\n".join(part for part in (text, _stdin().rstrip("\n")) if part)
+        text = "\n\n".join(part for part in (text, _read_stdin().rstrip("\n")) if part)
     if not text.strip():
         raise ConfigError('say what to do: windlass run "…", or pipe it in')
-    return (Text(text), *(attach(image) for image in images))
+    return (TextPart(text), *(attach(image) for image in images))
 
 
-def schema_of(path: str | None) -> dict[str, Any] | None:
+def read_schema(path: str | None) -> dict[str, Any] | None:
     """The JSON Schema in a file."""
     if path is None:
         return None
     try:
-        schema = msgspec.json.decode(text_of(path, "--output-schema"), type=dict[str, Any])
+        schema = msgspec.json.decode(read_option_file(path, "--output-schema"), type=dict[str, Any])
     except msgspec.MsgspecError as error:
         raise ConfigError(f"--output-schema {path}: it is not a JSON object: {error}") from None
     try:
-        Schema(schema)
+        JsonSchema(schema)
     except ConfigError as error:
         raise ConfigError(f"--output-schema {path}: {error}") from None
     return schema
@@ -55,7 +55,7 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
-def _stdin() -> str:
+def _read_stdin() -> str:
     try:
         ready, _, _ = select.select([sys.stdin], [], [], PATIENCE_S)
         if not ready and not sys.stdin.isatty():

@@ -12,28 +12,28 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.renderer import BAD, CALLED, GOOD, QUIET, TROUBLE
+from windlass.cli.renderer import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE
 from windlass.cli.screen import Screen
-from windlass.cli.status import Status
+from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.result import Question
-from windlass.core.schema import Schema, outline
-from windlass.core.verdicts import Allow, Always, Deny, Modify, Reply
+from windlass.core.schema import JsonSchema, outline_schema
+from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
 from windlass.gates.grants import grant_for
 
-KEYS = "y once   a always   n no   e edit   q later"
-VALUE_LINES = 12
+ANSWER_KEYS = "y once   a always   n no   e edit   q later"
+VALUE_LINES_MAX = 12
 
 
-class Asker:
+class QuestionPrompt:
     """Asks the person at the terminal."""
 
     def __init__(
         self,
         screen: Screen,
-        status: Status,
+        status: StatusLine,
         keyboard: Keyboard,
         specs: Sequence[ToolSpec] = (),
     ) -> None:
@@ -41,66 +41,66 @@ class Asker:
         self._status = status
         self._keyboard = keyboard
         self.specs: Mapping[str, ToolSpec] = {spec.name: spec for spec in specs}
-        self._turn = asyncio.Lock()
-        self._left = False
+        self._one_at_a_time = asyncio.Lock()
+        self._postponed = False
         """Somebody left: the other questions of the run are not asked either."""
 
-    def begin(self) -> None:
+    def start_run(self) -> None:
         """Another run begins; its questions are asked again."""
-        self._left = False
+        self._postponed = False
 
-    async def __call__(self, question: Question) -> Reply | None:
-        async with self._turn:
-            if self._left:
+    async def __call__(self, question: Question) -> PersonAnswer | None:
+        async with self._one_at_a_time:
+            if self._postponed:
                 return None
-            self._status.held = True
+            self._status.is_paused = True
             try:
-                reply = await self._ask(question)
+                reply = await self._ask_until_answered(question)
             finally:
-                self._status.held = False
-                self._screen.end()
-            self._left = reply is None
+                self._status.is_paused = False
+                self._screen.end_line()
+            self._postponed = reply is None
             return reply
 
-    async def _ask(self, question: Question) -> Reply | None:
-        self._show(question)
+    async def _ask_until_answered(self, question: Question) -> PersonAnswer | None:
+        self._show_question(question)
         while True:
-            key = await self._keyboard.key(self._show_keys)
+            key = await self._keyboard.read_key(self._show_keys)
             match key.lower():
                 case "y":
-                    self._screen.verbatim("yes", GOOD)
+                    self._screen.write_verbatim("yes", GOOD)
                     return Allow("person")
                 case "n":
-                    self._screen.verbatim("no", BAD)
-                    return await self._deny()
+                    self._screen.write_verbatim("no", BAD)
+                    return await self._read_denial()
                 case "a":
-                    reply = await self._always(question)
+                    reply = await self._read_always(question)
                 case "e":
-                    reply = await self._edit(question)
+                    reply = await self._edit_arguments(question)
                 case "s":
-                    self._screen.verbatim("all of it", QUIET)
-                    self._show(question, lines_max=None)
+                    self._screen.write_verbatim("all of it", QUIET)
+                    self._show_question(question, lines_max=None)
                     reply = None
                 case "q" | "\x04" | "\x1b":
-                    self._screen.verbatim("later", QUIET)
+                    self._screen.write_verbatim("later", QUIET)
                     return None
                 case _:
                     reply = None
-            self._screen.end()
+            self._screen.end_line()
             if reply is not None:
                 return reply
 
     def _show_keys(self) -> None:
-        self._screen.open(self._screen.glyphs.person, TROUBLE)
-        self._screen.verbatim(f"{KEYS}  ", QUIET)
+        self._screen.begin_line(self._screen.glyphs.person, TROUBLE)
+        self._screen.write_verbatim(f"{ANSWER_KEYS}  ", QUIET)
 
-    def _show(self, question: Question, lines_max: int | None = VALUE_LINES) -> None:
+    def _show_question(self, question: Question, lines_max: int | None = VALUE_LINES_MAX) -> None:
         screen = self._screen
-        screen.end()
-        screen.line(question.question, TROUBLE, mark=screen.glyphs.trouble)
+        screen.end_line()
+        screen.write_line(question.question, TROUBLE, mark=screen.glyphs.trouble)
         for name, value in question.arguments.items():
-            screen.verbatim(f"  {name}: ", QUIET)
-            changes = _changes(value) if name == "edits" else None
+            screen.write_verbatim(f"  {name}: ", QUIET)
+            changes = _format_edits(value) if name == "edits" else None
             written = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             lines = written.splitlines() if changes is None else ["", *changes]
             self._show_lines(lines or [""], lines_max)
@@ -108,32 +108,34 @@ class Asker:
     def _show_lines(self, lines: Sequence[str], lines_max: int | None) -> None:
         """The first line where the page is, the others below it."""
         screen, (first, *others) = self._screen, lines
-        screen.verbatim(first, CALLED)
-        screen.newline()
+        screen.write_verbatim(first, CALL_STYLE)
+        screen.start_new_line()
         shown = others[:lines_max]
         for line in shown:
-            style = {"+": GOOD, "-": BAD}.get(line[:1], CALLED) if not first else CALLED
-            screen.verbatim(f"    {line}", style)
-            screen.newline()
+            style = {"+": GOOD, "-": BAD}.get(line[:1], CALL_STYLE) if not first else CALL_STYLE
+            screen.write_verbatim(f"    {line}", style)
+            screen.start_new_line()
         if len(others) > len(shown):
             left = f"    {screen.glyphs.cut} +{len(others) - len(shown)} lines: s shows all of it"
-            screen.verbatim(left, QUIET)
-            screen.newline()
+            screen.write_verbatim(left, QUIET)
+            screen.start_new_line()
 
-    async def _line(self, prompt: str) -> str | None:
-        self._screen.end()
-        typed = await self._keyboard.line(lambda: self._screen.verbatim(f"  {prompt}: ", QUIET))
-        self._screen.typed()
+    async def _read_line(self, prompt: str) -> str | None:
+        self._screen.end_line()
+        typed = await self._keyboard.read_line(
+            lambda: self._screen.write_verbatim(f"  {prompt}: ", QUIET)
+        )
+        self._screen.forget_line()
         return typed
 
-    async def _deny(self) -> Deny:
-        reason = await self._line("why (for the model; may be empty)")
+    async def _read_denial(self) -> Deny:
+        reason = await self._read_line("why (for the model; may be empty)")
         return Deny((reason or "").strip() or "The user said no.", "person")
 
-    async def _always(self, question: Question) -> Always | None:
+    async def _read_always(self, question: Question) -> AllowAlways | None:
         name = question.call.name
-        self._screen.verbatim("always", GOOD)
-        pattern = await self._line(f"for exactly this call, or a pattern such as {name}(…*)")
+        self._screen.write_verbatim("always", GOOD)
+        pattern = await self._read_line(f"for exactly this call, or a pattern such as {name}(…*)")
         spec = self.specs.get(name)
         if pattern is None:
             return None
@@ -141,13 +143,13 @@ class Asker:
             if spec is not None:
                 grant_for(spec, question.arguments, pattern.strip(), ())
         except ConfigError as error:
-            self._screen.line(str(error), BAD, mark=self._screen.glyphs.no)
+            self._screen.write_line(str(error), BAD, mark=self._screen.glyphs.no)
             return None
-        return Always(pattern.strip(), "person")
+        return AllowAlways(pattern.strip(), "person")
 
-    async def _edit(self, question: Question) -> Modify | None:
+    async def _edit_arguments(self, question: Question) -> Modify | None:
         """The arguments as the person's own editor gives them back."""
-        before = _pretty(question.arguments)
+        before = _format_json(question.arguments)
         try:
             written = await asyncio.to_thread(click.edit, before, extension=".json")
             after = msgspec.json.decode(written or before, type=dict[str, Any])
@@ -155,37 +157,37 @@ class Asker:
             told = (
                 f"not taken: {error.message if isinstance(error, click.ClickException) else error}"
             )
-            self._screen.line(told, BAD, mark=self._screen.glyphs.no)
+            self._screen.write_line(told, BAD, mark=self._screen.glyphs.no)
             return None
         if after == question.arguments:
-            self._screen.line("nothing was changed", QUIET, mark=self._screen.glyphs.progress)
+            self._screen.write_line("nothing was changed", QUIET, mark=self._screen.glyphs.progress)
             return None
         spec = self.specs.get(question.call.name)
-        schema = Schema(spec.parameters) if spec else None
+        schema = JsonSchema(spec.parameters) if spec else None
         if schema and not schema.accepts(after):
-            told = f"not taken: they do not fit {question.call.name}: {outline(schema)}"
-            self._screen.line(told, BAD, mark=self._screen.glyphs.no)
+            told = f"not taken: they do not fit {question.call.name}: {outline_schema(schema)}"
+            self._screen.write_line(told, BAD, mark=self._screen.glyphs.no)
             return None
-        self._show_change(before, _pretty(after))
+        self._show_change(before, _format_json(after))
         return Modify(after, "The user changed the arguments.", "person")
 
     def _show_change(self, before: str, after: str) -> None:
-        self._screen.end()
+        self._screen.end_line()
         changed = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
         for line in list(changed)[3:]:
-            self._screen.verbatim(f"  {line}", GOOD if line.startswith("+") else BAD)
-            self._screen.newline()
+            self._screen.write_verbatim(f"  {line}", GOOD if line.startswith("+") else BAD)
+            self._screen.start_new_line()
 
 
-class _Change(msgspec.Struct):
+class _TextEdit(msgspec.Struct):
     old: str
     new: str
 
 
-def _changes(edits: object) -> list[str] | None:
+def _format_edits(edits: object) -> list[str] | None:
     """The edits of a file as lines that go and lines that come, if that is what they are."""
     try:
-        changes = msgspec.convert(edits, list[_Change])
+        changes = msgspec.convert(edits, list[_TextEdit])
     except msgspec.ValidationError:
         return None
     return [
@@ -198,5 +200,5 @@ def _changes(edits: object) -> list[str] | None:
     ]
 
 
-def _pretty(arguments: Mapping[str, object]) -> str:
+def _format_json(arguments: Mapping[str, object]) -> str:
     return msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode() + "\n"

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from windlass.cli.command_context import desk_for, desk_of, open_journal
+from windlass.cli.command_context import load_context, load_session_context, open_journal
 from windlass.cli.exit_codes import DONE
-from windlass.cli.options import agent_options, flags_of, limit_options, show_options
-from windlass.cli.output import FORMATS, Format
+from windlass.cli.options import agent_options, collect_flags, limit_options, show_options
+from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
 from windlass.cli.renderer import TROUBLE
 from windlass.cli.screen import Screen
-from windlass.cli.terminal_run import Stage, staged
+from windlass.cli.terminal_run import TerminalRun, open_terminal
 from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.launches import find, latest
+from windlass.project.launches import find_latest, find_session
 
 
 @click.command(
@@ -32,14 +32,18 @@ Examples:
 @agent_options
 @limit_options
 @click.option(
-    "--output-format", "form", type=click.Choice(FORMATS), default="text", help="What is printed."
+    "--output-format",
+    "form",
+    type=click.Choice(OUTPUT_FORMATS),
+    default="text",
+    help="What is printed.",
 )
 @show_options
 def resume(
     session: str | None,
     everything: bool,
     consent: bool,
-    form: Format,
+    form: OutputFormat,
     quiet: bool,
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> None:
@@ -50,40 +54,46 @@ def resume(
     """
     if everything and session:
         raise ConfigError("either a session or --all, not both")
-    flags = flags_of(given)
-    stage = staged(form=form, quiet=quiet, thinking=desk_for(flags).settings.thinking)
-    work = _all(stage, flags, consent) if everything else _one(stage, session, flags, consent)
+    flags = collect_flags(given)
+    stage = open_terminal(
+        output_format=form, quiet=quiet, thinking=load_context(flags).settings.thinking
+    )
+    work = (
+        _resume_all(stage, flags, consent)
+        if everything
+        else _resume_one(stage, session, flags, consent)
+    )
     sys.exit(asyncio.run(work))
 
 
-async def _one(
-    stage: Stage, session: str | None, flags: Mapping[str, object], consent: bool
+async def _resume_one(
+    stage: TerminalRun, session: str | None, flags: Mapping[str, object], consent: bool
 ) -> int:
-    here = desk_for(_journal_only(flags))
+    here = load_context(_journal_flag(flags))
     with open_journal(here.settings) as journal:
         if session is None:
-            name = (await latest(journal, here.folder, unfinished=True)).session
+            name = (await find_latest(journal, here.folder, unfinished=True)).session
         else:
-            name = (await find(journal, session)).session
-        return await go_on(stage, journal, name, flags, consent=consent)
+            name = (await find_session(journal, session)).session
+        return await resume_run(stage, journal, name, flags, consent=consent)
 
 
-async def _all(stage: Stage, flags: Mapping[str, object], consent: bool) -> int:
-    here = desk_for(_journal_only(flags))
+async def _resume_all(stage: TerminalRun, flags: Mapping[str, object], consent: bool) -> int:
+    here = load_context(_journal_flag(flags))
     with open_journal(here.settings) as journal:
         # A sub-agent's session, SESSION/CALL, is its caller's to go on with.
         found = [one for one in await journal.abandoned() if "/" not in one.session]
         if not found:
             raise NothingToDo("there is no run that nobody drives")
         codes = [
-            await go_on(stage, journal, one.session, flags, consent=consent, title=one.title)
+            await resume_run(stage, journal, one.session, flags, consent=consent, title=one.title)
             for one in found
         ]
     return next((code for code in codes if code != DONE), DONE)
 
 
-async def go_on(
-    stage: Stage,
+async def resume_run(
+    stage: TerminalRun,
     journal: SqliteJournal,
     session: str,
     flags: Mapping[str, object],
@@ -93,12 +103,12 @@ async def go_on(
 ) -> int:
     """Drive a session's open run to its end; the exit code for it."""
     if title:
-        stage.screen.line(f"{session}: {title}", mark=stage.screen.glyphs.person)
-    desk = await desk_of(journal, session, flags)
-    stage.live.know(await journal.read(session))
-    async with desk.rig(stage, journal) as rig:
+        stage.screen.write_line(f"{session}: {title}", mark=stage.screen.glyphs.person)
+    desk = await load_session_context(journal, session, flags)
+    stage.live.learn_calls(await journal.read(session))
+    async with desk.open_agent(stage, journal) as rig:
         try:
-            result = await stage.drive(
+            result = await stage.drive_run(
                 rig.agent,
                 session,
                 lambda watch: rig.agent.resume(session, consent=consent, on_event=watch),
@@ -106,14 +116,14 @@ async def go_on(
         except SetupDrifted as error:
             _show_drift(stage.screen, error)
             raise ConfigError("go on all the same with --consent") from None
-    return stage.close(result, desk.settings.model)
+    return stage.report_result(result, desk.settings.model)
 
 
 def _show_drift(screen: Screen, error: SetupDrifted) -> None:
-    screen.line("The set-up is another than the one that the run began with:", TROUBLE)
+    screen.write_line("The set-up is another than the one that the run began with:", TROUBLE)
     for change in error.drift:
-        screen.line(change, TROUBLE, mark=screen.glyphs.trouble, indent=2)
+        screen.write_line(change, TROUBLE, mark=screen.glyphs.trouble, indent=2)
 
 
-def _journal_only(flags: Mapping[str, object]) -> dict[str, object]:
+def _journal_flag(flags: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in flags.items() if key == "journal"}

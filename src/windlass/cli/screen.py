@@ -19,7 +19,7 @@ WIDTH_MIN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glyphs:
+class GlyphSet:
     """The symbols of a page."""
 
     bar: str
@@ -39,7 +39,7 @@ class Glyphs:
     spinner: str
 
 
-UNICODE = Glyphs(
+UNICODE_GLYPHS = GlyphSet(
     bar="│",
     first="┌",
     last="└",
@@ -56,7 +56,7 @@ UNICODE = Glyphs(
     dot="·",
     spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
 )
-ASCII = Glyphs(
+ASCII_GLYPHS = GlyphSet(
     bar="|",
     first="+",
     last="+",
@@ -74,7 +74,7 @@ ASCII = Glyphs(
     spinner="|/-\\",
 )
 
-CLEAR = "\r\x1b[K"
+CLEAR_LINE = "\r\x1b[K"
 
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -96,16 +96,16 @@ class Screen:
         )
         self._given_width = width
         self.width = 0
-        self.resize()
-        self.glyphs = UNICODE if self._shows(UNICODE) else ASCII
+        self.update_width()
+        self.glyphs = UNICODE_GLYPHS if self._can_encode(UNICODE_GLYPHS) else ASCII_GLYPHS
         self.gutter = ""
         """Stands at the left of each line that is begun from now on."""
         self._column = 0
         self._indent = 0
         self._space = self._word = self._style = ""
-        self._footed = False
+        self._has_footer = False
 
-    def resize(self) -> None:
+    def update_width(self) -> None:
         """Take the width anew: the window may have changed."""
         self.width = max(WIDTH_MIN, min(self._given_width or self._console.width, WIDTH_MAX))
 
@@ -113,138 +113,148 @@ class Screen:
     def is_terminal(self) -> bool:
         return self._console.is_terminal
 
-    def footer(self, text: str = "") -> None:
+    def show_footer(self, text: str = "") -> None:
         """Show a line that goes away by itself; nothing where it could not, or within a line."""
         if not self.styled or self._column:
             return
-        self.clear()
+        self.clear_footer()
         if text:
             room = max(1, self._console.width - 1)
-            shown = _cut(safe(text).replace("\n", " "), room, self.glyphs.cut)
+            shown = _truncate(replace_control_chars(text).replace("\n", " "), room, self.glyphs.cut)
             self._console.out(shown, style="dim", highlight=False, end="")
             self._file.flush()
-            self._footed = True
+            self._has_footer = True
 
-    def clear(self) -> None:
+    def clear_footer(self) -> None:
         """Take the footer away."""
-        if self._footed:
-            self._footed = False
-            self._file.write(CLEAR)
+        if self._has_footer:
+            self._has_footer = False
+            self._file.write(CLEAR_LINE)
             self._file.flush()
 
-    def line(
-        self, text: str = "", style: str = "", *, mark: str = "", marked: str = "", indent: int = 0
+    def write_line(
+        self,
+        text: str = "",
+        style: str = "",
+        *,
+        mark: str = "",
+        mark_style: str = "",
+        indent: int = 0,
     ) -> None:
         """Write a paragraph; it hangs behind its mark, which has a style of its own."""
         if not text:
-            self.end()
-            self._put(self.gutter.rstrip(), "dim")
-            self._put("\n")
+            self.end_line()
+            self._write(self.gutter.rstrip(), "dim")
+            self._write("\n")
             self._column = 0
             return
-        self.open(mark, marked or style, indent)
-        self.stream(text, style)
-        self.end()
+        self.begin_line(mark, mark_style or style, indent)
+        self.stream_text(text, style)
+        self.end_line()
 
-    def open(self, mark: str = "", style: str = "", indent: int = 0) -> None:
+    def begin_line(self, mark: str = "", style: str = "", indent: int = 0) -> None:
         """Begin a line that is to be streamed."""
-        self.end()
-        self._begin()
-        self._put(" " * indent)
+        self.end_line()
+        self._write_gutter()
+        self._write(" " * indent)
         if mark:
-            self._put(mark + " ", style)
+            self._write(mark + " ", style)
         self._indent = indent + (cell_len(mark) + 1 if mark else 0)
 
-    def stream(self, text: str, style: str = "") -> None:
+    def stream_text(self, text: str, style: str = "") -> None:
         """Go on with the line, or begin one. A word appears once it is whole."""
         if style != self._style:
-            self._flush()
+            self._flush_word()
             self._style = style
-        for part in _PARTS.findall(safe(text)):
+        for part in _PARTS.findall(replace_control_chars(text)):
             if part == "\n":
-                self._flush()
-                self._break()
+                self._flush_word()
+                self._wrap_line()
             elif part.isspace():
-                self._flush()
+                self._flush_word()
                 self._space += part
             else:
                 self._word += part
 
-    def newline(self) -> None:
+    def start_new_line(self) -> None:
         """Go on at the very left of the next line."""
-        self._flush()
-        self._put("\n")
+        self._flush_word()
+        self._write("\n")
         self._column = self._indent = 0
         self._space = ""
 
-    def hang(self, space: str, mark: str, style: str = "") -> None:
+    def hang_mark(self, space: str, mark: str, style: str = "") -> None:
         """Put a mark before the words that follow; what does not fit hangs behind it."""
-        self._flush()
+        self._flush_word()
         if not self._column:
-            self._begin()
-        self._put(space + mark, style)
+            self._write_gutter()
+        self._write(space + mark, style)
         self._indent = cell_len(space + mark)
 
-    def verbatim(self, text: str, style: str = "") -> None:
+    def write_verbatim(self, text: str, style: str = "") -> None:
         """Write text as it stands, however long it is."""
-        self._flush()
+        self._flush_word()
         if text and not self._column:
-            self._begin()
-        self._put(safe(text), style)
+            self._write_gutter()
+        self._write(replace_control_chars(text), style)
 
-    def typed(self) -> None:
+    def forget_line(self) -> None:
         """Somebody typed a line: its end is the end of ours."""
         self._column = self._indent = 0
 
-    def end(self) -> None:
+    def end_line(self) -> None:
         """End the line, if there is one."""
-        self._flush()
+        self._flush_word()
         self._space = self._style = ""
         if self._column:
-            self._put("\n")
+            self._write("\n")
         self._column = self._indent = 0
 
-    def clip(self, text: str, taken: int = 0) -> str:
+    def clip_to_line(self, text: str, cells_taken: int = 0) -> str:
         """As much of a text as one line holds, behind its mark and `taken` more cells."""
-        room = self.width - cell_len(self.gutter) - 3 - taken
-        text = " ".join(safe(text).split())
-        return _cut(text, room, self.glyphs.cut)
+        room = self.width - cell_len(self.gutter) - 3 - cells_taken
+        text = " ".join(replace_control_chars(text).split())
+        return _truncate(text, room, self.glyphs.cut)
 
-    def trim(self, text: str, taken: int = 0) -> str:
+    def trim_to_width(self, text: str, cells_taken: int = 0) -> str:
         """As much of a line as fits, with the spaces in it."""
-        return _cut(safe(text), self.width - cell_len(self.gutter) - taken, self.glyphs.cut)
+        return _truncate(
+            replace_control_chars(text),
+            self.width - cell_len(self.gutter) - cells_taken,
+            self.glyphs.cut,
+        )
 
-    def _flush(self) -> None:
+    def _flush_word(self) -> None:
         """Write the word that waits, on a new line if it does not fit on this one."""
         if not self._word:
             return
         if not self._column:
-            self._begin()
+            self._write_gutter()
         size = cell_len(self._space + self._word)
-        if self._column + size > self.width and self._column > self._start:
-            self._break()
+        if self._column + size > self.width and self._column > self._text_start:
+            self._wrap_line()
         # A word that is wider than the page stays whole: a path must survive being copied.
-        self._put(self._space + self._word, self._style)
+        self._write(self._space + self._word, self._style)
         self._space = self._word = ""
 
     @property
-    def _start(self) -> int:
+    def _text_start(self) -> int:
         """Where the text of a line begins."""
         return cell_len(self.gutter) + self._indent
 
-    def _break(self) -> None:
-        self._put("\n")
+    def _wrap_line(self) -> None:
+        self._write("\n")
         self._column, self._space = 0, ""
-        self._begin()
-        self._put(" " * self._indent)
+        self._write_gutter()
+        self._write(" " * self._indent)
 
-    def _begin(self) -> None:
-        self._put(self.gutter, "dim")
+    def _write_gutter(self) -> None:
+        self._write(self.gutter, "dim")
 
-    def _put(self, text: str, style: str = "") -> None:
+    def _write(self, text: str, style: str = "") -> None:
         if not text:
             return
-        self.clear()
+        self.clear_footer()
         self._column += cell_len(text)
         text = text.encode(self._encoding, "replace").decode(self._encoding)
         if self.styled and style:
@@ -253,7 +263,7 @@ class Screen:
             self._file.write(text)
         self._file.flush()
 
-    def _shows(self, glyphs: Glyphs) -> bool:
+    def _can_encode(self, glyphs: GlyphSet) -> bool:
         symbols = "".join(getattr(glyphs, name) for name in glyphs.__slots__)
         try:
             symbols.encode(self._encoding)
@@ -262,7 +272,7 @@ class Screen:
         return not self._console.is_dumb_terminal
 
 
-def _cut(text: str, room: int, mark: str) -> str:
+def _truncate(text: str, room: int, mark: str) -> str:
     if cell_len(text) <= room:
         return text
     while text and cell_len(text) > room - cell_len(mark):
@@ -270,6 +280,6 @@ def _cut(text: str, room: int, mark: str) -> str:
     return text.rstrip() + mark
 
 
-def safe(text: str) -> str:
+def replace_control_chars(text: str) -> str:
     """The text without what could steer a terminal."""
     return _UNSAFE.sub("?", text.replace("\r\n", "\n").expandtabs(4))

@@ -11,14 +11,14 @@ from pathlib import Path
 import click
 
 from windlass.cli.session_table import (
-    age_s,
     journal_option,
-    named_journal,
-    on_journal,
-    printable,
-    show_list,
+    parse_age_s,
+    printable_text,
+    resolve_journal_path,
+    run_on_journal,
+    show_session_list,
 )
-from windlass.cli.transcript import show_transcript, view_lines
+from windlass.cli.transcript import format_view, show_transcript
 from windlass.core.audit.explain import explain as explained
 from windlass.core.audit.replay import replay as replayed
 from windlass.core.errors import ConfigError
@@ -27,11 +27,11 @@ from windlass.core.fold.run import fold
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.archive import fork as forked
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.journals.summary import Summary
-from windlass.project.launches import find
+from windlass.journals.summary import SessionSummary
+from windlass.project.launches import find_session
 
-ALL = 1_000_000_000
-DIFFERENT = 1
+LISTED_MAX = 1_000_000_000
+UNSOUND_CODE = 1
 """The exit code for a journal that is not as it should be."""
 
 
@@ -43,7 +43,7 @@ def sessions(context: click.Context) -> None:
     SESSION is a session's name, or a part of it that no other one has.
     """
     if context.invoked_subcommand is None:
-        context.invoke(list_, path=named_journal())
+        context.invoke(list_, path=resolve_journal_path())
 
 
 @sessions.command("list")
@@ -53,7 +53,7 @@ def sessions(context: click.Context) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(path: Path, limit: int, unfinished: bool, as_json: bool) -> None:
     """List the sessions, the latest first."""
-    show_list(_listed(path, None, limit, unfinished=unfinished), as_json=as_json)
+    show_session_list(_find_sessions(path, None, limit, unfinished=unfinished), as_json=as_json)
 
 
 @sessions.command()
@@ -63,16 +63,16 @@ def list_(path: Path, limit: int, unfinished: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def search(query: str, path: Path, limit: int, as_json: bool) -> None:
     """List the sessions whose name or first prompt holds QUERY."""
-    show_list(_listed(path, query, limit), as_json=as_json)
+    show_session_list(_find_sessions(path, query, limit), as_json=as_json)
 
 
-def _listed(
+def _find_sessions(
     path: Path, query: str | None, limit: int, *, unfinished: bool = False
-) -> list[Summary]:
+) -> list[SessionSummary]:
     """A journal that nobody has written yet has no sessions."""
     if not path.exists():
         return []
-    return on_journal(
+    return run_on_journal(
         path, lambda journal: journal.sessions(query, limit=limit, unfinished=unfinished)
     )
 
@@ -83,10 +83,10 @@ def _listed(
 @click.option("--view", "as_view", is_flag=True, help="What the model would be shown now.")
 def show(session: str, path: Path, as_view: bool) -> None:
     """Show a session as it looked when it ran."""
-    name, facts = on_journal(path, partial(_read, session))
+    name, facts = run_on_journal(path, partial(_read_session, session))
     state = fold(name, facts)
     if as_view:
-        for line in view_lines(state):
+        for line in format_view(state):
             click.echo(line)
     else:
         show_transcript(state, facts)
@@ -97,12 +97,12 @@ def show(session: str, path: Path, as_view: bool) -> None:
 @journal_option
 def explain(session: str, path: Path) -> None:
     """Tell in words why a session did what it did, record by record."""
-    for line in explained(*on_journal(path, partial(_read, session))):
+    for line in explained(*run_on_journal(path, partial(_read_session, session))):
         click.echo(line)
 
 
-async def _read(given: str, journal: SqliteJournal) -> tuple[str, Sequence[Fact]]:
-    name = (await find(journal, given)).session
+async def _read_session(given: str, journal: SqliteJournal) -> tuple[str, Sequence[Fact]]:
+    name = (await find_session(journal, given)).session
     return name, await journal.read(name)
 
 
@@ -114,16 +114,20 @@ def verify(session: str | None, path: Path) -> None:
 
     The exit code is 1 if something is wrong.
     """
-    checked, problems = on_journal(path, partial(_verified, session))
+    checked, problems = run_on_journal(path, partial(_verify_sessions, session))
     for problem in problems:
-        click.echo(printable(problem), err=True)
+        click.echo(printable_text(problem), err=True)
     if problems:
-        sys.exit(DIFFERENT)
-    click.echo(f"{_count(checked, 'session')}: every record is where and as it was written")
+        sys.exit(UNSOUND_CODE)
+    click.echo(f"{_count_noun(checked, 'session')}: every record is where and as it was written")
 
 
-async def _verified(given: str | None, journal: SqliteJournal) -> tuple[int, list[str]]:
-    listed = await journal.sessions(limit=ALL) if given is None else [await find(journal, given)]
+async def _verify_sessions(given: str | None, journal: SqliteJournal) -> tuple[int, list[str]]:
+    listed = (
+        await journal.sessions(limit=LISTED_MAX)
+        if given is None
+        else [await find_session(journal, given)]
+    )
     problems = await journal.check() if given is None else []
     for one in listed:
         found = await journal.verify(one.session)
@@ -140,17 +144,17 @@ def replay(session: str, path: Path) -> None:
     The exit code is 1 if this version would have done something else; the first difference is told.
     A session that other rules made is compared as far as it can be, and that is told.
     """
-    name, facts = on_journal(path, partial(_read, session))
+    name, facts = run_on_journal(path, partial(_read_session, session))
     again = replayed(name, facts)
     if again.difference is not None:
-        click.echo(f"{name}: {printable(str(again.difference))}", err=True)
-        sys.exit(DIFFERENT)
+        click.echo(f"{name}: {printable_text(str(again.difference))}", err=True)
+        sys.exit(UNSOUND_CODE)
     if again.other_rules is not None:
         click.echo(f"{name}: {again.other_rules}")
         return
     runs = again.state.run.number if again.state.run else 0
-    steps = _count(again.state.steps, "step")
-    told = f"{_count(len(facts), 'record')}, {_count(runs, 'run')}, {steps}"
+    steps = _count_noun(again.state.steps, "step")
+    told = f"{_count_noun(len(facts), 'record')}, {_count_noun(runs, 'run')}, {steps}"
     click.echo(f"{name}: {told}: this version does the same")
 
 
@@ -165,11 +169,11 @@ def fork(session: str, path: Path, at: int | None, into: str | None) -> None:
     The numbers of the records are those of `windlass sessions explain`.
     """
 
-    async def work(journal: SqliteJournal) -> str:
-        one = await find(journal, session)
+    async def fork_session(journal: SqliteJournal) -> str:
+        one = await find_session(journal, session)
         return await forked(journal, one.session, at or one.facts, into)
 
-    click.echo(on_journal(path, work))
+    click.echo(run_on_journal(path, fork_session))
 
 
 @sessions.command(short_help="Write a session as lines of JSON.")
@@ -179,14 +183,14 @@ def fork(session: str, path: Path, at: int | None, into: str | None) -> None:
 def export(session: str, path: Path, output: str) -> None:
     """Write a session as lines of JSON, with its attachments and its hashes."""
 
-    async def work(journal: SqliteJournal) -> int:
-        name = (await find(journal, session)).session
+    async def write_session(journal: SqliteJournal) -> int:
+        name = (await find_session(journal, session)).session
         with click.open_file(output, "wb", atomic=output != "-") as file:
             return await export_session(journal, name, file.write)
 
-    records = on_journal(path, work)
+    records = run_on_journal(path, write_session)
     if output != "-":
-        click.echo(f"{output}: {_count(records, 'record')}")
+        click.echo(f"{output}: {_count_noun(records, 'record')}")
 
 
 @sessions.command("import", short_help="Take in a session that was exported.")
@@ -199,13 +203,13 @@ def import_(file: str, path: Path, into: str | None) -> None:
     Nothing is written unless all of the file is as it was exported.
     """
 
-    async def work(journal: SqliteJournal) -> str:
+    async def read_archive(journal: SqliteJournal) -> str:
         # It is read twice: once to check all of it, and once to write it.
         with click.open_file(file, "rb") as given, tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(given, copy)
             return await import_session(journal, copy, into)
 
-    click.echo(on_journal(path, work, make=True))
+    click.echo(run_on_journal(path, read_archive, create=True))
 
 
 @sessions.command(short_help="Delete old sessions that ended.")
@@ -214,13 +218,15 @@ def import_(file: str, path: Path, into: str | None) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def prune(path: Path, age: str, yes: bool) -> None:
     """Delete the sessions that ended, and that nobody touched for so long."""
-    before = time.time() - age_s(age)
-    listed = on_journal(path, lambda journal: journal.sessions(limit=ALL))
+    before = time.time() - parse_age_s(age)
+    listed = run_on_journal(path, lambda journal: journal.sessions(limit=LISTED_MAX))
     old = sum(one.updated < before and one.outcome is not None for one in listed)
     if old and not yes:
-        click.confirm(f"Delete {_count(old, 'session')} of {len(listed)}?", abort=True, err=True)
-    gone = on_journal(path, lambda journal: journal.prune(before)) if old else 0
-    click.echo(f"{_count(gone, 'session')} deleted")
+        click.confirm(
+            f"Delete {_count_noun(old, 'session')} of {len(listed)}?", abort=True, err=True
+        )
+    gone = run_on_journal(path, lambda journal: journal.prune(before)) if old else 0
+    click.echo(f"{_count_noun(gone, 'session')} deleted")
 
 
 @sessions.command(short_help="Delete sessions.")
@@ -230,20 +236,20 @@ def prune(path: Path, age: str, yes: bool) -> None:
 def delete(names: tuple[str, ...], path: Path, yes: bool) -> None:
     """Delete sessions, with the attachments that no other one uses."""
 
-    async def meant(journal: SqliteJournal) -> list[str]:
-        return [(await find(journal, name)).session for name in names]
+    async def find_names(journal: SqliteJournal) -> list[str]:
+        return [(await find_session(journal, name)).session for name in names]
 
-    async def work(journal: SqliteJournal) -> None:
+    async def delete_sessions(journal: SqliteJournal) -> None:
         for one in found:
             if not await journal.delete(one):
                 raise ConfigError(f"session {one} is gone already")
 
-    found = list(dict.fromkeys(on_journal(path, meant)))
+    found = list(dict.fromkeys(run_on_journal(path, find_names)))
     if not yes:
         click.confirm(f"Delete {', '.join(found)}?", abort=True, err=True)
-    on_journal(path, work)
-    click.echo(f"{_count(len(found), 'session')} deleted")
+    run_on_journal(path, delete_sessions)
+    click.echo(f"{_count_noun(len(found), 'session')} deleted")
 
 
-def _count(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -5,16 +5,16 @@ from typing import Literal
 
 import msgspec
 
-from windlass.core.limits import check
+from windlass.core.limits import check_numbers
 
-How = Literal["mask", "summary", "window"]
+CompactionMethod = Literal["mask", "summary", "window"]
 """Mask the results of old calls, sum up the beginning, or leave it out."""
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How what a model is shown stays within its window. The transcript is never touched."""
 
-    strategies: tuple[How, ...] = ("mask", "summary", "window")
+    strategies: tuple[CompactionMethod, ...] = ("mask", "summary", "window")
     """Tried in this order, until the view is small enough."""
     window: int | None = None
     """Tokens to stay within; None: those that the model has, if that is known."""
@@ -28,7 +28,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The length of a summary at the most."""
 
     def __post_init__(self) -> None:
-        check(self, "window", "trigger", "target", "cool_down", "summary_tokens")
+        check_numbers(self, "window", "trigger", "target", "cool_down", "summary_tokens")
         if not self.target < self.trigger <= 1:
             raise ValueError("Compaction(target=…, trigger=…): target < trigger <= 1")
 
@@ -42,30 +42,30 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     argument: str
 
 
-ENDINGS = (
+FILE_SUFFIXES = (
     "c|cc|cfg|conf|cpp|cs|css|csv|go|h|hpp|html|ini|ipynb|java|json|jsonl|js|jsx|kt|lock|log|md|php"
     "|proto|ps1|py|pyi|rb|rs|rst|sh|sql|svg|swift|tex|toml|ts|tsx|txt|xml|yaml|yml|zig"
 )
-FILES = Reference(
-    rf"(?<![\w/@.:-])((?:\.{{0,2}}/)?(?:[\w.-]+/)*[\w.-]*\w\.(?:{ENDINGS}))(?![\w/-]|\.\w)",
+FILE_REFERENCE = Reference(
+    rf"(?<![\w/@.:-])((?:\.{{0,2}}/)?(?:[\w.-]+/)*[\w.-]*\w\.(?:{FILE_SUFFIXES}))(?![\w/-]|\.\w)",
     "read",
     "path",
 )
 """What ends as files of text do; `example.com` and `e.g.` do not."""
-URLS = Reference(r"https?://[^\s<>\"'`)\]]+[^\s<>\"'`)\].,;:!?]", "fetch", "url")
+URL_REFERENCE = Reference(r"https?://[^\s<>\"'`)\]]+[^\s<>\"'`)\].,;:!?]", "fetch", "url")
 
 
 class Hydration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is looked up before the first step: files, addresses, ids that the prompt names."""
 
-    references: tuple[Reference, ...] = (URLS, FILES)
+    references: tuple[Reference, ...] = (URL_REFERENCE, FILE_REFERENCE)
     calls_max: int = 5
     seconds: float = 20.0
     tokens_max: int = 8_000
     """Of all that is found together."""
 
     def __post_init__(self) -> None:
-        check(self, "calls_max", "seconds", "tokens_max")
+        check_numbers(self, "calls_max", "seconds", "tokens_max")
         for reference in self.references:
             try:
                 re.compile(reference.pattern)

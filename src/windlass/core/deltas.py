@@ -6,10 +6,10 @@ import msgspec
 
 from windlass.core.messages import Usage
 
-Stop = Literal["end", "calls", "length", "refusal"]
+StopReason = Literal["end", "calls", "length", "refusal"]
 
 
-class Placed(
+class PlacedEvent(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"
 ):
     """Something that happened at a place in a session."""
@@ -23,16 +23,16 @@ class Placed(
         return f"{self.seq}.{self.nth}" if self.nth else str(self.seq)
 
 
-class TextDelta(Placed, frozen=True, tag="TextDelta"):
+class TextDelta(PlacedEvent, frozen=True, tag="TextDelta"):
     text: str
 
 
-class ThinkingDelta(Placed, frozen=True, tag="ThinkingDelta"):
+class ThinkingDelta(PlacedEvent, frozen=True, tag="ThinkingDelta"):
     text: str
     signature: str | None = None
 
 
-class CallDelta(Placed, frozen=True, tag="CallDelta"):
+class CallDelta(PlacedEvent, frozen=True, tag="CallDelta"):
     """A fragment of a call. Not visible output: a call counts only when the reply is whole."""
 
     index: int | None = None
@@ -43,19 +43,19 @@ class CallDelta(Placed, frozen=True, tag="CallDelta"):
     origin: str = ""
 
 
-class UsageDelta(Placed, frozen=True, tag="UsageDelta"):
+class UsageDelta(PlacedEvent, frozen=True, tag="UsageDelta"):
     """The attempt's usage so far; a later one replaces it."""
 
     usage: Usage
 
 
-class ReplyEnd(Placed, frozen=True, tag="ReplyEnd"):
+class ReplyEnd(PlacedEvent, frozen=True, tag="ReplyEnd"):
     """The provider's end marker. A stream without one is incomplete."""
 
-    stop: Stop = "end"
+    stop: StopReason = "end"
 
 
-class AttemptDiscarded(Placed, frozen=True, tag="AttemptDiscarded"):
+class AttemptDiscarded(PlacedEvent, frozen=True, tag="AttemptDiscarded"):
     """What was shown of this attempt does not count; the step starts again."""
 
     step: int
@@ -63,7 +63,7 @@ class AttemptDiscarded(Placed, frozen=True, tag="AttemptDiscarded"):
     reason: str
 
 
-class Retrying(Placed, frozen=True, tag="Retrying"):
+class AttemptRetrying(PlacedEvent, frozen=True, tag="Retrying"):
     """The step will ask again, after a while."""
 
     step: int
@@ -72,14 +72,14 @@ class Retrying(Placed, frozen=True, tag="Retrying"):
     reason: str
 
 
-class Stalled(Placed, frozen=True, tag="Stalled"):
+class StreamStalled(PlacedEvent, frozen=True, tag="Stalled"):
     """The model fell silent, and is not waited for any longer."""
 
     step: int
     attempt: int
 
 
-class FellBack(Placed, frozen=True, tag="FellBack"):
+class ModelFellBack(PlacedEvent, frozen=True, tag="FellBack"):
     """The attempts at one model are spent; the next one is asked."""
 
     step: int
@@ -87,14 +87,14 @@ class FellBack(Placed, frozen=True, tag="FellBack"):
     instead_of: str
 
 
-class CallProgress(Placed, frozen=True, tag="CallProgress"):
+class CallProgress(PlacedEvent, frozen=True, tag="CallProgress"):
     """A running tool says how it is getting on."""
 
     call_id: str
     text: str
 
 
-class Nested(Placed, frozen=True, tag="Nested"):
+class NestedEvent(PlacedEvent, frozen=True, tag="Nested"):
     """An event of a session that works for a call of this one."""
 
     call_id: str
@@ -104,7 +104,7 @@ class Nested(Placed, frozen=True, tag="Nested"):
     """As it was told there: a fact or a delta, with its place in that session."""
 
 
-class RunSuspended(Placed, frozen=True, tag="RunSuspended"):
+class RunSuspended(PlacedEvent, frozen=True, tag="RunSuspended"):
     """The run waits for a person. Not an end: the last event only of this watch."""
 
     call_ids: tuple[str, ...]

@@ -6,7 +6,7 @@ from typing_extensions import override
 from windlass.core.events import RULES
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ReplayDifference(msgspec.Struct, frozen=True):
     """Where a journal and the rules of this version part."""
 
     seq: int

@@ -126,12 +126,12 @@ class FailedByBug(RunFailed):
     """An exception that nothing in the runtime expected."""
 
 
-def failure(fault: Fault, result: RunResult[Any]) -> RunFailed:
+def failure_error(fault: Fault, result: RunResult[Any]) -> RunFailed:
     """The error to raise for a run that failed so."""
-    return _BY_KIND.get(fault.kind, FailedByModel)(fault, result)
+    return _FAILURE_BY_KIND.get(fault.kind, FailedByModel)(fault, result)
 
 
-_BY_KIND: dict[str, type[RunFailed]] = {
+_FAILURE_BY_KIND: dict[str, type[RunFailed]] = {
     "output_misfit": FailedByOutput,
     "tools": FailedByTools,
     "journal": FailedByJournal,

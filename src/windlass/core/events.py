@@ -14,16 +14,16 @@ import msgspec
 
 from windlass.core.deltas import (
     AttemptDiscarded,
+    AttemptRetrying,
     CallDelta,
     CallProgress,
-    FellBack,
-    Nested,
-    Placed,
+    ModelFellBack,
+    NestedEvent,
+    PlacedEvent,
     ReplyEnd,
-    Retrying,
     RunSuspended,
-    Stalled,
-    Stop,
+    StopReason,
+    StreamStalled,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
@@ -31,19 +31,27 @@ from windlass.core.deltas import (
 from windlass.core.faults import Fault
 from windlass.core.limits import Amount
 from windlass.core.messages import (
-    Assistant,
-    Change,
+    ArgumentChange,
+    AssistantMessage,
     Charge,
-    Content,
+    ContentPart,
     Label,
     Purpose,
-    Result,
     ToolCall,
+    ToolResult,
 )
 from windlass.core.setup import Setup
-from windlass.core.verdicts import Allow, Answer, Deny, Grant, Invalid, Misfit, Verdict
+from windlass.core.verdicts import (
+    Allow,
+    AnswerVerdict,
+    Deny,
+    Grant,
+    InvalidCall,
+    OutputMismatch,
+    Verdict,
+)
 
-VERSION = 1
+VOCABULARY_VERSION = 1
 """The version of this vocabulary. It grows when an old reader could misread a new journal."""
 RULES = 1
 """The version of the rules, which each run records when it is opened and when it is resumed.
@@ -77,11 +85,11 @@ class Reservation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     usd: Decimal | None = None
 
 
-class RunStarted(Placed, frozen=True, tag="RunStarted"):
+class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     """A prompt opens a run. No set-up means the one of the run before."""
 
     run: int
-    prompt: tuple[Content, ...]
+    prompt: tuple[ContentPart, ...]
     setup: Setup | None = None
     caller: str = ""
     """On whose behalf, as the program that runs the agent says."""
@@ -97,7 +105,7 @@ class RunStarted(Placed, frozen=True, tag="RunStarted"):
     """The version of the rules that decide in this run; 0: made before it was recorded."""
 
 
-class RunResumed(Placed, frozen=True, tag="RunResumed"):
+class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):
     """Another driver takes over a run that has not ended."""
 
     drift: tuple[str, ...] = ()
@@ -108,7 +116,7 @@ class RunResumed(Placed, frozen=True, tag="RunResumed"):
     """The version of the rules that decide from here on; 0: made before it was recorded."""
 
 
-class AttemptStarted(Placed, frozen=True, tag="AttemptStarted"):
+class AttemptStarted(PlacedEvent, frozen=True, tag="AttemptStarted"):
     """A request goes out; from here on it may cost what is reserved."""
 
     step: int
@@ -120,7 +128,7 @@ class AttemptStarted(Placed, frozen=True, tag="AttemptStarted"):
     purpose: Purpose = "main"
 
 
-class AttemptFailed(Placed, frozen=True, tag="AttemptFailed"):
+class AttemptFailed(PlacedEvent, frozen=True, tag="AttemptFailed"):
     """A request gave no whole reply. `visible`: a watcher saw some of its text."""
 
     fault: Fault
@@ -131,72 +139,72 @@ class AttemptFailed(Placed, frozen=True, tag="AttemptFailed"):
     wait_s: float = 0.0
 
 
-class StepProposed(Placed, frozen=True, tag="StepProposed"):
+class StepProposed(PlacedEvent, frozen=True, tag="StepProposed"):
     """A whole reply, as the model gave it, before anyone judged it."""
 
-    reply: Assistant
-    stop: Stop
+    reply: AssistantMessage
+    stop: StopReason
     charge: Charge | None = None
 
 
-class CallJudged(Placed, frozen=True, tag="CallJudged"):
+class CallJudged(PlacedEvent, frozen=True, tag="CallJudged"):
     """A call's verdict. No arguments means those that the model wrote, unchanged."""
 
     call_id: str
-    verdict: Verdict | Invalid
+    verdict: Verdict | InvalidCall
     arguments: dict[str, Any] | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ArgumentChange, ...] = ()
     resource: str | None = None
 
 
-class CallAnswered(Placed, frozen=True, tag="CallAnswered"):
+class CallAnswered(PlacedEvent, frozen=True, tag="CallAnswered"):
     """A person's answer to `Ask`, bound to the digest of the exact arguments."""
 
     call_id: str
-    verdict: Answer
+    verdict: AnswerVerdict
     digest: str
     by: str = ""
     grant: Grant | None = None
     """What was allowed along with it for the rest of the session."""
 
 
-class CallStarted(Placed, frozen=True, tag="CallStarted"):
+class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):
     """The effect begins. The key is the same each time this call is tried."""
 
     call_id: str
     key: str
 
 
-class CallFinished(Placed, frozen=True, tag="CallFinished"):
+class CallFinished(PlacedEvent, frozen=True, tag="CallFinished"):
     """The effect is over."""
 
     call_id: str
-    result: Result
+    result: ToolResult
     charges: tuple[Charge, ...] = ()
     """What the tool paid to models of its own, such as a sub-agent's."""
 
 
-class CallLate(Placed, frozen=True, tag="CallLate"):
+class CallLate(PlacedEvent, frozen=True, tag="CallLate"):
     """A result that came when its call had been given up. It is kept, and changes nothing."""
 
     call_id: str
-    result: Result
+    result: ToolResult
 
 
-class ReplyJudged(Placed, frozen=True, tag="ReplyJudged"):
+class ReplyJudged(PlacedEvent, frozen=True, tag="ReplyJudged"):
     """A final reply passed, was denied, or did not fit the output type."""
 
-    verdict: Allow | Deny | Misfit
+    verdict: Allow | Deny | OutputMismatch
 
 
-class NoteGiven(Placed, frozen=True, tag="NoteGiven"):
+class NoteGiven(PlacedEvent, frozen=True, tag="NoteGiven"):
     """The runtime tells the model something, as a note in the transcript."""
 
     text: str
     why: Literal["same_call"]
 
 
-class Allotted(Placed, frozen=True, tag="Allotted"):
+class BudgetAllotted(PlacedEvent, frozen=True, tag="Allotted"):
     """What a shared budget lets this run spend in all. `dry`: it has no more for now."""
 
     budget: str
@@ -204,7 +212,7 @@ class Allotted(Placed, frozen=True, tag="Allotted"):
     dry: bool = False
 
 
-class Compacted(Placed, frozen=True, tag="Compacted"):
+class ContextCompacted(PlacedEvent, frozen=True, tag="Compacted"):
     """What the model is shown gets shorter from here on; the transcript keeps all of it.
 
     Up to a message, what came before is left out for a note, or summed up in one, or the results
@@ -217,24 +225,24 @@ class Compacted(Placed, frozen=True, tag="Compacted"):
     charge: Charge | None = None
 
 
-class Steered(Placed, frozen=True, tag="Steered"):
+class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):
     """A person says something while the run is under way. It is heeded before the next step."""
 
-    prompt: tuple[Content, ...]
+    prompt: tuple[ContentPart, ...]
     by: str = ""
 
 
-class Heeded(Placed, frozen=True, tag="Heeded"):
+class SteeringTaken(PlacedEvent, frozen=True, tag="Heeded"):
     """What was said meanwhile goes into the conversation here."""
 
 
-class Hydrated(Placed, frozen=True, tag="Hydrated"):
+class LookupsPlanned(PlacedEvent, frozen=True, tag="Hydrated"):
     """What a prompt speaks of is looked up before the first step, by calls like any other."""
 
     calls: tuple[ToolCall, ...]
 
 
-class Recalled(Placed, frozen=True, tag="Recalled"):
+class KnowledgeRecalled(PlacedEvent, frozen=True, tag="Recalled"):
     """What is known about a prompt: shown beside it in this run, and not kept in the conversation.
 
     Nothing may be known, and then it is empty.
@@ -244,7 +252,7 @@ class Recalled(Placed, frozen=True, tag="Recalled"):
     labels: tuple[Label, ...] = ()
 
 
-class RunEnded(Placed, frozen=True, tag="RunEnded"):
+class RunEnded(PlacedEvent, frozen=True, tag="RunEnded"):
     """The one end of a run. It settles an attempt and closes the calls that were under way."""
 
     outcome: Outcome
@@ -257,7 +265,7 @@ class RunEnded(Placed, frozen=True, tag="RunEnded"):
     """Of the calls that were under way."""
 
 
-InRun = (
+InRunFact = (
     RunResumed
     | AttemptStarted
     | AttemptFailed
@@ -268,19 +276,26 @@ InRun = (
     | CallFinished
     | ReplyJudged
     | NoteGiven
-    | Allotted
-    | Compacted
-    | Steered
-    | Heeded
-    | Hydrated
-    | Recalled
+    | BudgetAllotted
+    | ContextCompacted
+    | SteeringGiven
+    | SteeringTaken
+    | LookupsPlanned
+    | KnowledgeRecalled
     | RunEnded
 )
 """The facts that only an open run can have."""
-Fact = RunStarted | InRun | CallLate
-Piece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
+Fact = RunStarted | InRunFact | CallLate
+ReplyPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a model streams."""
 Delta = (
-    Piece | AttemptDiscarded | Retrying | Stalled | FellBack | CallProgress | Nested | RunSuspended
+    ReplyPiece
+    | AttemptDiscarded
+    | AttemptRetrying
+    | StreamStalled
+    | ModelFellBack
+    | CallProgress
+    | NestedEvent
+    | RunSuspended
 )
 Event = Fact | Delta

@@ -8,21 +8,23 @@ import msgspec
 from msgspec.structs import force_setattr
 
 
-def exact(settings: msgspec.Struct, name: str) -> None:
+def make_exact(settings: msgspec.Struct, name: str) -> None:
     """Money is exact from the start, however it was written."""
     amount = getattr(settings, name)
     if isinstance(amount, float | int | str):
         force_setattr(settings, name, Decimal(str(amount)))
 
 
-def check(settings: msgspec.Struct, *names: str, free: bool = False) -> None:
+def check_numbers(settings: msgspec.Struct, *names: str, zero_allowed: bool = False) -> None:
     """Refuse what cannot be followed, when it is built and not when it is met."""
     for name in names:
         number = getattr(settings, name)
-        if number is None or (math.isfinite(number) and (number > 0 or (free and number == 0))):
+        if number is None or (
+            math.isfinite(number) and (number > 0 or (zero_allowed and number == 0))
+        ):
             continue
         told = f"{type(settings).__name__}({name}={number}): it must be a number above zero"
-        raise ValueError(f"{told}, or zero" if free else told)
+        raise ValueError(f"{told}, or zero" if zero_allowed else told)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,8 +42,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time in which nothing at all happens: no word of the model, no news of a tool."""
 
     def __post_init__(self) -> None:
-        exact(self, "usd")
-        check(self, *self.__struct_fields__)
+        make_exact(self, "usd")
+        check_numbers(self, *self.__struct_fields__)
 
 
 class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,8 +55,8 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        exact(self, "usd")
-        check(self, *self.__struct_fields__)
+        make_exact(self, "usd")
+        check_numbers(self, *self.__struct_fields__)
 
 
 class Amount(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,8 +79,8 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it is full again. None: never."""
 
     def __post_init__(self) -> None:
-        exact(self, "usd")
-        check(self, "usd", "tokens")
+        make_exact(self, "usd")
+        check_numbers(self, "usd", "tokens")
         if not self.name:
             raise ValueError("Budget(name): a budget that is shared needs a name")
         if self.usd is None and self.tokens is None:

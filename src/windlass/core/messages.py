@@ -11,22 +11,22 @@ from typing import Any, Literal, Self
 import msgspec
 
 
-class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type"):
+class MessagePart(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type"):
     """A piece of a message."""
 
 
-class Text(Part, frozen=True, tag="text"):
+class TextPart(MessagePart, frozen=True, tag="text"):
     text: str
 
 
-class Thinking(Part, frozen=True, tag="thinking"):
+class ThinkingPart(MessagePart, frozen=True, tag="thinking"):
     """The model's reasoning. The signature goes back verbatim to the model that made it."""
 
     text: str
     signature: str | None = None
 
 
-class Image(Part, frozen=True, tag="image"):
+class ImagePart(MessagePart, frozen=True, tag="image"):
     """A picture, by value or by address."""
 
     media_type: str
@@ -34,7 +34,7 @@ class Image(Part, frozen=True, tag="image"):
     url: str | None = None
 
 
-class File(Part, frozen=True, tag="file"):
+class FilePart(MessagePart, frozen=True, tag="file"):
     """A document, by value or by address."""
 
     media_type: str
@@ -43,7 +43,7 @@ class File(Part, frozen=True, tag="file"):
     url: str | None = None
 
 
-class ToolCall(Part, frozen=True, tag="call"):
+class ToolCall(MessagePart, frozen=True, tag="call"):
     """A call as the model wrote it; `arguments` is its text, whole and unrepaired."""
 
     id: str
@@ -55,82 +55,84 @@ class ToolCall(Part, frozen=True, tag="call"):
     """How it was found, if the model did not call but wrote what was meant as a call."""
 
 
-Content = Text | Image | File
-Said = Text | Thinking | ToolCall
+ContentPart = TextPart | ImagePart | FilePart
+ReplyPart = TextPart | ThinkingPart | ToolCall
 
 ResultKind = Literal["value", "error", "denied", "invalid", "timed_out", "cancelled", "unknown"]
 
 
-class Result(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class ToolResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What became of a call. Every kind but `value` tells the model what went wrong."""
 
     kind: ResultKind
-    content: tuple[Content, ...]
+    content: tuple[ContentPart, ...]
     outage: bool = False
     """Not the call's fault: what the tool stands on did not answer."""
 
     @classmethod
-    def say(cls, kind: ResultKind, text: str, *, outage: bool = False) -> Self:
-        return cls(kind, (Text(text),), outage)
+    def from_text(cls, kind: ResultKind, text: str, *, outage: bool = False) -> Self:
+        return cls(kind, (TextPart(text),), outage)
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.content if isinstance(part, Text))
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+class ArgumentChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that was repaired: where, and what was done, in words that hold no content."""
 
     path: str
     what: str
 
 
-class CallResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class CallOutcome(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A result in the transcript, paired with its call."""
 
     call: ToolCall
-    result: Result
+    result: ToolResult
 
 
-class User(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="user"):
+class UserMessage(
+    msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="user"
+):
     """What a person said, or what the runtime says on their behalf (`note`)."""
 
-    parts: tuple[Content, ...]
+    parts: tuple[ContentPart, ...]
     note: bool = False
     pinned: bool = False
     """Stays in view, however long the session grows."""
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
 
-class Assistant(
+class AssistantMessage(
     msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="assistant"
 ):
     """A model's reply: text, thinking and calls in the order in which they came."""
 
-    parts: tuple[Said, ...]
+    parts: tuple[ReplyPart, ...]
     model: str = ""
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
-class Results(
+class ToolResults(
     msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="tool"
 ):
     """The results of one reply's calls, in the model's order."""
 
-    items: tuple[CallResult, ...]
+    items: tuple[CallOutcome, ...]
 
 
-Message = User | Assistant | Results
+Message = UserMessage | AssistantMessage | ToolResults
 
 Effect = Literal["read", "idempotent", "write"]
 Label = Literal["untrusted", "private", "external"]
@@ -185,7 +187,7 @@ class Charge(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     usd: Decimal | None = None
 
 
-EXACT = Context(prec=60)
+EXACT_MATH = Context(prec=60)
 """Money is added and multiplied in this context, whatever precision the caller computes with."""
 
 
@@ -197,7 +199,7 @@ class Ledger(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def add(self, charge: Charge) -> "Ledger":
         for at, known in enumerate(self.charges):
             if (known.model, known.purpose) == (charge.model, charge.purpose):
-                summed = _sum(known, charge)
+                summed = _add_charges(known, charge)
                 return Ledger((*self.charges[:at], summed, *self.charges[at + 1 :]))
         return Ledger((*self.charges, charge))
 
@@ -216,13 +218,13 @@ class Ledger(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def known_usd(self) -> Decimal:
         """The money that is known to be spent."""
         known = (charge.usd for charge in self.charges if charge.usd is not None)
-        return reduce(EXACT.add, known, Decimal(0))
+        return reduce(EXACT_MATH.add, known, Decimal(0))
 
 
-def _sum(known: Charge, new: Charge) -> Charge:
+def _add_charges(earlier: Charge, new: Charge) -> Charge:
     """Two charges of one model and purpose as one."""
-    if known.usage is None or new.usage is None:
-        return known if new.usage is None else new
-    both = known.usd is not None and new.usd is not None
-    usd = EXACT.add(known.usd or Decimal(0), new.usd or Decimal(0)) if both else None
-    return Charge(known.model, known.purpose, known.usage + new.usage, usd)
+    if earlier.usage is None or new.usage is None:
+        return earlier if new.usage is None else new
+    both = earlier.usd is not None and new.usd is not None
+    usd = EXACT_MATH.add(earlier.usd or Decimal(0), new.usd or Decimal(0)) if both else None
+    return Charge(earlier.model, earlier.purpose, earlier.usage + new.usage, usd)

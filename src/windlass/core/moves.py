@@ -7,26 +7,26 @@ which nobody judged cannot be dispatched.
 from dataclasses import InitVar, dataclass
 from typing import Any, final
 
-from windlass.core.context import How
+from windlass.core.context import CompactionMethod
 from windlass.core.events import AttemptFailed, Outcome, Reservation
 from windlass.core.faults import Fault
 from windlass.core.limits import Amount, Budget
-from windlass.core.messages import Assistant, ToolCall, ToolSpec
-from windlass.core.state import Call
+from windlass.core.messages import AssistantMessage, ToolCall, ToolSpec
+from windlass.core.state import CallState
 from windlass.core.verdicts import Ask
 from windlass.core.view import Prompt
 
 
-class _Seal:
+class _MoveSeal:
     """Proof that `decide` made a value."""
 
 
-_SEAL = _Seal()
+_SEAL = _MoveSeal()
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Reason:
+class RequestReply:
     """Ask the model once."""
 
     prompt: Prompt
@@ -36,45 +36,45 @@ class Reason:
     attempt: int
     wait_s: float
     landing: bool
-    last: AttemptFailed | None
+    last_failure: AttemptFailed | None
     """The attempt before, which failed."""
-    failed: int
+    failed_attempts: int
     """Its number."""
-    moved_from: str
+    fell_back_from: str
     """The model whose attempts are spent, if this is the first one at another."""
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
     @property
-    def discard(self) -> bool:
+    def must_discard(self) -> bool:
         """Watchers saw text of the attempt before; they are told that it does not count."""
-        return self.last is not None and self.last.visible
+        return self.last_failure is not None and self.last_failure.visible
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class ProposedCall:
     """A call that the model made and nobody has judged."""
 
     call: ToolCall
     spec: ToolSpec | None
-    cut: bool
+    maybe_cut_off: bool
     """The reply ended by length, so that the arguments may not be whole."""
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Gate:
+class JudgeCalls:
     """Judge these calls."""
 
-    calls: tuple[Proposed, ...]
+    calls: tuple[ProposedCall, ...]
     tools: tuple[ToolSpec, ...]
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class ClearedCall:
     """A call that the journal says may run."""
 
     call: ToolCall
@@ -84,9 +84,9 @@ class Cleared:
     """Names this effect: the same each time this call is tried, and no other call's."""
     interrupted: bool
     """It had started when a driver died, so that its effect may have happened already."""
-    left: Amount
+    spending_left: Amount
     """What it may spend on models of its own."""
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
     @property
     def repeatable(self) -> bool:
@@ -95,128 +95,128 @@ class Cleared:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Act:
+class RunCalls:
     """Run these calls together."""
 
-    calls: tuple[Cleared, ...]
+    calls: tuple[ClearedCall, ...]
     at_once_max: int
-    ask_unknown: bool
-    seconds: float | None
+    ask_if_unknown: bool
+    timeout_s: float | None
     """How long each may take beside its tool's own limit."""
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Hear:
+class JudgeReply:
     """Judge a final reply."""
 
-    reply: Assistant
-    whole: bool
+    reply: AssistantMessage
+    check_output: bool
     """It came to its end by itself, so that it must fit the output type too."""
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Remind:
+class RemindModel:
     """Tell the model that it goes round in circles."""
 
     text: str
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Draw:
+class DrawBudget:
     """Ask a shared budget to let this run spend so much in all."""
 
     budget: Budget
-    wanted: Amount
-    seal: InitVar[_Seal]
+    total_wanted: Amount
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Shrink:
+class Compact:
     """Make the view shorter, in a way that needs nobody's help."""
 
     upto: int
     note: str
-    how: How
-    seal: InitVar[_Seal]
+    how: CompactionMethod
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Summarise:
+class Summarize:
     """Have the beginning of the view summed up."""
 
     prompt: Prompt
     reserved: Reservation
     step: int
     upto: int
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Heed:
+class TakeSteering:
     """Take up what a person said meanwhile."""
 
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Hydrate:
+class LookUp:
     """Look up what the prompt speaks of."""
 
     calls: tuple[ToolCall, ...]
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Recall:
+class RecallKnowledge:
     """Find what is known about the prompt."""
 
     text: str
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Hold:
+class WaitForAnswers:
     """Wait for a person to answer these."""
 
-    questions: tuple[tuple[Call, Ask], ...]
-    seal: InitVar[_Seal]
+    questions: tuple[tuple[CallState, Ask], ...]
+    seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Finish:
+class EndRun:
     """End the run."""
 
     outcome: Outcome
     reason: str
-    seal: InitVar[_Seal]
+    seal: InitVar[_MoveSeal]
     fault: Fault | None = None
 
 
 Move = (
-    Reason
-    | Gate
-    | Act
-    | Hear
-    | Remind
-    | Draw
-    | Shrink
-    | Summarise
-    | Heed
-    | Hydrate
-    | Recall
-    | Hold
-    | Finish
+    RequestReply
+    | JudgeCalls
+    | RunCalls
+    | JudgeReply
+    | RemindModel
+    | DrawBudget
+    | Compact
+    | Summarize
+    | TakeSteering
+    | LookUp
+    | RecallKnowledge
+    | WaitForAnswers
+    | EndRun
 )

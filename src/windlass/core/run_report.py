@@ -7,7 +7,7 @@ from windlass.core.setup import digest
 from windlass.core.state import State
 
 
-def report(state: State, *, recorded: bool) -> RunResult[Any]:
+def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
     """What the session's last run came to, or waits for."""
     run, setup = state.run, state.setup
     if run is None or setup is None:
@@ -29,19 +29,19 @@ def report(state: State, *, recorded: bool) -> RunResult[Any]:
         error=run.fault,
         gated=bool(setup.gate),
         recorded=recorded,
-        questions=questions(state),
+        questions=open_questions(state),
     )
 
 
-def questions(state: State) -> tuple[Question, ...]:
+def open_questions(state: State) -> tuple[Question, ...]:
     """What waits for a person."""
     calls = state.step.calls if state.step else ()
     return tuple(
         Question(
             call.call,
-            call.decoded,
+            call.decoded_arguments,
             call.question.question,
-            digest(call.decoded),
+            digest(call.decoded_arguments),
             call.question.expires_at,
         )
         for call in calls

@@ -16,10 +16,10 @@ from windlass.core.errors import ConfigError
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
-Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
-Node: TypeAlias = dict[str, Json]
+JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
+SchemaNode: TypeAlias = dict[str, JsonValue]
 """A schema, or a part of one, as plain JSON."""
-Path: TypeAlias = Sequence[str | int]
+ValuePath: TypeAlias = Sequence[str | int]
 """The fields and items that lead to a value."""
 
 FAULTS_MAX = 5
@@ -29,9 +29,9 @@ with more nodes than this we ask for the first error alone."""
 OUTLINE_DEPTH_MAX = 3
 OPTIONS_MAX = 12
 LITERAL_MAX = 200
-NAME = re.compile(r"[A-Za-z_$@][\w.$-]{0,39}")
+FIELD_NAME = re.compile(r"[A-Za-z_$@][\w.$-]{0,39}")
 
-RULES = {
+KEYWORD_PHRASES = {
     "type": "expected {}",
     "enum": "expected one of {}",
     "const": "expected {}",
@@ -50,7 +50,7 @@ RULES = {
     "maxProperties": "must have at most {} fields",
 }
 """What a keyword asks for, around its own value in the schema."""
-BARE_RULES = {
+FIXED_PHRASES = {
     "anyOf": "fits none of the allowed shapes",
     "oneOf": "fits none, or more than one, of the allowed shapes",
     "falseSchema": "has fields or items that do not exist",
@@ -65,19 +65,19 @@ class SchemaError(ConfigError):
     """A tool's schema is not a JSON Schema."""
 
 
-class Fault(msgspec.Struct, frozen=True):
+class SchemaFault(msgspec.Struct, frozen=True):
     """One thing that is wrong with a value: where, and what was expected there."""
 
     path: str
     message: str
 
 
-class Schema:
+class JsonSchema:
     """A JSON Schema, checked and compiled once, when it is built. References are never fetched."""
 
     __slots__ = ("_validator", "node")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: SchemaNode) -> None:
         # Imported here: it costs 11 ms, and a program without tools has no need of it.
         from jsonschema_rs import ValidationError, validator_for  # noqa: PLC0415
 
@@ -86,20 +86,20 @@ class Schema:
             self._validator: Validator = validator_for(node, offline=True, mask="it")
         except ValidationError as error:
             raise SchemaError(
-                f"not a JSON Schema at {spot(error.instance_path)}: {error.message}"
+                f"not a JSON Schema at {format_path(error.instance_path)}: {error.message}"
             ) from None
         except (ValueError, RecursionError) as error:
             raise SchemaError(f"not a JSON Schema: {error}") from None
 
-    def accepts(self, value: Json) -> bool:
+    def accepts(self, value: JsonValue) -> bool:
         return self._validator.is_valid(value)
 
-    def errors(self, value: Json) -> Iterator["ValidationError"]:
-        if exceeds(value, NODES_MAX):
-            return self._first_error(value)
+    def iter_errors(self, value: JsonValue) -> Iterator["ValidationError"]:
+        if has_more_nodes(value, NODES_MAX):
+            return self._iter_first_error(value)
         return self._validator.iter_errors(value)
 
-    def _first_error(self, value: Json) -> Iterator["ValidationError"]:
+    def _iter_first_error(self, value: JsonValue) -> Iterator["ValidationError"]:
         from jsonschema_rs import ValidationError  # noqa: PLC0415
 
         try:
@@ -108,42 +108,44 @@ class Schema:
             yield error
 
 
-def faults(schema: Schema, value: Json) -> tuple[Fault, ...]:
+def find_faults(schema: JsonSchema, value: JsonValue) -> tuple[SchemaFault, ...]:
     """The first few things that are wrong with a value."""
-    return tuple(_fault(error, value) for error in islice(schema.errors(value), FAULTS_MAX))
+    return tuple(
+        _describe_error(error, value) for error in islice(schema.iter_errors(value), FAULTS_MAX)
+    )
 
 
-def _fault(error: "ValidationError", value: Json) -> Fault:
+def _describe_error(error: "ValidationError", value: JsonValue) -> SchemaFault:
     path, keyword = error.instance_path, error.kind.name
-    rule: Json = error.kind.value
+    rule: JsonValue = error.kind.value
     if keyword == "required":
-        return Fault(spot([*path, str(rule)]), "is required and missing")
+        return SchemaFault(format_path([*path, str(rule)]), "is required and missing")
     if keyword in {"additionalProperties", "unevaluatedProperties"}:
-        names = ", ".join(label(str(name)) for name in _listed(rule)[:FAULTS_MAX])
-        return Fault(spot(path), f"has fields that do not exist: {names}")
-    if keyword in RULES:
-        said = " or ".join(map(str, _listed(rule))) if keyword == "type" else _literal(rule)
-        wanted = RULES[keyword].format(said)
+        names = ", ".join(field_label(str(name)) for name in _as_list(rule)[:FAULTS_MAX])
+        return SchemaFault(format_path(path), f"has fields that do not exist: {names}")
+    if keyword in KEYWORD_PHRASES:
+        said = " or ".join(map(str, _as_list(rule))) if keyword == "type" else _format_literal(rule)
+        wanted = KEYWORD_PHRASES[keyword].format(said)
     else:
-        wanted = BARE_RULES.get(keyword, f"breaks the rule {keyword!r}")
-    return Fault(spot(path), f"{wanted}, got {measure(_at(value, path))}")
+        wanted = FIXED_PHRASES.get(keyword, f"breaks the rule {keyword!r}")
+    return SchemaFault(format_path(path), f"{wanted}, got {describe_size(_value_at(value, path))}")
 
 
-def _listed(rule: Json) -> list[Json]:
+def _as_list(rule: JsonValue) -> list[JsonValue]:
     return rule if isinstance(rule, list) else [rule]
 
 
-def _at(value: Json, path: Path) -> Json:
+def _value_at(value: JsonValue, path: ValuePath) -> JsonValue:
     for step in path:
-        value = value[int(step)] if isinstance(value, list) else _field(value, str(step))
+        value = value[int(step)] if isinstance(value, list) else _field_of(value, str(step))
     return value
 
 
-def _field(value: Json, name: str) -> Json:
+def _field_of(value: JsonValue, name: str) -> JsonValue:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def exceeds(value: Json, nodes_max: int) -> bool:
+def has_more_nodes(value: JsonValue, nodes_max: int) -> bool:
     """Whether a value has more nodes than this; at most so many are looked at."""
     left, stack = nodes_max, [value]
     while stack and left >= 0:
@@ -158,7 +160,7 @@ def exceeds(value: Json, nodes_max: int) -> bool:
     return left < 0
 
 
-def kind_of(value: Json) -> str:
+def json_type_of(value: JsonValue) -> str:
     """The JSON Schema type of a value, the narrowest that holds."""
     match value:
         case None:
@@ -177,7 +179,7 @@ def kind_of(value: Json) -> str:
             return "object"
 
 
-def measure(value: Json) -> str:
+def describe_size(value: JsonValue) -> str:
     """A value in words that hold nothing of it but kind and size."""
     match value:
         case str():
@@ -187,21 +189,21 @@ def measure(value: Json) -> str:
         case dict():
             return f"object of {len(value)} fields"
         case _:
-            return kind_of(value)
+            return json_type_of(value)
 
 
-def label(name: str) -> str:
+def field_label(name: str) -> str:
     """A field's name, if it looks like one. Content that landed in a name is only measured."""
-    return name if NAME.fullmatch(name) else f"<name of {len(name)} characters>"
+    return name if FIELD_NAME.fullmatch(name) else f"<name of {len(name)} characters>"
 
 
-def spot(path: Path) -> str:
+def format_path(path: ValuePath) -> str:
     """A place in a value: `edits[0].old`; `arguments` for the whole."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{label(part)}" for part in path)
+    parts = (f"[{part}]" if isinstance(part, int) else f".{field_label(part)}" for part in path)
     return "".join(parts).removeprefix(".") or "arguments"
 
 
-def branches(root: Node, node: Json, depth: int = 8) -> tuple[Node, ...]:
+def simple_schemas(root: SchemaNode, node: JsonValue, depth: int = 8) -> tuple[SchemaNode, ...]:
     """The simple schemas of which a value has to fit one.
 
     References are followed, unions and lists of types are spread. What is too deep or too clever
@@ -211,7 +213,7 @@ def branches(root: Node, node: Json, depth: int = 8) -> tuple[Node, ...]:
         return ({},)
     match node:
         case {"$ref": str() as ref}:
-            return branches(root, _pointed(root, ref), depth - 1)
+            return simple_schemas(root, _resolve_reference(root, ref), depth - 1)
         case {"type": list() as kinds}:
             return tuple({**node, "type": kind} for kind in kinds)
         case {"type": _} | {"properties": _}:
@@ -219,67 +221,69 @@ def branches(root: Node, node: Json, depth: int = 8) -> tuple[Node, ...]:
         case {"anyOf": list() as spread} | {"oneOf": list() as spread} | {"allOf": [*spread]}:
             if "allOf" in node and len(spread) != 1:
                 return ({},)
-            return tuple(leaf for part in spread for leaf in branches(root, part, depth - 1))
+            return tuple(leaf for part in spread for leaf in simple_schemas(root, part, depth - 1))
         case _:
             return (node,)
 
 
-def _pointed(root: Node, ref: str) -> Json:
-    found: Json = root
+def _resolve_reference(root: SchemaNode, ref: str) -> JsonValue:
+    found: JsonValue = root
     for step in ref.removeprefix("#").split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        found = _field(found, name)
+        found = _field_of(found, name)
     return found
 
 
-def properties(node: Node) -> Node:
+def declared_fields(node: SchemaNode) -> SchemaNode:
     declared = node.get("properties")
     return declared if isinstance(declared, dict) else {}
 
 
-def required(node: Node) -> frozenset[str]:
+def required_fields(node: SchemaNode) -> frozenset[str]:
     names = node.get("required")
     return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
 
 
-def outline(schema: Schema) -> str:
+def outline_schema(schema: JsonSchema) -> str:
     """The expected fields in one line: `path: string (required), limit: integer (optional)`."""
-    return _fields(schema.node, schema.node, OUTLINE_DEPTH_MAX) or "no fields"
+    return _outline_fields(schema.node, schema.node, OUTLINE_DEPTH_MAX) or "no fields"
 
 
-def _fields(root: Node, node: Node, depth: int) -> str:
-    needed = required(node)
+def _outline_fields(root: SchemaNode, node: SchemaNode, depth: int) -> str:
+    needed = required_fields(node)
     return ", ".join(
-        f"{name}: {_shape(root, part, depth)} ({'required' if name in needed else 'optional'})"
-        for name, part in properties(node).items()
+        f"{name}: {_outline_value(root, part, depth)} ({'required' if name in needed else 'optional'})"
+        for name, part in declared_fields(node).items()
     )
 
 
-def _shape(root: Node, node: Json, depth: int) -> str:
-    shapes = dict.fromkeys(_simple(root, part, depth) for part in branches(root, node))
+def _outline_value(root: SchemaNode, node: JsonValue, depth: int) -> str:
+    shapes = dict.fromkeys(
+        _outline_simple(root, part, depth) for part in simple_schemas(root, node)
+    )
     return " or ".join(shapes)
 
 
-def _simple(root: Node, node: Node, depth: int) -> str:
+def _outline_simple(root: SchemaNode, node: SchemaNode, depth: int) -> str:
     match node:
         case {"const": only}:
-            return _literal(only)
+            return _format_literal(only)
         case {"enum": list() as options}:
-            return _options(options)
+            return _join_options(options)
         case {"type": "array"} if depth:
-            return f"list of {_shape(root, node.get('items'), depth - 1)}"
+            return f"list of {_outline_value(root, node.get('items'), depth - 1)}"
         case {"type": "object", "properties": _} if depth:
-            return f"{{{_fields(root, node, depth - 1)}}}"
+            return f"{{{_outline_fields(root, node, depth - 1)}}}"
         case {"type": str() as kind}:
             return kind
         case _:
             return "any"
 
 
-def _options(options: Iterable[Json]) -> str:
-    return " | ".join(map(_literal, islice(options, OPTIONS_MAX)))
+def _join_options(options: Iterable[JsonValue]) -> str:
+    return " | ".join(map(_format_literal, islice(options, OPTIONS_MAX)))
 
 
-def _literal(value: Json) -> str:
+def _format_literal(value: JsonValue) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= LITERAL_MAX else f"{text[:LITERAL_MAX]}…"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.core.context import Compaction, Hydration
-from windlass.core.limits import Budget, Limits, SessionLimits, check, exact
+from windlass.core.limits import Budget, Limits, SessionLimits, check_numbers, make_exact
 from windlass.core.messages import ToolSpec
 
 ToolChoice = str
@@ -28,8 +28,8 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            exact(self, name)
-        check(self, *self.__struct_fields__, free=True)
+            make_exact(self, name)
+        check_numbers(self, *self.__struct_fields__, zero_allowed=True)
 
 
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,7 +44,7 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Output tokens to ask for at most in one reply."""
 
 
-class Retries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How stubbornly one step asks a model. One counter and one clock serve all its attempts."""
 
     establish_max: int = 4
@@ -59,10 +59,10 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """From the first request of a step to the start of its last one."""
 
     def __post_init__(self) -> None:
-        check(self, "establish_max", "attempts_max", "budget_s")
+        check_numbers(self, "establish_max", "attempts_max", "budget_s")
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LoopPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The choices that a caller may make about the loop."""
 
     on_partial: Literal["fail", "restart"] = "fail"
@@ -86,7 +86,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Steps in a row with nothing but outages of the tools: the model sees all but the last."""
 
     def __post_init__(self) -> None:
-        check(
+        check_numbers(
             self,
             "calls_at_once_max",
             "same_call_note",
@@ -120,18 +120,18 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hydration: Hydration | None = None
     recalls: bool = False
     """Whether what is known about a prompt is shown beside it."""
-    retries: Retries = Retries()
-    rules: Rules = Rules()
+    retries: RetryPolicy = RetryPolicy()
+    rules: LoopPolicy = LoopPolicy()
 
     @property
     def models(self) -> tuple[ModelInfo, ...]:
         return (self.model, *self.fallbacks)
 
-    def tool(self, name: str) -> ToolSpec | None:
+    def find_tool(self, name: str) -> ToolSpec | None:
         return next((spec for spec in self.tools if spec.name == name), None)
 
 
-def drift(recorded: Setup, offered: Setup) -> Iterator[str]:
+def describe_drift(recorded: Setup, offered: Setup) -> Iterator[str]:
     """What differs between the set-up of a run and the one that would go on with it, in words."""
     if recorded.model.name != offered.model.name:
         yield f"model {recorded.model.name} became {offered.model.name}"

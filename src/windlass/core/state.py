@@ -6,23 +6,23 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.context import How
-from windlass.core.events import Allotted, AttemptFailed, AttemptStarted, Outcome, Stop
+from windlass.core.context import CompactionMethod
+from windlass.core.events import AttemptFailed, AttemptStarted, BudgetAllotted, Outcome, StopReason
 from windlass.core.faults import Fault
 from windlass.core.messages import (
-    Assistant,
-    Change,
-    File,
-    Image,
+    ArgumentChange,
+    AssistantMessage,
+    FilePart,
+    ImagePart,
     Label,
     Ledger,
     Message,
-    Result,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
-    User,
+    ToolResult,
+    ToolResults,
+    UserMessage,
 )
 from windlass.core.setup import Setup
 from windlass.core.transcript import Transcript
@@ -30,60 +30,60 @@ from windlass.core.verdicts import Ask, Grant
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
-Phase = Literal["proposed", "asked", "cleared", "started", "interrupted", "closed"]
+CallPhase = Literal["proposed", "asked", "cleared", "started", "interrupted", "closed"]
 MESSAGE_OVERHEAD = 16
 """Tokens that a provider may add around a message, at the most."""
 MEDIA_TOKENS = 2_000
 """Tokens that a picture or a page is taken for."""
 
 
-class Call(msgspec.Struct, frozen=True, gc=False):
+class CallState(msgspec.Struct, frozen=True, gc=False):
     """One call of the open step, and how far it has come."""
 
     call: ToolCall
-    phase: Phase = "proposed"
+    phase: CallPhase = "proposed"
     arguments: str | None = None
     """The JSON text of the arguments that count; None until they are judged."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ArgumentChange, ...] = ()
     resource: str | None = None
     question: Ask | None = None
     answered: bool = False
     """A person has said what becomes of it."""
     began: bool = False
-    result: Result | None = None
+    result: ToolResult | None = None
 
     @property
     def id(self) -> str:
         return self.call.id
 
     @property
-    def decoded(self) -> dict[str, Any]:
+    def decoded_arguments(self) -> dict[str, Any]:
         """The arguments, fresh: whoever gets them may scribble on them."""
         return _decode_object(self.arguments or "{}")
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class StepState(msgspec.Struct, frozen=True, gc=False):
     """A reply with calls that are not all closed yet."""
 
-    reply: Assistant
-    stop: Stop
-    calls: tuple[Call, ...]
+    reply: AssistantMessage
+    stop: StopReason
+    calls: tuple[CallState, ...]
     hydrates: bool = False
     """The runtime made the calls, to look up what the prompt speaks of."""
 
 
-class Streak(msgspec.Struct, frozen=True, gc=False):
+class CallStreak(msgspec.Struct, frozen=True, gc=False):
     """How often in a row the same call gave the same result."""
 
     name: str = ""
     arguments: str = ""
-    result: Result | None = None
+    result: ToolResult | None = None
     count: int = 0
     noted_at: int = 0
     """At which count the model was told; zero if it was not."""
 
 
-class Run(msgspec.Struct, frozen=True, gc=False):
+class RunState(msgspec.Struct, frozen=True, gc=False):
     """One prompt's way to its end."""
 
     number: int
@@ -98,9 +98,9 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     attempt: AttemptStarted | None = None
     asking_since: float | None = None
     """When the first request of the step that is being asked for went out."""
-    reply: Assistant | None = None
+    reply: AssistantMessage | None = None
     """A reply without calls whose meaning is not settled yet."""
-    stop: Stop = "end"
+    stop: StopReason = "end"
     passed: bool = False
     """The reply was judged and may be the answer."""
     empties: int = 0
@@ -109,22 +109,22 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     outages: int = 0
     """Steps in a row in which nothing came of the calls but outages."""
     choice_met: bool = False
-    compacted: tuple[How, ...] = ()
+    compacted: tuple[CompactionMethod, ...] = ()
     """What was done to make the view smaller for the step that is being asked for."""
     forced: bool = False
     """A provider's word that the prompt is too long was followed once."""
-    pending: tuple[User, ...] = ()
+    pending: tuple[UserMessage, ...] = ()
     """What was said meanwhile and is not heeded yet."""
     hydrated: bool = False
     recalled: bool = False
-    known: User | None = None
+    known: UserMessage | None = None
     """What was recalled: it stands beside the prompt as long as the run lasts."""
     landing: bool = False
     """The cap is reached, and one more reply without tools was asked for."""
-    streak: Streak = Streak()
+    streak: CallStreak = CallStreak()
     caller: str = ""
     context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    allotments: tuple[Allotted, ...] = ()
+    allotments: tuple[BudgetAllotted, ...] = ()
     """What each shared budget lets this run spend, as it last said."""
     text: str = ""
     partial: str = ""
@@ -134,7 +134,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     fault: Fault | None = None
 
 
-class Measure(msgspec.Struct, frozen=True, gc=False):
+class PromptMeasure(msgspec.Struct, frozen=True, gc=False):
     """What a provider said that a prompt of this size was."""
 
     model: str
@@ -164,14 +164,14 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """Tokens of what is shown at the most: a token is at least one byte."""
     fixed: int = 0
     """Tokens of the instructions and the tool specs at the most."""
-    measure: Measure | None = None
+    measure: PromptMeasure | None = None
     calibration: tuple[tuple[str, float], ...] = ()
     """How many bytes a token of each model was, when it last said."""
     no_summary_before: int = 0
     """The step up to which no summary is tried, since one failed."""
     steps: int = 0
-    run: Run | None = None
-    step: Step | None = None
+    run: RunState | None = None
+    step: StepState | None = None
     ledger: Ledger = Ledger()
     elapsed_s: float = 0.0
     """Time at work, over all runs."""
@@ -183,11 +183,11 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """What a person allowed for the rest of the session."""
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         return self.run is not None and self.run.outcome is None
 
     @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether nothing can move until a person answers."""
         step = self.step
         return step is not None and (
@@ -196,20 +196,20 @@ class State(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-def call_of(state: State, call_id: str) -> Call | None:
+def find_call(state: State, call_id: str) -> CallState | None:
     calls = state.step.calls if state.step else ()
     return next((call for call in calls if call.id == call_id), None)
 
 
-def say(state: State, *messages: Message) -> State:
+def add_messages(state: State, *messages: Message) -> State:
     """The transcript grows by these messages."""
     transcript = state.transcript.append(*messages)
     shown = state.shown.append(*messages) if state.apart else transcript
-    size = state.size + sum(map(weigh, messages))
+    size = state.size + sum(map(message_tokens_max, messages))
     return replace(state, transcript=transcript, shown=shown, size=size)
 
 
-def holding(state: State, labels: Sequence[Label], source: str) -> State:
+def add_labels(state: State, labels: Sequence[Label], source: str) -> State:
     """The session has come to hold what these labels say, from this source."""
     if state.labels.issuperset(labels):
         return state
@@ -217,46 +217,46 @@ def holding(state: State, labels: Sequence[Label], source: str) -> State:
     return replace(state, labels=state.labels.union(labels), sources=(*state.sources, *new))
 
 
-def weigh(message: Message) -> int:
+def message_tokens_max(message: Message) -> int:
     """The tokens of a message at the most."""
     match message:
-        case User(parts):
-            return MESSAGE_OVERHEAD + sum(map(_weigh_part, parts))
-        case Assistant(parts):
-            return MESSAGE_OVERHEAD + sum(map(_weigh_part, parts))
-        case Results(items):
+        case UserMessage(parts):
+            return MESSAGE_OVERHEAD + sum(map(_part_tokens_max, parts))
+        case AssistantMessage(parts):
+            return MESSAGE_OVERHEAD + sum(map(_part_tokens_max, parts))
+        case ToolResults(items):
             return sum(
-                MESSAGE_OVERHEAD + sum(map(_weigh_part, item.result.content)) for item in items
+                MESSAGE_OVERHEAD + sum(map(_part_tokens_max, item.result.content)) for item in items
             )
 
 
-def fixed_size(setup: Setup) -> int:
+def fixed_tokens_max(setup: Setup) -> int:
     """What the instructions and the tool specs weigh at the most."""
     specs = sum(
         MESSAGE_OVERHEAD
         + len(spec.name)
         + len(spec.description.encode())
-        + _weigh_json(spec.parameters)
+        + _json_bytes(spec.parameters)
         for spec in setup.tools
     )
     instructions = len(setup.instructions.encode())
     # What is said about the output type stands around its schema.
-    output = 8 * MESSAGE_OVERHEAD + _weigh_json(setup.output_schema) if setup.output_schema else 0
+    output = 8 * MESSAGE_OVERHEAD + _json_bytes(setup.output_schema) if setup.output_schema else 0
     return MESSAGE_OVERHEAD + instructions + specs + output
 
 
-def _weigh_json(value: object) -> int:
+def _json_bytes(value: object) -> int:
     return len(msgspec.json.encode(value))
 
 
-def _weigh_part(part: Text | Thinking | ToolCall | Image | File) -> int:
+def _part_tokens_max(part: TextPart | ThinkingPart | ToolCall | ImagePart | FilePart) -> int:
     match part:
-        case Text(text):
+        case TextPart(text):
             return len(text.encode())
-        case Thinking(text, signature):
+        case ThinkingPart(text, signature):
             return len(text.encode()) + len(signature or "")
         case ToolCall():
             words = part.name + part.arguments + (part.signature or "")
             return MESSAGE_OVERHEAD + len(words.encode())
-        case Image() | File():
+        case ImagePart() | FilePart():
             return MEDIA_TOKENS

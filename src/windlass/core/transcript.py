@@ -10,10 +10,10 @@ from typing import final, overload
 
 from typing_extensions import override
 
-from windlass.core.messages import Assistant, Message, Result, Results
+from windlass.core.messages import AssistantMessage, Message, ToolResult, ToolResults
 
 
-class Log:
+class MessageLog:
     """What all transcripts of a session share; has an identity to hang a cache on."""
 
     __slots__ = ("__weakref__", "calls", "messages")
@@ -26,7 +26,7 @@ class Log:
 
     def extend(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            for call in message.calls if isinstance(message, Assistant) else ():
+            for call in message.calls if isinstance(message, AssistantMessage) else ():
                 self.calls[call.id] = len(self.messages)
             self.messages.append(message)
 
@@ -38,14 +38,14 @@ class Transcript(Sequence[Message]):
     __slots__ = ("_length", "log")
 
     def __init__(self, messages: Sequence[Message] = ()) -> None:
-        self.log = Log(messages)
+        self.log = MessageLog(messages)
         self._length = len(messages)
 
     def append(self, *messages: Message) -> "Transcript":
         longer = Transcript()
         # Only the longest transcript may extend the log; a fork of the past takes a copy.
         at_tip = self._length == len(self.log.messages)
-        longer.log = self.log if at_tip else Log(self.log.messages[: self._length])
+        longer.log = self.log if at_tip else MessageLog(self.log.messages[: self._length])
         longer.log.extend(messages)
         longer._length = len(longer.log.messages)
         return longer
@@ -53,11 +53,11 @@ class Transcript(Sequence[Message]):
     def has_call(self, call_id: str) -> bool:
         return self.log.calls.get(call_id, self._length) < self._length
 
-    def result_of(self, call_id: str) -> Result | None:
+    def find_result(self, call_id: str) -> ToolResult | None:
         """The result of a call that was made in it."""
         at = self.log.calls.get(call_id, self._length) + 1
         results = self.log.messages[at] if at < self._length else None
-        items = results.items if isinstance(results, Results) else ()
+        items = results.items if isinstance(results, ToolResults) else ()
         return next((item.result for item in items if item.call.id == call_id), None)
 
     @overload

@@ -46,14 +46,18 @@ class Ask(
     """Those that would run if the answer is yes; None for the call's own."""
 
 
-class Invalid(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="invalid"):
+class InvalidCall(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="invalid"
+):
     """The call is none: an unknown tool, or arguments that fit no schema. Not a gate's to give."""
 
     code: Literal["unknown_tool", "invalid_arguments", "arguments_truncated"]
     message: str
 
 
-class Misfit(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="misfit"):
+class OutputMismatch(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="misfit"
+):
     """A final reply does not fit the output type. Not a gate's to give."""
 
     message: str
@@ -73,7 +77,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     labels: tuple[Label, ...] = ()
 
 
-class Always(msgspec.Struct, frozen=True):
+class AllowAlways(msgspec.Struct, frozen=True):
     """An answer: yes, and do not ask again in this session.
 
     Without a pattern that is for exactly this call; with one, for the calls that it means.
@@ -84,12 +88,12 @@ class Always(msgspec.Struct, frozen=True):
 
 
 Verdict = Allow | Deny | Modify | Ask
-Answer = Allow | Deny | Modify
-Reply = Answer | Always
+AnswerVerdict = Allow | Deny | Modify
+PersonAnswer = AnswerVerdict | AllowAlways
 """What a person may answer."""
 
 
-def sound(verdict: object, kinds: object) -> bool:
+def is_sound_verdict(verdict: object, kinds: object) -> bool:
     """Whether this is a verdict through and through, so that it can be written down."""
     try:
         msgspec.convert(msgspec.to_builtins(verdict), type=kinds)

@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.core.messages import Message, ToolSpec
 from windlass.core.setup import Setup, ToolChoice
-from windlass.core.state import Run, State
+from windlass.core.state import RunState, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Prompt:
     output_schema: dict[str, Any] | None = None
 
 
-def view(
+def build_prompt(
     state: State,
     setup: Setup,
-    run: Run,
+    run: RunState,
     model: str,
     *,
     output_max: int,
@@ -42,7 +42,7 @@ def view(
     choice = "auto" if run.choice_met else asked
     return Prompt(
         model=model,
-        system=_system(setup),
+        system=_system_text(setup),
         messages=state.shown,
         # The tools stay where they are, so that the prompt's beginning stays the same.
         tools=setup.tools,
@@ -52,7 +52,7 @@ def view(
     )
 
 
-def _system(setup: Setup) -> str:
+def _system_text(setup: Setup) -> str:
     if setup.output_schema is None:
         return setup.instructions
     schema = msgspec.json.encode(setup.output_schema).decode()

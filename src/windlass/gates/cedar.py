@@ -29,28 +29,33 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
-from windlass.gates.cedar_policies import Policies, cedar, read_policies, read_schema
-from windlass.gates.cedar_values import arguments_of, cedar_value
-from windlass.gates.globs import shown
-from windlass.ports import Request
+from windlass.gates.cedar_policies import (
+    CedarPolicies,
+    load_cedar_engine,
+    read_policies,
+    read_schema,
+)
+from windlass.gates.cedar_values import cedar_arguments, cedar_value
+from windlass.gates.globs import printable_text
+from windlass.ports import GateRequest
 
 if TYPE_CHECKING:
     from cedarpy import AuthzResult, Entities
 
 EntityList: TypeAlias = Sequence[Mapping[str, Any]]
-HANDLES_MAX = 256
+CACHED_ENTITY_SETS_MAX = 256
 ERROR_CHARS_MAX = 200
 
 
-class _Uid(msgspec.Struct):
+class _CedarUid(msgspec.Struct):
     type: str
     id: str
 
 
-class _Entity(msgspec.Struct):
-    uid: _Uid
+class _CedarEntity(msgspec.Struct):
+    uid: _CedarUid
     attrs: dict[str, Any] = {}
-    parents: list[_Uid] = []
+    parents: list[_CedarUid] = []
 
 
 class CedarGate:
@@ -70,40 +75,46 @@ class CedarGate:
         entities: EntityList | PathLike[str] | None = None,
         name: str = "cedar",
     ) -> None:
-        text = policies if isinstance(policies, str) else _read_file(policies)
-        wanted = _read_file(schema) if isinstance(schema, PathLike) else schema
+        text = policies if isinstance(policies, str) else _read_text_file(policies)
+        wanted = _read_text_file(schema) if isinstance(schema, PathLike) else schema
         self._schema = read_schema(wanted)
-        self._policies: Policies = read_policies(text, self._schema)
-        listed = _entities(_read_file(entities) if isinstance(entities, PathLike) else entities)
-        self._listed = {(one.uid.type, one.uid.id): one for one in listed}
+        self._policies: CedarPolicies = read_policies(text, self._schema)
+        listed = _parse_entities(
+            _read_text_file(entities) if isinstance(entities, PathLike) else entities
+        )
+        self._entities_by_uid = {(one.uid.type, one.uid.id): one for one in listed}
         self._check_entities(listed)
         self.title = name
-        told = [self._policies.told, str(self._schema or ""), listed]
+        told = [self._policies.json_by_id, str(self._schema or ""), listed]
         self.name = f"{name}@{digest(told)[:12]}"
-        self._around = lru_cache(maxsize=HANDLES_MAX)(self._entities_of)
+        self._cached_entities = lru_cache(maxsize=CACHED_ENTITY_SETS_MAX)(self._build_entities)
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         try:
-            plain = self._authorized(request, approved=False)
-            if found := self._failed(plain):
+            plain = self._authorize(request, approved=False)
+            if found := self._deny_on_error(plain):
                 return found
             if plain.allowed:
-                return Allow(self._rule(plain))
-            approved = self._authorized(request, approved=True)
+                return Allow(self._format_rule(plain))
+            approved = self._authorize(request, approved=True)
         except ValueError as error:
             told = "Not allowed: the call cannot be put to the policies"
             return Deny(f"{told}: {error}.", f"{self.title}: unfit")
-        if found := self._failed(approved):
+        if found := self._deny_on_error(approved):
             return found
-        return self._asked(request, plain, approved) if approved.allowed else self._denied(plain)
+        return (
+            self._make_question(request, plain, approved)
+            if approved.allowed
+            else self._make_denial(plain)
+        )
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
         return Allow(self.title)
 
-    def _authorized(self, request: Request, *, approved: bool) -> "AuthzResult":
+    def _authorize(self, request: GateRequest, *, approved: bool) -> "AuthzResult":
         tool = request.tool
         context = {
-            "arguments": arguments_of(tool, request.arguments),
+            "arguments": cedar_arguments(tool, request.arguments),
             "session": cedar_value(request.session),
             "agent": cedar_value(request.agent),
             "caller": cedar_value(request.caller),
@@ -116,12 +127,12 @@ class CedarGate:
             "principal": {"type": "Agent", "id": request.agent},
             "action": {"type": "Action", "id": "call"},
             "resource": {"type": "Tool", "id": tool.name},
-            "context": _json(context),
+            "context": _encode_json(context),
         }
-        around = self._around(request.agent, tool.name, tool.effect, tool.labels)
-        return cedar().is_authorized(asked, self._policies.handle, around)
+        around = self._cached_entities(request.agent, tool.name, tool.effect, tool.labels)
+        return load_cedar_engine().is_authorized(asked, self._policies.handle, around)
 
-    def _entities_of(
+    def _build_entities(
         self, agent: str, tool: str, effect: str, labels: tuple[str, ...]
     ) -> "Entities":
         """What the policies may ask about, with the facts of this call's own two in it."""
@@ -129,55 +140,62 @@ class CedarGate:
             ("Agent", agent): {},
             ("Tool", tool): {"name": tool, "effect": effect, "labels": sorted(labels)},
         }
-        others = [one for uid, one in self._listed.items() if uid not in facts]
-        own = [_with(self._listed.get(uid), uid, attributes) for uid, attributes in facts.items()]
-        return cedar().Entities.from_json_str(_json([*others, *own]))
+        others = [one for uid, one in self._entities_by_uid.items() if uid not in facts]
+        own = [
+            _add_attributes(self._entities_by_uid.get(uid), uid, attributes)
+            for uid, attributes in facts.items()
+        ]
+        return load_cedar_engine().Entities.from_json_str(_encode_json([*others, *own]))
 
-    def _check_entities(self, listed: Sequence[_Entity]) -> None:
+    def _check_entities(self, entities: Sequence[_CedarEntity]) -> None:
         # What the runtime itself says of a tool need not be said.
         facts = {"effect": "write", "labels": list[str]()}
         whole = [
-            _with(one, uid, {"name": uid[1], **facts} if uid[0] == "Tool" else {})
-            for uid, one in self._listed.items()
+            _add_attributes(one, uid, {"name": uid[1], **facts} if uid[0] == "Tool" else {})
+            for uid, one in self._entities_by_uid.items()
         ]
-        if len(whole) != len(listed):
+        if len(whole) != len(entities):
             raise ConfigError("an entity is listed twice")
         try:
-            cedar().Entities.from_json_str(_json(whole), self._schema)
+            load_cedar_engine().Entities.from_json_str(_encode_json(whole), self._schema)
         except ValueError as error:
             raise ConfigError(f"the entities cannot be used: {error}") from None
 
-    def _failed(self, found: "AuthzResult") -> Deny | None:
+    def _deny_on_error(self, result: "AuthzResult") -> Deny | None:
         """A denial, if anything at all went wrong: what failed may have been what forbids."""
-        errors = found.diagnostics.errors
-        if not errors and found.decision.value != "NoDecision":
+        errors = result.diagnostics.errors
+        if not errors and result.decision.value != "NoDecision":
             return None
         failing = [one for one in self._policies.ids if any(f"`{one}`" in told for told in errors)]
-        which = self._policies.named(failing) or "the request"
+        which = self._policies.format_names(failing) or "the request"
         # What went wrong is for the record: it may show what the model is not to know.
-        rule = f"{self.title}: error in {which}: {shown(' '.join(errors), ERROR_CHARS_MAX)}"
+        rule = (
+            f"{self.title}: error in {which}: {printable_text(' '.join(errors), ERROR_CHARS_MAX)}"
+        )
         return Deny("Not allowed: a policy failed, and one that fails denies.", rule)
 
-    def _denied(self, found: "AuthzResult") -> Deny:
-        reasons = found.diagnostics.reasons
+    def _make_denial(self, result: "AuthzResult") -> Deny:
+        reasons = result.diagnostics.reasons
         if not reasons:
             return Deny("Not allowed: no policy permits it.", f"{self.title}: default deny")
-        told = " ".join(self._policies.notes(reasons, "reason"))
-        which = self._policies.named(reasons)
-        return Deny(told or f"Not allowed: {which} forbids it.", self._rule(found))
+        told = " ".join(self._policies.annotation_texts(reasons, "reason"))
+        which = self._policies.format_names(reasons)
+        return Deny(told or f"Not allowed: {which} forbids it.", self._format_rule(result))
 
-    def _asked(self, request: Request, plain: "AuthzResult", approved: "AuthzResult") -> Ask:
+    def _make_question(
+        self, request: GateRequest, plain: "AuthzResult", approved: "AuthzResult"
+    ) -> Ask:
         """The question, by whoever holds the call back, or else by whoever would let it go."""
         holding = plain.diagnostics.reasons or approved.diagnostics.reasons
-        question = "\n".join(self._policies.notes(holding, "ask"))
-        which = self._policies.named(holding)
+        question = "\n".join(self._policies.annotation_texts(holding, "ask"))
+        which = self._policies.format_names(holding)
         told = (
             question or f"May {request.tool.name} be called? {which} wants a person to approve it."
         )
         return Ask(told, f"{self.title}: {which}")
 
-    def _rule(self, found: "AuthzResult") -> str:
-        return f"{self.title}: {self._policies.named(found.diagnostics.reasons)}"
+    def _format_rule(self, result: "AuthzResult") -> str:
+        return f"{self.title}: {self._policies.format_names(result.diagnostics.reasons)}"
 
 
 def load_cedar(
@@ -191,7 +209,7 @@ def load_cedar(
     return CedarGate(place, schema=schema, entities=entities, name=place.stem)
 
 
-def _read_file(path: PathLike[str]) -> str:
+def _read_text_file(path: PathLike[str]) -> str:
     try:
         return Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -199,20 +217,22 @@ def _read_file(path: PathLike[str]) -> str:
         raise ConfigError(f"{path} cannot be read: {told}") from None
 
 
-def _entities(given: EntityList | str | None) -> list[_Entity]:
+def _parse_entities(given: EntityList | str | None) -> list[_CedarEntity]:
     try:
         if isinstance(given, str):
-            return msgspec.json.decode(given, type=list[_Entity])
-        return msgspec.convert(given or [], list[_Entity])
+            return msgspec.json.decode(given, type=list[_CedarEntity])
+        return msgspec.convert(given or [], list[_CedarEntity])
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"the entities are not a list as Cedar has it: {error}") from None
 
 
-def _with(known: _Entity | None, uid: tuple[str, str], facts: dict[str, Any]) -> _Entity:
+def _add_attributes(
+    known: _CedarEntity | None, uid: tuple[str, str], facts: dict[str, Any]
+) -> _CedarEntity:
     """An entity with what is true of it, whatever was said of it before."""
-    known = known or _Entity(_Uid(*uid))
-    return _Entity(known.uid, {**known.attrs, **facts}, known.parents)
+    known = known or _CedarEntity(_CedarUid(*uid))
+    return _CedarEntity(known.uid, {**known.attrs, **facts}, known.parents)
 
 
-def _json(value: object) -> str:
+def _encode_json(value: object) -> str:
     return msgspec.json.encode(value).decode()

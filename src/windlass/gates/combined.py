@@ -15,7 +15,7 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
-from windlass.ports import Gate, Request
+from windlass.ports import Gate, GateRequest
 
 ROUNDS_MAX = 4
 """How often a call may be modified before it is clear that the gates do not agree."""
@@ -23,7 +23,7 @@ ROUNDS_MAX = 4
 _Verdict = TypeVar("_Verdict", bound=Verdict)
 
 
-class AllOf:
+class CombinedGate:
     """A gate that allows what all of its gates allow."""
 
     def __init__(self, gates: Sequence[Gate]) -> None:
@@ -34,15 +34,15 @@ class AllOf:
     def judges_replies(self) -> bool:
         return any(gate.judges_replies for gate in self.gates)
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         changes = list[Modify | Ask]()
         for _ in range(ROUNDS_MAX):
-            verdicts = [await _judged(gate, request) for gate in self.gates]
+            verdicts = [await _judge_safely(gate, request) for gate in self.gates]
             if denied := next((one for one in verdicts if isinstance(one, Deny)), None):
                 return denied
-            change = next(_changes(verdicts, request), None)
+            change = next(_find_argument_changes(verdicts, request), None)
             if change is None:
-                return _settled(verdicts, changes, dict(request.arguments))
+                return _merge_verdicts(verdicts, changes, dict(request.arguments))
             changes.append(change)
             request = msgspec.structs.replace(request, arguments=change.arguments)
         rules = " + ".join(dict.fromkeys(one.rule for one in changes))
@@ -56,20 +56,22 @@ class AllOf:
             try:
                 verdict = await gate.judge_reply(session, text)
             except Exception as error:  # noqa: BLE001 - a gate that breaks is a gate that is shut
-                return _broken(gate, error)
+                return _deny_broken_gate(gate, error)
             if not isinstance(verdict, Allow):
-                return _named(gate, verdict)
-            rules.append(_named(gate, verdict).rule)
+                return _add_rule_name(gate, verdict)
+            rules.append(_add_rule_name(gate, verdict).rule)
         return Allow(" + ".join(rules))
 
 
 def all_of(*gates: Gate) -> Gate:
     """One gate of several, of which the strictest wins."""
-    flat = [one for gate in gates for one in (gate.gates if isinstance(gate, AllOf) else (gate,))]
+    flat = [
+        one for gate in gates for one in (gate.gates if isinstance(gate, CombinedGate) else (gate,))
+    ]
     once = list({id(gate): gate for gate in flat}.values())
     if not once:
         raise ConfigError("all_of() of no gates would allow everything: use allow_all()")
-    return once[0] if len(once) == 1 else AllOf(once)
+    return once[0] if len(once) == 1 else CombinedGate(once)
 
 
 def stricter(parent: Gate | None, child: Gate | None) -> Gate | None:
@@ -78,28 +80,30 @@ def stricter(parent: Gate | None, child: Gate | None) -> Gate | None:
     return all_of(*gates) if gates else None
 
 
-async def _judged(gate: Gate, request: Request) -> Verdict:
+async def _judge_safely(gate: Gate, request: GateRequest) -> Verdict:
     # Each has a copy of its own: what one of them scribbles on, the others would judge.
     own = msgspec.structs.replace(request, arguments=deepcopy(dict(request.arguments)))
     try:
         verdict = await gate.judge(own)
     except Exception as error:  # noqa: BLE001 - a gate that breaks is a gate that is shut
-        return _broken(gate, error)
+        return _deny_broken_gate(gate, error)
     if not isinstance(verdict, Verdict):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Deny(f"The gate {gate.name} gave no verdict.", "gate-failure")
-    return _named(gate, verdict)
+    return _add_rule_name(gate, verdict)
 
 
-def _broken(gate: Gate, error: Exception) -> Deny:
+def _deny_broken_gate(gate: Gate, error: Exception) -> Deny:
     return Deny(f"The gate {gate.name} failed: {type(error).__name__}.", "gate-failure")
 
 
-def _named(gate: Gate, verdict: _Verdict) -> _Verdict:
+def _add_rule_name(gate: Gate, verdict: _Verdict) -> _Verdict:
     """A verdict that says who gave it."""
     return verdict if verdict.rule else msgspec.structs.replace(verdict, rule=gate.name)
 
 
-def _changes(verdicts: Sequence[Verdict], request: Request) -> Iterator[Modify | Ask]:
+def _find_argument_changes(
+    verdicts: Sequence[Verdict], request: GateRequest
+) -> Iterator[Modify | Ask]:
     """Those that would run the call with other arguments. As JSON: `1` is not `true`."""
     bringing = [one for one in verdicts if isinstance(one, Modify | Ask)]
     known = digest(dict(request.arguments)) if bringing else ""
@@ -108,7 +112,7 @@ def _changes(verdicts: Sequence[Verdict], request: Request) -> Iterator[Modify |
             yield one
 
 
-def _settled(
+def _merge_verdicts(
     verdicts: Sequence[Verdict], changes: Sequence[Modify | Ask], arguments: dict[str, Any]
 ) -> Verdict:
     """One verdict of those that deny nothing and change nothing any more."""

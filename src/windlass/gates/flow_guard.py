@@ -12,15 +12,15 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Label
-from windlass.core.suggestions import did_you_mean
+from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
-from windlass.gates.globs import shown
-from windlass.gates.patterns import Call
-from windlass.ports import Request
+from windlass.gates.globs import printable_text
+from windlass.gates.patterns import PreparedCall
+from windlass.ports import GateRequest
 
 FlowDecision: TypeAlias = Literal["ask", "deny"]
 
-PLACES = frozenset(
+DESTINATION_ARGUMENTS = frozenset(
     [
         "address",
         "bcc",
@@ -44,9 +44,9 @@ PLACES = frozenset(
 """Names of arguments that say where something goes; so does any that is an address."""
 
 VALUE_CHARS_MAX = 100
-VIEW_CHARS_MAX = 600
+LINE_CHARS_MAX = 600
 
-_HELD: dict[Label, str] = {
+_LABEL_WORDS: dict[Label, str] = {
     "untrusted": "text from outside, which anyone may have written",
     "private": "private data",
 }
@@ -59,20 +59,20 @@ class FlowGuard:
 
     def __init__(self, decision: FlowDecision = "ask") -> None:
         if decision not in ("ask", "deny"):
-            told = did_you_mean(str(decision), ["ask", "deny"])
+            told = suggest_names(str(decision), ["ask", "deny"])
             raise ConfigError(f"{decision!r} is nothing that a flow guard does.{told}")
         self.decision: FlowDecision = decision
         self.name = "flow_guard" if decision == "ask" else "flow_guard(deny)"
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         own = {"private"}.intersection(request.tool.labels)
         held = request.labels.union(own)
-        if "external" not in request.tool.labels or not held.issuperset(_HELD):
+        if "external" not in request.tool.labels or not held.issuperset(_LABEL_WORDS):
             return Allow(self.name)
-        why = _why(request)
+        why = _explain_labels(request)
         if self.decision == "deny":
             return Deny(f"Not allowed: {request.tool.name} sends out, and {why}", self.name)
-        question = f"May {request.tool.name} send this out? {_what(request)}"
+        question = f"May {request.tool.name} send this out? {_describe_arguments(request)}"
         return Ask(f"{question} You are asked because {why}", self.name)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
@@ -84,48 +84,54 @@ def flow_guard(decision: FlowDecision = "ask") -> FlowGuard:
     return FlowGuard(decision)
 
 
-def _why(request: Request) -> str:
-    held = " and ".join(f"{words} ({_source(request, label)})" for label, words in _HELD.items())
+def _explain_labels(request: GateRequest) -> str:
+    held = " and ".join(
+        f"{words} ({_label_source(request, label)})" for label, words in _LABEL_WORDS.items()
+    )
     return f"this session holds {held}: the one may have told the model to send the other."
 
 
-def _source(request: Request, label: Label) -> str:
+def _label_source(request: GateRequest, label: Label) -> str:
     """Which call brought a label, in words."""
     if label not in request.labels:
         return f"of {request.tool.name} itself"
-    return f"from {shown(request.sources.get(label, 'an earlier call'), VALUE_CHARS_MAX)}"
+    return f"from {printable_text(request.sources.get(label, 'an earlier call'), VALUE_CHARS_MAX)}"
 
 
-def _what(request: Request) -> str:
+def _describe_arguments(request: GateRequest) -> str:
     """Where to, and what, each in one line that no argument can break out of."""
-    call = Call(request.tool, request.arguments)
-    places = [name for name in request.arguments if _is_place(call, name)]
+    call = PreparedCall(request.tool, request.arguments)
+    places = [name for name in request.arguments if _is_destination(call, name)]
     rest = [name for name in request.arguments if name not in places]
     where = (
-        f"Where to: {_view(request, places)}." if places else "Its arguments do not say where to."
+        f"Where to: {_format_arguments(request, places)}."
+        if places
+        else "Its arguments do not say where to."
     )
-    what = f"What: {_view(request, rest)}." if rest else ""
+    what = f"What: {_format_arguments(request, rest)}." if rest else ""
     return f"{where} {what}".strip()
 
 
-def _is_place(call: Call, name: str) -> bool:
-    return name.casefold() in PLACES or call.kind(name) == "url"
+def _is_destination(call: PreparedCall, name: str) -> bool:
+    return name.casefold() in DESTINATION_ARGUMENTS or call.argument_kind(name) == "url"
 
 
-def _view(request: Request, names: list[str]) -> str:
-    line = ", ".join(f"{shown(name, 40)}={_short(request.arguments[name])}" for name in names)
-    left = len(line) - VIEW_CHARS_MAX
-    return line if left <= 0 else f"{line[:VIEW_CHARS_MAX]}… ({left} characters more)"
+def _format_arguments(request: GateRequest, names: list[str]) -> str:
+    line = ", ".join(
+        f"{printable_text(name, 40)}={_format_value(request.arguments[name])}" for name in names
+    )
+    left = len(line) - LINE_CHARS_MAX
+    return line if left <= 0 else f"{line[:LINE_CHARS_MAX]}… ({left} characters more)"
 
 
-def _short(value: Any) -> str:  # noqa: ANN401 - an argument is any JSON
+def _format_value(value: Any) -> str:  # noqa: ANN401 - an argument is any JSON
     """A value as JSON, so that its quotes are not ours; of a long one, both ends and its length."""
-    text = "".join(_printable(msgspec.json.encode(value).decode()))
+    text = "".join(_printable_chars(msgspec.json.encode(value).decode()))
     if len(text) <= VALUE_CHARS_MAX:
         return text
     half = VALUE_CHARS_MAX // 2
     return f"{text[:half]} … {text[-half:]} ({len(text)} characters)"
 
 
-def _printable(text: str) -> Iterator[str]:
+def _printable_chars(text: str) -> Iterator[str]:
     yield from (char if char.isprintable() else " " for char in text)

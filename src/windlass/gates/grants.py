@@ -15,9 +15,9 @@ from windlass.core.errors import ConfigError
 from windlass.core.messages import Label, ToolSpec
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Grant, Modify, Verdict
-from windlass.gates.globs import Match
-from windlass.gates.patterns import Call, Pattern, Piece, parse
-from windlass.ports import Gate, Request
+from windlass.gates.globs import MatchResult
+from windlass.gates.patterns import CallPattern, CallPiece, PreparedCall, parse_pattern
+from windlass.ports import Gate, GateRequest
 
 
 class Granted:
@@ -39,15 +39,15 @@ class Granted:
     def judges_replies(self) -> bool:
         return self.gate.judges_replies
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         # The grant is for what would run, and not for what the gate may have scribbled on.
         kept = deepcopy(dict(request.arguments)) if request.grants else {}
         verdict = await self.gate.judge(request)
         if not isinstance(verdict, Ask) or not request.grants:
             return verdict
         arguments = kept if verdict.arguments is None else verdict.arguments
-        call = Call(request.tool, arguments, self._root)
-        by = covered(call, request.grants, request.labels)
+        call = PreparedCall(request.tool, arguments, self._root)
+        by = describe_coverage(call, request.grants, request.labels)
         if by is None:
             return verdict
         rule = f"{verdict.rule or self.name}, granted: {by}"
@@ -59,14 +59,16 @@ class Granted:
         return await self.gate.judge_reply(session, text)
 
 
-def covered(call: Call, grants: Iterable[Grant], labels: Collection[Label]) -> str | None:
+def describe_coverage(
+    call: PreparedCall, grants: Iterable[Grant], labels: Collection[Label]
+) -> str | None:
     """What of the grants covers a call, in words; None if they do not."""
-    valid = [grant for grant in grants if _is_valid(grant, call.tool, labels)]
+    valid = [grant for grant in grants if _is_grant_valid(grant, call.tool, labels)]
     exact = digest(dict(call.arguments))
     if any(grant.digest == exact for grant in valid):
         return "exactly this call"
-    patterns = [found for grant in valid if (found := _read(grant.pattern))]
-    by = [_covering(patterns, call, piece) for piece in call.pieces]
+    patterns = [found for grant in valid if (found := _parse_recorded_pattern(grant.pattern))]
+    by = [_find_covering_pattern(patterns, call, piece) for piece in call.pieces]
     named = [pattern.text for pattern in by if pattern is not None]
     return " + ".join(dict.fromkeys(named)) if len(named) == len(by) else None
 
@@ -81,46 +83,52 @@ def grant_for(
     held = tuple(sorted(labels))
     if not pattern:
         return Grant(tool.name, digest(dict(arguments)), labels=held)
-    call = Call(tool, arguments)
+    call = PreparedCall(tool, arguments)
     try:
-        meant = parse(pattern)
+        meant = parse_pattern(pattern)
     except ConfigError as error:
-        hint = _hint(call, pattern)
+        hint = _suggest_pattern(call, pattern)
         raise ConfigError(f"{error}.{hint}" if hint else str(error)) from None
     for piece in call.pieces:
-        if meant.match(call, piece) is not Match.YES:
-            what = f"`{piece.shown}`" if piece.shown else f"this call of {tool.name}"
-            told = f"{pattern!r} does not cover {what} for certain.{_hint(call, pattern)}"
+        if meant.match(call, piece) is not MatchResult.YES:
+            what = f"`{piece.display_text}`" if piece.display_text else f"this call of {tool.name}"
+            told = (
+                f"{pattern!r} does not cover {what} for certain.{_suggest_pattern(call, pattern)}"
+            )
             raise ConfigError(f"{told} Without a pattern, a yes is for exactly this call.")
     return Grant(tool.name, pattern=meant.text, labels=held)
 
 
-def _is_valid(grant: Grant, tool: ToolSpec, labels: Collection[Label]) -> bool:
+def _is_grant_valid(grant: Grant, tool: ToolSpec, labels: Collection[Label]) -> bool:
     """Whether a grant is for this tool, and for a session that holds what this one does."""
     # That the tool sends out was known, so its own first call does not end the grant.
     known = {*grant.labels, *(label for label in tool.labels if label == "external")}
     return grant.tool == tool.name and known.issuperset(labels)
 
 
-def _covering(patterns: Iterable[Pattern], call: Call, piece: Piece) -> Pattern | None:
-    return next((one for one in patterns if one.match(call, piece) is Match.YES), None)
+def _find_covering_pattern(
+    patterns: Iterable[CallPattern], call: PreparedCall, piece: CallPiece
+) -> CallPattern | None:
+    return next((one for one in patterns if one.match(call, piece) is MatchResult.YES), None)
 
 
 @lru_cache(maxsize=256)
-def _read(pattern: str) -> Pattern | None:
+def _parse_recorded_pattern(pattern: str) -> CallPattern | None:
     """A pattern that was recorded; one that cannot be read any more covers nothing."""
     try:
-        return parse(pattern) if pattern else None
+        return parse_pattern(pattern) if pattern else None
     except ConfigError:
         return None
 
 
-def _hint(call: Call, pattern: str) -> str:
+def _suggest_pattern(call: PreparedCall, pattern: str) -> str:
     """What was perhaps meant: the same for the tool that was asked about."""
     inside = pattern.partition("(")[2].removesuffix(")") if "(" in pattern else pattern
-    meant = _read(f"{call.tool.name}({inside.strip()})") if inside.strip() else None
+    meant = (
+        _parse_recorded_pattern(f"{call.tool.name}({inside.strip()})") if inside.strip() else None
+    )
     if meant is None or meant.text == pattern.strip():
         return ""
-    if all(meant.match(call, piece) is Match.YES for piece in call.pieces):
+    if all(meant.match(call, piece) is MatchResult.YES for piece in call.pieces):
         return f" Did you mean {meant.text}?"
     return ""

@@ -9,25 +9,25 @@ Links are not followed here: the tools' own workspace does that.
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.gates.globs import HOLE, Match, glob
+from windlass.gates.globs import HOLE, MatchResult, compile_glob
 
 DEPTH_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class NormalPath:
     """A path without detours: `/a/b` from the top, or from some folder, or from above it."""
 
     absolute: bool
-    above: int
+    levels_above: int
     names: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        return "/.." * self.above + "".join(f"/{name}" for name in self.names)
+        return "/.." * self.levels_above + "".join(f"/{name}" for name in self.names)
 
 
-def spot(path: str) -> Spot:
+def parse_path(path: str) -> NormalPath:
     absolute, above, names = path.startswith("/"), 0, list[str]()
     for name in path.split("/"):
         if name in {"", "."}:
@@ -38,25 +38,25 @@ def spot(path: str) -> Spot:
             names.pop()
         elif not absolute:
             above += 1
-    return Spot(absolute, above, tuple(names))
+    return NormalPath(absolute, above, tuple(names))
 
 
-def plain(path: str) -> str:
+def simplify_path(path: str) -> str:
     """The shortest spelling of a path."""
-    found = spot(path)
+    found = parse_path(path)
     return found.text or "/" if found.absolute else found.text.removeprefix("/") or "."
 
 
-def match_path(pattern: str, path: str, root: str | None = None) -> Match:
+def match_path(pattern: str, path: str, root: str | None = None) -> MatchResult:
     """Whether a path is one that the pattern means. `root`: where relative paths begin."""
-    spellings = {path, path.replace("\\", "/"), *_at_home(path)}
+    spellings = {path, path.replace("\\", "/"), *_expand_home(path)}
     odd = len(spellings) > 1 or path != path.strip() or not path.isprintable()
-    patterns = {pattern, *_at_home(pattern)}
-    found = max(_match(one, spelled, root) for one in patterns for spelled in spellings)
-    return min(found, Match.MAYBE) if odd else found
+    patterns = {pattern, *_expand_home(pattern)}
+    found = max(_match_spelling(one, spelled, root) for one in patterns for spelled in spellings)
+    return min(found, MatchResult.MAYBE) if odd else found
 
 
-def _at_home(path: str) -> list[str]:
+def _expand_home(path: str) -> list[str]:
     """What a path with `~` may mean."""
     if not path.startswith("~"):
         return []
@@ -65,29 +65,29 @@ def _at_home(path: str) -> list[str]:
     return [f"{home}{slash}{rest}"]
 
 
-def _match(pattern: str, path: str, root: str | None) -> Match:
-    wanted, given = spot(pattern), spot(path)
+def _match_spelling(pattern: str, path: str, root: str | None) -> MatchResult:
+    wanted, given = parse_path(pattern), parse_path(path)
     if root is not None:
-        given = _seen_from(root, given, absolute=wanted.absolute)
-    compiled = glob(wanted.text, "/")
-    if wanted.absolute == given.absolute and wanted.above == given.above:
+        given = _resolve_from_root(root, given, absolute=wanted.absolute)
+    compiled = compile_glob(wanted.text, "/")
+    if wanted.absolute == given.absolute and wanted.levels_above == given.levels_above:
         return compiled.match(given.text)
     if wanted.absolute:
-        start = HOLE if given.above else str(Path.cwd())
-        return min(Match.MAYBE, compiled.match("/".join((start, *given.names))))
+        start = HOLE if given.levels_above else str(Path.cwd())
+        return min(MatchResult.MAYBE, compiled.match("/".join((start, *given.names))))
     if root is not None and given.absolute:
-        return Match.NO  # It was looked at from the root, and lies elsewhere.
+        return MatchResult.NO  # It was looked at from the root, and lies elsewhere.
     if len(given.names) > DEPTH_MAX:
-        return Match.MAYBE
+        return MatchResult.MAYBE
     tails = ("".join(f"/{name}" for name in given.names[at:]) for at in range(len(given.names) + 1))
-    inside = glob("".join(f"/{name}" for name in wanted.names), "/")
-    return min(Match.MAYBE, max(inside.match(tail) for tail in tails))
+    inside = compile_glob("".join(f"/{name}" for name in wanted.names), "/")
+    return min(MatchResult.MAYBE, max(inside.match(tail) for tail in tails))
 
 
-def _seen_from(root: str, given: Spot, *, absolute: bool) -> Spot:
+def _resolve_from_root(root: str, given: NormalPath, *, absolute: bool) -> NormalPath:
     """The same place, told as the rule tells it: absolute, or relative to the root if below it."""
-    whole = given if given.absolute else spot(f"{root}/{given.text}")
-    base = spot(root).names
+    whole = given if given.absolute else parse_path(f"{root}/{given.text}")
+    base = parse_path(root).names
     if absolute or whole.names[: len(base)] != base:
-        return Spot(absolute=True, above=0, names=whole.names)
-    return Spot(absolute=False, above=0, names=whole.names[len(base) :])
+        return NormalPath(absolute=True, levels_above=0, names=whole.names)
+    return NormalPath(absolute=False, levels_above=0, names=whole.names[len(base) :])

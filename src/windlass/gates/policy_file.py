@@ -31,16 +31,16 @@ from typing import cast
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError
-from windlass.core.suggestions import did_you_mean
+from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.gates.combined import all_of
 from windlass.gates.flow_guard import FlowGuard, flow_guard
 from windlass.gates.rules import Decision, Rule, RuleGate, check_decision
-from windlass.ports import Request
+from windlass.ports import GateRequest
 
-ORDER: tuple[Decision, ...] = ("deny", "ask", "allow")
-KEYS = ("default", "rule", *ORDER, "deny_replies", "flow_guard")
-RULE_KEYS = (*ORDER, "reason", "matches", "not_matches")
+DECISION_ORDER: tuple[Decision, ...] = ("deny", "ask", "allow")
+POLICY_KEYS = ("default", "rule", *DECISION_ORDER, "deny_replies", "flow_guard")
+RULE_KEYS = (*DECISION_ORDER, "reason", "matches", "not_matches")
 
 _RULE_LINE = re.compile(r"^\s*\[\[\s*rule\s*\]\]")
 
@@ -53,21 +53,21 @@ class GuardedRules(RuleGate):
     ) -> None:
         super().__init__(rules.rules, default=rules.default, name=rules.title, root=root)
         self.guard = guard
-        self._both = all_of(rules, guard)
-        self.name = self._both.name
+        self._combined_gate = all_of(rules, guard)
+        self.name = self._combined_gate.name
 
     @property
     @override
     def judges_replies(self) -> bool:
-        return self._both.judges_replies
+        return self._combined_gate.judges_replies
 
     @override
-    async def judge(self, request: Request) -> Verdict:
-        return await self._both.judge(request)
+    async def judge(self, request: GateRequest) -> Verdict:
+        return await self._combined_gate.judge(request)
 
     @override
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:
-        return await self._both.judge_reply(session, text)
+        return await self._combined_gate.judge_reply(session, text)
 
 
 def load_policy(path: str | PathLike[str], *, root: str | PathLike[str] | None = None) -> RuleGate:
@@ -90,10 +90,10 @@ def parse_policy(
     root: str | PathLike[str] | None = None,
 ) -> RuleGate:
     """The gate that a text describes."""
-    return _File(text, source).gate(name, root)
+    return _PolicyReader(text, source).build_gate(name, root)
 
 
-class _File:
+class _PolicyReader:
     def __init__(self, text: str, source: str) -> None:
         self._lines = text.splitlines()
         self._source = source
@@ -102,82 +102,84 @@ class _File:
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{source} is not TOML: {error}") from None
 
-    def gate(self, name: str, root: str | PathLike[str] | None) -> RuleGate:
-        self._check_keys(self._table, KEYS, self._line_of_key)
+    def build_gate(self, name: str, root: str | PathLike[str] | None) -> RuleGate:
+        self._check_keys(self._table, POLICY_KEYS, self._find_key_line)
         default = self._table.get("default", "ask")
         if not isinstance(default, str):
-            raise self._error('default is not a text, such as "ask"', self._line_of_key("default"))
+            raise self._error_at(
+                'default is not a text, such as "ask"', self._find_key_line("default")
+            )
         try:
             check_decision(default)
         except ConfigError as error:
-            raise self._error(str(error), self._line_of_key("default")) from None
-        rules = [*self._listed(), *self._ordered()]
-        replies = self._texts(self._table, "deny_replies", self._line_of_key("deny_replies"))
+            raise self._error_at(str(error), self._find_key_line("default")) from None
+        rules = [*self._read_lists(), *self._read_tables()]
+        replies = self._read_texts(self._table, "deny_replies", self._find_key_line("deny_replies"))
         decision = cast("Decision", default)
         gate = RuleGate(rules, default=decision, name=name, reply=replies or None, root=root)
-        guard = self._flow_guard()
+        guard = self._read_flow_guard()
         return GuardedRules(gate, guard, root=root) if guard else gate
 
-    def _flow_guard(self) -> FlowGuard | None:
+    def _read_flow_guard(self) -> FlowGuard | None:
         wanted = self._table.get("flow_guard", False)
         if isinstance(wanted, bool):
             return flow_guard() if wanted else None
         if wanted not in ("ask", "deny"):
             told = 'flow_guard is true, false, "ask" or "deny"'
-            raise self._error(told, self._line_of_key("flow_guard"))
+            raise self._error_at(told, self._find_key_line("flow_guard"))
         return flow_guard(wanted)
 
-    def _listed(self) -> Iterator[Rule]:
-        given: list[Decision] = [one for one in ORDER if one in self._table]
+    def _read_lists(self) -> Iterator[Rule]:
+        given: list[Decision] = [one for one in DECISION_ORDER if one in self._table]
         if given and "rule" in self._table:
-            raise self._error(
+            raise self._error_at(
                 "either lists or [[rule]] tables, not both: their order would not be clear",
-                self._line_of_key(given[0]),
+                self._find_key_line(given[0]),
             )
         for decision in given:
-            for pattern in self._texts(self._table, decision, self._line_of_key(decision)):
-                yield self._rule(decision, pattern, {}, self._line_with(pattern))
+            for pattern in self._read_texts(self._table, decision, self._find_key_line(decision)):
+                yield self._make_rule(decision, pattern, {}, self._find_text_line(pattern))
 
-    def _ordered(self) -> Iterator[Rule]:
+    def _read_tables(self) -> Iterator[Rule]:
         tables = self._table.get("rule", [])
         if not isinstance(tables, list):
-            raise self._error("write [[rule]], with two brackets", self._line_of_key("rule"))
+            raise self._error_at("write [[rule]], with two brackets", self._find_key_line("rule"))
         lines = [at for at, line in enumerate(self._lines, 1) if _RULE_LINE.match(line)]
         for at, table in enumerate(cast("list[object]", tables)):
             line = lines[at] if at < len(lines) else 0
             if not isinstance(table, dict):
-                raise self._error("a rule is a table: [[rule]]", line)
-            yield self._one(cast("dict[str, object]", table), line)
+                raise self._error_at("a rule is a table: [[rule]]", line)
+            yield self._read_table(cast("dict[str, object]", table), line)
 
-    def _one(self, table: dict[str, object], line: int) -> Rule:
+    def _read_table(self, table: dict[str, object], line: int) -> Rule:
         self._check_keys(table, RULE_KEYS, lambda _: line)
-        given: list[Decision] = [one for one in ORDER if one in table]
+        given: list[Decision] = [one for one in DECISION_ORDER if one in table]
         if len(given) != 1:
-            raise self._error("a rule has one of allow, ask and deny", line)
+            raise self._error_at("a rule has one of allow, ask and deny", line)
         pattern = table[given[0]]
         if not isinstance(pattern, str):
-            raise self._error(f"{given[0]} is not a text: write a rule for each pattern", line)
-        return self._rule(given[0], pattern, table, line)
+            raise self._error_at(f"{given[0]} is not a text: write a rule for each pattern", line)
+        return self._make_rule(given[0], pattern, table, line)
 
-    def _rule(
+    def _make_rule(
         self, decision: Decision, pattern: str, table: Mapping[str, object], line: int
     ) -> Rule:
         reason = table.get("reason", "")
         if not isinstance(reason, str):
-            raise self._error("reason is not a text", line)
-        matches = self._texts(table, "matches", line)
-        not_matches = self._texts(table, "not_matches", line)
+            raise self._error_at("reason is not a text", line)
+        matches = self._read_texts(table, "matches", line)
+        not_matches = self._read_texts(table, "not_matches", line)
         try:
             return Rule(decision, pattern, reason, matches, not_matches)
         except ConfigError as error:
-            raise self._error(str(error), line) from None
+            raise self._error_at(str(error), line) from None
 
-    def _texts(self, table: Mapping[str, object], key: str, line: int) -> tuple[str, ...]:
+    def _read_texts(self, table: Mapping[str, object], key: str, line: int) -> tuple[str, ...]:
         found = table.get(key, [])
         items = cast("list[object]", found) if isinstance(found, list) else [None]
         texts = tuple(item for item in items if isinstance(item, str))
         if len(texts) != len(items):
-            raise self._error(f'{key} is not a list of texts, such as ["bash(ls *)"]', line)
+            raise self._error_at(f'{key} is not a list of texts, such as ["bash(ls *)"]', line)
         return texts
 
     def _check_keys(
@@ -185,16 +187,16 @@ class _File:
     ) -> None:
         for key in table:
             if key not in known:
-                told = f"{key!r} is not known here.{did_you_mean(key, known)}"
-                raise self._error(told, line_of(key))
+                told = f"{key!r} is not known here.{suggest_names(key, known)}"
+                raise self._error_at(told, line_of(key))
 
-    def _line_of_key(self, key: str) -> int:
+    def _find_key_line(self, key: str) -> int:
         form = re.compile(rf"""^\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=\].]""")
         return next((at for at, line in enumerate(self._lines, 1) if form.match(line)), 0)
 
-    def _line_with(self, text: str) -> int:
+    def _find_text_line(self, text: str) -> int:
         return next((at for at, line in enumerate(self._lines, 1) if text in line), 0)
 
-    def _error(self, told: str, line: int) -> ConfigError:
+    def _error_at(self, message: str, line: int) -> ConfigError:
         place = f"{self._source}, line {line}" if line else self._source
-        return ConfigError(f"{place}: {told}")
+        return ConfigError(f"{place}: {message}")

@@ -6,17 +6,17 @@ resumed under it without a question.
 
 from windlass.gates.rules import Rule, RuleGate
 
-_READS = Rule("allow", "@read")
+_ALLOW_READS = Rule("allow", "@read")
 
 
 def read_only() -> RuleGate:
     """Reads are allowed, the rest is denied."""
-    return RuleGate([_READS], default="deny", name="read_only")
+    return RuleGate([_ALLOW_READS], default="deny", name="read_only")
 
 
 def ask() -> RuleGate:
     """Reads are allowed, the rest asks."""
-    return RuleGate([_READS], default="ask", name="ask")
+    return RuleGate([_ALLOW_READS], default="ask", name="ask")
 
 
 def allow_all() -> RuleGate:

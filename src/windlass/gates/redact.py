@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, cast
 from windlass.core.errors import ConfigError
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Deny, Modify, Verdict
-from windlass.gates.globs import Match
-from windlass.gates.patterns import Call, parse
-from windlass.ports import Request
+from windlass.gates.globs import MatchResult
+from windlass.gates.patterns import PreparedCall, parse_pattern
+from windlass.ports import GateRequest
 
 Redaction: TypeAlias = str | re.Pattern[str] | Callable[[str], str]
 """A regular expression, or what makes a text of a text."""
@@ -22,11 +22,11 @@ Redaction: TypeAlias = str | re.Pattern[str] | Callable[[str], str]
 REDACTED = "[redacted]"
 
 
-class _KeyMatches(Exception):
+class _KeyNeedsRedaction(Exception):
     """A key would have to be redacted."""
 
 
-class Redact:
+class RedactGate:
     """Modifies the calls whose texts match; allows the others as they are."""
 
     judges_replies = False
@@ -40,20 +40,20 @@ class Redact:
         replacement: str = REDACTED,
     ) -> None:
         listed = (tools,) if isinstance(tools, str) else tuple(tools)
-        self._tools = [parse(pattern) for pattern in listed]
-        self._change = what if callable(what) else _replacing(what, replacement)
+        self._tool_patterns = [parse_pattern(pattern) for pattern in listed]
+        self._change_text = what if callable(what) else _make_replacer(what, replacement)
         self._title = name
-        told = [_told(what), listed, replacement]
+        told = [_identify_redaction(what), listed, replacement]
         self.name = f"{name}@{digest(told)[:12]}"
 
-    async def judge(self, request: Request) -> Verdict:
-        if not self._means(request):
+    async def judge(self, request: GateRequest) -> Verdict:
+        if not self._applies_to(request):
             return Allow(self._title)
         known: Any = request.tool.parameters.get("properties", {})
         try:
             self._check_keys(name for name in request.arguments if name not in known)
-            redacted = {name: self._redacted(one) for name, one in request.arguments.items()}
-        except _KeyMatches:
+            redacted = {name: self._redact_value(one) for name, one in request.arguments.items()}
+        except _KeyNeedsRedaction:
             told = "A name inside the arguments would have to be redacted: leave it out."
             return Deny(told, self._title)
         changed = [name for name, one in redacted.items() if one != request.arguments[name]]
@@ -66,28 +66,28 @@ class Redact:
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
         return Allow(self._title)
 
-    def _means(self, request: Request) -> bool:
-        call = Call(request.tool, request.arguments)
+    def _applies_to(self, request: GateRequest) -> bool:
+        call = PreparedCall(request.tool, request.arguments)
         return any(
-            pattern.match(call, piece) is not Match.NO
-            for pattern in self._tools
+            pattern.match(call, piece) is not MatchResult.NO
+            for pattern in self._tool_patterns
             for piece in call.pieces
         )
 
-    def _redacted(self, value: object) -> object:
+    def _redact_value(self, value: object) -> object:
         if isinstance(value, str):
-            return self._change(value)
+            return self._change_text(value)
         if isinstance(value, list):
-            return [self._redacted(item) for item in cast("list[object]", value)]
+            return [self._redact_value(item) for item in cast("list[object]", value)]
         if isinstance(value, Mapping):
             fields = cast("Mapping[str, object]", value)
             self._check_keys(fields)
-            return {key: self._redacted(item) for key, item in fields.items()}
+            return {key: self._redact_value(item) for key, item in fields.items()}
         return value
 
     def _check_keys(self, keys: Iterable[str]) -> None:
-        if any(self._change(key) != key for key in keys):
-            raise _KeyMatches
+        if any(self._change_text(key) != key for key in keys):
+            raise _KeyNeedsRedaction
 
 
 def redact(
@@ -96,15 +96,15 @@ def redact(
     tools: str | Sequence[str] = "*",
     name: str = "redact",
     replacement: str = REDACTED,
-) -> Redact:
+) -> RedactGate:
     """A gate that takes out of a call's texts what matches a regular expression, or as you say.
 
     `tools`: patterns of the calls that it looks at, as in rules: `send`, `@external`.
     """
-    return Redact(what, tools=tools, name=name, replacement=replacement)
+    return RedactGate(what, tools=tools, name=name, replacement=replacement)
 
 
-def _replacing(what: str | re.Pattern[str], replacement: str) -> Callable[[str], str]:
+def _make_replacer(what: str | re.Pattern[str], replacement: str) -> Callable[[str], str]:
     try:
         pattern = re.compile(what)
     except re.error as error:
@@ -119,7 +119,7 @@ def _replacing(what: str | re.Pattern[str], replacement: str) -> Callable[[str],
     return lambda text: pattern.sub(lambda _: replacement, text)
 
 
-def _told(what: Redaction) -> list[object]:
+def _identify_redaction(what: Redaction) -> list[object]:
     if isinstance(what, re.Pattern):
         return [what.pattern, int(what.flags)]
     if isinstance(what, str):

@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from windlass.core.errors import ConfigError
-from windlass.gates.globs import BLANK, HOLE, SEAL, shown
-from windlass.gates.paths import plain
-from windlass.gates.shell_reader import OPENERS, read
-from windlass.gates.shell_words import Found, Redirection, Unreadable, Word
+from windlass.gates.globs import HOLE, QUOTED_SPACE, STAR_BARRIER, printable_text
+from windlass.gates.paths import simplify_path
+from windlass.gates.shell_reader import OPENING_WORDS, read_shell_command
+from windlass.gates.shell_words import FileRedirection, ShellItem, ShellWord, UnreadableCommand
 
 WORDS_MAX = 40
 """Of a command that runs another one: each of these might be the other's first."""
 WORDS_CHARS_MAX = 2_000
 PARTS_MAX = 500
 
-TRANSPARENT = {
+TRANSPARENT_WRAPPERS = {
     "command": re.compile(r""),
     "nice": re.compile(r"(-n [0-9+-]+ )?"),
     "nohup": re.compile(r""),
@@ -42,19 +42,19 @@ RUNNERS = frozenset(
 """What runs another command, as one more of its own words or as text."""
 TEXT_RUNNERS = frozenset(["parallel", "screen", "script", "ssh", "su", "tmux", "watch"])
 """Those of them that make a command of several words, so that no word ends it."""
-ADDING = frozenset(["parallel", "xargs"])
+WORD_ADDING_RUNNERS = frozenset(["parallel", "xargs"])
 """Those of them that add words of their own."""
 SHELLS = frozenset(["ash", "bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh"])
 EVALUATORS = frozenset([".", "alias", "enable", "eval", "fc", "hash", "source", "trap"])
 """Builtins that make commands of text."""
 SETTERS = frozenset(["declare", "export", "local", "readonly", "typeset"])
-SETTING = SETTERS | {"alias", "eval", "let"}
+ASSIGNING_BUILTINS = SETTERS | {"alias", "eval", "let"}
 """Builtins whose words are read as assignments are."""
-ARITHMETIC = SETTERS | frozenset(
+ARITHMETIC_BUILTINS = SETTERS | frozenset(
     ["[", "getopts", "let", "mapfile", "printf", "read", "readarray", "test", "unset", "wait"]
 )
 """Builtins that may run what stands in an array's index, even if it is quoted."""
-REACHING: dict[str, str] = {
+DANGEROUS_OPTIONS: dict[str, str] = {
     "compgen": "-C -F -W",
     "fd": "-x -X --exec --exec-batch",
     "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls",
@@ -74,41 +74,41 @@ REACHING: dict[str, str] = {
 """Options that run or write something: a star does not swallow them. Not all that there are."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_ODD_NAME = re.compile(rf"^-|[{BLANK}\n]")
-_ITEM = re.compile(rf"[A-Za-z_][A-Za-z0-9_]*{HOLE}")
+_ODD_NAME = re.compile(rf"^-|[{QUOTED_SPACE}\n]")
+_ARRAY_ITEM = re.compile(rf"[A-Za-z_][A-Za-z0-9_]*{HOLE}")
 """Perhaps an item of an array, whose index may hold blanks, and is evaluated."""
 _RUNS_TEXT = re.compile(r"-[abefhiklmnpqrtuvx]*c")
-_SCRIPT = re.compile(rf"[\s;&|<>()$`'\"\\#{BLANK}]")
+_SCRIPT_CHARS = re.compile(rf"[\s;&|<>()$`'\"\\#{QUOTED_SPACE}]")
 _PATTERN_SPLITS = re.compile(r"[;|&\n`'\"\\]|\$\(|\$\{|(?<!^)[<>]")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CommandPart:
     """What is judged by itself."""
 
-    texts: tuple[str, ...]
+    spellings: tuple[str, ...]
     """Its spellings: all must match for certain, or any might."""
-    aside: bool = False
+    is_aside: bool = False
     doubt: str = ""
     """Why it could not be read."""
 
     @property
-    def shown(self) -> str:
-        return shown(self.texts[0])
+    def display_text(self) -> str:
+        return printable_text(self.spellings[0])
 
 
-def parts(command: str) -> tuple[Part, ...]:
+def split_command(command: str) -> tuple[CommandPart, ...]:
     """All parts of a command; one hole if it cannot be read."""
     try:
-        found = tuple(_parts(read(command), 0))
-    except Unreadable as error:
-        return (Part((HOLE,), doubt=str(error)),)
+        found = tuple(_split_items(read_shell_command(command), 0))
+    except UnreadableCommand as error:
+        return (CommandPart((HOLE,), doubt=str(error)),)
     if len(found) > PARTS_MAX:
-        return (Part((HOLE,), doubt="it has too many parts"),)
-    return found or (Part(("",)),)
+        return (CommandPart((HOLE,), doubt="it has too many parts"),)
+    return found or (CommandPart(("",)),)
 
 
-def check_pattern(pattern: str) -> None:
+def check_command_pattern(pattern: str) -> None:
     """Refuse a pattern that no part of a command can match as it was meant."""
     if _PATTERN_SPLITS.search(pattern):
         raise ConfigError(
@@ -116,27 +116,33 @@ def check_pattern(pattern: str) -> None:
             "judged by itself, so write a rule for each"
         )
     first = pattern.partition(" ")[0]
-    if first in OPENERS:
+    if first in OPENING_WORDS:
         raise ConfigError(f"{first!r} is taken off: write what stands behind it")
 
 
-def _parts(found: list[Found], depth: int, *, aside: bool = False) -> Iterator[Part]:
-    for one in found:
-        if isinstance(one, Redirection):
-            yield _redirected(one, aside=aside)
+def _split_items(
+    items: list[ShellItem], depth: int, *, aside: bool = False
+) -> Iterator[CommandPart]:
+    for one in items:
+        if isinstance(one, FileRedirection):
+            yield _redirection_part(one, aside=aside)
         else:
-            yield from _simple(one.words, depth, aside=aside)
+            yield from _split_simple_command(one.words, depth, aside=aside)
 
 
-def _redirected(one: Redirection, *, aside: bool) -> Part:
-    return Part((f"{'>' if one.writes else '<'} {plain(one.target)}",), aside)
+def _redirection_part(redirection: FileRedirection, *, aside: bool) -> CommandPart:
+    return CommandPart(
+        (f"{'>' if redirection.writes else '<'} {simplify_path(redirection.target)}",), aside
+    )
 
 
-def _simple(words: tuple[Word, ...], depth: int, *, aside: bool = False) -> Iterator[Part]:
+def _split_simple_command(
+    words: tuple[ShellWord, ...], depth: int, *, aside: bool = False
+) -> Iterator[CommandPart]:
     while words and (assigned := _ASSIGNMENT.match(words[0].text)):
-        if words[0].bare < assigned.end():
+        if words[0].unquoted_chars < assigned.end():
             break
-        yield Part((words[0].text,), aside)
+        yield CommandPart((words[0].text,), aside)
         words = words[1:]
     if not words:
         return
@@ -144,30 +150,32 @@ def _simple(words: tuple[Word, ...], depth: int, *, aside: bool = False) -> Iter
     if not texts[0] or _ODD_NAME.search(texts[0]):
         texts[0] = HOLE
     if HOLE in texts[0]:
-        yield Part((HOLE,), aside=True, doubt="which command it is, is not known")
+        yield CommandPart((HOLE,), is_aside=True, doubt="which command it is, is not known")
     name = texts[0].rpartition("/")[2].casefold()
     if "/" in texts[0]:
-        yield Part((" ".join([name, *texts[1:]]),), aside=True)
-    inner = _taken_off(texts)
+        yield CommandPart((" ".join([name, *texts[1:]]),), is_aside=True)
+    inner = _count_wrapped_words(texts)
     if inner:
-        yield Part((" ".join(texts),), aside=True)
-        yield from _simple(words[len(words) - inner :], depth, aside=aside)
+        yield CommandPart((" ".join(texts),), is_aside=True)
+        yield from _split_simple_command(words[len(words) - inner :], depth, aside=aside)
         return
-    loose = [word.loose and "/" in word.text for word in words]
-    yield Part(_spellings(_sealed(name, texts), loose), aside)
-    yield from (Part((text,), aside=True) for text in texts[1:] if name in SETTERS and "=" in text)
-    items = name in SETTING and any(
-        _ITEM.match(text) or (name == "let" and HOLE in text) for text in texts[1:]
+    loose = [word.has_expansion and "/" in word.text for word in words]
+    yield CommandPart(_path_spellings(_add_star_barriers(name, texts), loose), aside)
+    yield from (
+        CommandPart((text,), is_aside=True) for text in texts[1:] if name in SETTERS and "=" in text
     )
-    if items or (name in ARITHMETIC and any(word.code for word in words)):
-        yield Part((HOLE,), aside=True, doubt=f"{name} may evaluate its words")
-    if name in RUNNERS or name in EVALUATORS or _reaches(name, texts):
-        yield from _asides(name, texts, depth)
+    items = name in ASSIGNING_BUILTINS and any(
+        _ARRAY_ITEM.match(text) or (name == "let" and HOLE in text) for text in texts[1:]
+    )
+    if items or (name in ARITHMETIC_BUILTINS and any(word.has_code for word in words)):
+        yield CommandPart((HOLE,), is_aside=True, doubt=f"{name} may evaluate its words")
+    if name in RUNNERS or name in EVALUATORS or _has_dangerous_option(name, texts):
+        yield from _find_asides(name, texts, depth)
 
 
-def _taken_off(texts: list[str]) -> int:
+def _count_wrapped_words(texts: list[str]) -> int:
     """How many words are left without a wrapper that only runs them; 0 if there is none."""
-    wrapper = TRANSPARENT.get(texts[0])
+    wrapper = TRANSPARENT_WRAPPERS.get(texts[0])
     before = wrapper.match(" ".join(texts[1:])) if wrapper else None
     if before is None:
         return 0
@@ -175,37 +183,40 @@ def _taken_off(texts: list[str]) -> int:
     return len(left) if left and not left[0].startswith("-") else 0
 
 
-def _sealed(name: str, texts: list[str]) -> list[str]:
+def _add_star_barriers(name: str, texts: list[str]) -> list[str]:
     """The words, with a seal before each that a star may not swallow."""
     head, rest = texts[0], texts[1:]
-    rest += [HOLE] if name in ADDING else []
-    if name in EVALUATORS or (name in ARITHMETIC and _calculates(name, rest)):
-        return [head, *(SEAL + text for text in rest)]
+    rest += [HOLE] if name in WORD_ADDING_RUNNERS else []
+    if name in EVALUATORS or (name in ARITHMETIC_BUILTINS and _may_calculate(name, rest)):
+        return [head, *(STAR_BARRIER + text for text in rest)]
     if name in RUNNERS and rest:
-        clear = not rest[0].startswith("-") and not re.search(f"[={HOLE}{BLANK}\n]", rest[0])
+        clear = not rest[0].startswith("-") and not re.search(f"[={HOLE}{QUOTED_SPACE}\n]", rest[0])
         if clear and name not in TEXT_RUNNERS:
-            return [head, SEAL + rest[0], *rest[1:]]
-        return [head, *(SEAL + text for text in rest)]
-    options = REACHING.get(name, "").split()
+            return [head, STAR_BARRIER + rest[0], *rest[1:]]
+        return [head, *(STAR_BARRIER + text for text in rest)]
+    options = DANGEROUS_OPTIONS.get(name, "").split()
     if not options:
         return texts
     return [
         head,
-        *(SEAL + text if HOLE in text or _is_one(text, options) else text for text in rest),
+        *(
+            STAR_BARRIER + text if HOLE in text or _is_option_of(text, options) else text
+            for text in rest
+        ),
     ]
 
 
-def _calculates(name: str, rest: list[str]) -> bool:
+def _may_calculate(name: str, rest: list[str]) -> bool:
     if name == "printf" and not (rest and rest[0].startswith(("-v", HOLE))):
         return False
     return any(HOLE in text or "$" in text or "`" in text for text in rest)
 
 
-def _reaches(name: str, texts: list[str]) -> bool:
-    return any(_is_one(text, REACHING.get(name, "").split()) for text in texts[1:])
+def _has_dangerous_option(name: str, texts: list[str]) -> bool:
+    return any(_is_option_of(text, DANGEROUS_OPTIONS.get(name, "").split()) for text in texts[1:])
 
 
-def _is_one(text: str, options: list[str]) -> bool:
+def _is_option_of(text: str, options: list[str]) -> bool:
     """Whether a word is one of these options: abbreviated, or with its value in the same word."""
     given = text.partition("=")[0]
     for option in options:
@@ -217,35 +228,35 @@ def _is_one(text: str, options: list[str]) -> bool:
     return False
 
 
-def _spellings(texts: list[str], loose: list[bool]) -> tuple[str, ...]:
+def _path_spellings(texts: list[str], loose: list[bool]) -> tuple[str, ...]:
     """The words as they are, and with detours taken out of what may be paths."""
     straight = [
-        HOLE if odd else plain(text) if re.search(r"/\.\.(/|$)", text) else text
+        HOLE if odd else simplify_path(text) if re.search(r"/\.\.(/|$)", text) else text
         for text, odd in zip(texts, [*loose, False], strict=False)
     ]
     return tuple(dict.fromkeys((" ".join(texts), " ".join(straight))))
 
 
-def _asides(name: str, texts: list[str], depth: int) -> Iterator[Part]:
+def _find_asides(name: str, texts: list[str], depth: int) -> Iterator[CommandPart]:
     """Whatever this command might run: any of its words may begin another one, or be its text."""
     if depth or len(texts) > WORDS_MAX or sum(map(len, texts)) > WORDS_CHARS_MAX:
-        yield Part((HOLE,), aside=True, doubt=f"{name} may run anything")
+        yield CommandPart((HOLE,), is_aside=True, doubt=f"{name} may run anything")
         return
-    more = [HOLE] if name in ADDING else []
+    more = [HOLE] if name in WORD_ADDING_RUNNERS else []
     for at in range(len(texts)):
         first = texts[at].rpartition("/")[2]
-        if _reads_commands(first.casefold(), texts[at + 1 :]):
-            yield Part((HOLE,), aside=True, doubt=f"{first} runs what it reads")
-        for start in _starts(texts[at]) if at else ():
+        if _is_shell_reading_input(first.casefold(), texts[at + 1 :]):
+            yield CommandPart((HOLE,), is_aside=True, doubt=f"{first} runs what it reads")
+        for start in _command_starts(texts[at]) if at else ():
             rest = texts[at + 1 :]
             head = HOLE if HOLE in start else start.rpartition("/")[2]
-            yield Part((" ".join([head, *rest, *more]),), aside=True)
-            if any(_SCRIPT.search(text) for text in (start, *rest)):
-                script = " ".join([start, *rest]).replace(BLANK, " ")
-                yield from _script(script.replace(HOLE, "${_}"), depth)
+            yield CommandPart((" ".join([head, *rest, *more]),), is_aside=True)
+            if any(_SCRIPT_CHARS.search(text) for text in (start, *rest)):
+                script = " ".join([start, *rest]).replace(QUOTED_SPACE, " ")
+                yield from _split_script(script.replace(HOLE, "${_}"), depth)
 
 
-def _starts(text: str) -> Iterator[str]:
+def _command_starts(text: str) -> Iterator[str]:
     """Where in a word a command may begin: `-Srm` and `--split-string=rm` hold one."""
     yield text
     if text.startswith("--"):
@@ -254,15 +265,15 @@ def _starts(text: str) -> Iterator[str]:
         yield HOLE if HOLE in text or text[2:3] == "-" else text[2:]
 
 
-def _reads_commands(name: str, rest: list[str]) -> bool:
+def _is_shell_reading_input(name: str, rest: list[str]) -> bool:
     """Whether a shell takes its commands from a pipe, and not from its words or a file."""
     if name in SHELLS and not any(_RUNS_TEXT.fullmatch(text) for text in rest):
         return not rest or rest[0].startswith(("-", "+", "/dev/"))
     return name in {".", "source"} and any(text.startswith("/dev/") for text in rest)
 
 
-def _script(script: str, depth: int) -> Iterator[Part]:
+def _split_script(script: str, depth: int) -> Iterator[CommandPart]:
     try:
-        yield from _parts(read(script, depth + 1), depth + 1, aside=True)
-    except Unreadable as error:
-        yield Part((HOLE,), aside=True, doubt=str(error))
+        yield from _split_items(read_shell_command(script, depth + 1), depth + 1, aside=True)
+    except UnreadableCommand as error:
+        yield CommandPart((HOLE,), is_aside=True, doubt=str(error))

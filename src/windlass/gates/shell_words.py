@@ -4,33 +4,33 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 
-class Unreadable(ValueError):
+class UnreadableCommand(ValueError):
     """What bash would run cannot be told with certainty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ShellWord:
     text: str
     """After the quotes are gone; with holes."""
-    plain: bool = True
+    is_plain: bool = True
     """Nothing of it was quoted or is a hole: a reserved word counts as one."""
-    bare: int = 0
+    unquoted_chars: int = 0
     """How many of its first characters stood there as they are."""
-    loose: bool = False
+    has_expansion: bool = False
     """A variable, a home folder or a command's output is in it, which may hold anything."""
-    code: bool = False
+    has_code: bool = False
     """Quoted as it may be, it holds what would be a substitution if anyone evaluated it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Simple:
-    words: tuple[Word, ...]
+class SimpleCommand:
+    words: tuple[ShellWord, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Redirection:
+class FileRedirection:
     writes: bool
     target: str
 
 
-Found: TypeAlias = Simple | Redirection
+ShellItem: TypeAlias = SimpleCommand | FileRedirection

@@ -11,51 +11,51 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, ToolSpec
-from windlass.gates.patterns import CORE, Call
+from windlass.gates.patterns import CORE_MAIN_ARGUMENTS, PreparedCall
 
-READS = frozenset(["read", "glob", "grep", "fetch"])
+READ_TOOLS = frozenset(["read", "glob", "grep", "fetch"])
 """Those of the tools that everyone has which change nothing."""
 
-_FORM = re.compile(r"([A-Za-z0-9_.-]+)(?:\((.*)\))?", re.DOTALL)
+_CALL_FORM = re.compile(r"([A-Za-z0-9_.-]+)(?:\((.*)\))?", re.DOTALL)
 
 
-def written_call(
+def parse_written_call(
     text: str,
     *,
     tool: str = "",
     argument: str = "",
     effect: Effect | None = None,
     root: str | None = None,
-) -> Call:
+) -> PreparedCall:
     """Read a call. Text that is none is the argument of `tool`, if one is given."""
-    name, arguments = _read(text, tool, argument)
-    fields = {one: {"type": _type(value)} for one, value in arguments.items()}
-    known: Effect = "read" if name in READS else "write"
+    name, arguments = _split_call(text, tool, argument)
+    fields = {one: {"type": _json_type(value)} for one, value in arguments.items()}
+    known: Effect = "read" if name in READ_TOOLS else "write"
     spec = ToolSpec(name, "", {"type": "object", "properties": fields}, effect or known)
-    return Call(spec, arguments, root)
+    return PreparedCall(spec, arguments, root)
 
 
-def _read(text: str, tool: str, argument: str) -> tuple[str, dict[str, Any]]:
-    form = _FORM.fullmatch(text.strip())
+def _split_call(text: str, tool: str, argument: str) -> tuple[str, dict[str, Any]]:
+    form = _CALL_FORM.fullmatch(text.strip())
     if form is None or (tool and form[2] is None):
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", tool):
             raise ConfigError(f"{text!r} is no call: write tool(argument), or tool({{…}})")
-        return tool, {argument or CORE.get(tool.casefold(), "input"): text}
+        return tool, {argument or CORE_MAIN_ARGUMENTS.get(tool.casefold(), "input"): text}
     name, inside = form[1], form[2]
     if not inside:
         return name, {}
     if inside.lstrip().startswith("{"):
-        return name, _object(text, inside)
-    field = (argument if name == tool else "") or CORE.get(name.casefold(), "input")
+        return name, _parse_arguments(text, inside)
+    field = (argument if name == tool else "") or CORE_MAIN_ARGUMENTS.get(name.casefold(), "input")
     return name, {field: inside}
 
 
-def _object(text: str, inside: str) -> dict[str, Any]:
+def _parse_arguments(text: str, inside: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(inside, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise ConfigError(f"{text!r}: the arguments are not JSON: {error}") from None
 
 
-def _type(value: object) -> str:
+def _json_type(value: object) -> str:
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"

@@ -9,45 +9,45 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from windlass.core.limits import Amount, Budget
-from windlass.core.messages import EXACT
+from windlass.core.messages import EXACT_MATH
 
-ZERO = Decimal(0)
+ZERO_USD = Decimal(0)
 
 
-class Sum(NamedTuple):
+class BudgetSum(NamedTuple):
     """So much money and so many tokens, with nothing left open."""
 
-    usd: Decimal = ZERO
+    usd: Decimal = ZERO_USD
     tokens: int = 0
 
-    def plus(self, after: "Sum", before: "Sum") -> "Sum":
+    def replace_share(self, after: "BudgetSum", before: "BudgetSum") -> "BudgetSum":
         """This sum, once one of the shares in it has changed."""
-        usd = EXACT.add(self.usd, EXACT.subtract(after.usd, before.usd))
-        return Sum(usd, self.tokens + after.tokens - before.tokens)
+        usd = EXACT_MATH.add(self.usd, EXACT_MATH.subtract(after.usd, before.usd))
+        return BudgetSum(usd, self.tokens + after.tokens - before.tokens)
 
-    def of(self, budget: Budget) -> Amount:
+    def as_amount(self, budget: Budget) -> Amount:
         """As much of it as the budget counts."""
         usd = None if budget.usd is None else self.usd
         return Amount(usd, None if budget.tokens is None else self.tokens)
 
 
-def drawn(budget: Budget, promised: Sum, share: Sum, wanted: Amount) -> Sum:
+def draw_share(budget: Budget, promised: BudgetSum, share: BudgetSum, wanted: Amount) -> BudgetSum:
     """The share of a run that wants so much in all, when so much is promised to all runs."""
     usd, tokens = share
     if budget.usd is not None and wanted.usd is not None:
-        room = max(EXACT.subtract(budget.usd, promised.usd), ZERO)
-        usd = max(usd, min(wanted.usd, EXACT.add(usd, room)))
+        room = max(EXACT_MATH.subtract(budget.usd, promised.usd), ZERO_USD)
+        usd = max(usd, min(wanted.usd, EXACT_MATH.add(usd, room)))
     if budget.tokens is not None and wanted.tokens is not None:
         room = max(budget.tokens - promised.tokens, 0)
         tokens = max(tokens, min(wanted.tokens, tokens + room))
-    return Sum(usd, tokens)
+    return BudgetSum(usd, tokens)
 
 
-def settled(budget: Budget, share: Sum, spent: Amount) -> Sum:
+def settle_share(budget: Budget, share: BudgetSum, spent: Amount) -> BudgetSum:
     """The share of a run that has spent so much in all: exactly that, even if it was more."""
     usd, tokens = share
     if budget.usd is not None and spent.usd is not None:
-        usd = max(spent.usd, ZERO)
+        usd = max(spent.usd, ZERO_USD)
     if budget.tokens is not None and spent.tokens is not None:
         tokens = max(spent.tokens, 0)
-    return Sum(usd, tokens)
+    return BudgetSum(usd, tokens)

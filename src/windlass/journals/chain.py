@@ -13,20 +13,20 @@ from typing_extensions import override
 
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.events import Fact
-from windlass.journals.codec import Fetch, Unreadable, decode
+from windlass.journals.codec import BlobFetcher, UnreadableRecord, decode_fact
 
-Row = tuple[int, bytes, bytes]
+RecordRow = tuple[int, bytes, bytes]
 """A record as it is stored: its number, its bytes, its hash."""
 
 
-class Link(msgspec.Struct, frozen=True):
+class ChainLink(msgspec.Struct, frozen=True):
     """A place in the chain: the number of a record, and the hash up to and with it."""
 
     seq: int
     hash: bytes
 
 
-class Problem(msgspec.Struct, frozen=True):
+class RecordProblem(msgspec.Struct, frozen=True):
     """What is wrong with a journal, and at which record."""
 
     seq: int
@@ -37,12 +37,12 @@ class Problem(msgspec.Struct, frozen=True):
         return f"record {self.seq}: {self.what}"
 
 
-def root(session: str) -> Link:
+def chain_root(session: str) -> ChainLink:
     """What the first record of a session is chained to."""
-    return Link(0, hash_of(b"", session.encode()))
+    return ChainLink(0, chain_hash(b"", session.encode()))
 
 
-def hash_of(previous: bytes, body: bytes) -> bytes:
+def chain_hash(previous: bytes, body: bytes) -> bytes:
     return blake2b(previous + body, digest_size=32).digest()
 
 
@@ -61,7 +61,9 @@ def check_order(session: str, last: int, facts: Sequence[Fact]) -> None:
         raise JournalFailed(msg)
 
 
-def walk(rows: Iterable[Row], start: Link, end: Link, fetch: Fetch) -> Iterator[Fact | Problem]:
+def walk_chain(
+    rows: Iterable[RecordRow], start: ChainLink, end: ChainLink, fetch: BlobFetcher
+) -> Iterator[Fact | RecordProblem]:
     """The facts after `start` up to `end`, with a problem in place of each that is not as it was.
 
     After a problem the chain is taken up again at the next record, so that all of them are found.
@@ -69,25 +71,27 @@ def walk(rows: Iterable[Row], start: Link, end: Link, fetch: Fetch) -> Iterator[
     expected, previous = start.seq + 1, start.hash
     for seq, body, stored in rows:
         if seq != expected:
-            yield _gap(expected, seq - 1)
-        elif hash_of(previous, body) != stored:
-            yield Problem(seq, "it was changed or moved")
+            yield _missing_records(expected, seq - 1)
+        elif chain_hash(previous, body) != stored:
+            yield RecordProblem(seq, "it was changed or moved")
         else:
-            yield _read(seq, body, fetch)
+            yield _decode_record(seq, body, fetch)
         expected, previous = seq + 1, stored
     if expected <= end.seq:
-        yield _gap(expected, end.seq)
+        yield _missing_records(expected, end.seq)
     elif (expected - 1, previous) != (end.seq, end.hash):
-        yield Problem(expected - 1, "it is not where the session ends")
+        yield RecordProblem(expected - 1, "it is not where the session ends")
 
 
-def _gap(first: int, last: int) -> Problem:
-    return Problem(first, "it is missing" if first == last else f"it is missing, and up to {last}")
+def _missing_records(first: int, last: int) -> RecordProblem:
+    return RecordProblem(
+        first, "it is missing" if first == last else f"it is missing, and up to {last}"
+    )
 
 
-def _read(seq: int, body: bytes, fetch: Fetch) -> Fact | Problem:
+def _decode_record(seq: int, body: bytes, fetch: BlobFetcher) -> Fact | RecordProblem:
     try:
-        fact = decode(body, fetch)
-    except Unreadable as error:
-        return Problem(seq, str(error))
-    return fact if fact.seq == seq else Problem(seq, f"it holds record {fact.seq}")
+        fact = decode_fact(body, fetch)
+    except UnreadableRecord as error:
+        return RecordProblem(seq, str(error))
+    return fact if fact.seq == seq else RecordProblem(seq, f"it holds record {fact.seq}")

@@ -16,79 +16,90 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.errors import JournalFailed
-from windlass.core.events import VERSION, CallFinished, CallLate, Fact, RunStarted, Steered
-from windlass.core.messages import Content, Text
+from windlass.core.events import (
+    VOCABULARY_VERSION,
+    CallFinished,
+    CallLate,
+    Fact,
+    RunStarted,
+    SteeringGiven,
+)
+from windlass.core.messages import ContentPart, TextPart
 
-LARGE = 16_384
+LARGE_TEXT_CHARS = 16_384
 """Characters from which on a text is kept apart from its record."""
 
-NAME_CHARS = 64
-NAME_CHARS_MIN = 16
+BLOB_NAME_CHARS = 64
+BLOB_PREFIX_CHARS_MIN = 16
 """How much of a name tells it from all others."""
 
-Upcast = Callable[[dict[str, Any]], dict[str, Any]]
-UPCASTS: Mapping[int, Upcast] = {}
+RecordUpcast = Callable[[dict[str, Any]], dict[str, Any]]
+UPCASTS: Mapping[int, RecordUpcast] = {}
 """For each old version, what turns a record of it into one of the next version."""
 
-Fetch = Callable[[str], bytes]
+BlobFetcher = Callable[[str], bytes]
 """Gives the bytes that are kept under a hash; raises Unreadable when they are not there."""
 
 
-class Unreadable(ValueError):
+class UnreadableRecord(ValueError):
     """These bytes are not the record that was written."""
 
 
-class Record(NamedTuple):
+class FactRecord(NamedTuple):
     """A fact as it is kept."""
 
     body: bytes
     blobs: tuple[tuple[str, bytes], ...] = ()
 
 
-class _Envelope(msgspec.Struct):
+class _RecordEnvelope(msgspec.Struct):
     """What stands around a fact in its record."""
 
     v: int
     blobs: tuple[tuple[int, str], ...] = ()
 
 
-_PLAIN = b'{"v":%d,"type":' % VERSION
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder[Fact](Fact).decode
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_PLAIN_PREFIX = b'{"v":%d,"type":' % VOCABULARY_VERSION
+_encode_json = msgspec.json.Encoder().encode
+_decode_fact_json = msgspec.json.Decoder[Fact](Fact).decode
+_decode_envelope = msgspec.json.Decoder(_RecordEnvelope).decode
 _decode_tree = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def encode(fact: Fact) -> Record:
+def encode_fact(fact: Fact) -> FactRecord:
     """The record of a fact; raises JournalFailed for what no JSON can hold."""
     try:
-        content = _content(fact)
-        if content and any(map(_kept_apart, content)):
-            record = _encode_apart(fact, content)
+        content = _content_of(fact)
+        if content and any(map(_is_kept_as_blob, content)):
+            record = _encode_with_blobs(fact, content)
         else:
-            record = Record(b'{"v":%d,%b' % (VERSION, _encode(fact)[1:]))
-        _decode(record.body)  # What cannot be read back is never written.
+            record = FactRecord(b'{"v":%d,%b' % (VOCABULARY_VERSION, _encode_json(fact)[1:]))
+        _decode_fact_json(record.body)  # What cannot be read back is never written.
         return record
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         msg = f"{type(fact).__name__} cannot be written down: {error}"
         raise JournalFailed(msg) from error
 
 
-def decode(body: bytes, fetch: Fetch, upcasts: Mapping[int, Upcast] = UPCASTS) -> Fact:
+def decode_fact(
+    body: bytes, fetch: BlobFetcher, upcasts: Mapping[int, RecordUpcast] = UPCASTS
+) -> Fact:
     """The fact of a record. Raises Unreadable for damage, JournalFailed for a newer version."""
     try:
-        if body.startswith(_PLAIN):
-            return _decode(body)
+        if body.startswith(_PLAIN_PREFIX):
+            return _decode_fact_json(body)
         envelope = _decode_envelope(body)
-        if envelope.v > VERSION:
-            msg = f"a record has version {envelope.v}, this Windlass knows {VERSION}: upgrade it"
+        if envelope.v > VOCABULARY_VERSION:
+            msg = f"a record has version {envelope.v}, this Windlass knows {VOCABULARY_VERSION}: upgrade it"
             raise JournalFailed(msg)
-        fact = _decode(body if envelope.v == VERSION else _upcast(body, envelope.v, upcasts))
-        return _fill(fact, {at: fetch(blob) for at, blob in envelope.blobs})
-    except Unreadable:
+        fact = _decode_fact_json(
+            body if envelope.v == VOCABULARY_VERSION else _upcast_record(body, envelope.v, upcasts)
+        )
+        return _fill_blobs(fact, {at: fetch(blob) for at, blob in envelope.blobs})
+    except UnreadableRecord:
         raise
     except (msgspec.MsgspecError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise Unreadable(f"it is no record: {error}") from error
+        raise UnreadableRecord(f"it is no record: {error}") from error
 
 
 def blob_name(data: bytes) -> str:
@@ -98,56 +109,62 @@ def blob_name(data: bytes) -> str:
 
 def is_blob_name(text: str) -> bool:
     """Whether a text can be the name of kept bytes, or as much of one as tells it from others."""
-    return NAME_CHARS_MIN <= len(text) <= NAME_CHARS and not text.strip("0123456789abcdef")
+    return BLOB_PREFIX_CHARS_MIN <= len(text) <= BLOB_NAME_CHARS and not text.strip(
+        "0123456789abcdef"
+    )
 
 
-def _upcast(body: bytes, version: int, upcasts: Mapping[int, Upcast]) -> bytes:
+def _upcast_record(body: bytes, version: int, upcasts: Mapping[int, RecordUpcast]) -> bytes:
     tree = _decode_tree(body)
-    for step in range(version, VERSION):
+    for step in range(version, VOCABULARY_VERSION):
         tree = upcasts[step](tree)
-    return _encode(tree)
+    return _encode_json(tree)
 
 
-def _content(fact: Fact) -> tuple[Content, ...]:
+def _content_of(fact: Fact) -> tuple[ContentPart, ...]:
     """Where a fact can hold attachments and long texts."""
     if isinstance(fact, CallFinished | CallLate):
         return fact.result.content
-    return fact.prompt if isinstance(fact, RunStarted | Steered) else ()
+    return fact.prompt if isinstance(fact, RunStarted | SteeringGiven) else ()
 
 
-def _kept_apart(part: Content) -> bool:
-    return len(part.text) > LARGE if isinstance(part, Text) else part.data is not None
+def _is_kept_as_blob(part: ContentPart) -> bool:
+    return (
+        len(part.text) > LARGE_TEXT_CHARS if isinstance(part, TextPart) else part.data is not None
+    )
 
 
-def _encode_apart(fact: Fact, content: Iterable[Content]) -> Record:
+def _encode_with_blobs(fact: Fact, content: Iterable[ContentPart]) -> FactRecord:
     blobs: list[tuple[str, bytes]] = []
     places: list[tuple[int, str]] = []
-    lean: list[Content] = []
+    lean: list[ContentPart] = []
     for at, part in enumerate(content):
-        if not _kept_apart(part):
+        if not _is_kept_as_blob(part):
             lean.append(part)
             continue
-        is_text = isinstance(part, Text)
+        is_text = isinstance(part, TextPart)
         data = part.text.encode() if is_text else part.data or b""
         lean.append(replace(part, text="") if is_text else replace(part, data=None))
         blobs.append((blob_name(data), data))
         places.append((at, blobs[-1][0]))
-    fields = _encode(_with_content(fact, tuple(lean)))[1:]
-    return Record(b'{"v":%d,"blobs":%b,%b' % (VERSION, _encode(places), fields), tuple(blobs))
+    fields = _encode_json(_replace_content(fact, tuple(lean)))[1:]
+    return FactRecord(
+        b'{"v":%d,"blobs":%b,%b' % (VOCABULARY_VERSION, _encode_json(places), fields), tuple(blobs)
+    )
 
 
-def _fill(fact: Fact, blobs: Mapping[int, bytes]) -> Fact:
+def _fill_blobs(fact: Fact, blobs: Mapping[int, bytes]) -> Fact:
     if not blobs:
         return fact
-    content = list(_content(fact))
+    content = list(_content_of(fact))
     for at, data in blobs.items():
         part = content[at]
-        is_text = isinstance(part, Text)
+        is_text = isinstance(part, TextPart)
         content[at] = replace(part, text=data.decode()) if is_text else replace(part, data=data)
-    return _with_content(fact, tuple(content))
+    return _replace_content(fact, tuple(content))
 
 
-def _with_content(fact: Fact, content: tuple[Content, ...]) -> Fact:
+def _replace_content(fact: Fact, content: tuple[ContentPart, ...]) -> Fact:
     if isinstance(fact, CallFinished | CallLate):
         return replace(fact, result=replace(fact.result, content=content))
     return replace(fact, prompt=content)

@@ -24,73 +24,73 @@ from windlass.core.errors import JournalFailed, SessionBusy
 # only those of a process, two journals in one process do not keep each other out.
 _SET: int = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
 _GET: int = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
-_BSD = sys.platform != "linux"
-_FLOCK = struct.Struct("qqihh" if _BSD else "hhqqi4x")
+_IS_BSD = sys.platform != "linux"
+_FLOCK_STRUCT = struct.Struct("qqihh" if _IS_BSD else "hhqqi4x")
 """The kernel's `struct flock`: kind, whence, start, length, process; start first on a BSD."""
-_TAKEN = (errno.EAGAIN, errno.EACCES)
+_LOCK_TAKEN_ERRNOS = (errno.EAGAIN, errno.EACCES)
 
 
 @final
-class Held:
+class HeldLease:
     """A lease. Letting go twice is letting go once."""
 
-    def __init__(self, leases: "Leases", session: str) -> None:
+    def __init__(self, leases: "LeaseTable", session: str) -> None:
         self.session = session
         self._leases = leases
 
     def release(self) -> None:
-        self._leases.give_back(self)
+        self._leases.release_lease(self)
 
 
-class Leases:
+class LeaseTable:
     """The sessions that are driven through one journal."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldLease] = {}
         # Event loops in several threads may share a journal.
-        self._one_at_a_time = Lock()
+        self._mutex = Lock()
 
-    def take(self, session: str) -> Held:
+    def acquire(self, session: str) -> HeldLease:
         """Take a session; raises SessionBusy at once if somebody alive has it."""
-        with self._one_at_a_time:
-            if session in self._held or not self._lock(session):
+        with self._mutex:
+            if session in self._held or not self._try_lock(session):
                 msg = f"session {session!r}: another driver holds it; wait for its end, or watch it"
                 raise SessionBusy(msg)
-            held = self._held[session] = Held(self, session)
-            return held
+            lease = self._held[session] = HeldLease(self, session)
+            return lease
 
-    def taken(self, session: str) -> bool:
+    def is_taken(self, session: str) -> bool:
         """Whether somebody alive has a session, through this journal or another."""
-        with self._one_at_a_time:
-            return session in self._held or self._locked(session)
+        with self._mutex:
+            return session in self._held or self._is_locked(session)
 
-    def give_back(self, held: Held) -> None:
-        with self._one_at_a_time:
-            if self._held.get(held.session) is held:
-                del self._held[held.session]
-                self._unlock(held.session)
+    def release_lease(self, lease: HeldLease) -> None:
+        with self._mutex:
+            if self._held.get(lease.session) is lease:
+                del self._held[lease.session]
+                self._unlock_session(lease.session)
 
-    def _lock(self, session: str) -> bool:
+    def _try_lock(self, session: str) -> bool:
         """Shut out others; whether that went well."""
         del session  # Nobody else could have it.
         return True
 
-    def _locked(self, session: str) -> bool:
+    def _is_locked(self, session: str) -> bool:
         """Whether others shut us out."""
         del session
         return False
 
-    def _unlock(self, session: str) -> None:
+    def _unlock_session(self, session: str) -> None:
         """Let others in."""
 
 
 @final
-class FileLeases(Leases):
+class FileLeaseTable(LeaseTable):
     """As locks on a file beside the journal, for all the processes of a machine."""
 
-    _open: ClassVar[WeakSet["FileLeases"]] = WeakSet()
+    _with_open_file: ClassVar[WeakSet["FileLeaseTable"]] = WeakSet()
     """What the child of a fork must not keep: its copy would hold the locks of a dead parent."""
-    _forks_are_watched: ClassVar[bool] = False
+    _has_fork_hook: ClassVar[bool] = False
 
     def __init__(self, journal: Path) -> None:
         super().__init__()
@@ -105,32 +105,32 @@ class FileLeases(Leases):
         with self._one_at_a_time:
             self._closed = True
             self._held.clear()
-            self._shut()
+            self._close_lock_file()
 
     @override
-    def _lock(self, session: str) -> bool:
+    def _try_lock(self, session: str) -> bool:
         try:
-            fcntl.fcntl(self._opened(), _SET, _flock(fcntl.F_WRLCK, session))
+            fcntl.fcntl(self._open_lock_file(), _SET, _pack_flock(fcntl.F_WRLCK, session))
         except OSError as error:
-            if error.errno in _TAKEN:
+            if error.errno in _LOCK_TAKEN_ERRNOS:
                 return False
-            raise self._failed(error) from error
+            raise self._lock_file_error(error) from error
         return True
 
     @override
-    def _locked(self, session: str) -> bool:
+    def _is_locked(self, session: str) -> bool:
         try:
-            found = fcntl.fcntl(self._opened(), _GET, _flock(fcntl.F_WRLCK, session))
+            lock = fcntl.fcntl(self._open_lock_file(), _GET, _pack_flock(fcntl.F_WRLCK, session))
         except OSError as error:
-            raise self._failed(error) from error
-        return _FLOCK.unpack(found)[3 if _BSD else 0] != fcntl.F_UNLCK
+            raise self._lock_file_error(error) from error
+        return _FLOCK_STRUCT.unpack(lock)[3 if _IS_BSD else 0] != fcntl.F_UNLCK
 
     @override
-    def _unlock(self, session: str) -> None:
+    def _unlock_session(self, session: str) -> None:
         if self._file is not None:
-            fcntl.fcntl(self._file, _SET, _flock(fcntl.F_UNLCK, session))
+            fcntl.fcntl(self._file, _SET, _pack_flock(fcntl.F_UNLCK, session))
 
-    def _opened(self) -> int:
+    def _open_lock_file(self) -> int:
         if self._process != os.getpid():
             msg = f"{self._path}: it was opened before a fork; open the journal anew in the child"
             raise JournalFailed(msg)
@@ -139,45 +139,45 @@ class FileLeases(Leases):
         if self._file is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o600)
-            self._open.add(self)
-            self._watch_forks()
+            self._with_open_file.add(self)
+            self._register_fork_hook()
         return self._file
 
-    def _failed(self, error: OSError) -> JournalFailed:
+    def _lock_file_error(self, error: OSError) -> JournalFailed:
         return JournalFailed(f"{self._path}: no session can be held by it: {error.strerror}")
 
-    def _shut(self) -> None:
-        self._open.discard(self)
+    def _close_lock_file(self) -> None:
+        self._with_open_file.discard(self)
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
-    def leave_to_the_parent(self) -> None:
+    def drop_inherited_locks(self) -> None:
         """In the child of a fork: drop the copy of what the parent holds."""
         # A thread that is not here any more may have had the old one.
         self._one_at_a_time = Lock()
         self._held.clear()
-        self._shut()
+        self._close_lock_file()
 
     @classmethod
-    def _watch_forks(cls) -> None:
-        if not cls._forks_are_watched:
-            cls._forks_are_watched = True
-            os.register_at_fork(after_in_child=_leave_to_the_parent)
+    def _register_fork_hook(cls) -> None:
+        if not cls._has_fork_hook:
+            cls._has_fork_hook = True
+            os.register_at_fork(after_in_child=_drop_inherited_locks)
 
     @classmethod
-    def opened(cls) -> list["FileLeases"]:
+    def list_open(cls) -> list["FileLeaseTable"]:
         """All whose file is open in this process."""
-        return list(cls._open)
+        return list(cls._with_open_file)
 
 
-def _leave_to_the_parent() -> None:
-    for leases in FileLeases.opened():
-        leases.leave_to_the_parent()
+def _drop_inherited_locks() -> None:
+    for leases in FileLeaseTable.list_open():
+        leases.drop_inherited_locks()
 
 
-def _flock(kind: int, session: str) -> bytes:
-    place = int.from_bytes(blake2b(session.encode(), digest_size=8).digest()) >> 2
-    if _BSD:
-        return _FLOCK.pack(place, 1, 0, kind, os.SEEK_SET)
-    return _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0)
+def _pack_flock(kind: int, session: str) -> bytes:
+    offset = int.from_bytes(blake2b(session.encode(), digest_size=8).digest()) >> 2
+    if _IS_BSD:
+        return _FLOCK_STRUCT.pack(offset, 1, 0, kind, os.SEEK_SET)
+    return _FLOCK_STRUCT.pack(kind, os.SEEK_SET, offset, 1, 0)

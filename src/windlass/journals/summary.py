@@ -16,14 +16,14 @@ from windlass.core.events import (
     RunStarted,
     StepProposed,
 )
-from windlass.core.messages import Text
+from windlass.core.messages import TextPart
 from windlass.core.verdicts import Ask
 
-TITLE_MAX = 120
+TITLE_CHARS_MAX = 120
 """Characters of the first prompt that a list shows."""
 
 
-class Summary(msgspec.Struct, frozen=True):
+class SessionSummary(msgspec.Struct, frozen=True):
     """A session in a line."""
 
     session: str
@@ -48,12 +48,12 @@ class Summary(msgspec.Struct, frozen=True):
         return "waiting" if self.asked and not self.proposed else "open"
 
 
-def advance(summary: Summary, facts: Iterable[Fact]) -> Summary:
+def advance_summary(summary: SessionSummary, facts: Iterable[Fact]) -> SessionSummary:
     """The summary after these facts."""
-    return reduce(_after, facts, summary)
+    return reduce(_advance_by_fact, facts, summary)
 
 
-def _after(summary: Summary, fact: Fact) -> Summary:
+def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
     summary = replace(
         summary,
         created=summary.created if summary.facts else fact.at,
@@ -62,8 +62,8 @@ def _after(summary: Summary, fact: Fact) -> Summary:
     )
     match fact:
         case RunStarted(prompt=prompt):
-            said = " ".join(part.text for part in prompt if isinstance(part, Text))
-            title = summary.title or _clip(said)
+            said = " ".join(part.text for part in prompt if isinstance(part, TextPart))
+            title = summary.title or _clip_title(said)
             return replace(summary, title=title, runs=summary.runs + 1, outcome=None)
         case StepProposed(reply=reply):
             return replace(summary, steps=summary.steps + 1, proposed=len(reply.calls), asked=0)
@@ -78,6 +78,6 @@ def _after(summary: Summary, fact: Fact) -> Summary:
             return summary
 
 
-def _clip(text: str) -> str:
-    words = " ".join(text[: 10 * TITLE_MAX].split())
-    return words if len(words) <= TITLE_MAX else words[: TITLE_MAX - 1] + "…"
+def _clip_title(text: str) -> str:
+    words = " ".join(text[: 10 * TITLE_CHARS_MAX].split())
+    return words if len(words) <= TITLE_CHARS_MAX else words[: TITLE_CHARS_MAX - 1] + "…"

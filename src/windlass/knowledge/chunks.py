@@ -14,43 +14,43 @@ TITLE_CHARS_MAX = 300
 OVERLAP_CHARS = 150
 """What two neighbours share, so that a sentence at the cut is whole in one of them."""
 
-Format = Literal["text", "markdown"]
+TextFormat = Literal["text", "markdown"]
 
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
-_STEP = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
+_PATH_SEPARATOR = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
 _CUTS = ("\n\n", "\n", ". ", " ")
 _SPACE = re.compile(r"\s")
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class TextChunk(msgspec.Struct, frozen=True):
     """A piece of a text, with the headings that it stands under."""
 
     title: str
     text: str
 
 
-def chunks_of(text: str, title: str, form: Format) -> Sequence[Chunk]:
+def split_text(text: str, title: str, form: TextFormat) -> Sequence[TextChunk]:
     """The pieces of a text in their order; those of Markdown never reach across a heading."""
     if form == "text":
-        return [Chunk(title, piece) for piece in _pieces(text)]
+        return [TextChunk(title, piece) for piece in _split_pieces(text)]
     return [
-        Chunk(_STEP.join(path)[:TITLE_CHARS_MAX], piece)
-        for path, body in _sections(text, title)
-        for piece in _pieces(body)
+        TextChunk(_PATH_SEPARATOR.join(path)[:TITLE_CHARS_MAX], piece)
+        for path, body in _split_sections(text, title)
+        for piece in _split_pieces(body)
     ]
 
 
 def first_heading(text: str) -> str:
     """The first heading of a Markdown text, or nothing."""
-    return next((words for _, words in _headings(text.split("\n")) if words), "")
+    return next((words for _, words in _list_headings(text.split("\n")) if words), "")
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _split_pieces(text: str) -> Iterator[str]:
     text = text.strip()
     start = 0
     while len(text) - start > CHUNK_CHARS:
-        end = _cut(text, start)
+        end = _find_cut(text, start)
         yield text[start:end].strip()
         start = end - OVERLAP_CHARS
         if (space := _SPACE.search(text, start, end)) is not None:
@@ -59,7 +59,7 @@ def _pieces(text: str) -> Iterator[str]:
         yield rest
 
 
-def _cut(text: str, start: int) -> int:
+def _find_cut(text: str, start: int) -> int:
     """Where a piece ends: between two paragraphs if it can be, and in the second half."""
     least, most = start + CHUNK_CHARS // 2, start + CHUNK_CHARS
     for cut in _CUTS:
@@ -68,10 +68,10 @@ def _cut(text: str, start: int) -> int:
     return most
 
 
-def _sections(text: str, title: str) -> Iterator[tuple[list[str], str]]:
+def _split_sections(text: str, title: str) -> Iterator[tuple[list[str], str]]:
     """What stands under each heading, with the heading itself and the path to it."""
     lines = text.split("\n")
-    headings = dict(_heading_lines(lines))
+    headings = dict(_find_headings(lines))
     path: list[tuple[int, str]] = []
     starts = [0, *(at for at in headings if at)]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
@@ -88,11 +88,11 @@ def _sections(text: str, title: str) -> Iterator[tuple[list[str], str]]:
         )
 
 
-def _headings(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    return (heading for _, heading in _heading_lines(lines))
+def _list_headings(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    return (heading for _, heading in _find_headings(lines))
 
 
-def _heading_lines(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
+def _find_headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
     """The headings by line, with level and words; what is fenced is no heading."""
     fence = ""
     for at, line in enumerate(lines):

@@ -13,7 +13,7 @@ import msgspec
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError
-from windlass.knowledge.chunks import TITLE_CHARS_MAX, Format, first_heading
+from windlass.knowledge.chunks import TITLE_CHARS_MAX, TextFormat, first_heading
 
 FED_CHARS = 16_384
 """The HTML parser looks again at what it could not finish, so it is given a little at a time."""
@@ -45,25 +45,25 @@ _SPACE = re.compile(r"\s+")
 _BLANK = re.compile(r"\n\s*\n")
 
 
-class Document(msgspec.Struct, frozen=True):
+class DocumentText(msgspec.Struct, frozen=True):
     """A file as text."""
 
     title: str
     text: str
-    format: Format
+    format: TextFormat
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """What is wrong with a file, in a line."""
 
 
-def read_document(name: str, data: bytes) -> Document:
+def read_document(name: str, data: bytes) -> DocumentText:
     """The text of a file, by the ending of its name; any other ending is read as plain text.
 
     Raises Unreadable, and ConfigError for a PDF where nothing is installed that reads one.
     """
     ending = name.rpartition(".")[2].casefold()
-    return _READERS.get(ending, _plain)(data)
+    return _READERS.get(ending, _read_plain_text)(data)
 
 
 def check_readable(names: Sequence[str]) -> None:
@@ -72,32 +72,32 @@ def check_readable(names: Sequence[str]) -> None:
         raise ConfigError("reading PDF files needs pypdf: pip install 'windlass[knowledge]'")
 
 
-def _decoded(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     if b"\0" in data[:8192]:
-        raise Unreadable("it is no text")
+        raise UnreadableFile("it is no text")
     return data.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _plain(data: bytes) -> Document:
-    return Document("", _decoded(data), "text")
+def _read_plain_text(data: bytes) -> DocumentText:
+    return DocumentText("", _decode_text(data), "text")
 
 
-def _markdown(data: bytes) -> Document:
-    text = _decoded(data)
-    return Document(first_heading(text), text, "markdown")
+def _read_markdown(data: bytes) -> DocumentText:
+    text = _decode_text(data)
+    return DocumentText(first_heading(text), text, "markdown")
 
 
-def _html(data: bytes) -> Document:
-    page, text = _Page(), _decoded(data)
+def _read_html(data: bytes) -> DocumentText:
+    page, text = _HtmlPage(), _decode_text(data)
     for start in range(0, len(text), FED_CHARS):
         page.feed(text[start : start + FED_CHARS])
         if len(page.rawdata) > UNFINISHED_CHARS_MAX:
             page.give_up()
     page.close()
-    return Document(_SPACE.sub(" ", page.title).strip(), page.text(), "markdown")
+    return DocumentText(_SPACE.sub(" ", page.title).strip(), page.text(), "markdown")
 
 
-def _pdf(data: bytes) -> Document:
+def _read_pdf(data: bytes) -> DocumentText:
     check_readable(["a.pdf"])
     import pypdf  # noqa: PLC0415 - an extra
 
@@ -106,11 +106,11 @@ def _pdf(data: bytes) -> Document:
         text = "\n\n".join(page.extract_text() for page in reader.pages)
         title = reader.metadata.title if reader.metadata else None
     except Exception as error:  # a broken file breaks in any of a hundred ways
-        raise Unreadable(f"it is no PDF that can be read ({type(error).__name__})") from error
-    return Document(str(title or ""), text, "text")
+        raise UnreadableFile(f"it is no PDF that can be read ({type(error).__name__})") from error
+    return DocumentText(str(title or ""), text, "text")
 
 
-class _Page(HTMLParser):
+class _HtmlPage(HTMLParser):
     """Collects the text of a page, with its headings; nothing has to be closed properly."""
 
     def __init__(self) -> None:
@@ -166,10 +166,10 @@ class _Page(HTMLParser):
             self._out.append(_SPACE.sub(" ", data))
 
 
-_READERS: dict[str, Callable[[bytes], Document]] = {
-    "htm": _html,
-    "html": _html,
-    "markdown": _markdown,
-    "md": _markdown,
-    "pdf": _pdf,
+_READERS: dict[str, Callable[[bytes], DocumentText]] = {
+    "htm": _read_html,
+    "html": _read_html,
+    "markdown": _read_markdown,
+    "md": _read_markdown,
+    "pdf": _read_pdf,
 }

@@ -11,15 +11,15 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.core.secrets.secret import Secret
-from windlass.knowledge.ranking import packed
+from windlass.knowledge.ranking import pack_vector
 from windlass.knowledge.store import KnowledgeFailed
-from windlass.logs import logger
+from windlass.logs import get_logger
 
-BATCH = 64
+TEXTS_PER_REQUEST = 64
 """Texts in one request."""
 STATUS_OK = 200
 
-_log = logger(__name__)
+_log = get_logger(__name__)
 
 
 class Embedder(Protocol):
@@ -35,13 +35,13 @@ class Embedder(Protocol):
         ...
 
 
-class _Item(msgspec.Struct):
+class _EmbeddingItem(msgspec.Struct):
     embedding: list[float]
     index: int = 0
 
 
-class _Reply(msgspec.Struct):
-    data: list[_Item]
+class _EmbeddingReply(msgspec.Struct):
+    data: list[_EmbeddingItem]
 
 
 @final
@@ -72,39 +72,44 @@ class HttpEmbedder:
         headers = {"Authorization": f"Bearer {self._key.reveal()}"} if self._key else {}
         try:
             async with aiohttp.ClientSession(timeout=limit, headers=headers) as session:
-                for start in range(0, len(texts), BATCH):
-                    body = {"model": self.name, "input": list(texts[start : start + BATCH])}
+                for start in range(0, len(texts), TEXTS_PER_REQUEST):
+                    body = {
+                        "model": self.name,
+                        "input": list(texts[start : start + TEXTS_PER_REQUEST]),
+                    }
                     # Redirects are refused: a key must not follow one to another host.
                     async with session.post(self._url, json=body, allow_redirects=False) as reply:
-                        vectors += self._read(reply.status, await reply.read(), len(body["input"]))
+                        vectors += self._parse_vectors(
+                            reply.status, await reply.read(), len(body["input"])
+                        )
         except (aiohttp.ClientError, OSError) as error:
-            raise self._failed(type(error).__name__) from error
+            raise self._make_error(type(error).__name__) from error
         return vectors
 
-    def _read(self, status: int, body: bytes, wanted: int) -> list[list[float]]:
+    def _parse_vectors(self, status: int, body: bytes, vectors_expected: int) -> list[list[float]]:
         if status != STATUS_OK:
-            raise self._failed(f"status {status}")
+            raise self._make_error(f"status {status}")
         try:
-            items = msgspec.json.decode(body, type=_Reply).data
+            items = msgspec.json.decode(body, type=_EmbeddingReply).data
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise self._failed("no list of vectors came back") from None
-        if len(items) != wanted:
-            raise self._failed(f"{len(items)} vectors for {wanted} texts")
+            raise self._make_error("no list of vectors came back") from None
+        if len(items) != vectors_expected:
+            raise self._make_error(f"{len(items)} vectors for {vectors_expected} texts")
         # Some servers number the vectors, and only some send them in order.
         return [item.embedding for item in sorted(items, key=lambda item: item.index)]
 
-    def _failed(self, why: str) -> KnowledgeFailed:
+    def _make_error(self, reason: str) -> KnowledgeFailed:
         host = urlsplit(self._url).netloc.rpartition("@")[2]
-        return KnowledgeFailed(f"embedder {self.name} at {host}: {why}")
+        return KnowledgeFailed(f"embedder {self.name} at {host}: {reason}")
 
 
-async def vectors_of(embedder: Embedder | None, texts: Sequence[str]) -> list[bytes] | None:
+async def embed_texts(embedder: Embedder | None, texts: Sequence[str]) -> list[bytes] | None:
     """The vectors as they are stored. None if there is no embedder, or it failed: a warning."""
     if embedder is None or not texts:
         return None
     try:
         vectors = await embedder.embed(texts)
-        return [packed(vector) for _, vector in zip(texts, vectors, strict=True)]
+        return [pack_vector(vector) for _, vector in zip(texts, vectors, strict=True)]
     except Exception as error:  # noqa: BLE001 - whatever it was, words still find
         _log.warning("no vectors: %s", error)
         return None

@@ -24,11 +24,11 @@ _ESCAPES = dict(zip('nrtbfvae0 "\\/', '\n\r\t\b\f\v\a\x1b\0 "\\/', strict=True))
 _HALF_CHARACTERS = range(0xD800, 0xE000)
 
 
-class Malformed(Exception):
+class MalformedFrontMatter(Exception):
     """What is wrong with a head, in a line."""
 
 
-def front_matter(text: str) -> tuple[dict[str, str], str]:
+def split_front_matter(text: str) -> tuple[dict[str, str], str]:
     """The text values of a head by name, and the body below it. No head: no values."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
@@ -37,11 +37,11 @@ def front_matter(text: str) -> tuple[dict[str, str], str]:
     ends = (at for at in range(1, len(lines)) if lines[at].rstrip() in (MARK, "..."))
     end = next(ends, None)
     if end is None:
-        raise Malformed(f"its front matter, begun with {MARK}, does not end")
-    return _values(lines[1:end]), "\n".join(lines[end + 1 :])
+        raise MalformedFrontMatter(f"its front matter, begun with {MARK}, does not end")
+    return _parse_values(lines[1:end]), "\n".join(lines[end + 1 :])
 
 
-def _values(lines: Sequence[str]) -> dict[str, str]:
+def _parse_values(lines: Sequence[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     seen: set[str] = set()
     at = 0
@@ -52,79 +52,79 @@ def _values(lines: Sequence[str]) -> dict[str, str]:
             continue
         found = _KEY.fullmatch(line.rstrip())
         if found is None:
-            raise Malformed(f"line {number} is not `name: value`")
+            raise MalformedFrontMatter(f"line {number} is not `name: value`")
         if found["key"] in seen:
-            raise Malformed(f"line {number} gives {found['key']!r} again")
+            raise MalformedFrontMatter(f"line {number} gives {found['key']!r} again")
         seen.add(found["key"])
         start = at
-        while at < len(lines) and _belongs(lines[at], bare=not found["value"]):
+        while at < len(lines) and _continues_value(lines[at], bare=not found["value"]):
             at += 1
-        value = _value((found["value"] or "").strip(), lines[start:at], number)
+        value = _parse_value((found["value"] or "").strip(), lines[start:at], number)
         if value is not None:
             values[found["key"]] = value
     return values
 
 
-def _belongs(line: str, *, bare: bool) -> bool:
+def _continues_value(line: str, *, bare: bool) -> bool:
     """Whether a line goes on with the value above it. A list need not be set in."""
     return not line.strip() or line[0] in " \t" or (bare and line.startswith("-"))
 
 
-def _value(first: str, more: Sequence[str], number: int) -> str | None:
+def _parse_value(first: str, more: Sequence[str], number: int) -> str | None:
     """A text; None for what is no text, such as a list."""
     if (block := _BLOCK.fullmatch(first)) is not None:
-        return _block(block["style"], block["signs"], more, number)
+        return _parse_block(block["style"], block["signs"], more, number)
     rest = [line.strip() for line in more]
     if first[:1] in ("'", '"'):
-        return _quoted(_folded([first, *rest]), number)
+        return _parse_quoted(_fold_lines([first, *rest]), number)
     first = _COMMENT.sub("", first).rstrip()
     told = [line for line in rest if line and not line.startswith("#")]
     if first[:1] in tuple("[{&*!") or (not first and told and _NESTED.match(told[0])):
         return None
-    return _folded([first, *(_COMMENT.sub("", line).rstrip() for line in rest)])
+    return _fold_lines([first, *(_COMMENT.sub("", line).rstrip() for line in rest)])
 
 
-def _quoted(text: str, number: int) -> str:
+def _parse_quoted(text: str, number: int) -> str:
     if (single := _SINGLE.fullmatch(text)) is not None:
         return single["text"].replace("''", "'")
     if (double := _DOUBLE.fullmatch(text)) is not None:
-        return _ESCAPE.sub(lambda found: _escaped(found, number), double["text"])
-    raise Malformed(f"line {number}: the quotation does not end, or more follows it")
+        return _ESCAPE.sub(lambda found: _decode_escape(found, number), double["text"])
+    raise MalformedFrontMatter(f"line {number}: the quotation does not end, or more follows it")
 
 
-def _escaped(found: re.Match[str], number: int) -> str:
+def _decode_escape(found: re.Match[str], number: int) -> str:
     code = found[1] or found[2] or found[3]
     if code is None:
         if found[4] not in _ESCAPES:
-            raise Malformed(f"line {number}: \\{found[4]} is no escape")
+            raise MalformedFrontMatter(f"line {number}: \\{found[4]} is no escape")
         return _ESCAPES[found[4]]
     point = int(code, 16)
     if point > sys.maxunicode or point in _HALF_CHARACTERS:
-        raise Malformed(f"line {number}: \\{found[0][1:]} is no character")
+        raise MalformedFrontMatter(f"line {number}: \\{found[0][1:]} is no character")
     return chr(point)
 
 
-def _block(style: str, signs: str, lines: Sequence[str], number: int) -> str:
+def _parse_block(style: str, signs: str, lines: Sequence[str], number: int) -> str:
     """A text over many lines: `|` keeps them, `>` folds them into paragraphs."""
     told = [line for line in lines if line.strip()]
     if any(line.startswith("\t") for line in told):
-        raise Malformed(f"line {number}: the lines below are set in by a tab")
+        raise MalformedFrontMatter(f"line {number}: the lines below are set in by a tab")
     given = re.sub(r"\D", "", signs)
-    depth = int(given) if given else min((_depth(line) for line in told[:1]), default=0)
-    if any(_depth(line) < depth for line in told):
-        raise Malformed(f"line {number}: the lines below are not set in alike")
+    depth = int(given) if given else min((_count_indent(line) for line in told[:1]), default=0)
+    if any(_count_indent(line) < depth for line in told):
+        raise MalformedFrontMatter(f"line {number}: the lines below are not set in alike")
     cut = [line[depth:].rstrip("\n") for line in lines]
     while cut and not cut[-1].strip():
         cut.pop()
-    text = "\n".join(cut) if style == "|" else _folded(cut)
+    text = "\n".join(cut) if style == "|" else _fold_lines(cut)
     return text if "-" in signs or not text else f"{text}\n"
 
 
-def _depth(line: str) -> int:
+def _count_indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _folded(lines: Sequence[str]) -> str:
+def _fold_lines(lines: Sequence[str]) -> str:
     """Lines joined by spaces; an empty line is a new line."""
     text = ""
     for line in lines:

@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.logs import logger
+from windlass.logs import get_logger
 
-NAMES = ("AGENTS.md", "CLAUDE.md")
+FILE_NAMES = ("AGENTS.md", "CLAUDE.md")
 """In each folder the first that is there; the second is an alias."""
 FILE_BYTES_MAX = 32_768
 BYTES_MAX = 98_304
 
-_log = logger(__name__)
+_log = get_logger(__name__)
 
 
-class Instructions(msgspec.Struct, frozen=True):
+class ProjectInstructions(msgspec.Struct, frozen=True):
     """The text of all files, and which they were, from the root down."""
 
     text: str = ""
@@ -34,7 +34,7 @@ def read_instructions(
     folder: str | os.PathLike[str] | None = None,
     *,
     bytes_max: int = BYTES_MAX,
-) -> Instructions:
+) -> ProjectInstructions:
     """The instructions of a project for who works in a folder of it: the nearest come last.
 
     What does not fit is left out, and the text says so.
@@ -48,21 +48,21 @@ def read_instructions(
     parts: list[str] = []
     sources: list[str] = []
     left = bytes_max
-    for path in _files(top, place):
-        data = read_inside(top, path, FILE_BYTES_MAX + 1)
+    for path in _find_files(top, place):
+        data = read_file_inside(top, path, FILE_BYTES_MAX + 1)
         if data is None:
             continue
         name = path.relative_to(top).as_posix()
-        text = _clipped(data, min(left, FILE_BYTES_MAX), name)
+        text = _clip_text(data, min(left, FILE_BYTES_MAX), name)
         left -= min(len(data), FILE_BYTES_MAX)
         parts.append(f"# From {name}\n\n{text}")
         sources.append(name)
         if left <= 0:
             break
-    return Instructions("\n\n".join(parts), tuple(sources))
+    return ProjectInstructions("\n\n".join(parts), tuple(sources))
 
 
-def read_inside(root: Path, path: Path, bytes_max: int) -> bytes | None:
+def read_file_inside(root: Path, path: Path, bytes_max: int) -> bytes | None:
     """The beginning of a plain file inside a resolved root; None, with a warning, for another."""
     try:
         real = path.resolve(strict=True)
@@ -81,16 +81,16 @@ def read_inside(root: Path, path: Path, bytes_max: int) -> bytes | None:
         return None
 
 
-def _files(top: Path, place: Path) -> Iterator[Path]:
+def _find_files(top: Path, place: Path) -> Iterator[Path]:
     """The file of each folder on the way down."""
     above = reversed(place.relative_to(top).parents)
     for folder in [*(top / part for part in above), place]:
-        found = (folder / name for name in NAMES if os.path.lexists(folder / name))
+        found = (folder / name for name in FILE_NAMES if os.path.lexists(folder / name))
         if (path := next(found, None)) is not None:
             yield path
 
 
-def _clipped(data: bytes, bytes_max: int, name: str) -> str:
+def _clip_text(data: bytes, bytes_max: int, name: str) -> str:
     text = data[:bytes_max].decode("utf-8-sig", "replace").replace("\r\n", "\n").strip()
     if len(data) <= bytes_max:
         return text

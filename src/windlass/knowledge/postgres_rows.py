@@ -8,20 +8,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from windlass.knowledge.embeddings import BATCH
-from windlass.knowledge.ranking import nearest, ranked
-from windlass.knowledge.search_query import spaced, tsquery
+from windlass.knowledge.embeddings import TEXTS_PER_REQUEST
+from windlass.knowledge.ranking import find_nearest, merge_rankings
+from windlass.knowledge.search_query import space_words, tsquery_text
 from windlass.knowledge.store import (
     CANDIDATES_PER_FOUND,
-    Asked,
-    Entry,
-    Found,
+    FoundNote,
     KnowledgeFailed,
-    Labels,
-    Origin,
+    LabelUpdate,
+    NoteEntry,
+    NoteOrigin,
+    RecallQuery,
     Scope,
-    found_from,
-    spread,
+    limit_per_note,
+    make_found_note,
 )
 
 LOCK = 0x57_4E_44_4C_4B
@@ -69,7 +69,7 @@ STEPS = (
 )
 """Each step brings the tables to the next version."""
 
-_LABELS: dict[Labels, str] = {
+_LABELS: dict[LabelUpdate, str] = {
     "kept": """untrusted = knowledge_origins.untrusted OR excluded.untrusted,
         private = knowledge_origins.private OR excluded.private""",
     "anew": "untrusted = excluded.untrusted, private = excluded.private",
@@ -127,7 +127,7 @@ _SWEEP = """
 Row = Sequence[Any]
 
 
-class Connection(Protocol):
+class AsyncpgConnection(Protocol):
     """As much of asyncpg's connection as is used here."""
 
     async def execute(self, query: str, *args: object) -> str: ...
@@ -139,7 +139,7 @@ class Connection(Protocol):
     async def fetchval(self, query: str, *args: object) -> Any: ...  # noqa: ANN401 - a value
 
 
-async def bring_up(db: Connection) -> None:
+async def migrate_tables(db: AsyncpgConnection) -> None:
     """Make what tables are missing; refuse those of a newer version."""
     await db.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
     version = 0
@@ -157,7 +157,7 @@ async def bring_up(db: Connection) -> None:
     await db.execute("INSERT INTO knowledge_version VALUES ($1)", len(STEPS))
 
 
-async def recall(db: Connection, asked: Asked, limit: int) -> list[Found]:
+async def select_found(db: AsyncpgConnection, asked: RecallQuery, limit: int) -> list[FoundNote]:
     wanted = limit * CANDIDATES_PER_FOUND
     allowed = (
         [scope.kind for scope in asked.scopes],
@@ -166,26 +166,31 @@ async def recall(db: Connection, asked: Asked, limit: int) -> list[Found]:
         *("untrusted" in asked.taints, "private" in asked.taints),
     )
     matching = f"{_MATCHES}{_ALLOWED} ORDER BY score DESC, chunks.number DESC LIMIT $7"
-    rows = await db.fetch(matching, tsquery(asked.words), *allowed, wanted)
+    rows = await db.fetch(matching, tsquery_text(asked.words), *allowed, wanted)
     words: list[tuple[int, float]] = [(number, score) for number, score in rows]
     near = None
     if asked.vector is not None:
         rows = await db.fetch(_VECTORS + _ALLOWED, asked.model, *allowed)
-        near = nearest(asked.vector, ((number, vector) for number, vector in rows), wanted)
-    return spread(await _found(db, ranked(words, near), asked.now), limit)
+        near = find_nearest(asked.vector, ((number, vector) for number, vector in rows), wanted)
+    return limit_per_note(await _load_found(db, merge_rankings(words, near), asked.now), limit)
 
 
-async def _found(db: Connection, chosen: Sequence[tuple[int, float]], now: float) -> list[Found]:
+async def _load_found(
+    db: AsyncpgConnection, chosen: Sequence[tuple[int, float]], now: float
+) -> list[FoundNote]:
     pieces = {row[0]: row[1:] for row in await db.fetch(_CHUNKS, [one for one, _ in chosen])}
-    origins: defaultdict[int, list[Origin]] = defaultdict(list)
+    origins: defaultdict[int, list[NoteOrigin]] = defaultdict(list)
     for note, *columns in await db.fetch(_ORIGINS, [row[0] for row in pieces.values()]):
-        origins[note].append(Origin(*columns))
+        origins[note].append(NoteOrigin(*columns))
     return [
-        found_from(pieces[one][1:], score, origins[pieces[one][0]], now) for one, score in chosen
+        make_found_note(pieces[one][1:], score, origins[pieces[one][0]], now)
+        for one, score in chosen
     ]
 
 
-async def insert(db: Connection, entries: Iterable[Entry], labels: Labels, now: float) -> list[str]:
+async def insert_notes(
+    db: AsyncpgConnection, entries: Iterable[NoteEntry], labels: LabelUpdate, now: float
+) -> list[str]:
     """Keep the entries; their ids."""
     kept: list[str] = []
     for entry in entries:
@@ -199,33 +204,33 @@ async def insert(db: Connection, entries: Iterable[Entry], labels: Labels, now: 
         await db.execute(_ORIGIN + _LABELS[labels], *origin, *marks)
         if labels == "anew" and entry.place:
             scope = (note.scope.kind, note.scope.key)
-            await _sweep(db, await db.fetch(_ELSE_THERE, entry.place, number, *scope))
+            await _delete_orphans(db, await db.fetch(_ELSE_THERE, entry.place, number, *scope))
         kept.append(entry.id)
     return kept
 
 
-async def _insert_note(db: Connection, entry: Entry, now: float) -> int:
+async def _insert_note(db: AsyncpgConnection, entry: NoteEntry, now: float) -> int:
     scope = entry.note.scope
     number = await db.fetchval(_NOTE, entry.id, scope.kind, scope.key, entry.title, now)
     pieces = [
-        (number, chunk.title, chunk.text, spaced(chunk.title), spaced(chunk.text))
+        (number, chunk.title, chunk.text, space_words(chunk.title), space_words(chunk.text))
         for chunk in entry.chunks
     ]
     await db.executemany(_PIECE, pieces)
     return number
 
 
-async def without_vector(
-    db: Connection, model: str, after: int
+async def select_without_vector(
+    db: AsyncpgConnection, model: str, after: int
 ) -> tuple[list[tuple[int, str]], int]:
     """The newest pieces past a number that the model has not seen; and the last number of all."""
-    missing = await db.fetch(_WITHOUT_VECTOR, after, model, BATCH)
+    missing = await db.fetch(_WITHOUT_VECTOR, after, model, TEXTS_PER_REQUEST)
     last = await db.fetchval("SELECT max(number) FROM knowledge_chunks")
     return [(number, text) for number, text in missing], last or 0
 
 
 async def insert_vectors(
-    db: Connection, model: str, numbers: Sequence[int], vectors: Sequence[bytes]
+    db: AsyncpgConnection, model: str, numbers: Sequence[int], vectors: Sequence[bytes]
 ) -> None:
     # A piece may be gone by now.
     await db.executemany(
@@ -236,19 +241,21 @@ async def insert_vectors(
     )
 
 
-async def forget(db: Connection, note: str) -> bool:
+async def delete_note(db: AsyncpgConnection, note: str) -> bool:
     gone = await db.fetch("DELETE FROM knowledge_notes WHERE id = $1 RETURNING number", note)
     return bool(gone)
 
 
-async def drop(db: Connection, scope: Scope, places: Sequence[str]) -> int:
+async def delete_places(db: AsyncpgConnection, scope: Scope, places: Sequence[str]) -> int:
     gone = 0
     for place in places:
-        gone += await _sweep(db, await db.fetch(_ELSE_THERE, place, -1, scope.kind, scope.key))
+        gone += await _delete_orphans(
+            db, await db.fetch(_ELSE_THERE, place, -1, scope.kind, scope.key)
+        )
     return gone
 
 
-async def places(db: Connection, scope: Scope, under: str) -> dict[str, str]:
+async def select_places(db: AsyncpgConnection, scope: Scope, under: str) -> dict[str, str]:
     rows = await db.fetch(
         """SELECT origins.place, origins.digest FROM knowledge_origins AS origins
         JOIN knowledge_notes AS notes ON notes.number = origins.note
@@ -261,11 +268,11 @@ async def places(db: Connection, scope: Scope, under: str) -> dict[str, str]:
     return {place: digest for place, digest in rows}  # noqa: C416 - a row is no pair to a reader
 
 
-async def expire(db: Connection, now: float) -> int:
+async def delete_expired(db: AsyncpgConnection, now: float) -> int:
     gone = "DELETE FROM knowledge_origins WHERE expires_at <= $1 RETURNING note"
-    return await _sweep(db, await db.fetch(gone, now))
+    return await _delete_orphans(db, await db.fetch(gone, now))
 
 
-async def _sweep(db: Connection, notes: Iterable[Row]) -> int:
+async def _delete_orphans(db: AsyncpgConnection, notes: Iterable[Row]) -> int:
     """Delete those of the notes that have no source left; how many these were."""
     return len(await db.fetch(_SWEEP, [row[0] for row in notes]))

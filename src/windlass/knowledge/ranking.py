@@ -14,7 +14,7 @@ RANK_OFFSET = 60
 """How little the first places count over the next: the usual figure for reciprocal rank fusion."""
 
 
-def ranked(
+def merge_rankings(
     words: Sequence[tuple[int, float]], near: Sequence[int] | None
 ) -> list[tuple[int, float]]:
     """What words found, in order; or, with what meaning found, both in one order.
@@ -30,32 +30,32 @@ def ranked(
     return sorted(scores.items(), key=lambda one: (-one[1], -one[0]))
 
 
-def packed(vector: Sequence[float]) -> bytes:
+def pack_vector(vector: Sequence[float]) -> bytes:
     """A vector as it is stored; raises ValueError if it has no direction."""
     length = math.hypot(*vector)
     if not math.isfinite(length) or length == 0:
         raise ValueError("a vector of zeros or of no numbers")
-    return _swapped(array("f", [one / length for one in vector])).tobytes()
+    return _swap_to_little_endian(array("f", [one / length for one in vector])).tobytes()
 
 
-def nearest(query: bytes, rows: Iterable[tuple[int, bytes]], limit: int) -> list[int]:
+def find_nearest(query: bytes, rows: Iterable[tuple[int, bytes]], limit: int) -> list[int]:
     """The numbers of the rows whose vectors point most the way of the query's."""
-    wanted = _unpacked(query)
+    wanted = _unpack_vector(query)
     scored = (
-        (sum(map(mul, wanted, _unpacked(row))), -number)
+        (sum(map(mul, wanted, _unpack_vector(row))), -number)
         for number, row in rows
         if len(row) == len(query)
     )
     return [-number for score, number in nlargest(limit, scored) if score > 0]
 
 
-def _unpacked(data: bytes) -> "array[float]":
+def _unpack_vector(data: bytes) -> "array[float]":
     vector = array("f")
     vector.frombytes(data)
-    return _swapped(vector)
+    return _swap_to_little_endian(vector)
 
 
-def _swapped(vector: "array[float]") -> "array[float]":
+def _swap_to_little_endian(vector: "array[float]") -> "array[float]":
     """Little-endian wherever it was made: a file may be moved."""
     if sys.byteorder == "big":
         vector.byteswap()

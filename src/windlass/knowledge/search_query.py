@@ -13,7 +13,7 @@ WORD_CHARS_MAX = 100
 PREFIX_CHARS_MIN = 4
 """Shorter words are looked for as they are; longer ones may also begin a word."""
 
-_APART = re.compile(
+_WORD_BREAKS = re.compile(
     r"[\s\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf\u2000-\u206f\u3000-\u303f]+"
 )
 _COMMON_WORDS = (
@@ -26,26 +26,26 @@ _COMMON_WORDS = (
 _COMMON = frozenset(_COMMON_WORDS.split())
 
 
-def words_of(query: str) -> list[str]:
+def query_words(query: str) -> list[str]:
     """The words to look for, each once."""
-    parts = _APART.split(query.casefold())
+    parts = _WORD_BREAKS.split(query.casefold())
     found = dict.fromkeys(word[:WORD_CHARS_MAX] for word in parts if word)
     telling = [word for word in found if word not in _COMMON]
     return (telling or list(found))[:WORDS_MAX]
 
 
-def spaced(text: str) -> str:
+def space_words(text: str) -> str:
     """The words of a text and nothing else, for an index with a tokenizer of its own mind."""
-    return " ".join(word for word in _APART.split(text) if word)
+    return " ".join(word for word in _WORD_BREAKS.split(text) if word)
 
 
-def fts5(words: list[str]) -> str:
+def fts5_query(words: list[str]) -> str:
     """A query for SQLite. A word as it is written counts beside the words that begin with it."""
     whole = [f'"{word}"' for word in words]
     begun = [f'"{word}"*' for word in words if len(word) >= PREFIX_CHARS_MIN]
     return " OR ".join(whole + begun)
 
 
-def tsquery(words: list[str]) -> str:
+def tsquery_text(words: list[str]) -> str:
     """The same for Postgres."""
     return " | ".join(f"'{word}'{':*' * (len(word) >= PREFIX_CHARS_MIN)}" for word in words)

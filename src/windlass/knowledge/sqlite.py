@@ -15,31 +15,38 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import apsw
 
-from windlass.knowledge.embeddings import BATCH, Embedder, vectors_of
-from windlass.knowledge.search_query import words_of
-from windlass.knowledge.sqlite_file import File, connect, failed, open_file, reading, writing
+from windlass.knowledge.embeddings import TEXTS_PER_REQUEST, Embedder, embed_texts
+from windlass.knowledge.search_query import query_words
+from windlass.knowledge.sqlite_file import (
+    File,
+    connect,
+    make_knowledge_error,
+    open_file,
+    reading,
+    writing,
+)
 from windlass.knowledge.sqlite_rows import (
-    drop,
-    expire,
-    forget,
-    insert,
+    delete_expired,
+    delete_note,
+    delete_places,
+    insert_notes,
     insert_vectors,
-    places,
-    recall,
-    without_vector,
+    select_found,
+    select_places,
+    select_without_vector,
 )
 from windlass.knowledge.store import (
     TAINTS,
-    Asked,
-    Entry,
-    Found,
+    FoundNote,
     KnowledgeFailed,
-    Labels,
+    LabelUpdate,
     Note,
+    NoteEntry,
+    RecallQuery,
     Scope,
     Taint,
-    clean,
-    entry_of,
+    clean_text,
+    make_entry,
 )
 
 P = ParamSpec("P")
@@ -76,7 +83,7 @@ class SqliteKnowledge:
     def close(self) -> None:
         """Let go of the file; what is under way ends first."""
         self._closed = True
-        while self._process == os.getpid() and (file := self._taken()):
+        while self._process == os.getpid() and (file := self._take_idle()):
             file.close()
 
     def __enter__(self) -> Self:
@@ -92,11 +99,11 @@ class SqliteKnowledge:
 
     async def remember(self, *notes: Note) -> list[str]:
         """Keep the notes; their ids, once they are on the disk."""
-        return await self._keep(notes, "kept")
+        return await self._store_notes(notes, "kept")
 
-    async def renew(self, *notes: Note) -> list[str]:
+    async def replace_notes(self, *notes: Note) -> list[str]:
         """Keep the notes, and forget what else their places held before."""
-        return await self._keep(notes, "anew")
+        return await self._store_notes(notes, "anew")
 
     async def recall(
         self,
@@ -105,83 +112,87 @@ class SqliteKnowledge:
         *,
         limit: int = 8,
         taints: Collection[Taint] = TAINTS,
-    ) -> list[Found]:
+    ) -> list[FoundNote]:
         """What answers the query in these scopes, best first."""
-        words = words_of(clean(query))
+        words = query_words(clean_text(query))
         if not words or not scopes or limit < 1:
             return []
-        vectors = await vectors_of(self._embedder, [clean(query)])
+        vectors = await embed_texts(self._embedder, [clean_text(query)])
         vector = vectors[0] if vectors else None
-        asked = Asked(words, vector, self._model, scopes, taints, self._now())
-        return await self._read(recall, asked, limit)
+        asked = RecallQuery(words, vector, self._model, scopes, taints, self._now())
+        return await self._run_reading(select_found, asked, limit)
 
     async def forget(self, note: str) -> bool:
         """Forget a note, wherever it came from."""
-        return await self._write(forget, clean(note))
+        return await self._run_writing(delete_note, clean_text(note))
 
-    async def drop(self, scope: Scope, places: Sequence[str]) -> int:
+    async def forget_places(self, scope: Scope, places: Sequence[str]) -> int:
         """Forget what only these places hold."""
-        return await self._write(drop, scope, [clean(place) for place in places])
+        return await self._run_writing(
+            delete_places, scope, [clean_text(place) for place in places]
+        )
 
-    async def places(self, scope: Scope, under: str = "") -> dict[str, str]:
+    async def list_places(self, scope: Scope, under: str = "") -> dict[str, str]:
         """The places that begin so, and the digest of what each held."""
-        return await self._read(places, scope, clean(under))
+        return await self._run_reading(select_places, scope, clean_text(under))
 
-    async def expire(self, now: float | None = None) -> int:
+    async def delete_expired(self, now: float | None = None) -> int:
         """Delete what has expired."""
-        return await self._write(expire, self._now() if now is None else now)
+        return await self._run_writing(delete_expired, self._now() if now is None else now)
 
     @property
     def _model(self) -> str:
         return self._embedder.name if self._embedder else ""
 
-    async def _keep(self, notes: Sequence[Note], labels: Labels) -> list[str]:
+    async def _store_notes(self, notes: Sequence[Note], labels: LabelUpdate) -> list[str]:
         kept: list[str] = []
         for start in range(0, len(notes), NOTES_PER_WRITE):
             some = notes[start : start + NOTES_PER_WRITE]
-            entries = await asyncio.to_thread(_entries, some)
+            entries = await asyncio.to_thread(_make_entries, some)
             began = time.monotonic()
-            kept += await self._write(insert, entries, labels, self._now())
+            kept += await self._run_writing(insert_notes, entries, labels, self._now())
             if len(some) == NOTES_PER_WRITE:
                 # SQLite has no queue: a journal that waits gets the file only while nobody has it.
                 await asyncio.sleep(time.monotonic() - began)
-        await self._embed(BATCHES_PER_NOTE + len(notes) // BATCH)
+        await self._embed_missing(BATCHES_PER_NOTE + len(notes) // TEXTS_PER_REQUEST)
         return kept
 
-    async def _embed(self, batches: int) -> None:
+    async def _embed_missing(self, batches: int) -> None:
         """Fetch the vectors that are missing, also those that an earlier failure left out."""
         for _ in range(batches if self._embedder else 0):
-            missing, last = await self._read(without_vector, self._model, self._embedded)
+            missing, last = await self._run_reading(
+                select_without_vector, self._model, self._embedded
+            )
             if missing:
-                vectors = await vectors_of(self._embedder, [text for _, text in missing])
+                vectors = await embed_texts(self._embedder, [text for _, text in missing])
                 if vectors is None:
                     return
                 numbers = [number for number, _ in missing]
-                await self._write(insert_vectors, self._model, numbers, vectors)
-            if len(missing) < BATCH:
+                await self._run_writing(insert_vectors, self._model, numbers, vectors)
+            if len(missing) < TEXTS_PER_REQUEST:
                 self._embedded = last
                 return
 
-    async def _read(
+    async def _run_reading(
         self, work: Callable[Concatenate[File, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         def read() -> T:
-            with self._file() as file, reading(file):
+            with self._use_connection() as file, reading(file):
                 return work(file, *args, **kwargs)
 
         return await asyncio.to_thread(read)
 
-    async def _write(
+    async def _run_writing(
         self, work: Callable[Concatenate[File, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         def write() -> T:
-            with self._one_writer, self._file() as file, writing(file):
+            with self._one_writer, self._use_connection() as file, writing(file):
                 return work(file, *args, **kwargs)
 
         return await asyncio.to_thread(write)
 
     @contextmanager
-    def _file(self) -> Generator[File]:
+    def _use_connection(self) -> Generator[File]:
         """A connection of the caller's own."""
         if self._process != os.getpid():
             msg = f"knowledge {self.path}: it was opened before a fork; open it anew in the child"
@@ -189,7 +200,7 @@ class SqliteKnowledge:
         if self._closed:
             raise KnowledgeFailed(f"knowledge {self.path}: it is closed")
         try:
-            file = self._taken() or connect(self.path)
+            file = self._take_idle() or connect(self.path)
             try:
                 yield file
             finally:
@@ -197,13 +208,13 @@ class SqliteKnowledge:
                 if self._closed:
                     self.close()
         except apsw.Error as error:
-            raise failed(self.path, error) from error
+            raise make_knowledge_error(self.path, error) from error
 
-    def _taken(self) -> File | None:
+    def _take_idle(self) -> File | None:
         with suppress(IndexError):
             return self._idle.pop()
         return None
 
 
-def _entries(notes: Sequence[Note]) -> list[Entry]:
-    return [entry_of(note) for note in notes]
+def _make_entries(notes: Sequence[Note]) -> list[NoteEntry]:
+    return [make_entry(note) for note in notes]

@@ -19,7 +19,7 @@ APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL`, in the header of the file: it is the journals', too."""
 BUSY_MS = 30_000
 
-STEPS = (
+KNOWLEDGE_STEPS = (
     """
     CREATE TABLE knowledge_notes (
         number INTEGER PRIMARY KEY,
@@ -116,7 +116,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-def failed(path: Path, error: Exception) -> KnowledgeFailed:
+def make_knowledge_error(path: Path, error: Exception) -> KnowledgeFailed:
     """What went wrong with the file, and what to do, in a line."""
     words = next((words for kind, words in _WORDS if isinstance(error, kind)), "it failed")
     return KnowledgeFailed(f"knowledge {path}: {words} ({error})")
@@ -141,7 +141,7 @@ def open_file(path: Path) -> None:
     except apsw.NotADBError as error:
         raise ConfigError(f"knowledge {path}: the file is no SQLite database") from error
     except apsw.Error as error:
-        raise failed(path, error) from error
+        raise make_knowledge_error(path, error) from error
 
 
 def connect(path: Path) -> File:
@@ -179,16 +179,16 @@ def _abandon(file: File) -> None:
 
 
 def _bring_up(file: File, path: Path) -> None:
-    if _version(file, path) == len(STEPS):
+    if _version(file, path) == len(KNOWLEDGE_STEPS):
         return
     with writing(file):
         # Another process may have been faster; a journal may have been made here meanwhile.
         _check_owner(file, path)
-        for step in STEPS[_version(file, path) :]:
+        for step in KNOWLEDGE_STEPS[_version(file, path) :]:
             file.execute(step)
         file.execute("CREATE TABLE IF NOT EXISTS knowledge_version (version INTEGER NOT NULL)")
         file.execute("DELETE FROM knowledge_version")
-        file.execute("INSERT INTO knowledge_version VALUES (?)", (len(STEPS),))
+        file.execute("INSERT INTO knowledge_version VALUES (?)", (len(KNOWLEDGE_STEPS),))
         file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
@@ -197,8 +197,8 @@ def _version(file: File, path: Path) -> int:
     if not file.execute(named).get:
         return 0
     version = file.execute("SELECT version FROM knowledge_version").get
-    if version > len(STEPS):
-        versions = f"its version is {version}, this one knows {len(STEPS)}"
+    if version > len(KNOWLEDGE_STEPS):
+        versions = f"its version is {version}, this one knows {len(KNOWLEDGE_STEPS)}"
         msg = f"knowledge {path}: it was made by a newer Windlass; upgrade this one ({versions})"
         raise KnowledgeFailed(msg)
     return version

@@ -2,23 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 
-from windlass.knowledge.embeddings import BATCH
-from windlass.knowledge.ranking import nearest, ranked
-from windlass.knowledge.search_query import fts5
+from windlass.knowledge.embeddings import TEXTS_PER_REQUEST
+from windlass.knowledge.ranking import find_nearest, merge_rankings
+from windlass.knowledge.search_query import fts5_query
 from windlass.knowledge.sqlite_file import File
 from windlass.knowledge.store import (
     CANDIDATES_PER_FOUND,
-    Asked,
-    Entry,
-    Found,
-    Labels,
-    Origin,
+    FoundNote,
+    LabelUpdate,
+    NoteEntry,
+    NoteOrigin,
+    RecallQuery,
     Scope,
-    found_from,
-    spread,
+    limit_per_note,
+    make_found_note,
 )
 
-_LABELS: dict[Labels, str] = {
+_LABELS: dict[LabelUpdate, str] = {
     "kept": """untrusted = max(untrusted, excluded.untrusted),
         private = max(private, excluded.private)""",
     "anew": "untrusted = excluded.untrusted, private = excluded.private",
@@ -66,7 +66,7 @@ _SWEEP = """
     AND NOT EXISTS (SELECT 1 FROM knowledge_origins WHERE note = ?1) RETURNING number"""
 
 
-def recall(file: File, asked: Asked, limit: int) -> list[Found]:
+def select_found(file: File, asked: RecallQuery, limit: int) -> list[FoundNote]:
     wanted = limit * CANDIDATES_PER_FOUND
     values = ", ".join(["(?, ?)"] * len(asked.scopes))
     where = f"(notes.kind, notes.key) IN (VALUES {values}) {_ALLOWED}"
@@ -75,23 +75,27 @@ def recall(file: File, asked: Asked, limit: int) -> list[Found]:
     matching = f"{_MATCHES}{where} ORDER BY score DESC, chunks.number DESC LIMIT ?"
     words: list[tuple[int, float]] = [
         (number, score)
-        for number, score in file.execute(matching, [fts5(asked.words), *allowed, wanted])
+        for number, score in file.execute(matching, [fts5_query(asked.words), *allowed, wanted])
     ]
     near = None
     if asked.vector is not None:
         rows = file.execute(_VECTORS + where, [asked.model, *allowed])
-        near = nearest(asked.vector, ((number, vector) for number, vector in rows), wanted)
-    found = (_found(file, number, score, asked.now) for number, score in ranked(words, near))
-    return spread(found, limit)
+        near = find_nearest(asked.vector, ((number, vector) for number, vector in rows), wanted)
+    found = (
+        _load_found(file, number, score, asked.now) for number, score in merge_rankings(words, near)
+    )
+    return limit_per_note(found, limit)
 
 
-def _found(file: File, chunk: int, score: float, now: float) -> Found:
+def _load_found(file: File, chunk: int, score: float, now: float) -> FoundNote:
     ((note, *row),) = file.execute(_CHUNK, (chunk,))
-    origins = [Origin(*columns) for columns in file.execute(_ORIGINS, (note,))]
-    return found_from(row, score, origins, now)
+    origins = [NoteOrigin(*columns) for columns in file.execute(_ORIGINS, (note,))]
+    return make_found_note(row, score, origins, now)
 
 
-def insert(file: File, entries: Iterable[Entry], labels: Labels, now: float) -> list[str]:
+def insert_notes(
+    file: File, entries: Iterable[NoteEntry], labels: LabelUpdate, now: float
+) -> list[str]:
     """Keep the entries; their ids."""
     kept: list[str] = []
     for entry in entries:
@@ -104,12 +108,12 @@ def insert(file: File, entries: Iterable[Entry], labels: Labels, now: float) -> 
         file.execute(_ORIGIN + _LABELS[labels], (*origin, *marks))
         if labels == "anew" and entry.place:
             scope = (note.scope.kind, note.scope.key)
-            _sweep(file, file.execute(_ELSE_THERE, (entry.place, number, *scope)))
+            _delete_orphans(file, file.execute(_ELSE_THERE, (entry.place, number, *scope)))
         kept.append(entry.id)
     return kept
 
 
-def _insert_note(file: File, entry: Entry, now: float) -> int:
+def _insert_note(file: File, entry: NoteEntry, now: float) -> int:
     scope = entry.note.scope
     number = file.execute(
         """INSERT INTO knowledge_notes (id, kind, key, title, created) VALUES (?, ?, ?, ?, ?)
@@ -123,9 +127,9 @@ def _insert_note(file: File, entry: Entry, now: float) -> int:
     return number
 
 
-def without_vector(file: File, model: str, after: int) -> tuple[list[tuple[int, str]], int]:
+def select_without_vector(file: File, model: str, after: int) -> tuple[list[tuple[int, str]], int]:
     """The newest pieces past a number that the model has not seen; and the last number of all."""
-    missing = file.execute(_WITHOUT_VECTOR, (after, model, BATCH))
+    missing = file.execute(_WITHOUT_VECTOR, (after, model, TEXTS_PER_REQUEST))
     last = "SELECT max(number) FROM knowledge_chunks"
     return [(number, text) for number, text in missing], file.execute(last).get or 0
 
@@ -141,19 +145,19 @@ def insert_vectors(
     )
 
 
-def forget(file: File, note: str) -> bool:
+def delete_note(file: File, note: str) -> bool:
     gone = file.execute("DELETE FROM knowledge_notes WHERE id = ? RETURNING number", (note,))
     return bool(list(gone))
 
 
-def drop(file: File, scope: Scope, places: Sequence[str]) -> int:
+def delete_places(file: File, scope: Scope, places: Sequence[str]) -> int:
     gone = 0
     for place in places:
-        gone += _sweep(file, file.execute(_ELSE_THERE, (place, -1, scope.kind, scope.key)))
+        gone += _delete_orphans(file, file.execute(_ELSE_THERE, (place, -1, scope.kind, scope.key)))
     return gone
 
 
-def places(file: File, scope: Scope, under: str) -> dict[str, str]:
+def select_places(file: File, scope: Scope, under: str) -> dict[str, str]:
     rows = file.execute(
         """SELECT origins.place, origins.digest FROM knowledge_origins AS origins
         JOIN knowledge_notes AS notes ON notes.number = origins.note
@@ -164,14 +168,14 @@ def places(file: File, scope: Scope, under: str) -> dict[str, str]:
     return dict(rows)
 
 
-def expire(file: File, now: float) -> int:
+def delete_expired(file: File, now: float) -> int:
     gone = file.execute(
         "DELETE FROM knowledge_origins WHERE expires_at <= ? RETURNING note", (now,)
     )
-    return _sweep(file, gone)
+    return _delete_orphans(file, gone)
 
 
-def _sweep(file: File, notes: Iterable[tuple[int]]) -> int:
+def _delete_orphans(file: File, notes: Iterable[tuple[int]]) -> int:
     """Delete those of the notes that have no source left; how many these were."""
     some = {number for (number,) in list(notes)}
     return sum(len(list(file.execute(_SWEEP, (number,)))) for number in some)

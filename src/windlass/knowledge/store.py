@@ -14,7 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError, ForOperator
-from windlass.knowledge.chunks import TITLE_CHARS_MAX, Chunk, Format, chunks_of
+from windlass.knowledge.chunks import TITLE_CHARS_MAX, TextChunk, TextFormat, split_text
 
 FOUND_PER_NOTE = 2
 """Pieces of one note in an answer: a long document must not fill it alone."""
@@ -22,7 +22,7 @@ FOUND_PER_NOTE = 2
 CANDIDATES_PER_FOUND = 6
 """How many more are looked at than asked for: some are of the same note."""
 
-Labels = Literal["kept", "anew"]
+LabelUpdate = Literal["kept", "anew"]
 """A label stays for as long as its source does; only what is read anew may come without."""
 ScopeKind = Literal["user", "project", "session"]
 Taint = Literal["untrusted", "private"]
@@ -43,7 +43,7 @@ class Scope(msgspec.Struct, frozen=True, order=True):
         if self.kind not in ("user", "project", "session"):
             raise ConfigError(f"scope {self.kind!r}: it is 'user', 'project' or 'session'")
         # An empty key would be one scope that all share who forgot to set theirs.
-        if not self.key.strip() or clean(self.key) != self.key:
+        if not self.key.strip() or clean_text(self.key) != self.key:
             raise ConfigError(
                 f"scope {self.kind!r}: {self.key!r} is no key for it; name whose it is"
             )
@@ -80,12 +80,12 @@ class Note(msgspec.Struct, frozen=True):
     labels: frozenset[Taint] = frozenset()
     expires_at: float | None = None
     """Seconds since the epoch; from then on it is not found."""
-    format: Format = "text"
+    format: TextFormat = "text"
     digest: str = ""
     """Of what it was made from, to tell whether that has changed. The text's own unless told."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundNote(msgspec.Struct, frozen=True):
     """A piece of a note that answers a query."""
 
     id: str
@@ -102,20 +102,20 @@ class Found(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Entry(msgspec.Struct, frozen=True):
+class NoteEntry(msgspec.Struct, frozen=True):
     """A note as it is stored: named by what it says and whose it is, and cut into pieces."""
 
     id: str
     note: Note
     title: str
     digest: str
-    chunks: Sequence[Chunk]
+    chunks: Sequence[TextChunk]
     place: str
     session: str
     call: str
 
 
-class Asked(NamedTuple):
+class RecallQuery(NamedTuple):
     """What is looked for, and who asks."""
 
     words: list[str]
@@ -126,7 +126,7 @@ class Asked(NamedTuple):
     now: float
 
 
-class Origin(NamedTuple):
+class NoteOrigin(NamedTuple):
     """One source of a note, as it is stored."""
 
     place: str
@@ -145,7 +145,7 @@ class Knowledge(Protocol):
         """Keep the notes; their ids, once they are durable. Kept twice is kept once."""
         ...
 
-    async def renew(self, *notes: Note) -> list[str]:
+    async def replace_notes(self, *notes: Note) -> list[str]:
         """Keep the notes, and forget what else their places held before: one note to a place."""
         ...
 
@@ -156,7 +156,7 @@ class Knowledge(Protocol):
         *,
         limit: int = 8,
         taints: Collection[Taint] = TAINTS,
-    ) -> list[Found]:
+    ) -> list[FoundNote]:
         """What answers the query in these scopes, best first.
 
         Any text is a query; one without words finds nothing. Notes with a label that is not among
@@ -168,40 +168,42 @@ class Knowledge(Protocol):
         """Forget a note, wherever it came from; whether there was one."""
         ...
 
-    async def drop(self, scope: Scope, places: Sequence[str]) -> int:
+    async def forget_places(self, scope: Scope, places: Sequence[str]) -> int:
         """Forget what only these places hold; how many notes that were."""
         ...
 
-    async def places(self, scope: Scope, under: str = "") -> dict[str, str]:
+    async def list_places(self, scope: Scope, under: str = "") -> dict[str, str]:
         """The places that begin so, and the digest of what each held."""
         ...
 
-    async def expire(self, now: float | None = None) -> int:
+    async def delete_expired(self, now: float | None = None) -> int:
         """Delete what has expired; how many notes that were. They are not found in any case."""
         ...
 
 
-def entry_of(note: Note) -> Entry:
+def make_entry(note: Note) -> NoteEntry:
     """A note, ready to be stored."""
-    text, scope = clean(note.text), note.scope
-    title = " ".join(clean(note.title).split())[:TITLE_CHARS_MAX]
-    digest = digest_of(title, text)
-    return Entry(
-        digest_of(scope.kind, scope.key, digest)[:32],
+    text, scope = clean_text(note.text), note.scope
+    title = " ".join(clean_text(note.title).split())[:TITLE_CHARS_MAX]
+    digest = content_digest(title, text)
+    return NoteEntry(
+        content_digest(scope.kind, scope.key, digest)[:32],
         note,
         title,
-        clean(note.digest) or digest,
-        chunks_of(text, title, note.format),
-        *(clean(part) for part in (note.source.place, note.source.session, note.source.call)),
+        clean_text(note.digest) or digest,
+        split_text(text, title, note.format),
+        *(clean_text(part) for part in (note.source.place, note.source.session, note.source.call)),
     )
 
 
-def found_from(row: Sequence[Any], score: float, origins: Sequence[Origin], now: float) -> Found:
+def make_found_note(
+    row: Sequence[Any], score: float, origins: Sequence[NoteOrigin], now: float
+) -> FoundNote:
     """What is shown of a row of id, text, title, scope and time, and of where it came from."""
     note, text, title, kind, key, created = row
     live = [one for one in origins if one.expires_at is None or one.expires_at > now]
     ends = [one.expires_at for one in live if one.expires_at is not None]
-    return Found(
+    return FoundNote(
         note,
         text,
         title,
@@ -216,9 +218,9 @@ def found_from(row: Sequence[Any], score: float, origins: Sequence[Origin], now:
     )
 
 
-def spread(found: Iterable[Found], limit: int) -> list[Found]:
+def limit_per_note(found: Iterable[FoundNote], limit: int) -> list[FoundNote]:
     """The first ones, with no note more often than is of use."""
-    kept: list[Found] = []
+    kept: list[FoundNote] = []
     seen: Counter[str] = Counter()
     for one in found:
         seen[one.id] += 1
@@ -229,7 +231,7 @@ def spread(found: Iterable[Found], limit: int) -> list[Found]:
     return kept
 
 
-def digest_of(*parts: str | bytes) -> str:
+def content_digest(*parts: str | bytes) -> str:
     """Names content. Each part is hashed with its length, so that no two lists read the same."""
     whole = sha256()
     for part in parts:
@@ -238,6 +240,6 @@ def digest_of(*parts: str | bytes) -> str:
     return whole.hexdigest()
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Text that every store can hold: no half characters, and no zero bytes."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from windlass.core.events import Piece
+from windlass.core.events import ReplyPiece
 from windlass.core.view import Prompt
 
 Effort = Literal["off", "low", "medium", "high"]
@@ -16,7 +16,7 @@ ToolProtocol = Literal["native", "text", "grammar"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ModelOptions:
     """What a caller may ask of a provider besides the prompt. None leaves it to the provider."""
 
     temperature: float | None = None
@@ -41,10 +41,10 @@ class WireRequest:
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
 
-class Reader(Protocol):
+class ReplyReader(Protocol):
     """Reads the events of one response."""
 
-    def read(self, event: str, data: bytes) -> Iterable[Piece]:
+    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:
         """The pieces in one server-sent event; raises ModelError for an error that it announces."""
         ...
 
@@ -52,6 +52,6 @@ class Reader(Protocol):
 class Dialect(Protocol):
     """One wire protocol."""
 
-    def encode(self, prompt: Prompt, model: str, options: Options) -> WireRequest: ...
+    def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest: ...
 
-    def reader(self, prompt: Prompt) -> Reader: ...
+    def new_reader(self, prompt: Prompt) -> ReplyReader: ...

@@ -16,12 +16,12 @@ from typing import Generic, NamedTuple, ParamSpec, Protocol
 from weakref import WeakKeyDictionary
 
 from windlass.core.messages import Message
-from windlass.core.transcript import Log, Transcript
+from windlass.core.transcript import MessageLog, Transcript
 
 Context = ParamSpec("Context")
 
 
-class Fragment(NamedTuple):
+class HistoryFragment(NamedTuple):
     """A piece of the encoded history.
 
     It may leave something open that a later fragment goes on with, such as a user's message that
@@ -34,53 +34,57 @@ class Fragment(NamedTuple):
     """Goes on inside what the fragment before left open; else that is closed, and a comma set."""
 
 
-class Encoder(Protocol):
+class HistoryEncoder(Protocol):
     """Encodes the messages of one history, in order; may remember what it saw."""
 
-    def add(self, message: Message, /) -> Iterable[Fragment]: ...
+    def encode_message(self, message: Message, /) -> Iterable[HistoryFragment]: ...
 
 
-class Fragments(Generic[Context]):
+class EncodedHistories(Generic[Context]):
     """Encoded histories, one per session and context, for as long as the session lives."""
 
-    def __init__(self, encoder: Callable[Context, Encoder]) -> None:
-        self._encoder = encoder
-        self._histories: WeakKeyDictionary[Log, dict[Hashable, _History]] = WeakKeyDictionary()
+    def __init__(self, new_encoder: Callable[Context, HistoryEncoder]) -> None:
+        self._new_encoder = new_encoder
+        self._histories: WeakKeyDictionary[MessageLog, dict[Hashable, _EncodedHistory]] = (
+            WeakKeyDictionary()
+        )
 
-    def encoded(
+    def encode_messages(
         self, messages: Sequence[Message], *args: Context.args, **kwargs: Context.kwargs
     ) -> bytes:
         """The messages as the elements of a JSON array, without its brackets."""
         # Only a transcript promises that its messages stay; any other sequence is encoded afresh.
         if not isinstance(messages, Transcript):
-            return _History(self._encoder(*args, **kwargs)).upto(messages, len(messages))
+            return _EncodedHistory(self._new_encoder(*args, **kwargs)).encode_up_to(
+                messages, len(messages)
+            )
         histories = self._histories.setdefault(messages.log, {})
         key = (args, tuple(kwargs.items()))
         history = histories.get(key)
         if history is None:
-            history = histories[key] = _History(self._encoder(*args, **kwargs))
-        return history.upto(messages.log.messages, len(messages))
+            history = histories[key] = _EncodedHistory(self._new_encoder(*args, **kwargs))
+        return history.encode_up_to(messages.log.messages, len(messages))
 
 
-class _History:
+class _EncodedHistory:
     """One log as far as it is encoded, with the place at which each message ends."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: HistoryEncoder) -> None:
         self._encoder = encoder
         self._bytes = bytearray()
         self._ends: list[tuple[int, bytes]] = [(0, b"")]
 
-    def upto(self, messages: Sequence[Message], length: int) -> bytes:
+    def encode_up_to(self, messages: Sequence[Message], length: int) -> bytes:
         for at in range(len(self._ends) - 1, length):
-            self._add(messages[at])
+            self._append_message(messages[at])
         end, tail = self._ends[length]
         with memoryview(self._bytes) as encoded:
             return b"".join((encoded[:end], tail))
 
-    def _add(self, message: Message) -> None:
+    def _append_message(self, message: Message) -> None:
         tail = self._ends[-1][1]
         # All of it or nothing: a message that cannot be encoded must leave the history as it was.
-        for fragment in tuple(self._encoder.add(message)):
+        for fragment in tuple(self._encoder.encode_message(message)):
             if not fragment.joins:
                 self._bytes += tail
                 if self._bytes:

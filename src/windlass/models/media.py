@@ -8,23 +8,23 @@ since the tool has run and the conversation must go on.
 from base64 import b64encode
 
 from windlass.core.errors import ModelError
-from windlass.core.messages import File, Image
+from windlass.core.messages import FilePart, ImagePart
 
-Media = Image | File
+MediaPart = ImagePart | FilePart
 
 
-def base64_of(data: bytes) -> str:
+def encode_base64(data: bytes) -> str:
     return b64encode(data).decode("ascii")
 
 
-def data_url(part: Media) -> str | None:
+def data_url(part: MediaPart) -> str | None:
     """The part's address; its content is an address too. None if it has neither."""
     if part.data is not None:
-        return f"data:{part.media_type};base64,{base64_of(part.data)}"
+        return f"data:{part.media_type};base64,{encode_base64(part.data)}"
     return part.url
 
 
-def text_of(part: File) -> str | None:
+def decode_text_file(part: FilePart) -> str | None:
     """The words of a file that is plain text."""
     if part.data is None or not part.media_type.startswith("text/"):
         return None
@@ -34,17 +34,19 @@ def text_of(part: File) -> str | None:
         return None
 
 
-def refused(part: Media, api: str, takes: str) -> ModelError:
-    return ModelError("bad_request", f"{api} cannot take {_named(part)}; it takes {takes}")
+def unsupported_media_error(part: MediaPart, api: str, accepted: str) -> ModelError:
+    return ModelError(
+        "bad_request", f"{api} cannot take {_describe_media(part)}; it takes {accepted}"
+    )
 
 
-def told(part: Media, api: str) -> str:
+def unsupported_media_note(part: MediaPart, api: str) -> str:
     """What stands in a result for a part that the provider cannot take there."""
-    return f"[{_named(part)} is not shown: {api} cannot take it in a tool's result]"
+    return f"[{_describe_media(part)} is not shown: {api} cannot take it in a tool's result]"
 
 
-def _named(part: Media) -> str:
-    name = f"the file {part.name!r}" if isinstance(part, File) else "the image"
+def _describe_media(part: MediaPart) -> str:
+    name = f"the file {part.name!r}" if isinstance(part, FilePart) else "the image"
     if part.data is not None:
         return f"{name} ({part.media_type}, {len(part.data)} bytes)"
     where = f" at {part.url}" if part.url else ""

@@ -17,19 +17,19 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.setup import ModelInfo, Price
-from windlass.core.suggestions import did_you_mean, near
+from windlass.core.suggestions import find_near_names, suggest_names
 
-_FILE = Path(__file__).with_name("prices.json")
-_LISTED_AS = {"openai-chat": "openai"}
-_SNAPSHOT = re.compile(r"-(?:(20\d\d)-?([01]\d)-?([0-3]\d)|00\d)$")
+_PRICES_PATH = Path(__file__).with_name("prices.json")
+_LISTED_VENDOR = {"openai-chat": "openai"}
+_SNAPSHOT_SUFFIX = re.compile(r"-(?:(20\d\d)-?([01]\d)-?([0-3]\d)|00\d)$")
 
-LOCAL = frozenset({"llamacpp", "lmstudio", "local", "ollama", "vllm"})
+LOCAL_VENDORS = frozenset({"llamacpp", "lmstudio", "local", "ollama", "vllm"})
 """Vendors whose servers people run themselves."""
-FREE = Price(Decimal(0), Decimal(0))
-_USUAL_TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard", "standard_only"})
+FREE_PRICE = Price(Decimal(0), Decimal(0))
+_STANDARD_TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard", "standard_only"})
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
     """What the file says of a model."""
 
     name: str
@@ -43,14 +43,14 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that it can write, where that is little."""
     deprecated: bool = False
 
-    def dearest(self, window: int | None) -> Price:
+    def highest_price(self, window: int | None) -> Price:
         """The price that holds for any prompt that fits into the window."""
         if self.long is None or self.long_above is None:
             return self.price
         return self.price if window is not None and window <= self.long_above else self.long
 
 
-class _Long(msgspec.Struct, frozen=True, array_like=True):
+class _LongPromptPrices(msgspec.Struct, frozen=True, array_like=True):
     above: int
     input: Decimal
     output: Decimal
@@ -58,7 +58,7 @@ class _Long(msgspec.Struct, frozen=True, array_like=True):
     cache_write: Decimal | None = None
 
 
-class _Row(msgspec.Struct, frozen=True, array_like=True):
+class _PriceRow(msgspec.Struct, frozen=True, array_like=True):
     input: Decimal
     output: Decimal
     cache_read: Decimal | None = None
@@ -66,28 +66,28 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     window: int | None = None
     output_max: int | None = None
     deprecated: bool | None = None
-    long: _Long | None = None
+    long: _LongPromptPrices | None = None
 
 
-class _Table(msgspec.Struct, frozen=True):
-    models: dict[str, _Row]
+class _VendorTable(msgspec.Struct, frozen=True):
+    models: dict[str, _PriceRow]
     aliases: dict[str, str]
 
 
-class _File(msgspec.Struct, frozen=True):
+class _PriceFile(msgspec.Struct, frozen=True):
     date: str
     package: str
     vendors: dict[str, msgspec.Raw]
 
 
-def lookup(vendor: str, model: str) -> Known | None:
+def find_listing(vendor: str, model: str) -> ModelListing | None:
     """What is known of a model: by its name, else by its name without the mark of a snapshot."""
-    table, names = _listed(_LISTED_AS.get(vendor, vendor))
-    found = next((names[name] for name in _spellings(vendor, model) if name in names), None)
-    return None if found is None else _known(found, table.models[found])
+    table, names = _load_vendor_table(_LISTED_VENDOR.get(vendor, vendor))
+    found = next((names[name] for name in _candidate_names(vendor, model) if name in names), None)
+    return None if found is None else _listing_from_row(found, table.models[found])
 
 
-def info_for(
+def build_model_info(
     vendor: str,
     model: str,
     *,
@@ -101,42 +101,42 @@ def info_for(
     unknown, so that a limit of money holds there too. A service tier that may be dearer than the
     usual one has no known price. Half of a window, at the least, is left to the prompt.
     """
-    known = lookup(vendor, model)
+    known = find_listing(vendor, model)
     listed = known.window if known else None
     info = ModelInfo(f"{vendor}:{model}", price, window or listed)
     caps = [info.output_max, known and known.output_max, info.window and (info.window // 2 or 1)]
     info = replace(info, output_max=min(cap for cap in caps if cap))
     if price is not None:
         return info
-    if vendor in LOCAL:
-        return replace(info, price=FREE)
-    if known is None or (tier is not None and tier not in _USUAL_TIERS):
+    if vendor in LOCAL_VENDORS:
+        return replace(info, price=FREE_PRICE)
+    if known is None or (tier is not None and tier not in _STANDARD_TIERS):
         return info
     # A window that the caller made smaller does not keep a prompt below it.
     reach = max(window or 0, listed or 0) if listed else None
-    return replace(info, price=known.dearest(reach))
+    return replace(info, price=known.highest_price(reach))
 
 
-def meant(vendor: str, model: str) -> str:
+def suggest_models(vendor: str, model: str) -> str:
     """A sentence with the names that an unknown one may stand for, or nothing."""
-    if lookup(vendor, model) is not None:
+    if find_listing(vendor, model) is not None:
         return ""
-    table, _ = _listed(_LISTED_AS.get(vendor, vendor))
-    return did_you_mean(model, near(model, (*table.models, *table.aliases)))
+    table, _ = _load_vendor_table(_LISTED_VENDOR.get(vendor, vendor))
+    return suggest_names(model, find_near_names(model, (*table.models, *table.aliases)))
 
 
-def dated() -> str:
+def describe_price_source() -> str:
     """When the prices were taken, and from where."""
-    file = _file()
+    file = _load_price_file()
     return f"{file.date}, {file.package}"
 
 
-def _spellings(vendor: str, model: str) -> Iterator[str]:
+def _candidate_names(vendor: str, model: str) -> Iterator[str]:
     name = model.casefold()
     if vendor == "google":
         name = name.removeprefix("models/")
     yield name
-    if mark := _SNAPSHOT.search(name):
+    if mark := _SNAPSHOT_SUFFIX.search(name):
         stem = name[: mark.start()]
         if mark[1]:
             # A snapshot may have a price of its own, under its other way to write a date.
@@ -146,9 +146,9 @@ def _spellings(vendor: str, model: str) -> Iterator[str]:
         yield stem
 
 
-def _known(name: str, row: _Row) -> Known:
+def _listing_from_row(name: str, row: _PriceRow) -> ModelListing:
     long = row.long
-    return Known(
+    return ModelListing(
         name=name,
         price=Price(row.input, row.output, row.cache_read, row.cache_write),
         long=long and Price(long.input, long.output, long.cache_read, long.cache_write),
@@ -160,16 +160,16 @@ def _known(name: str, row: _Row) -> Known:
 
 
 @cache
-def _listed(vendor: str) -> tuple[_Table, dict[str, str]]:
+def _load_vendor_table(vendor: str) -> tuple[_VendorTable, dict[str, str]]:
     """The models of a vendor, and the listed name for each name in small letters."""
-    raw = _file().vendors.get(vendor)
+    raw = _load_price_file().vendors.get(vendor)
     if raw is None:
-        return _Table({}, {}), {}
-    table = msgspec.json.decode(raw, type=_Table)
+        return _VendorTable({}, {}), {}
+    table = msgspec.json.decode(raw, type=_VendorTable)
     names = {alias.casefold(): name for alias, name in table.aliases.items()}
     return table, names | {name.casefold(): name for name in table.models}
 
 
 @cache
-def _file() -> _File:
-    return msgspec.json.decode(_FILE.read_bytes(), type=_File)
+def _load_price_file() -> _PriceFile:
+    return msgspec.json.decode(_PRICES_PATH.read_bytes(), type=_PriceFile)

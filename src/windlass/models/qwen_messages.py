@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    Content,
-    File,
-    Image,
-    Results,
-    Text,
-    Thinking,
+    AssistantMessage,
+    CallOutcome,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    TextPart,
+    ThinkingPart,
     ToolCall,
-    User,
+    ToolResults,
+    UserMessage,
 )
 from windlass.core.result import RunResult
 from windlass.models.media import data_url
-from windlass.models.text_protocols.text_scan import INLINE, THINK, THINK_END
+from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, THINK_END, THINK_START
 
 
 def to_qwen_messages(
@@ -32,78 +32,85 @@ def to_qwen_messages(
     Qwen-Agent returns the messages that follow a prompt, and so does this unless told.
     """
     new = result.new_messages()
-    messages = [made for message in new[0 if prompt else 1 :] for made in _messages(message)]
+    messages = [made for message in new[0 if prompt else 1 :] for made in _convert_message(message)]
     if name:
-        return [{**made, "name": name} if _speaks(made) else made for made in messages]
+        return [{**made, "name": name} if _is_assistant(made) else made for made in messages]
     return messages
 
 
-def _speaks(message: dict[str, Any]) -> bool:
+def _is_assistant(message: dict[str, Any]) -> bool:
     return message["role"] == "assistant"
 
 
-def _messages(message: User | Assistant | Results) -> Iterator[dict[str, Any]]:
+def _convert_message(
+    message: UserMessage | AssistantMessage | ToolResults,
+) -> Iterator[dict[str, Any]]:
     match message:
-        case User(parts):
-            yield {"role": "user", "content": _content(parts)}
-        case Assistant():
-            yield from _said(message)
-        case Results(items):
-            yield from map(_returned, items)
+        case UserMessage(parts):
+            yield {"role": "user", "content": _convert_content(parts)}
+        case AssistantMessage():
+            yield from _convert_reply(message)
+        case ToolResults(items):
+            yield from map(_convert_result, items)
 
 
-def _said(reply: Assistant) -> Iterator[dict[str, Any]]:
+def _convert_reply(reply: AssistantMessage) -> Iterator[dict[str, Any]]:
     words = ""
     for part in reply.parts:
         match part:
-            case Text(text):
+            case TextPart(text):
                 words += text
                 continue
-            case Thinking(text, signature) if signature == INLINE:
-                words += THINK + text + THINK_END
+            case ThinkingPart(text, signature) if signature == INLINE_SIGNATURE:
+                words += THINK_START + text + THINK_END
                 continue
-            case Thinking(text):
-                made: dict[str, Any] = _spoken("") | {"reasoning_content": text}
+            case ThinkingPart(text):
+                made: dict[str, Any] = _assistant_message("") | {"reasoning_content": text}
             case ToolCall():
-                made = _called(part)
+                made = _convert_call(part)
         if words:
-            yield _spoken(words)
+            yield _assistant_message(words)
             words = ""
         yield made
     if words:
-        yield _spoken(words)
+        yield _assistant_message(words)
 
 
-def _spoken(text: str) -> dict[str, Any]:
+def _assistant_message(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
-def _called(call: ToolCall) -> dict[str, Any]:
+def _convert_call(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
-    return _spoken("") | {"function_call": function, "extra": _id(call)}
+    return _assistant_message("") | {"function_call": function, "extra": _call_id_extra(call)}
 
 
-def _returned(item: CallResult) -> dict[str, Any]:
-    content = _content(item.result.content)
-    return {"role": "function", "content": content, "name": item.call.name, "extra": _id(item.call)}
+def _convert_result(item: CallOutcome) -> dict[str, Any]:
+    content = _convert_content(item.result.content)
+    return {
+        "role": "function",
+        "content": content,
+        "name": item.call.name,
+        "extra": _call_id_extra(item.call),
+    }
 
 
-def _id(call: ToolCall) -> dict[str, str]:
+def _call_id_extra(call: ToolCall) -> dict[str, str]:
     return {"function_id": call.provider_id or call.id}
 
 
-def _content(parts: tuple[Content, ...]) -> str | list[dict[str, str]]:
+def _convert_content(parts: tuple[ContentPart, ...]) -> str | list[dict[str, str]]:
     """Words alone are a string."""
-    if all(isinstance(part, Text) for part in parts):
-        return "".join(part.text for part in parts if isinstance(part, Text))
-    return [_item(part) for part in parts]
+    if all(isinstance(part, TextPart) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, TextPart))
+    return [_convert_part(part) for part in parts]
 
 
-def _item(part: Content) -> dict[str, str]:
+def _convert_part(part: ContentPart) -> dict[str, str]:
     match part:
-        case Text(text):
+        case TextPart(text):
             return {"text": text}
-        case Image():
+        case ImagePart():
             return {"image": data_url(part) or ""}
-        case File():
+        case FilePart():
             return {"file": data_url(part) or ""}

@@ -11,34 +11,34 @@ from typing import Any, cast
 import msgspec
 
 from windlass.core.messages import ToolCall
-from windlass.models.fragments import Fragment
+from windlass.models.fragments import HistoryFragment
 
-encode = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 
-_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What every provider takes for the id of a call."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Turns:
+class TurnJoiner:
     """Joins messages of one role that follow one another into one turn."""
 
-    def __init__(self, content: str) -> None:
-        self._content = content
+    def __init__(self, content_key: str) -> None:
+        self._content_key = content_key
         self._role = ""
 
-    def add(self, role: str, blocks: Sequence[bytes]) -> Iterable[Fragment]:
+    def add_blocks(self, role: str, blocks: Sequence[bytes]) -> Iterable[HistoryFragment]:
         """A message without blocks says nothing, and no provider takes it."""
         if not blocks:
             return ()
         joins, self._role = role == self._role, role
         inside = b",".join(blocks)
-        body = b"," + inside if joins else self._open(role) + inside
-        return (Fragment(body, b"]}", joins),)
+        body = b"," + inside if joins else self._open_turn(role) + inside
+        return (HistoryFragment(body, b"]}", joins),)
 
-    def _open(self, role: str) -> bytes:
-        return f'{{"role":"{role}","{self._content}":['.encode()
+    def _open_turn(self, role: str) -> bytes:
+        return f'{{"role":"{role}","{self._content_key}":['.encode()
 
 
 class CallIds:
@@ -52,12 +52,12 @@ class CallIds:
         self._given: dict[str, str] = {}
         self._taken: set[str] = set()
 
-    def give(self, call: ToolCall, *, native: bool) -> str:
+    def assign_id(self, call: ToolCall, *, native: bool) -> str:
         known = self._given.get(call.id)
         if known is not None:
             return known
         wanted = (call.provider_id if native else None) or call.id
-        if not _ID.fullmatch(wanted) or wanted in self._taken:
+        if not _CALL_ID.fullmatch(wanted) or wanted in self._taken:
             wanted = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[-48:]
         while wanted in self._taken:
             wanted += "_"
@@ -65,11 +65,11 @@ class CallIds:
         self._given[call.id] = wanted
         return wanted
 
-    def of(self, call: ToolCall) -> str:
-        return self.give(call, native=False)
+    def id_of(self, call: ToolCall) -> str:
+        return self.assign_id(call, native=False)
 
 
-def as_object(arguments: str) -> msgspec.Raw | dict[str, str]:
+def as_json_object(arguments: str) -> msgspec.Raw | dict[str, str]:
     """The arguments of a call, for a provider that takes nothing but a JSON object.
 
     Verbatim where they are one. What is none was refused with a result that says so; the model is
@@ -84,23 +84,25 @@ def as_object(arguments: str) -> msgspec.Raw | dict[str, str]:
     return msgspec.Raw(arguments.encode())
 
 
-def body(head: Mapping[str, Any], extra: Mapping[str, Any], key: str, history: bytes) -> bytes:
+def build_body(
+    head: Mapping[str, Any], extra: Mapping[str, Any], key: str, history: bytes
+) -> bytes:
     """One request: the head, then what the caller adds to it, and the history last."""
-    whole = merged(head, extra)
-    encoded = encode(whole)
+    whole = merge_fields(head, extra)
+    encoded = encode_json(whole)
     if key in whole:  # The caller brings a history of their own.
         return encoded
-    return b"%b,%b:[%b]}" % (encoded[:-1], encode(key), history)
+    return b"%b,%b:[%b]}" % (encoded[:-1], encode_json(key), history)
 
 
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merge_fields(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The other's fields win; objects are merged, so that one field of a nested one can be set."""
-    whole = dict(one)
-    for key, value in other.items():
+    whole = dict(base)
+    for key, value in overrides.items():
         mine = whole.get(key)
         if isinstance(mine, Mapping) and isinstance(value, Mapping):
             mine = cast("Mapping[str, Any]", mine)
-            whole[key] = merged(mine, cast("Mapping[str, Any]", value))
+            whole[key] = merge_fields(mine, cast("Mapping[str, Any]", value))
         else:
             whole[key] = value
     return whole

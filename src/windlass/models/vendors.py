@@ -7,14 +7,14 @@ from typing import Literal
 
 import msgspec
 
-from windlass.models.openai.quirks import Quirks
+from windlass.models.openai.quirks import ChatQuirks
 
-_FILE = Path(__file__).with_name("vendors.toml")
+_VENDORS_PATH = Path(__file__).with_name("vendors.toml")
 
 DialectName = Literal["openai_chat", "openai_responses", "anthropic", "gemini"]
 
 
-class Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VendorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who serves models, and how they are spoken to."""
 
     dialect: DialectName
@@ -33,12 +33,12 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What to do when nobody answers."""
     reasons: tuple[str, ...] = ()
     """Names of models that take an effort, so that the policy may choose one."""
-    quirks: Quirks = Quirks()
+    quirks: ChatQuirks = ChatQuirks()
 
 
 @cache
-def vendors() -> Mapping[str, Vendor]:
+def load_vendors() -> Mapping[str, VendorConfig]:
     """All vendors by name."""
     import tomllib  # noqa: PLC0415 - costs 1.5 ms
 
-    return msgspec.convert(tomllib.loads(_FILE.read_text("utf-8")), dict[str, Vendor])
+    return msgspec.convert(tomllib.loads(_VENDORS_PATH.read_text("utf-8")), dict[str, VendorConfig])

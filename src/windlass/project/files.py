@@ -4,33 +4,42 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.core.errors import ConfigError
-from windlass.environ import environment, xdg_folder
-from windlass.project.layers import Layer, Loaded, from_environ, from_flags, from_toml, merged
+from windlass.environ import read_environment, xdg_folder
+from windlass.project.layers import (
+    LoadedSettings,
+    SettingsLayer,
+    layer_from_environ,
+    layer_from_flags,
+    layer_from_toml,
+    merge_layers,
+)
 from windlass.tools.mcp.config import McpHttp, McpStdio, mcp_settings
 
-PROJECT = "windlass.toml"
-SYSTEM = Path("/etc/windlass/config.toml")
+PROJECT_FILE = "windlass.toml"
+SYSTEM_FILE = Path("/etc/windlass/config.toml")
 
 
-def settings(
+def load_settings(
     flags: Mapping[str, object] | None = None, *, folder: Path | None = None, agent: str = ""
-) -> Loaded:
+) -> LoadedSettings:
     """What is set for this folder, by files, the environment and flags, and where."""
     here = (folder or Path.cwd()).absolute()
-    files = [layer for path in settings_files(here) if (layer := _file(path)) is not None]
-    environ = from_environ(environment(here), str(here))
-    return merged(files, environ, from_flags(flags or {}, str(here)), agent=agent)
+    files = [layer for path in settings_files(here) if (layer := _read_layer(path)) is not None]
+    environ = layer_from_environ(read_environment(here), str(here))
+    return merge_layers(files, environ, layer_from_flags(flags or {}, str(here)), agent=agent)
 
 
 def settings_files(folder: Path | None = None) -> tuple[Path, ...]:
     """Where settings may stand, the weakest first: for the system, the user and the project."""
     here = (folder or Path.cwd()).absolute()
-    found = (place / PROJECT for place in (here, *here.parents) if (place / PROJECT).is_file())
+    found = (
+        place / PROJECT_FILE for place in (here, *here.parents) if (place / PROJECT_FILE).is_file()
+    )
     user = xdg_folder("CONFIG", ".config") / "config.toml"
-    return (SYSTEM, user, next(found, here / PROJECT))
+    return (SYSTEM_FILE, user, next(found, here / PROJECT_FILE))
 
 
-def _file(path: Path) -> Layer | None:
+def _read_layer(path: Path) -> SettingsLayer | None:
     try:
         text = path.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -38,10 +47,10 @@ def _file(path: Path) -> Layer | None:
     except (OSError, UnicodeDecodeError) as error:
         told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"{path} cannot be read: {told}") from None
-    return from_toml(text, str(path), str(path.parent))
+    return layer_from_toml(text, str(path), str(path.parent))
 
 
-def mcp_servers(
+def read_mcp_servers(
     folder: Path | None = None, *, path: Path | None = None
 ) -> tuple[McpStdio | McpHttp, ...]:
     """The servers of a file; without one, of the project's `.mcp.json`, if it is there."""
@@ -55,12 +64,12 @@ def mcp_servers(
         return ()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    return mcp_settings(text, environment(folder), source=str(path))
+    return mcp_settings(text, read_environment(folder), source=str(path))
 
 
-def journal_path(environ: Mapping[str, str] | None = None) -> Path:
+def default_journal_path(environ: Mapping[str, str] | None = None) -> Path:
     """The file that keeps the sessions of the command line, unless another is named."""
-    environ = environment() if environ is None else environ
+    environ = read_environment() if environ is None else environ
     named, data = environ.get("WINDLASS_JOURNAL", ""), environ.get("XDG_DATA_HOME", "")
     if named:
         return Path(named).expanduser()

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.models.local.model import KNOWN, local_model
-from windlass.models.vendors import vendors
+from windlass.models.local.model import KNOWN_MODELS, build_local_model
+from windlass.models.vendors import load_vendors
 
-USUAL: Mapping[str, str] = {
+DEFAULT_MODELS: Mapping[str, str] = {
     "anthropic": "claude-sonnet-5",
     "openai": "gpt-5",
     "google": "gemini-3.5-flash",
@@ -27,27 +27,27 @@ USUAL: Mapping[str, str] = {
     "groq": "openai/gpt-oss-120b",
 }
 """The model that is asked at each vendor if only its key is set; the first that has one counts."""
-PORTS: Mapping[str, int] = {"ollama": 11434, "llamacpp": 8080, "lmstudio": 1234, "vllm": 8000}
+KNOWN_PORTS: Mapping[str, int] = {"ollama": 11434, "llamacpp": 8080, "lmstudio": 1234, "vllm": 8000}
 """Where servers of chat completions listen, if nobody told them otherwise."""
 PROBE_S = 0.4
 BODY_BYTES_MAX = 1_000_000
-CACHE = Path(".cache") / "local"
+WEIGHTS_CACHE = Path(".cache") / "local"
 """Where `make local-weights` puts what it fetches, in its project."""
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
-SMALL = "a very small model: it shows that things work, and little more"
+SMALL_MODEL_NOTE = "a very small model: it shows that things work, and little more"
 
 
-class _Model(msgspec.Struct):
+class _ServedModel(msgspec.Struct):
     id: str
 
 
-class _Listed(msgspec.Struct):
-    data: list[_Model] | None = None
+class _ServedModels(msgspec.Struct):
+    data: list[_ServedModel] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Nearby:
+class LocalServer:
     """A server on this machine."""
 
     vendor: str
@@ -60,37 +60,37 @@ class Nearby:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """The model that will be asked, and what to tell about it."""
 
     model: str
     note: str = ""
 
 
-def choose(
-    environ: Mapping[str, str], folder: Path, accept: Callable[[Nearby], bool] | None = None
-) -> Choice:
+def choose_model(
+    environ: Mapping[str, str], folder: Path, accept: Callable[[LocalServer], bool] | None = None
+) -> ModelChoice:
     """A model that can be asked right away; raises ConfigError with what to do if there is none.
 
     `accept` asks whoever is there about a server that answers; without one, none is taken.
     """
-    for vendor, model in USUAL.items():
-        about = vendors()[vendor]
+    for vendor, model in DEFAULT_MODELS.items():
+        about = load_vendors()[vendor]
         if about.key_env and environ.get(about.key_env):
-            return Choice(f"{vendor}:{model}", f"{about.key_env} is set")
-    servers = [server for server in asyncio.run(answering()) if server.models]
+            return ModelChoice(f"{vendor}:{model}", f"{about.key_env} is set")
+    servers = [server for server in asyncio.run(find_servers()) if server.models]
     for server in servers:
         if accept is not None and accept(server):
-            return Choice(server.model, f"it answers on port {server.port}")
-    weights = small_model(environ, folder)
+            return ModelChoice(server.model, f"it answers on port {server.port}")
+    weights = find_small_model(environ, folder)
     if weights is not None:
-        return Choice(weights, SMALL)
-    raise ConfigError(nothing_to_ask(servers))
+        return ModelChoice(weights, SMALL_MODEL_NOTE)
+    raise ConfigError(explain_no_model(servers))
 
 
-def nothing_to_ask(servers: Sequence[Nearby] = ()) -> str:
+def explain_no_model(servers: Sequence[LocalServer] = ()) -> str:
     """What to do, in three lines."""
-    keys = [vendors()[name].key_env or "" for name in USUAL][:3]
+    keys = [load_vendors()[name].key_env or "" for name in DEFAULT_MODELS][:3]
     here = (
         "On this machine: "
         + ", ".join(f"windlass run -m {server.model} …" for server in servers)
@@ -104,13 +104,13 @@ def nothing_to_ask(servers: Sequence[Nearby] = ()) -> str:
     )
 
 
-async def answering(ports: Mapping[str, int] = PORTS) -> list[Nearby]:
+async def find_servers(ports: Mapping[str, int] = KNOWN_PORTS) -> list[LocalServer]:
     """The servers that answer on this machine, all asked at once."""
-    found = await asyncio.gather(*(_probe(*item) for item in ports.items()))
+    found = await asyncio.gather(*(_probe_port(*item) for item in ports.items()))
     return [server for server in found if server is not None]
 
 
-async def _probe(vendor: str, port: int) -> Nearby | None:
+async def _probe_port(vendor: str, port: int) -> LocalServer | None:
     with contextlib.suppress(OSError, TimeoutError, ValueError, msgspec.MsgspecError):
         async with asyncio.timeout(PROBE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -118,15 +118,15 @@ async def _probe(vendor: str, port: int) -> Nearby | None:
                 # HTTP/1.0: the answer comes in one piece.
                 writer.write(b"GET /v1/models HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
                 head = await reader.readuntil(b"\r\n\r\n")
-                said = _LENGTH.search(head)
-                body = await _body(reader, int(said[1]) if said else BODY_BYTES_MAX)
+                said = _CONTENT_LENGTH.search(head)
+                body = await _read_body(reader, int(said[1]) if said else BODY_BYTES_MAX)
             finally:
                 writer.close()
-        return _nearby(vendor, port, head, body)
+        return _parse_server(vendor, port, head, body)
     return None
 
 
-async def _body(reader: asyncio.StreamReader, size: int) -> bytes:
+async def _read_body(reader: asyncio.StreamReader, size: int) -> bytes:
     """So many bytes, or as many as there are."""
     body = b""
     while len(body) < min(size, BODY_BYTES_MAX) and not reader.at_eof():
@@ -134,19 +134,19 @@ async def _body(reader: asyncio.StreamReader, size: int) -> bytes:
     return body
 
 
-def _nearby(vendor: str, port: int, head: bytes, body: bytes) -> Nearby | None:
+def _parse_server(vendor: str, port: int, head: bytes, body: bytes) -> LocalServer | None:
     if b" 200 " not in head.partition(b"\r\n")[0] + b" ":
         return None
-    listed = msgspec.json.decode(body, type=_Listed).data or []
-    return Nearby(vendor, port, tuple(one.id for one in listed))
+    listed = msgspec.json.decode(body, type=_ServedModels).data or []
+    return LocalServer(vendor, port, tuple(one.id for one in listed))
 
 
-def small_model(environ: Mapping[str, str], folder: Path) -> str | None:
+def find_small_model(environ: Mapping[str, str], folder: Path) -> str | None:
     """The small model whose weights are on this machine, if it can be run here."""
-    files = [name for _, name in KNOWN.values()]
-    cached = (place / CACHE / name for place in (folder, *folder.parents) for name in files)
-    for name in (*KNOWN, *(str(path) for path in cached if path.is_file())):
+    files = [name for _, name in KNOWN_MODELS.values()]
+    cached = (place / WEIGHTS_CACHE / name for place in (folder, *folder.parents) for name in files)
+    for name in (*KNOWN_MODELS, *(str(path) for path in cached if path.is_file())):
         with contextlib.suppress(ConfigError):
-            local_model(name, environ=environ)
+            build_local_model(name, environ=environ)
             return f"local:{name}"
     return None

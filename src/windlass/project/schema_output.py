@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.schema import Schema
+from windlass.core.schema import JsonSchema
 
 
-class Fitting:
+class SchemaOutput:
     """A type in name only: its values are plain JSON that fits its schema."""
 
-    schema: Schema
+    schema: JsonSchema
 
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]:
@@ -20,12 +20,12 @@ class Fitting:
     def model_validate_json(cls, json_data: str) -> Any:  # noqa: ANN401 - what the schema allows
         """The value in a text; raises ValueError in words for the model."""
         value = msgspec.json.decode(json_data)
-        faults = list(cls.schema.errors(value))
+        faults = list(cls.schema.iter_errors(value))
         if faults:
             raise ValueError("; ".join(str(fault.message) for fault in faults[:3]))
         return value
 
 
-def typed(schema: dict[str, Any]) -> type[Any]:
+def schema_type(schema: dict[str, Any]) -> type[Any]:
     """The type of what fits a schema; raises ConfigError if it is none."""
-    return type("Fitting", (Fitting,), {"schema": Schema(schema)})
+    return type("Fitting", (SchemaOutput,), {"schema": JsonSchema(schema)})

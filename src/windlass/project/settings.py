@@ -13,20 +13,20 @@ from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from windlass.core.suggestions import did_you_mean
+from windlass.core.suggestions import suggest_names
 
 PermissionMode: TypeAlias = Literal["ask", "read-only", "allow-all"]
 ThinkingMode: TypeAlias = Literal["show", "fold", "hide"]
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = ("ask", "read-only", "allow-all")
 THINKING_MODES: tuple[ThinkingMode, ...] = ("show", "fold", "hide")
-NONE = "none"
+NO_LIMIT = "none"
 """How a file says that there is no limit: TOML has no null."""
-STEPS = 25
+STEPS_DEFAULT = 25
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
-_FLAGS = {"true": True, "yes": True, "on": True, "1": True} | {
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_FLAG_WORDS = {"true": True, "yes": True, "on": True, "1": True} | {
     "false": False,
     "no": False,
     "off": False,
@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     flow_guard: bool = True
     mcp_config: str = ""
-    max_steps: int | None = STEPS
+    max_steps: int | None = STEPS_DEFAULT
     max_usd: Decimal | None = None
     max_tokens: int | None = None
     timeout: float | None = None
@@ -55,103 +55,115 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     thinking: ThinkingMode = "show"
 
 
-class Unfit(Exception):
+class InvalidSetting(Exception):
     """A value is not what its key may be; the words say what it may."""
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SettingKey:
     """One setting."""
 
-    read: Callable[[object], object]
+    parse: Callable[[object], object]
     """A value as a file or a variable has it to the value itself; raises Unfit."""
-    told: str
+    description: str
     """What it is for, in a line."""
-    path: bool = False
+    is_path: bool = False
     """Names a file, which is meant from where the name was written."""
-    of_agent: bool = True
+    per_agent: bool = True
     """May stand in `[agents.NAME]` as well."""
 
 
-def text(value: object) -> str:
+def parse_text(value: object) -> str:
     if not isinstance(value, str):
-        raise Unfit('a text, such as "…"')
+        raise InvalidSetting('a text, such as "…"')
     return value
 
 
-def texts(value: object) -> tuple[str, ...]:
+def parse_texts(value: object) -> tuple[str, ...]:
     """A list, or one text with commas."""
     if isinstance(value, str):
         return tuple(part for part in (one.strip() for one in value.split(",")) if part)
     items = cast("list[object]", value) if isinstance(value, list | tuple) else [None]
     if not all(isinstance(item, str) for item in items):
-        raise Unfit('a list of texts, such as ["a", "b"]')
+        raise InvalidSetting('a list of texts, such as ["a", "b"]')
     return tuple(cast("list[str]", items))
 
 
-def flag(value: object) -> bool:
-    found = _FLAGS.get(value.lower()) if isinstance(value, str) else value
+def parse_flag(value: object) -> bool:
+    found = _FLAG_WORDS.get(value.lower()) if isinstance(value, str) else value
     if not isinstance(found, bool):
-        raise Unfit("true or false")
+        raise InvalidSetting("true or false")
     return found
 
 
-def count(value: object) -> int | None:
-    if value in (None, NONE):
+def parse_count(value: object) -> int | None:
+    if value in (None, NO_LIMIT):
         return None
     given = int(value) if isinstance(value, str) and value.isdecimal() else value
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise Unfit(f'a whole number above zero, or "{NONE}"')
+        raise InvalidSetting(f'a whole number above zero, or "{NO_LIMIT}"')
     return given
 
 
-def money(value: object) -> Decimal | None:
-    if value in (None, NONE):
+def parse_usd(value: object) -> Decimal | None:
+    if value in (None, NO_LIMIT):
         return None
     try:
         given = Decimal(str(value).removeprefix("$")) if not isinstance(value, bool) else None
     except InvalidOperation:
         given = None
     if given is None or not given.is_finite() or given <= 0:
-        raise Unfit(f'US dollars above zero, such as 0.50, or "{NONE}"')
+        raise InvalidSetting(f'US dollars above zero, such as 0.50, or "{NO_LIMIT}"')
     return given
 
 
-def seconds(value: object) -> float | None:
-    if value in (None, NONE):
+def parse_seconds(value: object) -> float | None:
+    if value in (None, NO_LIMIT):
         return None
     found = _DURATION.fullmatch(str(value)) if not isinstance(value, bool) else None
-    given = float(found[1]) * _SECONDS[found[2] or "s"] if found else 0.0
+    given = float(found[1]) * _UNIT_SECONDS[found[2] or "s"] if found else 0.0
     if given <= 0 or not math.isfinite(given):
-        raise Unfit(f'a time above zero, such as 90, "90s", "15m" or "2h", or "{NONE}"')
+        raise InvalidSetting(
+            f'a time above zero, such as 90, "90s", "15m" or "2h", or "{NO_LIMIT}"'
+        )
     return given
 
 
-def choice(*among: str) -> Callable[[object], str]:
-    def read(value: object) -> str:
-        if value not in among:
-            near = did_you_mean(value, among) if isinstance(value, str) else ""
-            raise Unfit(f"one of {', '.join(among)}.{near}")
+def parse_choice(*options: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if value not in options:
+            near = suggest_names(value, options) if isinstance(value, str) else ""
+            raise InvalidSetting(f"one of {', '.join(options)}.{near}")
         return cast("str", value)
 
-    return read
+    return parse
 
 
-KEYS: Mapping[str, Key] = {
-    "model": Key(text, "the model that is asked, as provider:model"),
-    "fallbacks": Key(texts, "models that are asked when the first one keeps failing"),
-    "instructions": Key(text, "the system prompt"),
-    "tools": Key(texts, "the tools that are offered: all, none, core, read-only, or patterns"),
-    "permission_mode": Key(choice(*PERMISSION_MODES), "what happens to calls that change things"),
-    "policy": Key(text, "a file of rules, instead of a permission mode", path=True),
-    "flow_guard": Key(flag, "ask before private data can leave along with outside text"),
-    "mcp_config": Key(text, "MCP servers; without it, the project's .mcp.json", path=True),
-    "max_steps": Key(count, "replies of the model in one run"),
-    "max_usd": Key(money, "US dollars for one run"),
-    "max_tokens": Key(count, "tokens for one run"),
-    "timeout": Key(seconds, "seconds at work for one run"),
-    "agent": Key(text, "the agent of the project's file that runs", of_agent=False),
-    "journal": Key(text, "the file that keeps the sessions", path=True, of_agent=False),
-    "thinking": Key(choice(*THINKING_MODES), "the model's thinking", of_agent=False),
+SETTING_KEYS: Mapping[str, SettingKey] = {
+    "model": SettingKey(parse_text, "the model that is asked, as provider:model"),
+    "fallbacks": SettingKey(parse_texts, "models that are asked when the first one keeps failing"),
+    "instructions": SettingKey(parse_text, "the system prompt"),
+    "tools": SettingKey(
+        parse_texts, "the tools that are offered: all, none, core, read-only, or patterns"
+    ),
+    "permission_mode": SettingKey(
+        parse_choice(*PERMISSION_MODES), "what happens to calls that change things"
+    ),
+    "policy": SettingKey(parse_text, "a file of rules, instead of a permission mode", is_path=True),
+    "flow_guard": SettingKey(
+        parse_flag, "ask before private data can leave along with outside text"
+    ),
+    "mcp_config": SettingKey(
+        parse_text, "MCP servers; without it, the project's .mcp.json", is_path=True
+    ),
+    "max_steps": SettingKey(parse_count, "replies of the model in one run"),
+    "max_usd": SettingKey(parse_usd, "US dollars for one run"),
+    "max_tokens": SettingKey(parse_count, "tokens for one run"),
+    "timeout": SettingKey(parse_seconds, "seconds at work for one run"),
+    "agent": SettingKey(parse_text, "the agent of the project's file that runs", per_agent=False),
+    "journal": SettingKey(
+        parse_text, "the file that keeps the sessions", is_path=True, per_agent=False
+    ),
+    "thinking": SettingKey(parse_choice(*THINKING_MODES), "the model's thinking", per_agent=False),
 }
 """Every setting, in the order in which it is shown."""

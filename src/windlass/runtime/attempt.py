@@ -6,94 +6,96 @@ from contextlib import aclosing, asynccontextmanager
 
 from msgspec.structs import replace
 
-from windlass.core.decide.reserving import settle
+from windlass.core.decide.reserving import settle_attempt
 from windlass.core.errors import ModelError
-from windlass.core.events import AttemptFailed, Piece, ReplyEnd, StepProposed, UsageDelta
+from windlass.core.events import AttemptFailed, ReplyEnd, ReplyPiece, StepProposed, UsageDelta
 from windlass.core.faults import Fault
 from windlass.core.messages import Charge, Purpose
-from windlass.core.moves import Reason, Summarise
-from windlass.core.reply_assembly import Assembly
+from windlass.core.moves import RequestReply, Summarize
+from windlass.core.reply_assembly import ReplyAssembly
 from windlass.ports import Model, Timeouts
 
-AFTERWORD_S = 5.0
+AFTER_REPLY_S = 5.0
 """How long a stream may take to close once its reply is whole."""
 
 
-GRAIN_S = 0.001
+TIMER_GRAIN_S = 0.001
 """Less than this is no time left."""
 
 
-class Attempt:
+class ModelAttempt:
     """What has come of one request so far."""
 
-    def __init__(self, move: Reason | Summarise, model: Model) -> None:
+    def __init__(self, move: RequestReply | Summarize, model: Model) -> None:
         self._move = move
-        self.purpose: Purpose = "main" if isinstance(move, Reason) else "compaction"
+        self.purpose: Purpose = "main" if isinstance(move, RequestReply) else "compaction"
         self._model = model
-        self._assembly = Assembly()
+        self._assembly = ReplyAssembly()
         self._established = False
-        self.visible = False
+        self.was_seen = False
         """A watcher saw some of the text."""
 
-    async def stream(self, timeouts: Timeouts, show: Callable[[Piece], bool]) -> Fault | None:
+    async def stream(
+        self, timeouts: Timeouts, show_piece: Callable[[ReplyPiece], bool]
+    ) -> Fault | None:
         """Make the request; None once the reply is whole, else what went wrong."""
         assembly = self._assembly
         try:
             pieces = self._model.stream(self._move.prompt)
-            async with _watched(timeouts) as dog, aclosing(pieces):
+            async with _watch_silence(timeouts) as watchdog, aclosing(pieces):
                 async for piece in pieces:
                     self._established = True
-                    assembly.add(piece)
-                    dog.hear(piece)
-                    if show(piece):
-                        self.visible = True
+                    assembly.add_piece(piece)
+                    watchdog.note_piece(piece)
+                    if show_piece(piece):
+                        self.was_seen = True
             fault = Fault("incomplete_stream", "the stream ended without its end", retryable=True)
         except ModelError as error:
             fault = error.fault
         except TimeoutError:
             fault = Fault("stalled", "the model fell silent", retryable=True)
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
-        return None if self.whole else fault
+        return None if self.is_whole else fault
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return self._assembly.stop is not None
 
     @property
-    def answers(self) -> bool:
+    def is_answer(self) -> bool:
         """A whole reply of the run itself, not one that sums up."""
-        return self.whole and self.purpose == "main"
+        return self.is_whole and self.purpose == "main"
 
     @property
-    def partial(self) -> str:
+    def partial_text(self) -> str:
         return self._assembly.text
 
-    def charge(self, fault: Fault | None = None) -> Charge | None:
+    def compute_charge(self, fault: Fault | None = None) -> Charge | None:
         """What it cost. A request that was refused cost nothing; one that was cut short may."""
         if fault is not None and fault.kind != "stalled" and not self._established:
             return None
-        usage, size = self._assembly.usage, self._assembly.size
+        usage, size = self._assembly.usage, self._assembly.output_bytes
         info, reserved = self._model.info, self._move.reserved
-        charge = settle(info, reserved, usage, size, whole=self.whole)
+        charge = settle_attempt(info, reserved, usage, size, whole=self.is_whole)
         return charge if self.purpose == "main" else replace(charge, purpose=self.purpose)
 
-    def proposed(self) -> StepProposed:
+    def make_proposal(self) -> StepProposed:
         # The step's number is the session's, and so the ids of its calls are unique there.
-        reply = self._assembly.reply(self._model.info.name, f"c{self._move.step}_")
-        return StepProposed(reply, self._assembly.stop or "end", self.charge())
+        reply = self._assembly.build_reply(self._model.info.name, f"c{self._move.step}_")
+        return StepProposed(reply, self._assembly.stop or "end", self.compute_charge())
 
-    def failed(self, fault: Fault, wait_s: float) -> AttemptFailed:
+    def make_failure(self, fault: Fault, wait_s: float) -> AttemptFailed:
         return AttemptFailed(
             fault,
-            charge=self.charge(fault),
+            charge=self.compute_charge(fault),
             established=self._established,
-            visible=self.visible,
-            partial=self.partial,
+            visible=self.was_seen,
+            partial=self.partial_text,
             wait_s=wait_s,
         )
 
 
-class _Watchdog:
+class _SilenceWatchdog:
     """Content feeds it; when it has not been fed for too long, it ends the wait.
 
     Feeding must cost next to nothing: it only leaves the time, and one timer looks for that.
@@ -104,40 +106,40 @@ class _Watchdog:
         self._time, self._call_later = loop.time, loop.call_later
         self._guard = guard
         self._idle_s = timeouts.idle_s
-        self._fed_at: float | None = None
+        self._last_content_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.wait(timeouts.first_byte_s)
+        self.restart_timer(timeouts.first_byte_s)
 
-    def hear(self, piece: Piece) -> None:
+    def note_piece(self, piece: ReplyPiece) -> None:
         if type(piece) is UsageDelta:
             return
-        first, self._fed_at = self._fed_at is None, self._time()
+        first, self._last_content_at = self._last_content_at is None, self._time()
         if type(piece) is ReplyEnd:
-            self._idle_s = AFTERWORD_S
-            self.wait(AFTERWORD_S)
+            self._idle_s = AFTER_REPLY_S
+            self.restart_timer(AFTER_REPLY_S)
         elif first:
-            self.wait(self._idle_s)
+            self.restart_timer(self._idle_s)
 
-    def wait(self, seconds: float | None) -> None:
+    def restart_timer(self, seconds: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if seconds is None else self._call_later(seconds, self._look)
+        self._timer = None if seconds is None else self._call_later(seconds, self._check_silence)
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         now, left = self._time(), 0.0
-        if self._fed_at is not None and self._idle_s is not None:
-            left = self._fed_at + self._idle_s - now
-        if left < GRAIN_S:
+        if self._last_content_at is not None and self._idle_s is not None:
+            left = self._last_content_at + self._idle_s - now
+        if left < TIMER_GRAIN_S:
             self._guard.reschedule(now)
         else:
-            self.wait(left)
+            self.restart_timer(left)
 
 
 @asynccontextmanager
-async def _watched(timeouts: Timeouts) -> AsyncGenerator[_Watchdog]:
+async def _watch_silence(timeouts: Timeouts) -> AsyncGenerator[_SilenceWatchdog]:
     async with asyncio.timeout(timeouts.step_s) as guard:
-        dog = _Watchdog(timeouts, guard)
+        watchdog = _SilenceWatchdog(timeouts, guard)
         try:
-            yield dog
+            yield watchdog
         finally:
-            dog.wait(None)
+            watchdog.restart_timer(None)

@@ -14,5 +14,5 @@ class RealClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def roll(self) -> float:
+    def random_fraction(self) -> float:
         return random.random()  # noqa: S311 - jitter, not a secret

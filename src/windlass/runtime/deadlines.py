@@ -9,19 +9,19 @@ from functools import partial
 
 from windlass.runtime.recorder import Recorder
 
-GRAIN_S = 0.001
+TIMER_GRAIN_S = 0.001
 """Less than this is no time left."""
 
 
-class Alarm:
+class Deadlines:
     """Watches one run's limits of time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._heard_at = 0.0
+        self._last_activity_at = 0.0
 
-    def on(self, recorder: Recorder, stop: Callable[[str], None]) -> None:
+    def start(self, recorder: Recorder, stop: Callable[[str], None]) -> None:
         """Set the alarm for as long as the run still has."""
         setup, state = recorder.setup, recorder.state
         if state.run is None:
@@ -31,26 +31,26 @@ class Alarm:
             ("the session's", setup.session_limits.seconds, state.elapsed_s),
         ):
             if limit is not None:
-                ring = partial(stop, f"{whose} limit of {limit:g} s is reached")
-                self._timers[whose] = self._loop.call_later(max(0.0, limit - elapsed_s), ring)
-        idle = setup.limits.idle_seconds
-        if idle is not None:
-            recorder.heard = self._hear
-            self._hear()
-            self._watch_silence(idle, partial(stop, f"nothing happened for {idle:g} s"))
+                on_expiry = partial(stop, f"{whose} limit of {limit:g} s is reached")
+                self._timers[whose] = self._loop.call_later(max(0.0, limit - elapsed_s), on_expiry)
+        idle_s = setup.limits.idle_seconds
+        if idle_s is not None:
+            recorder.on_activity = self._note_activity
+            self._note_activity()
+            self._check_silence(idle_s, partial(stop, f"nothing happened for {idle_s:g} s"))
 
-    def _hear(self) -> None:
-        self._heard_at = self._loop.time()
+    def _note_activity(self) -> None:
+        self._last_activity_at = self._loop.time()
 
-    def _watch_silence(self, idle: float, ring: Callable[[], None]) -> None:
-        left = self._heard_at + idle - self._loop.time()
-        if left < GRAIN_S:
-            ring()
+    def _check_silence(self, idle_s: float, on_silence: Callable[[], None]) -> None:
+        left = self._last_activity_at + idle_s - self._loop.time()
+        if left < TIMER_GRAIN_S:
+            on_silence()
             return
-        again = partial(self._watch_silence, idle, ring)
+        again = partial(self._check_silence, idle_s, on_silence)
         self._timers["silence"] = self._loop.call_later(left, again)
 
-    def off(self) -> None:
+    def cancel(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

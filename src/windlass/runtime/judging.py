@@ -9,55 +9,66 @@ from copy import deepcopy
 from typing import Any
 
 from windlass.core.events import CallJudged
-from windlass.core.json_repair.arguments import Refused, prepare
+from windlass.core.json_repair.arguments import RefusedArguments, prepare_arguments
 from windlass.core.messages import ToolCall, ToolSpec
-from windlass.core.moves import Hear, Proposed
+from windlass.core.moves import JudgeReply, ProposedCall
 from windlass.core.state import State
-from windlass.core.suggestions import did_you_mean
-from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify, Verdict, sound
-from windlass.ports import Request, World
+from windlass.core.suggestions import suggest_names
+from windlass.core.verdicts import (
+    Allow,
+    Ask,
+    Deny,
+    InvalidCall,
+    Modify,
+    OutputMismatch,
+    Verdict,
+    is_sound_verdict,
+)
+from windlass.ports import GateRequest, World
 
-BROKEN = (Exception, asyncio.CancelledError)
+GATE_FAILURES = (Exception, asyncio.CancelledError)
 """What a gate may fail with."""
 NO_VERDICT = "the gate gave no verdict", "gate-failure"
 
 
-async def judge(
-    proposed: Proposed,
-    names: Sequence[str],
+async def judge_call(
+    proposed_call: ProposedCall,
+    tool_names: Sequence[str],
     world: World,
     state: State,
 ) -> CallJudged:
-    call, spec = proposed.call, proposed.spec
+    call, spec = proposed_call.call, proposed_call.spec
     if spec is None:
-        message = f"There is no tool {call.name!r}.{did_you_mean(call.name, names)}"
-        return CallJudged(call.id, Invalid("unknown_tool", message))
-    if proposed.cut and spec.effect != "read":
+        message = f"There is no tool {call.name!r}.{suggest_names(call.name, tool_names)}"
+        return CallJudged(call.id, InvalidCall("unknown_tool", message))
+    if proposed_call.maybe_cut_off and spec.effect != "read":
         # What was to follow is not known, and an effect cannot be taken back.
         message = f"{call.name}: your reply was cut off by its length. Make the call anew, whole."
-        return CallJudged(call.id, Invalid("arguments_truncated", message))
-    prepared = prepare(call.arguments, world.schemas[spec.name], cut=proposed.cut)
-    if isinstance(prepared, Refused):
+        return CallJudged(call.id, InvalidCall("arguments_truncated", message))
+    prepared = prepare_arguments(
+        call.arguments, world.schemas[spec.name], cut=proposed_call.maybe_cut_off
+    )
+    if isinstance(prepared, RefusedArguments):
         message = f"{call.name}: {prepared.message}"
-        return CallJudged(call.id, Invalid(prepared.code, message))
+        return CallJudged(call.id, InvalidCall(prepared.code, message))
     arguments = prepared.arguments
-    verdict = await _verdict(_request(call, spec, arguments, world, state), world)
-    given = verdict.arguments if isinstance(verdict, Modify | Ask) else None
-    counts = arguments if given is None else given
+    verdict = await _ask_gate(_gate_request(call, spec, arguments, world, state), world)
+    new_arguments = verdict.arguments if isinstance(verdict, Modify | Ask) else None
+    effective_arguments = arguments if new_arguments is None else new_arguments
     return CallJudged(
         call.id,
         verdict,
         arguments if prepared.changes else None,
         prepared.changes,
-        world.tools.resource(call.name, counts),
+        world.tools.resource_of(call.name, effective_arguments),
     )
 
 
-def _request(
+def _gate_request(
     call: ToolCall, spec: ToolSpec, arguments: dict[str, Any], world: World, state: State
-) -> Request:
+) -> GateRequest:
     run = state.run
-    return Request(
+    return GateRequest(
         session=state.session,
         call_id=call.id,
         tool=spec,
@@ -72,23 +83,23 @@ def _request(
     )
 
 
-async def _verdict(request: Request, world: World) -> Verdict:
+async def _ask_gate(request: GateRequest, world: World) -> Verdict:
     if world.gate is None:
         return Allow("no gate is set")
     try:
         verdict = await world.gate.judge(request)
-    except BROKEN as error:
-        return _shut_by_itself(error)
-    if not sound(verdict, Verdict):
+    except GATE_FAILURES as error:
+        return _deny_on_failure(error)
+    if not is_sound_verdict(verdict, Verdict):
         return Deny(*NO_VERDICT)
-    given = verdict.arguments if isinstance(verdict, Modify | Ask) else None
+    new_arguments = verdict.arguments if isinstance(verdict, Modify | Ask) else None
     schema = world.schemas.get(request.tool.name)
-    if given is not None and schema is not None and not schema.accepts(given):
+    if new_arguments is not None and schema is not None and not schema.accepts(new_arguments):
         return Deny("the gate's own arguments do not fit the tool", verdict.rule)
     return verdict
 
 
-def _shut_by_itself(error: BaseException) -> Deny:
+def _deny_on_failure(error: BaseException) -> Deny:
     """A gate that breaks is a gate that is shut; but a cancel of the run is no fault of its own."""
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -96,27 +107,29 @@ def _shut_by_itself(error: BaseException) -> Deny:
     return Deny(f"the gate failed: {type(error).__name__}", "gate-failure")
 
 
-async def judge_reply(move: Hear, world: World, session: str) -> Allow | Deny | Misfit:
+async def judge_reply(
+    move: JudgeReply, world: World, session: str
+) -> Allow | Deny | OutputMismatch:
     """Whether a final reply fits the output type, and whether it may be said."""
     text = move.reply.text
-    misfit = world.fit(text) if world.fit and move.whole else None
-    if misfit is not None:
-        return Misfit(misfit)
+    mismatch = world.check_output(text) if world.check_output and move.check_output else None
+    if mismatch is not None:
+        return OutputMismatch(mismatch)
     if world.gate is None or not world.gate.judges_replies:
         return Allow()
     try:
         verdict = await world.gate.judge_reply(session, text)
-    except BROKEN as error:
-        return _shut_by_itself(error)
-    return verdict if sound(verdict, Allow | Deny) else Deny(*NO_VERDICT)
+    except GATE_FAILURES as error:
+        return _deny_on_failure(error)
+    return verdict if is_sound_verdict(verdict, Allow | Deny) else Deny(*NO_VERDICT)
 
 
-RECALL = ToolSpec("recall", "Recalls what is known.", {"type": "object"}, "read")
+RECALL_SPEC = ToolSpec("recall", "Recalls what is known.", {"type": "object"}, "read")
 
 
 async def may_recall(text: str, world: World, state: State) -> bool:
     """Whether what is known about a prompt may be looked up unasked: as a call of `recall`."""
-    spec = (state.setup.tool("recall") if state.setup else None) or RECALL
+    spec = (state.setup.find_tool("recall") if state.setup else None) or RECALL_SPEC
     call = ToolCall("recall", spec.name)
-    request = _request(call, spec, {"query": text}, world, state)
-    return isinstance(await _verdict(request, world), Allow)
+    request = _gate_request(call, spec, {"query": text}, world, state)
+    return isinstance(await _ask_gate(request, world), Allow)

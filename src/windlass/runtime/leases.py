@@ -7,18 +7,18 @@ that is alive. The journal's sequence numbers stay the last fence.
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from windlass.ports import Journal, Lease, Leasing
+from windlass.ports import Journal, Lease, SessionLeases
 
 
-async def held(journal: Journal, session: str) -> AbstractContextManager[None]:
+async def hold_session(journal: Journal, session: str) -> AbstractContextManager[None]:
     """Take a session, to hold it for a while; raises SessionBusy if somebody alive drives it."""
-    if not isinstance(journal, Leasing):
+    if not isinstance(journal, SessionLeases):
         return nullcontext()
-    return _until_done(await journal.lease(session))
+    return _release_after(await journal.lease(session))
 
 
 @contextmanager
-def _until_done(lease: Lease) -> Generator[None]:
+def _release_after(lease: Lease) -> Generator[None]:
     try:
         yield
     finally:

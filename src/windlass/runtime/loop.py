@@ -15,264 +15,286 @@ from typing import Any
 import msgspec
 
 from windlass.core.decide.next_move import decide
-from windlass.core.decide.reserving import covers
+from windlass.core.decide.reserving import covers_amount
 from windlass.core.decide.retrying import backoff_s
-from windlass.core.decide.summarizing import summed_up
+from windlass.core.decide.summarizing import format_summary
 from windlass.core.errors import JournalFailed
 from windlass.core.events import (
-    Allotted,
     AttemptDiscarded,
     AttemptFailed,
+    AttemptRetrying,
     AttemptStarted,
+    BudgetAllotted,
     CallFinished,
     CallJudged,
     CallLate,
     CallProgress,
     CallStarted,
-    Compacted,
-    FellBack,
-    Heeded,
-    Hydrated,
+    ContextCompacted,
+    KnowledgeRecalled,
+    LookupsPlanned,
+    ModelFellBack,
     NoteGiven,
-    Recalled,
     ReplyJudged,
-    Retrying,
-    Stalled,
+    SteeringTaken,
+    StreamStalled,
 )
 from windlass.core.faults import Fault
-from windlass.core.messages import Charge, Result
+from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import (
-    Act,
-    Cleared,
-    Draw,
-    Finish,
-    Gate,
-    Hear,
-    Heed,
-    Hold,
-    Hydrate,
-    Reason,
-    Recall,
-    Remind,
-    Shrink,
-    Summarise,
+    ClearedCall,
+    Compact,
+    DrawBudget,
+    EndRun,
+    JudgeCalls,
+    JudgeReply,
+    LookUp,
+    RecallKnowledge,
+    RemindModel,
+    RequestReply,
+    RunCalls,
+    Summarize,
+    TakeSteering,
+    WaitForAnswers,
 )
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask
-from windlass.logs import logger
-from windlass.ports import CallContext, Pools, World
-from windlass.runtime.attempt import Attempt
-from windlass.runtime.in_flight import Underway
-from windlass.runtime.judging import judge, judge_reply, may_recall
+from windlass.logs import get_logger
+from windlass.ports import CallContext, SharedBudgets, World
+from windlass.runtime.attempt import ModelAttempt
+from windlass.runtime.in_flight import InFlight
+from windlass.runtime.judging import judge_call, judge_reply, may_recall
 from windlass.runtime.recorder import Recorder
 
-_log = logger(__name__)
-RECALL_S = 10.0
+_log = get_logger(__name__)
+RECALL_TIMEOUT_S = 10.0
 """How long a run waits for what is known about its prompt."""
 
 
-async def run(world: World, recorder: Recorder, underway: Underway) -> Finish | Hold:
+async def run_loop(
+    world: World, recorder: Recorder, in_flight: InFlight
+) -> EndRun | WaitForAnswers:
     """Go on until the run must end or wait for a person."""
     while True:
         move = decide(recorder.state)
-        if not isinstance(move, Reason | Act):
+        if not isinstance(move, RequestReply | RunCalls):
             await recorder.flush()
         match move:
-            case Reason():
-                await reason(move, world, recorder, underway)
-            case Gate():
-                await gate(move, world, recorder)
-            case Act():
-                await act(move, world, recorder, underway)
-            case Hear():
-                await hear(move, world, recorder)
-            case Remind(text):
+            case RequestReply():
+                await make_attempt(move, world, recorder, in_flight)
+            case JudgeCalls():
+                await judge_calls(move, world, recorder)
+            case RunCalls():
+                await run_calls(move, world, recorder, in_flight)
+            case JudgeReply():
+                await judge_final_reply(move, world, recorder)
+            case RemindModel(text):
                 await recorder.record(NoteGiven(text, "same_call"))
-            case Draw():
-                await draw(move, world, recorder)
-            case Shrink(upto, note, how):
-                await recorder.record(Compacted(upto, note, how))
-            case Summarise():
-                await summarise(move, world, recorder, underway)
-            case Heed():
-                await recorder.record(Heeded())
-            case Hydrate(calls):
-                await recorder.record(Hydrated(calls))
-            case Recall(text):
-                await recorder.record(await recall(text, world, recorder.state))
-            case Hold() | Finish():
+            case DrawBudget():
+                await draw_on_budget(move, world, recorder)
+            case Compact(upto, note, how):
+                await recorder.record(ContextCompacted(upto, note, how))
+            case Summarize():
+                await summarize(move, world, recorder, in_flight)
+            case TakeSteering():
+                await recorder.record(SteeringTaken())
+            case LookUp(calls):
+                await recorder.record(LookupsPlanned(calls))
+            case RecallKnowledge(text):
+                await recorder.record(await recall_knowledge(text, world, recorder.state))
+            case WaitForAnswers() | EndRun():
                 return move
 
 
-async def reason(move: Reason, world: World, recorder: Recorder, underway: Underway) -> None:
+async def make_attempt(
+    move: RequestReply, world: World, recorder: Recorder, in_flight: InFlight
+) -> None:
     """One attempt at one step: a whole reply on record, or its failure."""
-    if move.last is not None:
+    if move.last_failure is not None:
         await recorder.flush()
-        await _after_failure(move, move.last, world, recorder)
+        await _announce_retry(move, move.last_failure, world, recorder)
     model = move.prompt.model
     await recorder.record(
         AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
     )
-    attempt = underway.attempt = Attempt(move, world.models[model])
-    fault = await attempt.stream(world.timeouts, recorder.pass_on)
+    attempt = in_flight.attempt = ModelAttempt(move, world.models[model])
+    fault = await attempt.stream(world.timeouts, recorder.show_piece)
     if fault is None:
-        underway.attempt = None
-        await recorder.record(attempt.proposed())
+        in_flight.attempt = None
+        await recorder.record(attempt.make_proposal())
         return
     if fault.kind == "stalled":
-        recorder.show(Stalled(move.step, move.attempt))
-    wait_s = backoff_s(recorder.setup.retries, move.attempt - 1, fault, world.clock.roll())
-    await recorder.record(attempt.failed(fault, wait_s))
-    underway.attempt = None
+        recorder.show_delta(StreamStalled(move.step, move.attempt))
+    wait_s = backoff_s(
+        recorder.setup.retries, move.attempt - 1, fault, world.clock.random_fraction()
+    )
+    await recorder.record(attempt.make_failure(fault, wait_s))
+    in_flight.attempt = None
 
 
-async def _after_failure(
-    move: Reason, last: AttemptFailed, world: World, recorder: Recorder
+async def _announce_retry(
+    move: RequestReply, last: AttemptFailed, world: World, recorder: Recorder
 ) -> None:
     """Say what happens while it happens, and wait."""
-    if move.discard:
-        recorder.show(AttemptDiscarded(move.step, move.failed, last.fault.message))
-    if move.moved_from:
-        recorder.show(FellBack(move.step, move.prompt.model, move.moved_from))
+    if move.must_discard:
+        recorder.show_delta(AttemptDiscarded(move.step, move.failed_attempts, last.fault.message))
+    if move.fell_back_from:
+        recorder.show_delta(ModelFellBack(move.step, move.prompt.model, move.fell_back_from))
     else:
-        recorder.show(Retrying(move.step, move.attempt, move.wait_s, last.fault.message))
+        recorder.show_delta(
+            AttemptRetrying(move.step, move.attempt, move.wait_s, last.fault.message)
+        )
         await world.clock.sleep(move.wait_s)
 
 
-async def gate(move: Gate, world: World, recorder: Recorder) -> None:
+async def judge_calls(move: JudgeCalls, world: World, recorder: Recorder) -> None:
     """Judge every call of a step; the verdicts go on record together, before any of them runs."""
     names = [spec.name for spec in move.tools]
-    verdicts = [await judge(proposed, names, world, recorder.state) for proposed in move.calls]
-    await recorder.carry(*verdicts)
+    verdicts = [await judge_call(proposed, names, world, recorder.state) for proposed in move.calls]
+    await recorder.stage(*verdicts)
 
 
-async def summarise(move: Summarise, world: World, recorder: Recorder, underway: Underway) -> None:
+async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight: InFlight) -> None:
     """Have the beginning summed up; a failure is on record, and fails nothing else."""
     model = move.prompt.model
     await recorder.record(
         AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"),
     )
-    attempt = underway.attempt = Attempt(move, world.models[model])
+    attempt = in_flight.attempt = ModelAttempt(move, world.models[model])
     fault = await attempt.stream(world.timeouts, lambda _: False)
-    underway.attempt = None
-    if fault is None and (attempt.proposed().stop == "refusal" or not attempt.partial.strip()):
+    in_flight.attempt = None
+    if fault is None and (
+        attempt.make_proposal().stop == "refusal" or not attempt.partial_text.strip()
+    ):
         fault = Fault("other", "the summary was refused, or is empty")
     if fault is None:
-        note = summed_up(attempt.partial)
-        await recorder.record(Compacted(move.upto, note, "summary", attempt.charge()))
+        note = format_summary(attempt.partial_text)
+        await recorder.record(
+            ContextCompacted(move.upto, note, "summary", attempt.compute_charge())
+        )
     else:
-        await recorder.record(attempt.failed(fault, 0.0))
+        await recorder.record(attempt.make_failure(fault, 0.0))
 
 
-async def recall(text: str, world: World, state: State) -> Recalled:
+async def recall_knowledge(text: str, world: World, state: State) -> KnowledgeRecalled:
     """What is known about a prompt; if nobody can say, or the gate does not let them, nothing."""
     if world.recall is None or not await may_recall(text, world, state):
-        return Recalled("")
+        return KnowledgeRecalled("")
     try:
-        async with asyncio.timeout(RECALL_S):
-            known = await world.recall(text)
-        return msgspec.convert(msgspec.to_builtins(known), Recalled)
+        async with asyncio.timeout(RECALL_TIMEOUT_S):
+            recalled = await world.recall(text)
+        return msgspec.convert(msgspec.to_builtins(recalled), KnowledgeRecalled)
     except Exception:  # noqa: BLE001 - what is not recalled fails no run
         _log.warning("nothing could be recalled", exc_info=True)
-        return Recalled("")
+        return KnowledgeRecalled("")
 
 
-async def draw(move: Draw, world: World, recorder: Recorder) -> None:
+async def draw_on_budget(move: DrawBudget, world: World, recorder: Recorder) -> None:
     """Ask a shared budget for what the next request may cost; it may have less."""
-    pools, state = world.journal, recorder.state
-    if not isinstance(pools, Pools) or state.run is None:
+    budgets, state = world.journal, recorder.state
+    if not isinstance(budgets, SharedBudgets) or state.run is None:
         raise JournalFailed(f"the journal keeps no budgets, and {move.budget.name} is one")
-    budget, wanted = move.budget, move.wanted
-    amount = await pools.draw(budget, state.session, state.run.number, wanted)
-    await recorder.record(Allotted(budget.name, amount, dry=not covers(amount, wanted)))
+    budget, wanted = move.budget, move.total_wanted
+    amount = await budgets.draw_budget(budget, state.session, state.run.number, wanted)
+    await recorder.record(
+        BudgetAllotted(budget.name, amount, dry=not covers_amount(amount, wanted))
+    )
 
 
-async def hear(move: Hear, world: World, recorder: Recorder) -> None:
+async def judge_final_reply(move: JudgeReply, world: World, recorder: Recorder) -> None:
     """Judge a final reply: does it fit the output type, and may it be said?"""
     verdict = await judge_reply(move, world, recorder.session)
     await recorder.record(ReplyJudged(verdict))
 
 
-async def act(move: Act, world: World, recorder: Recorder, underway: Underway) -> None:
+async def run_calls(move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight) -> None:
     """Run the calls that may run now; first find out about those that a crash interrupted."""
-    lost = [call for call in move.calls if call.interrupted and not call.repeatable]
-    if lost:
+    interrupted = [call for call in move.calls if call.interrupted and not call.repeatable]
+    if interrupted:
         await recorder.flush()
-    for cleared in lost:
-        await recorder.record(await _reconcile(cleared, move, world, recorder))
-    if not lost:
-        await _together(move, world, recorder, underway)
+    for cleared in interrupted:
+        await recorder.record(await _reconcile_call(cleared, move, world, recorder))
+    if not interrupted:
+        await _run_side_by_side(move, world, recorder, in_flight)
 
 
-async def _reconcile(
-    cleared: Cleared, move: Act, world: World, recorder: Recorder
+async def _reconcile_call(
+    cleared: ClearedCall, move: RunCalls, world: World, recorder: Recorder
 ) -> CallFinished | CallJudged:
     call = cleared.call
-    context = _context(cleared, world, recorder, Underway())
+    context = _call_context(cleared, world, recorder, InFlight())
     match await world.tools.reconcile(cleared, context):
-        case Result() as result:
+        case ToolResult() as result:
             return CallFinished(call.id, result)
         case "not_done":
             return CallJudged(call.id, Allow("reconcile: it had not happened"))
-        case "unknown" if move.ask_unknown:
+        case "unknown" if move.ask_if_unknown:
             question = f"{call.name} was interrupted and may have taken effect. Run it again?"
             return CallJudged(call.id, Ask(question, "interrupted"))
         case "unknown":
-            told = "Interrupted: it had started, and whether it took effect is not known."
-            return CallFinished(call.id, Result.say("unknown", told))
+            message = "Interrupted: it had started, and whether it took effect is not known."
+            return CallFinished(call.id, ToolResult.from_text("unknown", message))
 
 
-async def _together(move: Act, world: World, recorder: Recorder, underway: Underway) -> None:
+async def _run_side_by_side(
+    move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
+) -> None:
     """Run calls side by side. Each start is on record before it, each end as soon as it comes."""
-    waiting, running, ended = deque(move.calls), underway.calls, underway.ended
+    waiting, running, ended_calls = (
+        deque(move.calls),
+        in_flight.running_calls,
+        in_flight.ended_calls,
+    )
     while waiting or running:
-        room = min(len(waiting), move.at_once_max - len(running))
-        starting = [waiting.popleft() for _ in range(room)]
+        free_slots = min(len(waiting), move.at_once_max - len(running))
+        starting = [waiting.popleft() for _ in range(free_slots)]
         starts = [CallStarted(cleared.call.id, cleared.key) for cleared in starting]
-        if ended or starts:
-            await recorder.record(*ended, *starts)
-            ended.clear()
+        if ended_calls or starts:
+            await recorder.record(*ended_calls, *starts)
+            ended_calls.clear()
         for cleared in starting:
-            context = _context(cleared, world, recorder, underway)
+            context = _call_context(cleared, world, recorder, in_flight)
             work = world.tools.run(cleared, context)
-            bounded = work if move.seconds is None else _within(move.seconds, work)
+            bounded = work if move.timeout_s is None else _limit_time(move.timeout_s, work)
             running[asyncio.create_task(bounded)] = cleared.call.id
         done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        ended += [underway.finished(task) for task in tuple(running) if task in done]
+        ended_calls += [in_flight.take_finished(task) for task in tuple(running) if task in done]
     # The last results go on record with whatever comes next, which is at once.
-    await recorder.carry(*ended)
-    ended.clear()
+    await recorder.stage(*ended_calls)
+    ended_calls.clear()
 
 
-async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+async def _limit_time(seconds: float, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
     try:
         async with asyncio.timeout(seconds):
             return await work
     except TimeoutError:
-        return Result.say("timed_out", f"It was not there within {seconds:g} s.")
+        return ToolResult.from_text("timed_out", f"It was not there within {seconds:g} s.")
 
 
-def _context(cleared: Cleared, world: World, recorder: Recorder, underway: Underway) -> CallContext:
+def _call_context(
+    cleared: ClearedCall, world: World, recorder: Recorder, in_flight: InFlight
+) -> CallContext:
     state, call_id = recorder.state, cleared.call.id
 
-    def paid(charges: Sequence[Charge]) -> None:
-        underway.paid[call_id] = charges
+    def report_charges(charges: Sequence[Charge]) -> None:
+        in_flight.charges_by_call[call_id] = charges
 
     return CallContext(
         recorder.session,
         state.run.number if state.run else 0,
-        report=lambda text: recorder.show(CallProgress(call_id, text)),
-        late=lambda result: recorder.late(CallLate(call_id, result)),
-        paid=paid,
-        earlier=recorder.state.transcript.result_of,
-        left=cleared.left,
+        report=lambda text: recorder.show_delta(CallProgress(call_id, text)),
+        on_late_result=lambda result: recorder.add_late_result(CallLate(call_id, result)),
+        report_charges=report_charges,
+        earlier_result=recorder.state.transcript.find_result,
+        remaining=cleared.spending_left,
         blobs=world.blobs,
         budgets=recorder.setup.budgets,
-        hide=recorder.hide,
+        mask_text=recorder.mask_text,
         mask=recorder.mask,
-        show=recorder.show,
+        show_delta=recorder.show_delta,
         caller=state.run.caller if state.run else "",
-        trusted=state.run.context if state.run else {},
+        trusted_context=state.run.context if state.run else {},
         labels=state.labels,
         world=world,
     )

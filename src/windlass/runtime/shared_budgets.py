@@ -5,22 +5,24 @@ process held stays counted as spent until then, so that a budget is never overdr
 spend is in the ledger of whoever they work for, too, but they draw on the budgets themselves.
 """
 
-from windlass.core.decide.reserving import own, spent
+from windlass.core.decide.reserving import own_spending, spent_amount
 from windlass.core.errors import WindlassError
 from windlass.core.state import State
-from windlass.logs import logger
-from windlass.ports import Journal, Pools
+from windlass.logs import get_logger
+from windlass.ports import Journal, SharedBudgets
 
-_log = logger(__name__)
+_log = get_logger(__name__)
 
 
-async def settle(journal: Journal, state: State) -> None:
+async def settle_budgets(journal: Journal, state: State) -> None:
     """Tell each budget what the last run of a session has cost in all."""
     run, setup = state.run, state.setup
-    if run is None or setup is None or not isinstance(journal, Pools):
+    if run is None or setup is None or not isinstance(journal, SharedBudgets):
         return
     for budget in setup.budgets:
         try:
-            await journal.settle(budget, state.session, run.number, spent(own(run.ledger)))
+            await journal.settle_budget(
+                budget, state.session, run.number, spent_amount(own_spending(run.ledger))
+            )
         except WindlassError as error:
             _log.warning("the budget %s was not settled: %s", budget.name, error)

@@ -8,51 +8,51 @@ import asyncio
 from typing import Any
 
 from windlass.core.errors import IllegalFact
-from windlass.core.events import Steered
+from windlass.core.events import SteeringGiven
 from windlass.runtime.recorder import Recorder
 
 
-class Helm:
+class SteeringInbox:
     """Takes in what is said, in the event loop of the run, until the run comes to its end."""
 
     def __init__(self, recorder: Recorder, stopped: asyncio.Future[Any]) -> None:
         self._recorder = recorder
         self._stopped = stopped
-        self._telling: set[asyncio.Task[None]] = set()
+        self._writing: set[asyncio.Task[None]] = set()
         """What is on its way to the record."""
-        self._left = False
-        self._seen: int | None = None
-        self.manned = asyncio.Event()
+        self._refuses = False
+        self._seen_count: int | None = None
+        self.opened = asyncio.Event()
         """Set when the run has begun, or could not."""
 
-    async def steer(self, fact: Steered) -> bool:
+    async def steer(self, fact: SteeringGiven) -> bool:
         """Write down what a person says; whether the run still heeds it."""
-        await self.manned.wait()
-        if self._left or self._recorder.closed or not self._recorder.expected.active:
+        await self.opened.wait()
+        if self._refuses or self._recorder.is_closed or not self._recorder.expected_state.is_active:
             return False
-        telling = asyncio.create_task(self._recorder.record(fact))
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+        writing = asyncio.create_task(self._recorder.record(fact))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
         try:
-            await asyncio.shield(telling)
+            await asyncio.shield(writing)
         except IllegalFact:
             return False  # The end was written first.
         return True
 
-    def look(self, *, at_the_end: bool) -> None:
+    def mark_seen(self, *, at_the_end: bool) -> None:
         """Note how much of what was said the loop knew of when it came to its end."""
         run = self._recorder.state.run
-        self._seen = len(run.pending) if run is not None and at_the_end else None
+        self._seen_count = len(run.pending) if run is not None and at_the_end else None
 
-    async def turned(self) -> bool:
+    async def has_unseen(self) -> bool:
         """Whether something was said that the loop did not know of when it came to its end.
 
         If not, nothing more is taken in.
         """
-        while self._telling and not self._stopped.done():
-            waited_for = {*self._telling, self._stopped}
+        while self._writing and not self._stopped.done():
+            waited_for = {*self._writing, self._stopped}
             await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
-        run, seen = self._recorder.state.run, self._seen
-        more = run is not None and seen is not None and len(run.pending) > seen
-        self._left = self._stopped.done() or not more
-        return not self._left
+        run, seen_count = self._recorder.state.run, self._seen_count
+        has_more = run is not None and seen_count is not None and len(run.pending) > seen_count
+        self._refuses = self._stopped.done() or not has_more
+        return not self._refuses

@@ -5,14 +5,14 @@ from contextlib import suppress
 from typing import Any
 
 
-async def see_out(task: asyncio.Task[Any]) -> None:
+async def wait_until_done(task: asyncio.Task[Any]) -> None:
     """Wait until a task is over, however often one is cancelled."""
     while not task.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait({task})
 
 
-async def see_through(work: "asyncio.Future[Any]", seconds: float) -> None:
+async def wait_bounded(work: "asyncio.Future[Any]", seconds: float) -> None:
     """Wait for something for a bounded time, however often one is cancelled."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds

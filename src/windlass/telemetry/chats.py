@@ -6,94 +6,118 @@ from typing import final
 
 from windlass.core.events import AttemptStarted
 from windlass.core.messages import Charge, Usage
-from windlass.telemetry.conventions import Words
-from windlass.telemetry.operations import Attributes, Close, Key, Measure, Op, Open
+from windlass.telemetry.conventions import TelemetryNames
+from windlass.telemetry.operations import (
+    CloseSpan,
+    MetricPoint,
+    OpenSpan,
+    SpanAttributes,
+    SpanKey,
+    SpanOperation,
+)
 
 
-def provider_and_model(name: str) -> tuple[str, str]:
+def split_model_name(name: str) -> tuple[str, str]:
     """The two halves of `provider:model`, as the conventions call them."""
     vendor, colon, model = name.partition(":")
-    return (Words.PROVIDERS.get(vendor, vendor), model) if colon else ("unknown", name)
+    return (
+        (TelemetryNames.PROVIDER_BY_VENDOR.get(vendor, vendor), model)
+        if colon
+        else ("unknown", name)
+    )
 
 
-def asked(name: str) -> dict[str, str]:
+def model_attributes(name: str) -> dict[str, str]:
     """Who is asked."""
-    provider, model = provider_and_model(name)
-    return {Words.PROVIDER: provider, Words.REQUEST_MODEL: model}
+    provider, model = split_model_name(name)
+    return {TelemetryNames.PROVIDER: provider, TelemetryNames.REQUEST_MODEL: model}
 
 
-def spent(usage: Usage | None, usd: Decimal | None) -> dict[str, int | float | bool]:
+def usage_attributes(usage: Usage | None, usd: Decimal | None) -> dict[str, int | float | bool]:
     """What was used, as far as it is known."""
     told: dict[str, int | float | bool] = {}
     if usage is not None:
-        told = {Words.INPUT_TOKENS: usage.input, Words.OUTPUT_TOKENS: usage.output}
+        told = {
+            TelemetryNames.INPUT_TOKENS: usage.input,
+            TelemetryNames.OUTPUT_TOKENS: usage.output,
+        }
         more = {
-            Words.CACHE_READ_TOKENS: usage.cache_read,
-            Words.CACHE_WRITE_TOKENS: usage.cache_write,
-            Words.REASONING_TOKENS: usage.reasoning,
-            Words.ESTIMATED: usage.estimated,
+            TelemetryNames.CACHE_READ_TOKENS: usage.cache_read,
+            TelemetryNames.CACHE_WRITE_TOKENS: usage.cache_write,
+            TelemetryNames.REASONING_TOKENS: usage.reasoning,
+            TelemetryNames.ESTIMATED: usage.estimated,
         }
         told |= {name: value for name, value in more.items() if value}
     if usd is not None:
-        told[Words.COST] = float(usd)
+        told[TelemetryNames.COST] = float(usd)
     return told
 
 
 @final
-class Chat:
+class ChatSpan:
     """A request under way."""
 
     def __init__(self, session: str, started: AttemptStarted) -> None:
-        self.key: Key = (session, f"chat:{started.seq}")
+        self.key: SpanKey = (session, f"chat:{started.seq}")
         self.purpose = started.purpose
         self._started = started
-        self._common = {Words.OPERATION: Words.CHAT, **asked(started.model)}
-        self._first_s: float | None = None
+        self._common = {
+            TelemetryNames.OPERATION: TelemetryNames.CHAT,
+            **model_attributes(started.model),
+        }
+        self._first_chunk_s: float | None = None
 
-    def open(self, parent: Key, more: Attributes) -> Open:
+    def open_span(self, parent: SpanKey, more: SpanAttributes) -> OpenSpan:
         started = self._started
         attributes = {
             **self._common,
-            Words.REQUEST_STREAM: True,
-            Words.STEP: started.step,
-            Words.ATTEMPT: started.attempt,
-            Words.PURPOSE: started.purpose,
+            TelemetryNames.REQUEST_STREAM: True,
+            TelemetryNames.STEP: started.step,
+            TelemetryNames.ATTEMPT: started.attempt,
+            TelemetryNames.PURPOSE: started.purpose,
             **more,
         }
-        name = f"{Words.CHAT} {provider_and_model(started.model)[1]}"
-        return Open(self.key, parent, name, "client", started.at, attributes)
+        name = f"{TelemetryNames.CHAT} {split_model_name(started.model)[1]}"
+        return OpenSpan(self.key, parent, name, "client", started.at, attributes)
 
     @property
-    def heard(self) -> bool:
-        return self._first_s is not None
+    def has_first_chunk(self) -> bool:
+        return self._first_chunk_s is not None
 
-    def hear(self, at: float) -> None:
+    def mark_first_chunk(self, at: float) -> None:
         """The first piece of the reply is there."""
-        self._first_s = max(0.0, at - self._started.at)
+        self._first_chunk_s = max(0.0, at - self._started.at)
 
-    def close(
+    def close_span(
         self,
         at: float,
         charge: Charge | None,
-        more: Attributes,
+        more: SpanAttributes,
         *,
         error: str = "",
-        words: str = "",
-    ) -> Iterator[Op]:
+        error_message: str = "",
+    ) -> Iterator[SpanOperation]:
         usage = charge.usage if charge else None
         common: dict[str, str] = dict(self._common)
         if not error:
-            common[Words.RESPONSE_MODEL] = common[Words.REQUEST_MODEL]
-        failed = {**common, Words.ERROR: error} if error else common
-        yield Measure(self.key, Words.CHAT_DURATION, max(0.0, at - self._started.at), failed)
-        told = {**common, **spent(usage, charge.usd if charge else None), **more}
-        if self._first_s is not None:
-            told[Words.FIRST_CHUNK] = self._first_s
-            yield Measure(self.key, Words.TIME_TO_FIRST_CHUNK, self._first_s, common)
+            common[TelemetryNames.RESPONSE_MODEL] = common[TelemetryNames.REQUEST_MODEL]
+        failed = {**common, TelemetryNames.ERROR: error} if error else common
+        yield MetricPoint(
+            self.key, TelemetryNames.CHAT_DURATION, max(0.0, at - self._started.at), failed
+        )
+        told = {**common, **usage_attributes(usage, charge.usd if charge else None), **more}
+        if self._first_chunk_s is not None:
+            told[TelemetryNames.FIRST_CHUNK] = self._first_chunk_s
+            yield MetricPoint(
+                self.key, TelemetryNames.TIME_TO_FIRST_CHUNK, self._first_chunk_s, common
+            )
         # What is only estimated would make a metric of billed tokens wrong.
         if usage is not None and not usage.estimated:
             for kind, count in (("input", usage.input), ("output", usage.output)):
-                yield Measure(
-                    self.key, Words.TOKEN_USAGE, count, {**common, Words.TOKEN_TYPE: kind}
+                yield MetricPoint(
+                    self.key,
+                    TelemetryNames.TOKEN_USAGE,
+                    count,
+                    {**common, TelemetryNames.TOKEN_TYPE: kind},
                 )
-        yield Close(self.key, at, told, error, words)
+        yield CloseSpan(self.key, at, told, error, error_message)

@@ -8,51 +8,53 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.deltas import Stop
+from windlass.core.deltas import StopReason
 from windlass.core.messages import (
-    Assistant,
-    Content,
-    File,
-    Image,
+    AssistantMessage,
+    ContentPart,
+    FilePart,
+    ImagePart,
     Message,
-    Result,
-    Results,
-    Said,
-    Text,
-    Thinking,
+    ReplyPart,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
+    ToolResults,
     ToolSpec,
-    User,
+    UserMessage,
 )
-from windlass.telemetry.conventions import Words
+from windlass.telemetry.conventions import TelemetryNames
 
 _decode = msgspec.json.Decoder[Any]().decode
 
 
 def as_instructions(text: str) -> str:
-    return _json([{"type": "text", "content": text}])
+    return _encode_json([{"type": "text", "content": text}])
 
 
 def as_messages(said: Iterable[Message]) -> str:
     """The messages that a model is shown."""
-    return _json([_message(one) for one in said])
+    return _encode_json([_message_json(one) for one in said])
 
 
-def as_prompt(parts: Iterable[Content]) -> str:
-    return _json([{"role": "user", "parts": [_part(part) for part in parts]}])
+def as_prompt(parts: Iterable[ContentPart]) -> str:
+    return _encode_json([{"role": "user", "parts": [_part_json(part) for part in parts]}])
 
 
-def as_reply(said: Assistant, stop: Stop) -> str:
+def as_reply(said: AssistantMessage, stop: StopReason) -> str:
     """What a model said."""
-    return _json([{**_message(said), "finish_reason": Words.FINISHES[stop]}])
+    return _encode_json(
+        [{**_message_json(said), "finish_reason": TelemetryNames.FINISH_REASON_BY_STOP[stop]}]
+    )
 
 
-def as_result(given: Result) -> str:
-    return _json(given.text)
+def as_result(given: ToolResult) -> str:
+    return _encode_json(given.text)
 
 
 def as_tools(specs: Iterable[ToolSpec]) -> str:
-    return _json(
+    return _encode_json(
         [
             {
                 "type": "function",
@@ -65,13 +67,13 @@ def as_tools(specs: Iterable[ToolSpec]) -> str:
     )
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message_json(message: Message) -> dict[str, Any]:
     match message:
-        case User(parts):
-            return {"role": "user", "parts": [_part(part) for part in parts]}
-        case Assistant(parts):
-            return {"role": "assistant", "parts": [_part(part) for part in parts]}
-        case Results(items):
+        case UserMessage(parts):
+            return {"role": "user", "parts": [_part_json(part) for part in parts]}
+        case AssistantMessage(parts):
+            return {"role": "assistant", "parts": [_part_json(part) for part in parts]}
+        case ToolResults(items):
             parts = [
                 {"type": "tool_call_response", "id": item.call.id, "response": item.result.text}
                 for item in items
@@ -79,32 +81,32 @@ def _message(message: Message) -> dict[str, Any]:
             return {"role": "tool", "parts": parts}
 
 
-def _part(part: Content | Said) -> dict[str, Any]:
+def _part_json(part: ContentPart | ReplyPart) -> dict[str, Any]:
     match part:
-        case Text(text):
+        case TextPart(text):
             return {"type": "text", "content": text}
-        case Thinking(text):
+        case ThinkingPart(text):
             return {"type": "reasoning", "content": text}
         case ToolCall(call_id, name, arguments):
-            given = _parsed(arguments)
+            given = _parse_arguments(arguments)
             return {"type": "tool_call", "id": call_id, "name": name, "arguments": given}
-        case Image(media_type, url=url):
-            return _attached("image", media_type, url)
-        case File(media_type, url=url):
-            return _attached("file", media_type, url)
+        case ImagePart(media_type, url=url):
+            return _attachment_json("image", media_type, url)
+        case FilePart(media_type, url=url):
+            return _attachment_json("file", media_type, url)
 
 
-def _attached(modality: str, media_type: str, url: str | None) -> dict[str, Any]:
+def _attachment_json(modality: str, media_type: str, url: str | None) -> dict[str, Any]:
     told = {"modality": modality, "mime_type": media_type}
     return {"type": "blob", **told} if url is None else {"type": "uri", **told, "uri": url}
 
 
-def _parsed(arguments: str) -> Any:  # noqa: ANN401 - whatever the model wrote
+def _parse_arguments(arguments: str) -> Any:  # noqa: ANN401 - whatever the model wrote
     try:
         return _decode(arguments)
     except msgspec.DecodeError:
         return arguments
 
 
-def _json(value: object) -> str:
+def _encode_json(value: object) -> str:
     return msgspec.json.encode(value).decode()

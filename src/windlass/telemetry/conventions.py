@@ -7,26 +7,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from windlass.core.deltas import Stop
+from windlass.core.deltas import StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class HistogramMetric:
     """A histogram."""
 
     name: str
     unit: str
-    told: str
+    description: str
     bounds: tuple[float, ...]
 
 
-SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-LONG_SECONDS = (*SECONDS, 163.84, 327.68, 655.36, 1310.72)
-TOKENS = tuple(float(4**power) for power in range(14))
+SECONDS_BUCKETS = (
+    0.01,
+    0.02,
+    0.04,
+    0.08,
+    0.16,
+    0.32,
+    0.64,
+    1.28,
+    2.56,
+    5.12,
+    10.24,
+    20.48,
+    40.96,
+    81.92,
+)
+LONG_SECONDS_BUCKETS = (*SECONDS_BUCKETS, 163.84, 327.68, 655.36, 1310.72)
+TOKEN_BUCKETS = tuple(float(4**power) for power in range(14))
 
 
 @final
-class Words:
+class TelemetryNames:
     """All of them."""
 
     INVOKE_AGENT = "invoke_agent"
@@ -80,13 +95,13 @@ class Words:
     FUNCTION = "function"
     """The type of a tool that runs on our side of the wire."""
 
-    FINISHES: ClassVar[Mapping[Stop, str]] = {
+    FINISH_REASON_BY_STOP: ClassVar[Mapping[StopReason, str]] = {
         "end": "stop",
         "calls": "tool_call",
         "length": "length",
         "refusal": "content_filter",
     }
-    PROVIDERS: ClassVar[Mapping[str, str]] = {
+    PROVIDER_BY_VENDOR: ClassVar[Mapping[str, str]] = {
         "google": "gcp.gemini",
         "mistral": "mistral_ai",
         "openai-chat": "openai",
@@ -94,22 +109,28 @@ class Words:
     }
     """Where the conventions call a vendor otherwise than we do."""
 
-    CHAT_DURATION = Metric(
-        "gen_ai.client.operation.duration", "s", "How long a request to a model took.", SECONDS
+    CHAT_DURATION = HistogramMetric(
+        "gen_ai.client.operation.duration",
+        "s",
+        "How long a request to a model took.",
+        SECONDS_BUCKETS,
     )
-    TIME_TO_FIRST_CHUNK = Metric(
+    TIME_TO_FIRST_CHUNK = HistogramMetric(
         "gen_ai.client.operation.time_to_first_chunk",
         "s",
         "From a request to the first piece of its reply.",
-        SECONDS,
+        SECONDS_BUCKETS,
     )
-    TOKEN_USAGE = Metric(
-        "gen_ai.client.token.usage", "{token}", "Tokens of a request to a model.", TOKENS
+    TOKEN_USAGE = HistogramMetric(
+        "gen_ai.client.token.usage", "{token}", "Tokens of a request to a model.", TOKEN_BUCKETS
     )
-    AGENT_DURATION = Metric(
-        "gen_ai.invoke_agent.duration", "s", "How long a run of an agent took.", LONG_SECONDS
+    AGENT_DURATION = HistogramMetric(
+        "gen_ai.invoke_agent.duration",
+        "s",
+        "How long a run of an agent took.",
+        LONG_SECONDS_BUCKETS,
     )
-    TOOL_DURATION = Metric(
-        "gen_ai.execute_tool.duration", "s", "How long a call of a tool took.", LONG_SECONDS
+    TOOL_DURATION = HistogramMetric(
+        "gen_ai.execute_tool.duration", "s", "How long a call of a tool took.", LONG_SECONDS_BUCKETS
     )
     METRICS = (CHAT_DURATION, TIME_TO_FIRST_CHUNK, TOKEN_USAGE, AGENT_DURATION, TOOL_DURATION)

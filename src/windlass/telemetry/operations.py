@@ -4,61 +4,61 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from windlass.telemetry.conventions import Metric
+from windlass.telemetry.conventions import HistogramMetric
 
-Attributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
-Key = tuple[str, str]
+SpanAttributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
+SpanKey = tuple[str, str]
 """Names a span within a trace: its session, and what it is there."""
 
 
-def _none() -> Attributes:
+def _no_attributes() -> SpanAttributes:
     return {}
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenSpan:
     """A span begins. Without a parent, it is the caller's child."""
 
-    key: Key
-    parent: Key | None
+    key: SpanKey
+    parent: SpanKey | None
     name: str
     kind: Literal["internal", "client"]
     at: float
-    attributes: Attributes
+    attributes: SpanAttributes
     resumed: str | None = None
     """The session that it goes on with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseSpan:
     """A span ends; `error` says of which kind its failure was."""
 
-    key: Key
+    key: SpanKey
     at: float
-    attributes: Attributes = field(default_factory=_none)
+    attributes: SpanAttributes = field(default_factory=_no_attributes)
     error: str = ""
-    words: str = ""
+    error_message: str = ""
     """What went wrong, in words: content, so only when that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SpanEvent:
     """Something that happened within a span and took no time."""
 
-    key: Key
+    key: SpanKey
     name: str
     at: float
-    attributes: Attributes
+    attributes: SpanAttributes
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class MetricPoint:
     """A point of a metric, measured in a span."""
 
-    key: Key
-    metric: Metric
+    key: SpanKey
+    metric: HistogramMetric
     value: float
-    attributes: Attributes
+    attributes: SpanAttributes
 
 
-Op = Open | Close | Mark | Measure
+SpanOperation = OpenSpan | CloseSpan | SpanEvent | MetricPoint

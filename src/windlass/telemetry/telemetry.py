@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, final
 from windlass.core.events import Event
 from windlass.core.state import State
 from windlass.environ import captures_content
-from windlass.telemetry.run_spans import Scope
-from windlass.telemetry.span_writer import Page, Pen
+from windlass.telemetry.run_spans import RunSpans
+from windlass.telemetry.span_writer import SpanWriter, TraceWriter
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -41,12 +41,14 @@ class Telemetry:
             tracer_provider: where spans go; the global one unless told.
             meter_provider: where metrics go; the global one unless told.
         """
-        self._content = captures_content() if content is None else content
-        self._pen = Pen(tracer_provider, meter_provider, _version())
+        self._with_content = captures_content() if content is None else content
+        self._span_writer = SpanWriter(tracer_provider, meter_provider, _windlass_version())
 
     def begin(self, agent: str, session: str, now: Callable[[], float]) -> "RunTrace":
         """Observe a run that is about to open. Its span is a child of the current one."""
-        return RunTrace(self._pen.page(), agent, session, now, say=self._content)
+        return RunTrace(
+            self._span_writer.begin_trace(), agent, session, now, with_content=self._with_content
+        )
 
 
 @final
@@ -54,28 +56,36 @@ class RunTrace:
     """One run, with those that work for it."""
 
     def __init__(
-        self, page: Page, agent: str, session: str, now: Callable[[], float], *, say: bool
+        self,
+        writer: TraceWriter,
+        agent: str,
+        session: str,
+        now: Callable[[], float],
+        *,
+        with_content: bool,
     ) -> None:
-        self._page = page
+        self._writer = writer
         self._states: dict[str, Callable[[], State]] = {}
-        self._scope = Scope(agent, session, None, known=self._known, now=now, say=say)
+        self._run_spans = RunSpans(
+            agent, session, None, find_state=self._find_state, now=now, with_content=with_content
+        )
 
     def tell(self, event: Event) -> None:
-        for op in self._scope.read(event):
-            self._page.write(op)
+        for op in self._run_spans.operations_for(event):
+            self._writer.write_operation(op)
 
     def join(self, session: str, known: Callable[[], State]) -> None:
         self._states[session] = known
 
     def inside(self, session: str, call_id: str) -> AbstractContextManager[None]:
-        return self._page.inside((session, f"call:{call_id}"))
+        return self._writer.activate_span((session, f"call:{call_id}"))
 
-    def _known(self, session: str) -> State | None:
+    def _find_state(self, session: str) -> State | None:
         state = self._states.get(session)
         return state() if state is not None else None
 
 
-def _version() -> str:
+def _windlass_version() -> str:
     try:
         return version("windlass")
     except PackageNotFoundError:

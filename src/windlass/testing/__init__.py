@@ -16,14 +16,14 @@ from windlass.testing.clock import (
     run_virtual,
 )
 from windlass.testing.events import Trace, check_trace
-from windlass.testing.fault_server import Asked, FaultServer, in_thread
+from windlass.testing.fault_server import FaultServer, ReceivedRequest, serve_in_thread
 from windlass.testing.faults import (
     BareJournal,
-    CutJournal,
     FailingJournal,
     HungJournal,
-    OutsideJournal,
     PowerCut,
+    PowerCutJournal,
+    RealTimeJournal,
     WaitingJournal,
 )
 from windlass.testing.gates import BrokenGate, FixedGate, GateConformance
@@ -47,22 +47,21 @@ from windlass.testing.script_words import (
     think,
     usage,
 )
-from windlass.testing.scripted_model import Reply, ScriptedModel, ScriptExhausted
+from windlass.testing.scripted_model import ScriptedModel, ScriptedReply, ScriptExhausted
 from windlass.testing.tools import (
     Behaviour,
     Delay,
-    Explode,
     Hang,
     IgnoreCancel,
-    Ran,
+    RaiseFromRun,
+    RecordedCall,
     RecordingTools,
     ToolsConformance,
     call_context,
-    cleared,
+    cleared_call,
 )
 
 __all__ = [
-    "Asked",
     "BareJournal",
     "Behaviour",
     "BlobsConformance",
@@ -70,10 +69,8 @@ __all__ = [
     "Cassette",
     "CassetteMismatch",
     "ClockConformance",
-    "CutJournal",
     "Deadlock",
     "Delay",
-    "Explode",
     "FailingJournal",
     "FaultServer",
     "FixedGate",
@@ -86,15 +83,18 @@ __all__ = [
     "LeasingConformance",
     "ListingConformance",
     "ModelConformance",
-    "OutsideJournal",
     "PoolsConformance",
     "PowerCut",
+    "PowerCutJournal",
     "PromptChecker",
-    "Ran",
+    "RaiseFromRun",
+    "RealTimeJournal",
+    "ReceivedRequest",
+    "RecordedCall",
     "RecordingTools",
-    "Reply",
     "ScriptExhausted",
     "ScriptedModel",
+    "ScriptedReply",
     "TaskLeaked",
     "ToolsConformance",
     "Trace",
@@ -105,17 +105,17 @@ __all__ = [
     "call_context",
     "check_prompt",
     "check_trace",
-    "cleared",
+    "cleared_call",
     "cut",
     "drop",
     "end",
     "fail",
-    "in_thread",
     "length",
     "pause",
     "refuse",
     "run_virtual",
     "say",
+    "serve_in_thread",
     "stall",
     "think",
     "usage",

@@ -5,60 +5,63 @@ from pathlib import Path
 from typing import Protocol
 
 from windlass.core.errors import JournalFailed
-from windlass.ports import Blobs, Journal
-from windlass.testing.journals import SESSION, Stage, on_a_journal, on_two_journals, refusal
-from windlass.testing.samples import notes
+from windlass.ports import BlobStore, Journal
+from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
+from windlass.testing.samples import note_facts
 
-ENOUGH = 16
+SHORT_NAME_CHARS = 16
 """Characters of a name that tell it from all others."""
 
 
-class BlobsJournal(Journal, Blobs, Protocol):
+class BlobsJournal(Journal, BlobStore, Protocol):
     """Keeps things beside its records."""
 
 
-class BlobsConformance(Stage):
+class BlobsConformance(JournalSuite):
     """What a session keeps is there for as long as the session, and for nobody else."""
 
     @on_a_journal
     async def test_it_is_one_that_keeps_things(self, journal: BlobsJournal) -> None:
-        assert isinstance(journal, Blobs)
+        assert isinstance(journal, BlobStore)
 
     @on_two_journals
     async def test_what_was_kept_is_fetched_by_name(
         self, one: BlobsJournal, two: BlobsJournal
     ) -> None:
         """J10: by its hash, so that the same data has the same name everywhere."""
-        await one.append(SESSION, notes(1, 1))
+        await one.append(SESSION, note_facts(1, 1))
         for data in (b"", b"some text", os.urandom(3_000_000)):
-            name = await one.keep(SESSION, data)
-            assert await two.keep(SESSION, data) == name
+            name = await one.put_blob(SESSION, data)
+            assert await two.put_blob(SESSION, data) == name
             for journal in (one, two):
-                assert await journal.fetch(SESSION, name) == data
-                assert await journal.fetch(SESSION, name[:ENOUGH]) == data
+                assert await journal.get_blob(SESSION, name) == data
+                assert await journal.get_blob(SESSION, name[:SHORT_NAME_CHARS]) == data
 
     @on_a_journal
     async def test_a_name_that_is_none_finds_nothing(self, journal: BlobsJournal) -> None:
-        await journal.append(SESSION, notes(1, 1))
-        name = await journal.keep(SESSION, b"kept")
-        short, strange = name[: ENOUGH - 1], ("0" * ENOUGH, "%" * ENOUGH, "\ud800" * ENOUGH)
+        await journal.append(SESSION, note_facts(1, 1))
+        name = await journal.put_blob(SESSION, b"kept")
+        short, strange = (
+            name[: SHORT_NAME_CHARS - 1],
+            ("0" * SHORT_NAME_CHARS, "%" * SHORT_NAME_CHARS, "\ud800" * SHORT_NAME_CHARS),
+        )
         for wrong in ("", short, name + "0", *strange):
-            assert await journal.fetch(SESSION, wrong) is None
-        assert await journal.fetch("unknown", name) is None
+            assert await journal.get_blob(SESSION, wrong) is None
+        assert await journal.get_blob("unknown", name) is None
 
     @on_a_journal
     async def test_a_session_sees_only_its_own(self, journal: BlobsJournal) -> None:
         for session in (SESSION, "another"):
-            await journal.append(session, notes(1, 1))
-        name = await journal.keep(SESSION, b"private")
-        assert await journal.fetch("another", name) is None
-        assert await journal.keep("another", b"private") == name
-        assert await journal.fetch("another", name) == b"private"
+            await journal.append(session, note_facts(1, 1))
+        name = await journal.put_blob(SESSION, b"private")
+        assert await journal.get_blob("another", name) is None
+        assert await journal.put_blob("another", b"private") == name
+        assert await journal.get_blob("another", name) == b"private"
 
     @on_a_journal
     async def test_what_belongs_to_no_session_is_refused(self, journal: BlobsJournal) -> None:
         """Nobody would ever delete it."""
-        assert isinstance(await refusal(journal.keep("unknown", b"lost")), JournalFailed)
+        assert isinstance(await error_of(journal.put_blob("unknown", b"lost")), JournalFailed)
         assert list(await journal.read("unknown")) == []
 
     def test_what_is_kept_outlives_the_journal(self, tmp_path: Path) -> None:
@@ -67,11 +70,11 @@ class BlobsConformance(Stage):
         names = list[str]()
 
         async def keep(journal: BlobsJournal) -> None:
-            await journal.append(SESSION, notes(1, 1))
-            names.append(await journal.keep(SESSION, b"for later"))
+            await journal.append(SESSION, note_facts(1, 1))
+            names.append(await journal.put_blob(SESSION, b"for later"))
 
         async def fetch(journal: BlobsJournal) -> None:
-            assert await journal.fetch(SESSION, names[0]) == b"for later"
+            assert await journal.get_blob(SESSION, names[0]) == b"for later"
 
-        self.play(tmp_path, keep)
-        self.play(tmp_path, fetch)
+        self.run_scenario(tmp_path, keep)
+        self.run_scenario(tmp_path, fetch)

@@ -26,24 +26,24 @@ from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.testing.clock import VirtualLoop
-from windlass.testing.fault_server import Asked, FaultServer, in_thread
+from windlass.testing.fault_server import FaultServer, ReceivedRequest, serve_in_thread
 from windlass.testing.tape import (
-    Exchange,
-    Piece,
-    Request,
-    Response,
-    acted_on,
-    difference,
-    forwarded,
-    load,
-    public,
-    request_of,
-    save,
+    HttpExchange,
+    TapePiece,
+    TapeRequest,
+    TapeResponse,
+    end_to_end_headers,
+    first_difference,
+    kept_response_headers,
+    load_tape,
+    mask_url_user,
+    record_request,
+    save_tape,
 )
-from windlass.testing.wire import Act, Answer, drop, hang_up, refuse_with, stall, wait
+from windlass.testing.wire import WireAct, WireAnswer, drop, hang_up, refuse_with, stall, wait
 
-CONNECT_S = 30.0
-_BODILESS = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
+CONNECT_TIMEOUT_S = 30.0
+_STATUSES_WITHOUT_BODY = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 
 
 class CassetteMismatch(AssertionError):
@@ -69,14 +69,14 @@ class Cassette:
         self.mode: Literal["replay", "record"] = "replay" if self.path.exists() else "record"
         self._thread: AbstractContextManager[FaultServer] | None = None
         if self.mode == "replay":
-            self._server: _Player | _Recorder = _Player(self.path, paced=paced)
+            self._server: _ReplayServer | _RecordingServer = _ReplayServer(self.path, paced=paced)
             return
         if not record:
             fix = "pass record=True once, with a key, and keep the file that it writes"
             raise ConfigError(f"there is no cassette {self.path}: {fix}.")
         if not upstream:
             raise ConfigError("record=True needs upstream=, such as https://api.openai.com/v1.")
-        self._server = _Recorder(self.path, upstream.rstrip("/"))
+        self._server = _RecordingServer(self.path, upstream.rstrip("/"))
 
     @property
     def url(self) -> str:
@@ -97,7 +97,7 @@ class Cassette:
         self._server.close(error)
 
     def __enter__(self) -> Self:
-        self._thread = in_thread(self._server)
+        self._thread = serve_in_thread(self._server)
         self._thread.__enter__()
         return self
 
@@ -112,136 +112,146 @@ class Cassette:
         self._server.close(error)
 
 
-class _Player(FaultServer):
+class _ReplayServer(FaultServer):
     """Answers with what was recorded, as long as that is what is asked."""
 
     def __init__(self, path: Path, *, paced: bool) -> None:
         super().__init__()
         self._path = path
         self._paced = paced
-        self._exchanges = load(path)
+        self._exchanges = load_tape(path)
         self._mismatch: str | None = None
 
     @override
-    async def _answer(
-        self, response: Answer, asked: Asked, reader: Any, writer: asyncio.StreamWriter
+    async def _send_answer(
+        self,
+        answer: WireAnswer,
+        http_request: ReceivedRequest,
+        reader: Any,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        await super()._answer(self._next(asked), asked, reader, writer)
+        await super()._send_answer(self._next_answer(http_request), http_request, reader, writer)
 
-    def _next(self, asked: Asked) -> Answer:
-        at = len(self.asked) - 1
+    def _next_answer(self, asked: ReceivedRequest) -> WireAnswer:
+        at = len(self.requests) - 1
         if self._mismatch is None and at >= len(self._exchanges):
-            self._mismatch = f"{self._path} has {_requests(at)}, and one more was made"
-        elif self._mismatch is None and (differs := self._differs(asked, at)):
+            self._mismatch = f"{self._path} has {_count_requests(at)}, and one more was made"
+        elif self._mismatch is None and (differs := self._find_difference(asked, at)):
             fix = "Delete the file and record it anew if that is meant."
             self._mismatch = f"request {at + 1} is not the one in {self._path}: {differs}. {fix}"
         if self._mismatch is not None:
             return refuse_with(400, {"error": {"message": self._mismatch}})
-        return _played(self._exchanges[at], paced=self._paced)
+        return _recorded_answer(self._exchanges[at], paced=self._paced)
 
-    def _differs(self, asked: Asked, at: int) -> str | None:
-        recorded, made = self._exchanges[at].request, _request(asked)[0]
+    def _find_difference(self, asked: ReceivedRequest, at: int) -> str | None:
+        recorded, made = self._exchanges[at].request, _tape_request(asked)[0]
         before, now = f"{recorded.method} {recorded.path}", f"{made.method} {made.path}"
         if before != now:
             return f"recorded {before}, asked {now}"
-        return difference(recorded.body, made.body)
+        return first_difference(recorded.body, made.body)
 
     def close(self, error: BaseException | None) -> None:
         """Fail the test if it did not ask what was recorded."""
         if isinstance(error, Exception | None):
-            made, recorded = len(self.asked), len(self._exchanges)
+            made, recorded = len(self.requests), len(self._exchanges)
             if error is None and self._mismatch is None and made < recorded:
-                self._mismatch = f"{self._path} has {_requests(recorded)}, and {made} were made"
+                self._mismatch = (
+                    f"{self._path} has {_count_requests(recorded)}, and {made} were made"
+                )
             if self._mismatch is not None:
                 raise CassetteMismatch(self._mismatch) from error
 
 
-class _Recorder(FaultServer):
+class _RecordingServer(FaultServer):
     """Passes requests on, and keeps what is said."""
 
     def __init__(self, path: Path, upstream: str) -> None:
         super().__init__()
         self._path = path
         self._upstream = upstream
-        self._exchanges: list[Exchange] = []
+        self._exchanges: list[HttpExchange] = []
         self._secrets: set[bytes] = set()
 
     @override
-    async def _answer(
-        self, response: Answer, asked: Asked, reader: Any, writer: asyncio.StreamWriter
+    async def _send_answer(
+        self,
+        answer: WireAnswer,
+        http_request: ReceivedRequest,
+        reader: Any,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        request, secrets = _request(asked)
+        request, secrets = _tape_request(http_request)
         self._secrets |= secrets
-        exchange = Exchange(request)
+        exchange = HttpExchange(request)
         self._exchanges.append(exchange)
-        relaying = asyncio.ensure_future(self._relay(asked, exchange, writer))
+        relaying = asyncio.ensure_future(self._relay_request(http_request, exchange, writer))
         leaving = asyncio.ensure_future(reader.left.wait())
         try:
-            with _real_time():
+            with _hold_virtual_time():
                 await asyncio.wait((relaying, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not relaying.done():
-                asked.client_left.set()
+                http_request.client_left.set()
                 raise ConnectionAbortedError
             if (refusal := await relaying) is not None:
                 self._exchanges.remove(exchange)
-                await super()._answer(refusal, asked, reader, writer)
+                await super()._send_answer(refusal, http_request, reader, writer)
         finally:
             for task in (relaying, leaving):
                 task.cancel()
             await asyncio.gather(relaying, leaving, return_exceptions=True)
 
-    async def _relay(
-        self, asked: Asked, exchange: Exchange, writer: asyncio.StreamWriter
-    ) -> Answer | None:
+    async def _relay_request(
+        self, asked: ReceivedRequest, exchange: HttpExchange, writer: asyncio.StreamWriter
+    ) -> WireAnswer | None:
         """Pass on one request, and what comes back; an answer if nothing can come back."""
         import aiohttp  # noqa: PLC0415 - only a recording needs it
 
-        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
-        headers = forwarded(asked.headers) | {"Accept-Encoding": "identity"}
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+        headers = end_to_end_headers(asked.headers) | {"Accept-Encoding": "identity"}
         began = time.monotonic()
         try:
             async with (
                 aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
                 session.request(
                     asked.method,
-                    self._upstream + _below(asked.path),
+                    self._upstream + _path_below_base(asked.path),
                     data=asked.body,
                     headers=headers,
                     allow_redirects=False,
                 ) as response,
             ):
-                kept, pause_s = acted_on(response.headers), time.monotonic() - began
-                exchange.response = Response(response.status, kept, round(pause_s, 3))
-                await _copied(response, exchange, writer)
+                kept, pause_s = kept_response_headers(response.headers), time.monotonic() - began
+                exchange.response = TapeResponse(response.status, kept, round(pause_s, 3))
+                await _copy_response_body(response, exchange, writer)
         except aiohttp.ClientError as error:
             if exchange.response is not None:
                 exchange.how = "broken"
                 raise ConnectionResetError from error
-            told = f"the cassette cannot reach {public(self._upstream)} ({type(error).__name__})"
+            told = f"the cassette cannot reach {mask_url_user(self._upstream)} ({type(error).__name__})"
             return refuse_with(502, {"error": {"message": told}})
         return None
 
     def close(self, error: BaseException | None) -> None:
         """Keep the recording of a test that passed."""
         if error is None and self._exchanges:
-            save(self._path, self._upstream, self._exchanges, self._secrets)
+            save_tape(self._path, self._upstream, self._exchanges, self._secrets)
 
 
-async def _copied(
+async def _copy_response_body(
     response: Any,  # noqa: ANN401 - aiohttp's, which is imported only to record
-    exchange: Exchange,
+    exchange: HttpExchange,
     writer: asyncio.StreamWriter,
 ) -> None:
     """Each piece of a response, to the client and onto the tape."""
     assert exchange.response is not None
-    head = _head(exchange.response)
-    writer.write(head.head())
+    head = _answer_head(exchange.response)
+    writer.write(head.encode_head())
     last = time.monotonic()
     while not response.content.at_eof():
         content, _ = await response.content.readchunk()
         if content:
             now = time.monotonic()
-            exchange.pieces.append(Piece.of(content, round(now - last, 3)))
+            exchange.pieces.append(TapePiece.from_bytes(content, round(now - last, 3)))
             last = now
             writer.write(b"%x\r\n%b\r\n" % (len(content), content))
             await writer.drain()
@@ -251,40 +261,42 @@ async def _copied(
     await writer.drain()
 
 
-def _real_time() -> AbstractContextManager[None]:
+def _hold_virtual_time() -> AbstractContextManager[None]:
     """A real server is waited for, and not jumped over, where time is virtual."""
     loop = asyncio.get_running_loop()
-    return loop.clock.outside() if isinstance(loop, VirtualLoop) else nullcontext()
+    return loop.clock.hold_time() if isinstance(loop, VirtualLoop) else nullcontext()
 
 
-def _request(asked: Asked) -> tuple[Request, set[bytes]]:
-    return request_of(asked.method, _below(asked.path), asked.headers, asked.body)
+def _tape_request(asked: ReceivedRequest) -> tuple[TapeRequest, set[bytes]]:
+    return record_request(asked.method, _path_below_base(asked.path), asked.headers, asked.body)
 
 
-def _below(path: str) -> str:
+def _path_below_base(path: str) -> str:
     """The path below the base URL, which on this machine ends in /v1."""
     return path.removeprefix("/v1")
 
 
-def _requests(count: int) -> str:
+def _count_requests(count: int) -> str:
     return "1 request" if count == 1 else f"{count} requests"
 
 
-def _head(response: Response) -> Answer:
+def _answer_head(response: TapeResponse) -> WireAnswer:
     """The beginning of an answer; its body goes in chunks, if its status lets it have one."""
-    chunked = response.status not in _BODILESS
-    return Answer(status=response.status, headers=tuple(response.headers.items()), chunked=chunked)
+    chunked = response.status not in _STATUSES_WITHOUT_BODY
+    return WireAnswer(
+        status=response.status, headers=tuple(response.headers.items()), chunked=chunked
+    )
 
 
-def _played(exchange: Exchange, *, paced: bool) -> Answer:
+def _recorded_answer(exchange: HttpExchange, *, paced: bool) -> WireAnswer:
     """The response as it came."""
     response = exchange.response
     if response is None:
         return hang_up(stall())
-    acts: list[Act] = []
+    acts: list[WireAct] = []
     for piece in exchange.pieces:
         acts += [*([wait(piece.after_s)] if paced else []), piece.content]
     if exchange.how != "whole":
         acts.append(drop() if exchange.how == "broken" else stall())
     before = (wait(response.after_s),) if paced else ()
-    return replace(_head(response), before=before, acts=tuple(acts))
+    return replace(_answer_head(response), before=before, acts=tuple(acts))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.testing.wire import Act, Answer, answer
+from windlass.testing.wire import WireAct, WireAnswer, stream_answer
 
 DONE = b"data: [DONE]\n\n"
 USAGE: dict[str, Any] = {
@@ -20,29 +20,31 @@ USAGE: dict[str, Any] = {
 }
 
 
-def sse(value: object, event: str = "") -> bytes:
+def sse_event(value: object, event: str = "") -> bytes:
     """One server-sent event."""
     data = value if isinstance(value, bytes) else msgspec.json.encode(value)
     name = f"event: {event}\n".encode() if event else b""
     return name + b"data: " + data + b"\n\n"
 
 
-def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> bytes:  # noqa: ANN401
+def chat_chunk(
+    delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any
+) -> bytes:
     """One chunk of a reply."""
     choice = {"index": 0, "delta": delta or {}, "finish_reason": finish}
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return sse(head | {"choices": [choice]} | more)
+    return sse_event(head | {"choices": [choice]} | more)
 
 
-def words(text: str) -> bytes:
-    return chunk({"content": text})
+def text_chunk(text: str) -> bytes:
+    return chat_chunk({"content": text})
 
 
-def thought(text: str, field: str = "reasoning_content") -> bytes:
-    return chunk({field: text})
+def thinking_chunk(text: str, field: str = "reasoning_content") -> bytes:
+    return chat_chunk({field: text})
 
 
-def fragment(
+def call_chunk(
     arguments: str = "",
     *,
     index: int | None = 0,
@@ -57,39 +59,39 @@ def fragment(
         call |= {"id": id, "type": "function"}
     if name is not None:
         call["function"]["name"] = name
-    return chunk({"tool_calls": [call]})
+    return chat_chunk({"tool_calls": [call]})
 
 
-def called(
+def call_chunks(
     name: str,
     *arguments: str,
     id: str | None = "call_1",  # noqa: A002 - the word of the wire
     index: int | None = 0,
 ) -> tuple[bytes, ...]:
     """One call: its name, then its arguments in fragments."""
-    head = fragment(index=index, id=id, name=name)
-    return head, *(fragment(part, index=index) for part in arguments)
+    head = call_chunk(index=index, id=id, name=name)
+    return head, *(call_chunk(part, index=index) for part in arguments)
 
 
-def finish(reason: str = "stop") -> bytes:
-    return chunk({}, reason)
+def finish_chunk(reason: str = "stop") -> bytes:
+    return chat_chunk({}, reason)
 
 
-def usage(**figures: Any) -> bytes:  # noqa: ANN401
+def usage_chunk(**figures: Any) -> bytes:  # noqa: ANN401
     """The last chunk, which has no choices."""
-    return sse({"id": "chatcmpl-1", "choices": [], "usage": USAGE | figures})
+    return sse_event({"id": "chatcmpl-1", "choices": [], "usage": USAGE | figures})
 
 
-def chat(*said: bytes | tuple[bytes, ...], stop: str | None = None) -> Answer:
+def chat_answer(*parts: bytes | tuple[bytes, ...], stop: str | None = None) -> WireAnswer:
     """A whole reply: what is said, why it stops, what it cost, and the end."""
-    parts: list[Act] = []
-    for part in said:
-        parts.extend((part,) if isinstance(part, bytes) else part)
-    calls = any(isinstance(part, tuple) for part in said)
+    acts: list[WireAct] = []
+    for part in parts:
+        acts.extend((part,) if isinstance(part, bytes) else part)
+    calls = any(isinstance(part, tuple) for part in parts)
     reason = stop or ("tool_calls" if calls else "stop")
-    return answer(*parts, finish(reason), usage(), DONE)
+    return stream_answer(*acts, finish_chunk(reason), usage_chunk(), DONE)
 
 
-def say(text: str, chars: int = 4) -> Answer:
+def text_answer(text: str, chars: int = 4) -> WireAnswer:
     """A whole reply of text, in pieces."""
-    return chat(*(words(text[at : at + chars]) for at in range(0, len(text), chars)))
+    return chat_answer(*(text_chunk(text[at : at + chars]) for at in range(0, len(text), chars)))

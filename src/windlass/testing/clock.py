@@ -29,7 +29,7 @@ from typing_extensions import override
 from windlass.ports import Clock
 
 T = TypeVar("T")
-Main = Callable[["VirtualClock"], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T]
+AsyncMain = Callable[["VirtualClock"], Coroutine[Any, Any, T]] | Coroutine[Any, Any, T]
 TasksLeft = Literal["fail", "cancel"]
 
 EPOCH = 1_735_689_600.0
@@ -67,8 +67,8 @@ class VirtualClock:
         """Real silence on open sockets and pipes before time may jump."""
         self.patience_s = patience_s
         """Real time that work outside of the loop may take."""
-        self.jobs_outside = 0
-        self.holds = True
+        self.outside_jobs = 0
+        self.holds_time = True
         """Whether work outside of the loop holds time still."""
         self._epoch = epoch
         self._random = Random(seed)
@@ -79,7 +79,7 @@ class VirtualClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def roll(self) -> float:
+    def random_fraction(self) -> float:
         return self._random.random()
 
     def advance(self, seconds: float) -> None:
@@ -93,31 +93,31 @@ class VirtualClock:
         self.elapsed_s = rounded
 
     @contextmanager
-    def outside(self) -> Generator[None]:
+    def hold_time(self) -> Generator[None]:
         """Hold time still while something outside of the loop is at work."""
-        self.jobs_outside += 1
+        self.outside_jobs += 1
         try:
             yield
         finally:
-            self.jobs_outside -= 1
+            self.outside_jobs -= 1
 
     @contextmanager
-    def moving(self) -> Generator[None]:
+    def let_time_pass(self) -> Generator[None]:
         """Let time pass although something outside of the loop is at work."""
-        before, self.holds = self.holds, False
+        before, self.holds_time = self.holds_time, False
         try:
             yield
         finally:
-            self.holds = before
+            self.holds_time = before
 
-    def run(self, main: Main[T], *, tasks_left: TasksLeft = "fail") -> T:
+    def run(self, main: AsyncMain[T], *, tasks_left: TasksLeft = "fail") -> T:
         """Run to the end on a fresh event loop. Tasks that are left then are a failure."""
         coroutine = main(self) if callable(main) else main
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(self)) as runner:
-            return runner.run(supervised(coroutine, tasks_left=tasks_left))
+            return runner.run(run_supervised(coroutine, tasks_left=tasks_left))
 
 
-def run_virtual(main: Main[T], *, seed: int = 0, tasks_left: TasksLeft = "fail") -> T:
+def run_virtual(main: AsyncMain[T], *, seed: int = 0, tasks_left: TasksLeft = "fail") -> T:
     """Run a coroutine, or a function that takes the clock, on virtual time."""
     return VirtualClock(seed=seed).run(main, tasks_left=tasks_left)
 
@@ -127,7 +127,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        super().__init__(_Selector(clock))
+        super().__init__(_VirtualSelector(clock))
 
     @override
     def time(self) -> float:
@@ -145,18 +145,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Any:
         # A job that was given up no longer holds time, though its thread may still be running.
         job = super().run_in_executor(executor, func, *args)
-        hold = self.clock.outside()
+        hold = self.clock.hold_time()
         hold.__enter__()
         job.add_done_callback(lambda _: hold.__exit__(None, None, None))
         return job
 
     @override
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        with self.clock.outside():
+        with self.clock.hold_time():
             await super().shutdown_default_executor()
 
 
-class _Selector(selectors.DefaultSelector):
+class _VirtualSelector(selectors.DefaultSelector):
     """Where the loop would wait: it looks, and then lets time jump instead."""
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -169,56 +169,60 @@ class _Selector(selectors.DefaultSelector):
         if ready or (timeout is not None and timeout <= 0):
             return ready
         clock = self._clock
-        if clock.jobs_outside and clock.holds:
-            return self._really(clock.patience_s, "work outside of the loop did not come back")
+        if clock.outside_jobs and clock.holds_time:
+            return self._wait_in_real_time(
+                clock.patience_s, "work outside of the loop did not come back"
+            )
         # The loop's own wake-up pipe is always registered.
         sockets = len(self.get_map()) > 1
-        if sockets or clock.jobs_outside:
+        if sockets or clock.outside_jobs:
             ready = super().select(clock.silence_s)
         if ready:
             return ready
         if timeout is None:
             patience_s = clock.patience_s if sockets else LAST_CHANCE_S
-            return self._really(patience_s, "nothing is ready and no timer is set")
+            return self._wait_in_real_time(patience_s, "nothing is ready and no timer is set")
         clock.advance(timeout)
         return []
 
-    def _really(self, seconds: float, why: str) -> list[tuple[selectors.SelectorKey, int]]:
+    def _wait_in_real_time(
+        self, seconds: float, why: str
+    ) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(seconds)
         if not ready:
-            waiting = named(asyncio.all_tasks())
+            waiting = describe_tasks(asyncio.all_tasks())
             told = f"{why} (at {self._clock.elapsed_s} s virtual, after {seconds} s real)"
             raise Deadlock(f"{told}; waiting: {waiting or 'no task'}")
         return ready
 
 
-async def supervised(
+async def run_supervised(
     main: Coroutine[Any, Any, T], *, tasks_left: TasksLeft = "fail", grace_s: float = 0.0
 ) -> T:
     """Run a coroutine, and fail if it leaves tasks behind that do not end by themselves at once."""
     result = await main
     if tasks_left == "fail":
         for _ in range(TURNS_TO_SETTLE):
-            if not _others():
+            if not _other_tasks():
                 break
             await asyncio.sleep(0)
-        if grace_s and (left := _others()):
+        if grace_s and (left := _other_tasks()):
             await asyncio.wait(left, timeout=grace_s)
-        if left := _others():
-            raise TaskLeaked(f"left behind: {named(left)}")
+        if left := _other_tasks():
+            raise TaskLeaked(f"left behind: {describe_tasks(left)}")
     return result
 
 
-def _others() -> set[asyncio.Task[Any]]:
+def _other_tasks() -> set[asyncio.Task[Any]]:
     return asyncio.all_tasks() - {asyncio.current_task()}
 
 
-def named(tasks: set[asyncio.Task[Any]]) -> str:
+def describe_tasks(tasks: set[asyncio.Task[Any]]) -> str:
     """Tasks by name, each with the line at which it waits."""
-    return ", ".join(sorted(f"{task.get_name()} ({_where(task)})" for task in tasks))
+    return ", ".join(sorted(f"{task.get_name()} ({_waiting_line(task)})" for task in tasks))
 
 
-def _where(task: asyncio.Task[Any]) -> str:
+def _waiting_line(task: asyncio.Task[Any]) -> str:
     """The innermost line of ours: what is awaited below it has no frame to show."""
     awaited: Any = task.get_coro()
     place = "not started"
@@ -261,6 +265,6 @@ class ClockConformance:
         assert sleeper.cancelled()
 
     async def test_a_roll_is_a_number_from_0_to_1(self, clock: Clock) -> None:
-        rolls = [clock.roll() for _ in range(100)]
+        rolls = [clock.random_fraction() for _ in range(100)]
         assert all(0 <= roll <= 1 for roll in rolls)
         assert len(set(rolls)) > 1, "chance gave the same number a hundred times"

@@ -12,8 +12,8 @@ from windlass.core.events import (
     CallStarted,
     Event,
     Fact,
-    Hydrated,
-    Placed,
+    LookupsPlanned,
+    PlacedEvent,
     RunEnded,
     RunStarted,
     RunSuspended,
@@ -22,7 +22,7 @@ from windlass.core.events import (
     ThinkingDelta,
 )
 
-E = TypeVar("E", bound=Placed)
+E = TypeVar("E", bound=PlacedEvent)
 
 
 class Trace:
@@ -41,14 +41,14 @@ class Trace:
         """The events by the names of their types."""
         return [type(event).__name__ for event in self.events]
 
-    def of(self, kind: type[E]) -> list[E]:
+    def of_type(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def texts(self) -> list[str]:
         """Each text delta, as it came."""
-        return [event.text for event in self.of(TextDelta)]
+        return [event.text for event in self.of_type(TextDelta)]
 
-    def text_shown(self) -> str:
+    def shown_text(self) -> str:
         """What is on the screen at the end: a discarded attempt is wiped off."""
         shown: list[str] = []
         kept = 0
@@ -76,22 +76,27 @@ def check_trace(events: Sequence[Event]) -> None:
     _check_texts(events)
     _check_calls(events)
     ends = [at for at, event in enumerate(events) if isinstance(event, RunEnded | RunSuspended)]
-    _require(bool(ends), f"no terminal event after {_tail(events)}")
-    _require(len(ends) == 1, f"{len(ends)} terminal events: {[_named(events[at]) for at in ends]}")
-    _require(ends[0] == len(events) - 1, f"events after the end: {_tail(events[ends[0] + 1 :])}")
+    _require(bool(ends), f"no terminal event after {_last_events(events)}")
+    _require(
+        len(ends) == 1, f"{len(ends)} terminal events: {[_event_label(events[at]) for at in ends]}"
+    )
+    _require(
+        ends[0] == len(events) - 1, f"events after the end: {_last_events(events[ends[0] + 1 :])}"
+    )
 
 
 def _check_places(events: Sequence[Event]) -> None:
     before: Event | None = None
     for event in events:
         fact = isinstance(event, Fact)
-        _require(fact == (event.nth == 0), f"{_named(event)} has nth={event.nth}")
+        _require(fact == (event.nth == 0), f"{_event_label(event)} has nth={event.nth}")
         if before is not None:
             grew = (event.seq, event.nth) > (before.seq, before.nth)
-            _require(grew, f"{_named(event)} comes after {_named(before)}")
+            _require(grew, f"{_event_label(event)} comes after {_event_label(before)}")
             gap = event.seq - before.seq - (1 if fact else 0)
             _require(
-                gap == 0, f"{_named(before)} is followed by {_named(event)}: a fact is missing"
+                gap == 0,
+                f"{_event_label(before)} is followed by {_event_label(event)}: a fact is missing",
             )
         before = event
 
@@ -100,9 +105,9 @@ def _check_texts(events: Sequence[Event]) -> None:
     for event in events:
         match event:
             case TextDelta(text):
-                _require(text != "", f"{_named(event)} is empty")
+                _require(text != "", f"{_event_label(event)} is empty")
             case ThinkingDelta(text, signature):
-                _require(bool(text or signature), f"{_named(event)} is empty")
+                _require(bool(text or signature), f"{_event_label(event)} is empty")
             case _:
                 pass
 
@@ -118,32 +123,32 @@ def _check_calls(events: Sequence[Event]) -> None:
         match event:
             case StepProposed(reply):
                 announced |= {call.id for call in reply.calls}
-            case Hydrated(calls):
+            case LookupsPlanned(calls):
                 announced |= {call.id for call in calls}
             case CallJudged(call_id) | CallAnswered(call_id):
-                _require(not whole or call_id in announced, f"{_named(event)}: not announced")
+                _require(not whole or call_id in announced, f"{_event_label(event)}: not announced")
                 judged.add(call_id)
             case CallStarted(call_id):
-                _require(not whole or call_id in announced, f"{_named(event)}: not announced")
-                _require(not whole or call_id in judged, f"{_named(event)}: not judged")
-                _require(call_id not in finished, f"{_named(event)}: it had finished")
+                _require(not whole or call_id in announced, f"{_event_label(event)}: not announced")
+                _require(not whole or call_id in judged, f"{_event_label(event)}: not judged")
+                _require(call_id not in finished, f"{_event_label(event)}: it had finished")
                 started.add(call_id)
             case CallFinished(call_id):
-                _require(not whole or call_id in started, f"{_named(event)}: not started")
-                _require(call_id not in finished, f"{_named(event)}: it had finished")
+                _require(not whole or call_id in started, f"{_event_label(event)}: not started")
+                _require(call_id not in finished, f"{_event_label(event)}: it had finished")
                 finished.add(call_id)
             case _:
                 pass
 
 
-def _named(event: Event) -> str:
+def _event_label(event: Event) -> str:
     call_id = getattr(event, "call_id", None)
     about = f" of {call_id}" if call_id else ""
     return f"{type(event).__name__}{about} at {event.seq}.{event.nth}"
 
 
-def _tail(events: Sequence[Event]) -> str:
-    return ", ".join(_named(event) for event in events[-3:]) or "nothing"
+def _last_events(events: Sequence[Event]) -> str:
+    return ", ".join(_event_label(event) for event in events[-3:]) or "nothing"
 
 
 def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001

@@ -21,15 +21,15 @@ from typing import Any, Self
 import msgspec
 from typing_extensions import override
 
-from windlass.testing.wire import Act, Answer, Drop, Reset, Wait, refuse_with
+from windlass.testing.wire import WireAct, WireAnswer, WireDrop, WireReset, WireWait, refuse_with
 
-READY_S = 10.0
-_USED_UP = refuse_with(418, {"error": {"message": "the fault server's script is used up"}})
+START_TIMEOUT_S = 10.0
+_SCRIPT_USED_UP = refuse_with(418, {"error": {"message": "the fault server's script is used up"}})
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
 
 @dataclass(slots=True)
-class Asked:
+class ReceivedRequest:
     """One request, as it came."""
 
     method: str
@@ -47,49 +47,51 @@ class Asked:
         return msgspec.json.decode(self.body)
 
 
-class _Closed(Exception):
+class _ConnectionClosed(Exception):
     """The script, or the client, closed the connection."""
 
 
-class _Reader(asyncio.StreamReader):
+class _WatchedReader(asyncio.StreamReader):
     """Tells when the client goes, without reading what it may say next."""
 
     def __init__(self) -> None:
         super().__init__(limit=2**26)
-        self.left = asyncio.Event()
+        self.client_left = asyncio.Event()
 
     @override
     def feed_eof(self) -> None:
         super().feed_eof()
-        self.left.set()
+        self.client_left.set()
 
     @override
     def set_exception(self, exc: Exception) -> None:
         super().set_exception(exc)
-        self.left.set()
+        self.client_left.set()
 
 
 class FaultServer:
     """A scripted HTTP server on 127.0.0.1. Enter it to start, leave it to stop."""
 
     def __init__(
-        self, *script: Answer, always: Answer | Callable[[Asked], Answer] | None = None
+        self,
+        *script: WireAnswer,
+        always: WireAnswer | Callable[[ReceivedRequest], WireAnswer] | None = None,
     ) -> None:
         self._script = list(script)
-        self._always = always or _USED_UP
+        self._always = always or _SCRIPT_USED_UP
         self._server: asyncio.Server | None = None
-        self._serving: set[asyncio.Task[None]] = set()
-        self._connections = 0
+        self._connection_tasks: set[asyncio.Task[None]] = set()
+        self._connection_count = 0
         self._port = 0
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         """The requests so far, in order."""
 
-    def add(self, *script: Answer) -> None:
+    def add_answers(self, *script: WireAnswer) -> None:
         """Go on with these answers when the script is used up."""
         self._script.extend(script)
 
     @property
-    def unused(self) -> int:
+    def answers_left(self) -> int:
         """Answers that nobody asked for yet."""
         return len(self._script)
 
@@ -101,7 +103,7 @@ class FaultServer:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: asyncio.StreamReaderProtocol(_Reader(), self._connected),
+            lambda: asyncio.StreamReaderProtocol(_WatchedReader(), self._serve_connection),
             "127.0.0.1",
             0,
             backlog=1024,
@@ -122,46 +124,52 @@ class FaultServer:
         if self._server is None:
             return
         self._server.close()
-        for task in self._serving:
+        for task in self._connection_tasks:
             task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.gather(*self._connection_tasks, return_exceptions=True)
         await self._server.wait_closed()
         self._server = None
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        assert isinstance(reader, _Reader)
+        assert isinstance(reader, _WatchedReader)
         # So that `drain` returns when the kernel has it all: a reset throws away what is left.
         writer.transport.set_write_buffer_limits(0)
-        self._serving.add(task)
-        self._connections += 1
-        number = self._connections
+        self._connection_tasks.add(task)
+        self._connection_count += 1
+        number = self._connection_count
         try:
-            while (asked := await _request(reader, number)) is not None:
-                self.asked.append(asked)
+            while (asked := await _read_request(reader, number)) is not None:
+                self.requests.append(asked)
                 response = self._script.pop(0) if self._script else self._always
-                if not isinstance(response, Answer):
+                if not isinstance(response, WireAnswer):
                     response = response(asked)
-                await self._answer(response, asked, reader, writer)
-        except (_Closed, ConnectionError, asyncio.CancelledError):
+                await self._send_answer(response, asked, reader, writer)
+        except (_ConnectionClosed, ConnectionError, asyncio.CancelledError):
             # Ends here for good: a task of the server's own has nobody to tell.
             pass
         finally:
-            self._serving.discard(task)
+            self._connection_tasks.discard(task)
             writer.close()
 
-    async def _answer(
-        self, response: Answer, asked: Asked, reader: _Reader, writer: asyncio.StreamWriter
+    async def _send_answer(
+        self,
+        answer: WireAnswer,
+        http_request: ReceivedRequest,
+        reader: _WatchedReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         """Play the response, for as long as the client is there."""
-        playing = asyncio.ensure_future(_play(response, writer))
-        leaving = asyncio.ensure_future(reader.left.wait())
+        playing = asyncio.ensure_future(_play_answer(answer, writer))
+        leaving = asyncio.ensure_future(reader.client_left.wait())
         try:
             await asyncio.wait((playing, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not playing.done() or isinstance(playing.exception(), ConnectionError):
-                asked.client_left.set()
-                raise _Closed
+                http_request.client_left.set()
+                raise _ConnectionClosed
             await playing
         finally:
             for task in (playing, leaving):
@@ -170,7 +178,7 @@ class FaultServer:
 
 
 @contextmanager
-def in_thread(server: FaultServer) -> Generator[FaultServer]:
+def serve_in_thread(server: FaultServer) -> Generator[FaultServer]:
     """The server in a thread of its own, for a client that is not async."""
     ready, done = threading.Event(), threading.Event()
 
@@ -182,14 +190,14 @@ def in_thread(server: FaultServer) -> Generator[FaultServer]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="fault-server")
     thread.start()
     try:
-        assert ready.wait(READY_S), "the fault server did not start"
+        assert ready.wait(START_TIMEOUT_S), "the fault server did not start"
         yield server
     finally:
         done.set()
         thread.join()
 
 
-async def _request(reader: asyncio.StreamReader, connection: int) -> Asked | None:
+async def _read_request(reader: asyncio.StreamReader, connection: int) -> ReceivedRequest | None:
     """The next request of a connection, or None when the client is done with it."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -200,34 +208,34 @@ async def _request(reader: asyncio.StreamReader, connection: int) -> Asked | Non
     pairs = (line.split(":", 1) for line in lines if ":" in line)
     headers = {name.strip().lower(): value.strip() for name, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Asked(method, path, headers, body, connection)
+    return ReceivedRequest(method, path, headers, body, connection)
 
 
-async def _play(response: Answer, writer: asyncio.StreamWriter) -> None:
+async def _play_answer(response: WireAnswer, writer: asyncio.StreamWriter) -> None:
     for act in response.before:
-        await _act(act, writer, chunked=False)
-    writer.write(response.head())
+        await _perform_act(act, writer, chunked=False)
+    writer.write(response.encode_head())
     for act in response.acts:
-        await _act(act, writer, chunked=response.chunked)
+        await _perform_act(act, writer, chunked=response.chunked)
     if response.chunked:
         writer.write(b"0\r\n\r\n")
     await writer.drain()
     for act in response.after:
-        await _act(act, writer, chunked=False)
+        await _perform_act(act, writer, chunked=False)
 
 
-async def _act(act: Act, writer: asyncio.StreamWriter, *, chunked: bool) -> None:
+async def _perform_act(act: WireAct, writer: asyncio.StreamWriter, *, chunked: bool) -> None:
     match act:
         case bytes():
             writer.write(b"%x\r\n%b\r\n" % (len(act), act) if chunked and act else act)
             await writer.drain()
-        case Wait(seconds):
+        case WireWait(seconds):
             await asyncio.sleep(seconds) if seconds is not None else await asyncio.Future[None]()
-        case Drop():
-            raise _Closed
-        case Reset():
+        case WireDrop():
+            raise _ConnectionClosed
+        case WireReset():
             await writer.drain()
             # With this option, closing sends a reset, and no end of the stream.
             sock: socket.socket = writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
-            raise _Closed
+            raise _ConnectionClosed

@@ -13,36 +13,36 @@ from typing_extensions import override
 
 from windlass.core.errors import JournalFailed
 from windlass.core.events import Fact
-from windlass.ports import Blobs, Following, Journal, Lease, Leasing, Pools
+from windlass.ports import AppendSignals, BlobStore, Journal, Lease, SessionLeases, SharedBudgets
 from windlass.testing.clock import VirtualLoop
 
 T = TypeVar("T")
-Asking = Callable[..., Awaitable[Any]]
+JournalMethod = Callable[..., Awaitable[Any]]
 
-_OPTIONAL: dict[type, tuple[str, ...]] = {
-    Leasing: ("lease", "leased"),
-    Following: ("news",),
-    Blobs: ("keep", "fetch"),
-    Pools: ("draw", "settle", "spent"),
+_OPTIONAL_PORTS: dict[type, tuple[str, ...]] = {
+    SessionLeases: ("lease", "leased"),
+    AppendSignals: ("news",),
+    BlobStore: ("keep", "fetch"),
+    SharedBudgets: ("draw", "settle", "spent"),
 }
-_AT_ONCE = ("lease", "leased", "news")
+_METHODS_WITHOUT_DISK = ("lease", "leased", "news")
 """What does not wait for a disk."""
 
 
-class _Wrapper:
+class _JournalWrapper:
     """Has the optional ports that its journal has, and no others."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        for port, names in _OPTIONAL.items():
+        for port, names in _OPTIONAL_PORTS.items():
             for name in names if isinstance(journal, port) else ():
                 # On the instance: that is where `isinstance(…, Leasing)` looks for them.
-                setattr(self, name, partial(self._ask, name, getattr(journal, name)))
+                setattr(self, name, partial(self._call_journal, name, getattr(journal, name)))
 
-    async def _ask(self, name: str, asking: Asking, *given: object) -> object:
+    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
         """Ask the journal behind it for one of these."""
         del name
-        return await asking(*given)
+        return await method(*arguments)
 
 
 class PowerCut(BaseException):
@@ -62,7 +62,7 @@ class BareJournal:
         return self._journal.append(session, facts)
 
 
-class CutJournal(_Wrapper):
+class PowerCutJournal(_JournalWrapper):
     """Dies at the nth append, before or after the write, and is dead from then on.
 
     The sessions that it drove are free again at that moment, as those of a dead process are.
@@ -79,54 +79,54 @@ class CutJournal(_Wrapper):
         self._leases: list[Lease] = []
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
-        self._live()
+        self._check_alive()
         facts = await self._journal.read(session, after)
-        self._live()
+        self._check_alive()
         return facts
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        self._live()
+        self._check_alive()
         self.appends += 1
         if self.appends != self._at:
-            return self._passed(self._journal.append(session, facts))
+            return self._finish_append(self._journal.append(session, facts))
         self.dead = True
         if self._when == "before":
-            self._let_go()
+            self._release_leases()
             raise PowerCut(f"before append {self._at}")
-        return self._last(self._journal.append(session, facts))
+        return self._finish_last_append(self._journal.append(session, facts))
 
-    async def _passed(self, written: Awaitable[None]) -> None:
+    async def _finish_append(self, written: Awaitable[None]) -> None:
         await written
-        self._live()  # Durable, but nobody is left to hear of it.
+        self._check_alive()  # Durable, but nobody is left to hear of it.
 
-    async def _last(self, written: Awaitable[None]) -> None:
+    async def _finish_last_append(self, written: Awaitable[None]) -> None:
         try:
             await written
         finally:
-            self._let_go()
+            self._release_leases()
         raise PowerCut(f"after append {self._at}")
 
     @override
-    async def _ask(self, name: str, asking: Asking, *given: object) -> object:
-        self._live()
-        answer = await asking(*given)
+    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
+        self._check_alive()
+        answer = await method(*arguments)
         if name == "lease":
             self._leases.append(answer)
             if self.dead:
-                self._let_go()
-        self._live()
+                self._release_leases()
+        self._check_alive()
         return answer
 
-    def _let_go(self) -> None:
+    def _release_leases(self) -> None:
         while self._leases:
             self._leases.pop().release()
 
-    def _live(self) -> None:
+    def _check_alive(self) -> None:
         if self.dead:
             raise PowerCut(f"dead since append {self._at}")
 
 
-class WaitingJournal(_Wrapper):
+class WaitingJournal(_JournalWrapper):
     """Waits at each append and read, as a disk does; appends are written in the order of the calls.
 
     What was handed over is written even if whoever waits for it is cancelled.
@@ -135,18 +135,18 @@ class WaitingJournal(_Wrapper):
     def __init__(self, journal: Journal, delay_s: float = 0.001) -> None:
         super().__init__(journal)
         self._delay_s = delay_s
-        self._last: asyncio.Task[None] | None = None
+        self._last_write: asyncio.Task[None] | None = None
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         await asyncio.sleep(self._delay_s)
         return await self._journal.read(session, after)
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        write = self._write(self._last, session, tuple(facts))
-        self._last = asyncio.create_task(write, name="journal write")
-        return asyncio.shield(self._last)
+        write = self._write_after(self._last_write, session, tuple(facts))
+        self._last_write = asyncio.create_task(write, name="journal write")
+        return asyncio.shield(self._last_write)
 
-    async def _write(
+    async def _write_after(
         self, before: asyncio.Task[None] | None, session: str, facts: Sequence[Fact]
     ) -> None:
         if before is not None and not before.done():
@@ -155,13 +155,13 @@ class WaitingJournal(_Wrapper):
         await self._journal.append(session, facts)
 
     @override
-    async def _ask(self, name: str, asking: Asking, *given: object) -> object:
-        if name not in _AT_ONCE:
+    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
+        if name not in _METHODS_WITHOUT_DISK:
             await asyncio.sleep(self._delay_s)
-        return await asking(*given)
+        return await method(*arguments)
 
 
-class FailingJournal(_Wrapper):
+class FailingJournal(_JournalWrapper):
     """Does not keep the nth append and, unless told how many, any after it."""
 
     def __init__(self, journal: Journal, at: int, times: int | None = None) -> None:
@@ -178,15 +178,15 @@ class FailingJournal(_Wrapper):
         late = self.appends - self._at
         if late < 0 or (self._times is not None and late >= self._times):
             return self._journal.append(session, facts)
-        return _refuse(self.appends)
+        return _fail_append(self.appends)
 
 
-async def _refuse(append: int) -> None:
+async def _fail_append(append: int) -> None:
     await asyncio.sleep(0)
     raise JournalFailed(f"scripted: append {append} was not kept")
 
 
-class HungJournal(_Wrapper):
+class HungJournal(_JournalWrapper):
     """Never answers from the nth append on; with `at=0` it does not answer a read either."""
 
     def __init__(self, journal: Journal, at: int = 0) -> None:
@@ -196,42 +196,44 @@ class HungJournal(_Wrapper):
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         if self.appends >= self._at:
-            await _for_ever()
+            await _wait_forever()
         return await self._journal.read(session, after)
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
         self.appends += 1
-        return _for_ever() if self.appends >= self._at else self._journal.append(session, facts)
+        return _wait_forever() if self.appends >= self._at else self._journal.append(session, facts)
 
     @override
-    async def _ask(self, name: str, asking: Asking, *given: object) -> object:
-        if name not in _AT_ONCE and self.appends >= self._at:
-            await _for_ever()
-        return await asking(*given)
+    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
+        if name not in _METHODS_WITHOUT_DISK and self.appends >= self._at:
+            await _wait_forever()
+        return await method(*arguments)
 
 
-async def _for_ever() -> None:
+async def _wait_forever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-class OutsideJournal(_Wrapper):
+class RealTimeJournal(_JournalWrapper):
     """For a store that works in a thread of its own: virtual time stands still until it answers."""
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
-        return await _held(self._journal.read(session, after))
+        return await _await_holding_time(self._journal.read(session, after))
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        return _held(self._journal.append(session, facts))
+        return _await_holding_time(self._journal.append(session, facts))
 
     @override
-    async def _ask(self, name: str, asking: Asking, *given: object) -> object:
+    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
         # Whoever waits for news waits for somebody else, who needs the time to go on.
-        return await (asking(*given) if name == "news" else _held(asking(*given)))
+        return await (
+            method(*arguments) if name == "news" else _await_holding_time(method(*arguments))
+        )
 
 
-async def _held(answer: Awaitable[T]) -> T:
+async def _await_holding_time(answer: Awaitable[T]) -> T:
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
         return await answer
-    with loop.clock.outside():
+    with loop.clock.hold_time():
         return await answer

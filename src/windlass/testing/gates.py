@@ -6,7 +6,7 @@ from copy import deepcopy
 
 from windlass.core.messages import ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
-from windlass.ports import Gate, Request
+from windlass.ports import Gate, GateRequest
 
 
 class FixedGate:
@@ -14,7 +14,7 @@ class FixedGate:
 
     def __init__(
         self,
-        verdict: Verdict | Callable[[Request], Verdict] | None = None,
+        verdict: Verdict | Callable[[GateRequest], Verdict] | None = None,
         *,
         replies: Allow | Deny | Callable[[str], Allow | Deny] | None = None,
         name: str = "fixed",
@@ -22,7 +22,7 @@ class FixedGate:
     ) -> None:
         """Make a gate. Without a verdict it allows; without `replies` it does not judge replies."""
         self.name = name
-        self.requests: list[Request] = []
+        self.requests: list[GateRequest] = []
         """Each call that it judged, in order."""
         self.texts: list[str] = []
         """Each final reply that it judged, in order."""
@@ -34,7 +34,7 @@ class FixedGate:
     def judges_replies(self) -> bool:
         return self._replies is not None
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         self.requests.append(request)
         await asyncio.sleep(self._delay_s)
         return self._verdict(request) if callable(self._verdict) else self._verdict
@@ -53,17 +53,17 @@ class BrokenGate:
     def __init__(self, error: Exception | None = None, *, name: str = "broken") -> None:
         self.name = name
         self.judges_replies = True
-        self.asked = 0
+        self.times_asked = 0
         self._error = error or RuntimeError("the policy cannot be read")
 
-    async def judge(self, request: Request) -> Verdict:  # noqa: ARG002
-        return await self._break()
+    async def judge(self, request: GateRequest) -> Verdict:  # noqa: ARG002
+        return await self._raise_error()
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
-        return await self._break()
+        return await self._raise_error()
 
-    async def _break(self) -> Allow:
-        self.asked += 1
+    async def _raise_error(self) -> Allow:
+        self.times_asked += 1
         await asyncio.sleep(0)
         raise self._error
 
@@ -71,10 +71,12 @@ class BrokenGate:
 class GateConformance:
     """What a gate must do. A subclass gives the fixture `gate`, and may give other requests."""
 
-    REQUESTS: tuple[Request, ...] = (
-        Request("s", "c1", ToolSpec("read", "Reads.", {"type": "object"}, "read"), {"path": "a"}),
-        Request("s", "c2", ToolSpec("send", "Sends.", {"type": "object"}), {"to": ["ann"]}),
-        Request("s", "c3", ToolSpec("odd-name_9", "", {"type": "object"}), {}),
+    REQUESTS: tuple[GateRequest, ...] = (
+        GateRequest(
+            "s", "c1", ToolSpec("read", "Reads.", {"type": "object"}, "read"), {"path": "a"}
+        ),
+        GateRequest("s", "c2", ToolSpec("send", "Sends.", {"type": "object"}), {"to": ["ann"]}),
+        GateRequest("s", "c3", ToolSpec("odd-name_9", "", {"type": "object"}), {}),
     )
 
     def test_its_name_tells_it_from_others_and_does_not_change(self, gate: Gate) -> None:

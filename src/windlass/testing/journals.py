@@ -23,36 +23,36 @@ from typing import Any, cast
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.events import Fact
 from windlass.ports import Journal
-from windlass.testing.samples import notes, one_of_each
+from windlass.testing.samples import facts_of_every_kind, note_facts
 
 SESSION = "a session"
 
 
-Scene = Coroutine[None, None, None]
-Test = Callable[[Any, Path], None]
+ScenarioRun = Coroutine[None, None, None]
+PlainTest = Callable[[Any, Path], None]
 
 
-def on_a_journal(scenario: Callable[[Any, Any], Scene]) -> Test:
+def on_a_journal(scenario: Callable[[Any, Any], ScenarioRun]) -> PlainTest:
     """Run an async test on a new journal, in an event loop of its own."""
 
-    def test(self: "Stage", tmp_path: Path) -> None:
-        self.play(tmp_path, lambda journal: scenario(self, journal))
+    def test(self: "JournalSuite", tmp_path: Path) -> None:
+        self.run_scenario(tmp_path, lambda journal: scenario(self, journal))
 
     test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
     return test
 
 
-def on_two_journals(scenario: Callable[[Any, Any, Any], Scene]) -> Test:
+def on_two_journals(scenario: Callable[[Any, Any, Any], ScenarioRun]) -> PlainTest:
     """Run an async test on two journals over one store, as two processes would open it."""
 
-    def test(self: "Stage", tmp_path: Path) -> None:
-        self.play_two(tmp_path, lambda one, two: scenario(self, one, two))
+    def test(self: "JournalSuite", tmp_path: Path) -> None:
+        self.run_scenario_on_two(tmp_path, lambda one, two: scenario(self, one, two))
 
     test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
     return test
 
 
-class Stage(ABC):
+class JournalSuite(ABC):
     """Where a suite meets a journal. Subclass a suite as `Test…` and say how one is opened.
 
     A journal that is a context manager, plain or async, is closed when its test is over.
@@ -71,15 +71,17 @@ class Stage(ABC):
         """The time for a journal that keeps budgets: open it with this."""
         return self.moment
 
-    def play(self, folder: Path, scenario: Callable[[Any], Scene]) -> None:
+    def run_scenario(self, folder: Path, scenario: Callable[[Any], ScenarioRun]) -> None:
         """Open a journal, run the scenario, close the journal if it can be closed."""
         with ExitStack() as later:
             journal = self.open(folder)
             if isinstance(journal, AbstractContextManager):
                 later.enter_context(journal)
-            asyncio.run(_opened([journal], lambda: scenario(journal)))
+            asyncio.run(_run_with_open([journal], lambda: scenario(journal)))
 
-    def play_two(self, folder: Path, scenario: Callable[[Any, Any], Scene]) -> None:
+    def run_scenario_on_two(
+        self, folder: Path, scenario: Callable[[Any, Any], ScenarioRun]
+    ) -> None:
         """As `play`, on two journals; a journal that cannot be shared stands for both."""
         with ExitStack() as later:
             one = self.open(folder)
@@ -88,10 +90,10 @@ class Stage(ABC):
                 if isinstance(journal, AbstractContextManager):
                     later.enter_context(journal)
             both = [one, two] if two is not one else [one]
-            asyncio.run(_opened(both, lambda: scenario(one, two)))
+            asyncio.run(_run_with_open(both, lambda: scenario(one, two)))
 
 
-async def _opened(journals: Sequence[Any], scenario: Callable[[], Scene]) -> None:
+async def _run_with_open(journals: Sequence[Any], scenario: Callable[[], ScenarioRun]) -> None:
     async with AsyncExitStack() as later:
         for journal in journals:
             if isinstance(journal, AbstractAsyncContextManager):
@@ -101,33 +103,33 @@ async def _opened(journals: Sequence[Any], scenario: Callable[[], Scene]) -> Non
         await scenario()
 
 
-class JournalConformance(Stage):
+class JournalConformance(JournalSuite):
     """What every journal must do."""
 
     @on_a_journal
     async def test_what_was_appended_is_read_back(self, journal: Journal) -> None:
         """J1: facts of every kind come back equal, in order."""
-        facts = one_of_each()
+        facts = facts_of_every_kind()
         await journal.append(SESSION, facts)
         assert list(await journal.read(SESSION)) == facts
 
     @on_a_journal
     async def test_each_append_goes_on_where_the_last_one_ended(self, journal: Journal) -> None:
-        for fact in notes(1, 20):
+        for fact in note_facts(1, 20):
             await journal.append(SESSION, [fact])
-        assert list(await journal.read(SESSION)) == notes(1, 20)
+        assert list(await journal.read(SESSION)) == note_facts(1, 20)
 
     @on_a_journal
     async def test_reading_can_start_after_any_record(self, journal: Journal) -> None:
         """E5: a late watcher reads on from the last record that it saw."""
-        facts = one_of_each()
+        facts = facts_of_every_kind()
         await journal.append(SESSION, facts)
         for after in range(len(facts) + 2):
             assert list(await journal.read(SESSION, after)) == facts[after:]
 
     @on_a_journal
     async def test_an_unknown_session_is_empty(self, journal: Journal) -> None:
-        await journal.append("another", notes(1, 2))
+        await journal.append("another", note_facts(1, 2))
         assert list(await journal.read(SESSION)) == []
         assert list(await journal.read(SESSION, 7)) == []
 
@@ -139,103 +141,108 @@ class JournalConformance(Stage):
     @on_a_journal
     async def test_a_taken_number_is_refused_and_nothing_is_written(self, journal: Journal) -> None:
         """L14: a second writer of the same session is refused, never merged."""
-        await journal.append(SESSION, notes(1, 3))
+        await journal.append(SESSION, note_facts(1, 3))
         for first in (1, 2, 3):
-            error = await failure(journal, SESSION, notes(first, 5, "mine"))
+            error = await append_error(journal, SESSION, note_facts(first, 5, "mine"))
             assert isinstance(error, SessionBusy)
             assert SESSION in str(error)
-        assert list(await journal.read(SESSION)) == notes(1, 3)
-        await journal.append(SESSION, notes(4, 4))
+        assert list(await journal.read(SESSION)) == note_facts(1, 3)
+        await journal.append(SESSION, note_facts(4, 4))
 
     @on_a_journal
     async def test_a_gap_is_refused_and_nothing_is_written(self, journal: Journal) -> None:
-        gaps = [notes(2, 2), notes(0, 1), [*notes(1, 1), *notes(3, 3)], notes(1, 2)[::-1]]
+        gaps = [
+            note_facts(2, 2),
+            note_facts(0, 1),
+            [*note_facts(1, 1), *note_facts(3, 3)],
+            note_facts(1, 2)[::-1],
+        ]
         for facts in gaps:
-            assert isinstance(await failure(journal, SESSION, facts), JournalFailed)
+            assert isinstance(await append_error(journal, SESSION, facts), JournalFailed)
         assert list(await journal.read(SESSION)) == []
-        await journal.append(SESSION, notes(1, 1))
-        assert isinstance(await failure(journal, SESSION, notes(3, 3)), JournalFailed)
-        assert list(await journal.read(SESSION)) == notes(1, 1)
+        await journal.append(SESSION, note_facts(1, 1))
+        assert isinstance(await append_error(journal, SESSION, note_facts(3, 3)), JournalFailed)
+        assert list(await journal.read(SESSION)) == note_facts(1, 1)
 
     @on_a_journal
     async def test_of_two_drivers_one_wins(self, journal: Journal) -> None:
         """L14: both write the same number at the same moment."""
-        await journal.append(SESSION, notes(1, 1))
-        both = (journal.append(SESSION, notes(2, 2, name)) for name in ("one", "two"))
+        await journal.append(SESSION, note_facts(1, 1))
+        both = (journal.append(SESSION, note_facts(2, 2, name)) for name in ("one", "two"))
         ends = await asyncio.gather(*both, return_exceptions=True)
         assert sorted(type(end).__name__ for end in ends) == ["NoneType", "SessionBusy"]
         winner = "one" if ends[0] is None else "two"
-        assert list(await journal.read(SESSION)) == [*notes(1, 1), *notes(2, 2, winner)]
+        assert list(await journal.read(SESSION)) == [*note_facts(1, 1), *note_facts(2, 2, winner)]
 
     @on_a_journal
     async def test_one_refusal_does_not_touch_the_others(self, journal: Journal) -> None:
         names = [f"session {at}" for at in range(20)]
-        facts = [notes(2, 2) if at % 3 == 0 else notes(1, 2) for at in range(20)]
+        facts = [note_facts(2, 2) if at % 3 == 0 else note_facts(1, 2) for at in range(20)]
         appends = map(journal.append, names, facts)
         ends = await asyncio.gather(*appends, return_exceptions=True)
         assert [end is None for end in ends] == [at % 3 != 0 for at in range(20)]
         for at, name in enumerate(names):
-            assert list(await journal.read(name)) == (notes(1, 2) if at % 3 else [])
+            assert list(await journal.read(name)) == (note_facts(1, 2) if at % 3 else [])
 
     @on_a_journal
     async def test_many_sessions_write_at_once(self, journal: Journal) -> None:
         async def drive(name: str) -> None:
-            for fact in notes(1, 20, name):
+            for fact in note_facts(1, 20, name):
                 await journal.append(name, [fact])
 
         names = [f"session {at}" for at in range(30)]
         await asyncio.gather(*map(drive, names))
         for name in names:
-            assert list(await journal.read(name)) == notes(1, 20, name)
+            assert list(await journal.read(name)) == note_facts(1, 20, name)
 
     @on_a_journal
     async def test_appends_that_nobody_awaits_in_between_keep_their_order(
         self, journal: Journal
     ) -> None:
-        await asyncio.gather(*(journal.append(SESSION, [fact]) for fact in notes(1, 50)))
-        assert list(await journal.read(SESSION)) == notes(1, 50)
+        await asyncio.gather(*(journal.append(SESSION, [fact]) for fact in note_facts(1, 50)))
+        assert list(await journal.read(SESSION)) == note_facts(1, 50)
 
     @on_a_journal
     async def test_a_cancelled_append_is_whole_or_absent(self, journal: Journal) -> None:
         for turn in range(10):
             name = f"session {turn}"
-            writing = asyncio.ensure_future(journal.append(name, notes(1, 3)))
+            writing = asyncio.ensure_future(journal.append(name, note_facts(1, 3)))
             for _ in range(turn % 3):
                 await asyncio.sleep(0)
             writing.cancel()
             await asyncio.wait({writing})
             # The next append to be done is written after it.
-            await journal.append(f"{name}, next", notes(1, 1))
-            assert list(await journal.read(name)) in ([], notes(1, 3))
+            await journal.append(f"{name}, next", note_facts(1, 1))
+            assert list(await journal.read(name)) in ([], note_facts(1, 3))
 
     def test_a_session_outlives_its_journal(self, tmp_path: Path) -> None:
         """J5: what one process wrote, the next one reads and goes on with."""
         if not self.durable:
             return
-        facts = one_of_each()
+        facts = facts_of_every_kind()
 
         async def write(journal: Journal) -> None:
             await journal.append(SESSION, facts[:5])
 
         async def go_on(journal: Journal) -> None:
             assert list(await journal.read(SESSION)) == facts[:5]
-            assert isinstance(await failure(journal, SESSION, facts[4:]), SessionBusy)
+            assert isinstance(await append_error(journal, SESSION, facts[4:]), SessionBusy)
             await journal.append(SESSION, facts[5:])
             assert list(await journal.read(SESSION)) == facts
 
-        self.play(tmp_path, write)
-        self.play(tmp_path, go_on)
+        self.run_scenario(tmp_path, write)
+        self.run_scenario(tmp_path, go_on)
 
 
-async def failure(journal: Journal, session: str, facts: Sequence[Fact]) -> Exception | None:
+async def append_error(journal: Journal, session: str, facts: Sequence[Fact]) -> Exception | None:
     """The error of an append that should fail."""
-    return await refusal(journal.append(session, facts))
+    return await error_of(journal.append(session, facts))
 
 
-async def refusal(asked: Awaitable[object]) -> Exception | None:
+async def error_of(awaitable: Awaitable[object]) -> Exception | None:
     """The error of what should be refused."""
     try:
-        await asked
+        await awaitable
     except Exception as error:  # noqa: BLE001 - the test says which one it must be
         return error
     return None

@@ -3,30 +3,30 @@
 from typing import Protocol
 
 from windlass.core.errors import SessionBusy
-from windlass.journals.summary import Summary
-from windlass.ports import Journal, Leasing
-from windlass.testing.journals import SESSION, Stage, on_a_journal, on_two_journals, refusal
-from windlass.testing.samples import notes, one_of_each
+from windlass.journals.summary import SessionSummary
+from windlass.ports import Journal, SessionLeases
+from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
+from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
-class ListingJournal(Journal, Leasing, Protocol):
+class ListingJournal(Journal, SessionLeases, Protocol):
     """Lists its sessions, and deletes them."""
 
     async def sessions(
         self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
-    ) -> list[Summary]: ...
+    ) -> list[SessionSummary]: ...
 
-    async def abandoned(self) -> list[Summary]: ...
+    async def abandoned(self) -> list[SessionSummary]: ...
 
     async def delete(self, session: str) -> bool: ...
 
 
-class ListingConformance(Stage):
+class ListingConformance(JournalSuite):
     """Sessions are found and deleted, but not under their driver's hands."""
 
     @on_a_journal
     async def test_sessions_are_found(self, journal: ListingJournal) -> None:
-        facts = one_of_each()
+        facts = facts_of_every_kind()
         await journal.append("ended", facts)
         await journal.append("open", facts[:6])
         await journal.append("waiting", facts[:10])
@@ -42,7 +42,7 @@ class ListingConformance(Stage):
     async def test_abandoned_is_what_nobody_drives_or_is_asked_about(
         self, one: ListingJournal, two: ListingJournal
     ) -> None:
-        facts = one_of_each()
+        facts = facts_of_every_kind()
         await one.append("ended", facts)
         await one.append("waiting", facts[:10])
         await one.append("driven", facts[:6])
@@ -58,13 +58,13 @@ class ListingConformance(Stage):
     async def test_a_session_that_is_driven_cannot_be_deleted(
         self, one: ListingJournal, two: ListingJournal
     ) -> None:
-        await one.append(SESSION, notes(1, 3))
+        await one.append(SESSION, note_facts(1, 3))
         lease = await one.lease(SESSION)
         for journal in (one, two):
-            assert isinstance(await refusal(journal.delete(SESSION)), SessionBusy)
-        assert list(await two.read(SESSION)) == notes(1, 3)
+            assert isinstance(await error_of(journal.delete(SESSION)), SessionBusy)
+        assert list(await two.read(SESSION)) == note_facts(1, 3)
         lease.release()
         assert await two.delete(SESSION)
         assert not await one.delete(SESSION)
-        assert not await one.leased(SESSION)
+        assert not await one.is_leased(SESSION)
         assert list(await one.read(SESSION)) == []

@@ -5,9 +5,9 @@ from contextlib import aclosing
 from typing import Any
 
 from windlass.core.errors import ModelError
-from windlass.core.events import Piece, ReplyEnd, TextDelta, UsageDelta
-from windlass.core.messages import Text, User
-from windlass.core.reply_assembly import Assembly
+from windlass.core.events import ReplyEnd, ReplyPiece, TextDelta, UsageDelta
+from windlass.core.messages import TextPart, UserMessage
+from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.view import Prompt
 from windlass.ports import Model
 
@@ -24,7 +24,7 @@ class ModelConformance:
     PROMPT = Prompt(
         model="",
         system="Answer with a few words.",
-        messages=[User((Text("How are you?"),))],
+        messages=[UserMessage((TextPart("How are you?"),))],
         tools=(),
         tool_choice="auto",
         output_max=256,
@@ -38,20 +38,22 @@ class ModelConformance:
         assert model.info == model.info, "what a run is planned with must not change"
 
     async def test_a_reply_ends_with_its_end_marker_once(self, model: Model) -> None:
-        pieces = await self._all(model)
+        pieces = await self._read_all(model)
         ends = [at for at, piece in enumerate(pieces) if isinstance(piece, ReplyEnd)]
         assert len(ends) == 1, f"{len(ends)} end markers"
         after = pieces[ends[0] + 1 :]
         assert all(isinstance(piece, UsageDelta) for piece in after), "content after the end"
 
     async def test_text_comes_in_pieces_none_of_them_empty(self, model: Model) -> None:
-        texts = [piece.text for piece in await self._all(model) if isinstance(piece, TextDelta)]
+        texts = [
+            piece.text for piece in await self._read_all(model) if isinstance(piece, TextDelta)
+        ]
         assert texts, "no text"
         assert "" not in texts
 
     async def test_pieces_have_no_place_yet(self, model: Model) -> None:
         """The recorder gives an event its place; a model cannot know it."""
-        for piece in await self._all(model):
+        for piece in await self._read_all(model):
             assert (piece.seq, piece.nth) == (0, 0)
 
     async def test_nothing_happens_before_the_stream_is_read(self, model: Model) -> None:
@@ -59,7 +61,7 @@ class ModelConformance:
         await stream.aclose()
 
     async def test_a_stream_can_be_left_at_any_piece(self, model: Model) -> None:
-        count = len(await self._all(model))
+        count = len(await self._read_all(model))
         for leave_after in range(1, count + 1):
             seen = 0
             async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(self.PROMPT)) as stream:
@@ -71,20 +73,24 @@ class ModelConformance:
     async def test_a_cancel_comes_out_as_a_cancel(self, model: Model) -> None:
         """At each of the first turns of the loop, and then in the middle of the stream."""
         for turns in range(10):
-            asking = asyncio.create_task(self._all(model))
+            asking = asyncio.create_task(self._read_all(model))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            await self._cancel(asking)
+            await self._cancel_and_check(asking)
         spoke = asyncio.Event()
-        await self._cancel(asyncio.create_task(self._until_cancelled(model, spoke)), spoke)
+        await self._cancel_and_check(
+            asyncio.create_task(self._read_until_cancelled(model, spoke)), spoke
+        )
 
-    async def _until_cancelled(self, model: Model, spoke: asyncio.Event) -> None:
+    async def _read_until_cancelled(self, model: Model, spoke: asyncio.Event) -> None:
         async with aclosing(model.stream(self.PROMPT)) as stream:
             async for _ in stream:
                 spoke.set()
                 await asyncio.sleep(PATIENCE_S)
 
-    async def _cancel(self, asking: asyncio.Task[Any], after: asyncio.Event | None = None) -> None:
+    async def _cancel_and_check(
+        self, asking: asyncio.Task[Any], after: asyncio.Event | None = None
+    ) -> None:
         if after is not None:
             async with asyncio.timeout(PATIENCE_S):
                 await after.wait()
@@ -94,27 +100,27 @@ class ModelConformance:
             assert asking.cancelled(), "it was cancelled, and came to another end"
 
     async def test_requests_at_the_same_time_do_not_mix(self, model: Model) -> None:
-        alone = await self._all(model)
-        for pieces in await asyncio.gather(*(self._all(model) for _ in range(3))):
+        alone = await self._read_all(model)
+        for pieces in await asyncio.gather(*(self._read_all(model) for _ in range(3))):
             assert [type(piece) for piece in pieces[-1:]] == [type(piece) for piece in alone[-1:]]
-            assert whole(pieces).stop == "end"
+            assert assemble_reply(pieces).stop == "end"
 
     async def test_a_failure_is_a_classified_error(self, failing_model: Model) -> None:
         try:
-            await self._all(failing_model)
+            await self._read_all(failing_model)
         except ModelError as error:
             assert str(error), "an error without words helps nobody"  # noqa: PT017
         else:
             raise AssertionError("the request did not fail")
 
-    async def _all(self, model: Model) -> list[Piece]:
+    async def _read_all(self, model: Model) -> list[ReplyPiece]:
         async with asyncio.timeout(PATIENCE_S), aclosing(model.stream(self.PROMPT)) as stream:
             return [piece async for piece in stream]
 
 
-def whole(pieces: list[Piece]) -> Assembly:
+def assemble_reply(pieces: list[ReplyPiece]) -> ReplyAssembly:
     """The reply that these pieces make up."""
-    assembly = Assembly()
+    assembly = ReplyAssembly()
     for piece in pieces:
-        assembly.add(piece)
+        assembly.add_piece(piece)
     return assembly

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from windlass.testing.clock import TasksLeft, VirtualClock, supervised
+from windlass.testing.clock import TasksLeft, VirtualClock, run_supervised
 
 REALTIME_GRACE_S = 0.5
 """Real time for the last tasks of a test to end; on virtual time they need none."""
@@ -41,13 +41,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
     """Put a plain function in the place of an async one, and leave it to pytest to call it."""
     handle: Any = getattr(pyfuncitem.obj, "hypothesis", None)
     if handle is not None and inspect.iscoroutinefunction(handle.inner_test):
-        handle.inner_test = _runner(pyfuncitem, handle.inner_test, None)
+        handle.inner_test = _make_sync_test(pyfuncitem, handle.inner_test, None)
     elif inspect.iscoroutinefunction(pyfuncitem.obj):
         given = pyfuncitem.funcargs.get("clock")
-        pyfuncitem.obj = _runner(pyfuncitem, pyfuncitem.obj, given)
+        pyfuncitem.obj = _make_sync_test(pyfuncitem, pyfuncitem.obj, given)
 
 
-def _runner(item: pytest.Function, test: AsyncTest, given: object) -> Callable[..., None]:
+def _make_sync_test(
+    item: pytest.Function, test: AsyncTest, clock_fixture: object
+) -> Callable[..., None]:
     realtime = item.get_closest_marker("realtime") is not None
     left: TasksLeft = "cancel" if item.get_closest_marker("leaves_tasks") else "fail"
 
@@ -57,11 +59,11 @@ def _runner(item: pytest.Function, test: AsyncTest, given: object) -> Callable[.
             pytest.fail("a realtime test has no virtual clock: drop the fixture or the marker")
         with asyncio.Runner() as runner:
             main = test(**arguments)
-            runner.run(supervised(main, tasks_left=left, grace_s=REALTIME_GRACE_S))
+            runner.run(run_supervised(main, tasks_left=left, grace_s=REALTIME_GRACE_S))
 
     @wraps(test)
     def in_virtual_time(**arguments: object) -> None:
-        clock = given if isinstance(given, VirtualClock) else VirtualClock()
+        clock = clock_fixture if isinstance(clock_fixture, VirtualClock) else VirtualClock()
         if isinstance(arguments.get("clock"), VirtualClock):
             arguments["clock"] = clock
         clock.run(test(**arguments), tasks_left=left)

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.messages import Assistant, Message, Results, Text, User
+from windlass.core.messages import AssistantMessage, Message, TextPart, ToolResults, UserMessage
 from windlass.core.setup import ToolChoice
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
 
-TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+TOOL_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What both vendors take for the name of a tool."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -28,13 +28,13 @@ class PromptChecker:
     """Checks the requests of a session one after the other, at the cost of what is new."""
 
     def __init__(self) -> None:
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._seen = Transcript()
-        self._asked: Assistant | None = None
+        self._asked: AssistantMessage | None = None
         self._ids: set[str] = set()
-        self.size = 0
+        self.message_bytes = 0
         """Bytes of the messages of the last request, as JSON."""
 
     def check(self, prompt: Prompt) -> None:
@@ -45,38 +45,40 @@ class PromptChecker:
         shared = isinstance(messages, Transcript) and messages.log is seen.log
         grown = shared and len(messages) >= len(seen)
         if not grown:
-            self._forget()
+            self._reset()
         at_first = len(seen) if grown else 0
         # Marked as seen only at the end: a request that failed is looked at anew.
         self._seen = Transcript()
         for at, message in enumerate(messages[at_first:], at_first):
-            self._message(at, message)
-            self.size += len(msgspec.json.encode(message))
+            self._check_message(at, message)
+            self.message_bytes += len(msgspec.json.encode(message))
         _require(len(messages) > 0, "there is no message")
         _require(self._asked is None, "the last calls have no results")
-        _require(not isinstance(messages[-1], Assistant), "the last message is the model's own")
+        _require(
+            not isinstance(messages[-1], AssistantMessage), "the last message is the model's own"
+        )
         if isinstance(messages, Transcript):
             self._seen = messages
 
-    def _message(self, at: int, message: Message) -> None:
+    def _check_message(self, at: int, message: Message) -> None:
         where = f"message {at}"
-        _require(at > 0 or isinstance(message, User), f"{where}: the first is not a user's")
+        _require(at > 0 or isinstance(message, UserMessage), f"{where}: the first is not a user's")
         if self._asked is not None:
-            _require(isinstance(message, Results), f"{where}: calls before it have no results")
+            _require(isinstance(message, ToolResults), f"{where}: calls before it have no results")
         match message:
-            case User(parts):
-                texts = [part.text for part in parts if isinstance(part, Text)]
+            case UserMessage(parts):
+                texts = [part.text for part in parts if isinstance(part, TextPart)]
                 _require(bool(parts), f"{where}: an empty user message")
                 _require(all(text.strip() for text in texts), f"{where}: an empty user text")
-            case Assistant():
-                self._assistant(where, message)
-            case Results():
-                self._results(where, message)
+            case AssistantMessage():
+                self._check_assistant(where, message)
+            case ToolResults():
+                self._check_results(where, message)
 
-    def _assistant(self, where: str, reply: Assistant) -> None:
+    def _check_assistant(self, where: str, reply: AssistantMessage) -> None:
         calls = reply.calls
         _require(bool(calls) or bool(reply.text.strip()), f"{where}: an empty assistant message")
-        blank = any(isinstance(part, Text) and not part.text for part in reply.parts)
+        blank = any(isinstance(part, TextPart) and not part.text for part in reply.parts)
         _require(not blank, f"{where}: an empty text beside something else")
         for call in calls:
             _require(bool(call.id and call.name), f"{where}: a call without id or name")
@@ -89,7 +91,7 @@ class PromptChecker:
                 raise AssertionError(told) from None
         self._asked = reply if calls else None
 
-    def _results(self, where: str, results: Results) -> None:
+    def _check_results(self, where: str, results: ToolResults) -> None:
         _require(self._asked is not None, f"{where}: results without calls")
         asked = self._asked.calls if self._asked else ()
         answered = [item.call.id for item in results.items]
@@ -103,7 +105,7 @@ class PromptChecker:
 def _check_tools(prompt: Prompt) -> None:
     names = [spec.name for spec in prompt.tools]
     for name in names:
-        _require(bool(TOOL_NAME.fullmatch(name)), f"{name!r} is no name for a tool")
+        _require(bool(TOOL_NAME_PATTERN.fullmatch(name)), f"{name!r} is no name for a tool")
     _require(len(names) == len(set(names)), f"a tool is offered twice: {names}")
     _require(_can_choose(prompt.tool_choice, names), f"no tool for {prompt.tool_choice!r}: {names}")
 

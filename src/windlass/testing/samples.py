@@ -7,96 +7,102 @@ from msgspec.structs import replace
 
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.events import (
-    Allotted,
     AttemptFailed,
     AttemptStarted,
+    BudgetAllotted,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallLate,
     CallStarted,
-    Compacted,
+    ContextCompacted,
     Fact,
-    Heeded,
-    Hydrated,
+    KnowledgeRecalled,
+    LookupsPlanned,
     NoteGiven,
-    Recalled,
     ReplyJudged,
     Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
-    Steered,
+    SteeringGiven,
+    SteeringTaken,
     StepProposed,
 )
 from windlass.core.faults import Fault
 from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import (
-    Assistant,
-    Change,
+    ArgumentChange,
+    AssistantMessage,
     Charge,
-    File,
-    Image,
-    Result,
-    Text,
-    Thinking,
+    FilePart,
+    ImagePart,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
     ToolSpec,
     Usage,
 )
 from windlass.core.setup import ModelInfo, Price, Setup, digest
-from windlass.core.verdicts import Allow, Ask, Deny, Grant, Invalid, Modify
+from windlass.core.verdicts import Allow, Ask, Deny, Grant, InvalidCall, Modify
 
 
-def notes(first: int, last: int, text: str = "note") -> list[Fact]:
+def note_facts(first: int, last: int, text: str = "note") -> list[Fact]:
     """Small facts with these numbers."""
     numbers = range(first, last + 1)
     return [NoteGiven(f"{text} {at}", "same_call", seq=at, at=1e9 + at) for at in numbers]
 
 
-RESERVED = Reservation(1_000, 500, Decimal("0.01"))
-PAID = Charge("m:x", usage=Usage(100, 20, cache_read=10, reasoning=5), usd=Decimal("0.00123"))
-ASKED = {"to": "ann", "n": [1, None, 2.5]}
+SAMPLE_RESERVATION = Reservation(1_000, 500, Decimal("0.01"))
+SAMPLE_CHARGE = Charge(
+    "m:x", usage=Usage(100, 20, cache_read=10, reasoning=5), usd=Decimal("0.00123")
+)
+SAMPLE_ARGUMENTS = {"to": "ann", "n": [1, None, 2.5]}
 
 
-def one_of_each() -> list[Fact]:
+def facts_of_every_kind() -> list[Fact]:
     """A session that folds, with every kind of fact and every kind of content in it."""
-    prompt = (Text("Look, then send. 🙂"), Image("image/png", b"\x89PNG\x00\xff"), _page())
+    prompt = (
+        TextPart("Look, then send. 🙂"),
+        ImagePart("image/png", b"\x89PNG\x00\xff"),
+        _sample_file(),
+    )
     fault = Fault("rate_limit", "slow down", retryable=True, retry_after_s=1.5)
-    return placed(
+    return number_facts(
         [
-            RunStarted(1, prompt, setup=_setup()),
-            AttemptStarted(1, 1, "m:x", RESERVED),
+            RunStarted(1, prompt, setup=_sample_setup()),
+            AttemptStarted(1, 1, "m:x", SAMPLE_RESERVATION),
             AttemptFailed(fault, established=True, visible=True, partial="I", wait_s=1.0),
-            AttemptStarted(1, 2, "m:x", RESERVED),
-            *_a_step(),
-            CallLate("a", Result.say("value", "too late")),
+            AttemptStarted(1, 2, "m:x", SAMPLE_RESERVATION),
+            *_step_facts(),
+            CallLate("a", ToolResult.from_text("value", "too late")),
             NoteGiven("You said that before.", "same_call"),
-            Compacted(3, how="mask"),
-            AttemptStarted(2, 1, "m:small", RESERVED, purpose="compaction"),
-            Compacted(
+            ContextCompacted(3, how="mask"),
+            AttemptStarted(2, 1, "m:small", SAMPLE_RESERVATION, purpose="compaction"),
+            ContextCompacted(
                 1, "Goals: to send.", "summary", Charge("m:small", "compaction", Usage(9, 2))
             ),
-            Allotted("team", Amount(Decimal("0.25"), 5_000), dry=True),
-            Steered((Text("Hurry."),), by="ann"),
-            Heeded(),
-            AttemptStarted(2, 1, "m:x", RESERVED, landing=True),
-            StepProposed(Assistant((Text("Sent."),)), "end", Charge("m:x")),
+            BudgetAllotted("team", Amount(Decimal("0.25"), 5_000), dry=True),
+            SteeringGiven((TextPart("Hurry."),), by="ann"),
+            SteeringTaken(),
+            AttemptStarted(2, 1, "m:x", SAMPLE_RESERVATION, landing=True),
+            StepProposed(AssistantMessage((TextPart("Sent."),)), "end", Charge("m:x")),
             ReplyJudged(Allow()),
             RunEnded("completed", "done", partial=""),
-            *_a_second_run(),
+            *_second_run_facts(),
         ]
     )
 
 
-def _a_second_run() -> list[Fact]:
+def _second_run_facts() -> list[Fact]:
     """What is known is recalled, what the prompt names is looked up, and then it fails."""
-    prompt, trusted = (Text("Again, see notes.txt."),), {"tenant": "north", "level": 2}
+    prompt, trusted = (TextPart("Again, see notes.txt."),), {"tenant": "north", "level": 2}
     paid = Charge("m:child", "subagent", Usage(3, 1), Decimal("0.0001"))
     return [
         RunStarted(2, prompt, caller="ann", context=trusted, pinned=True, parent="above/c1_0"),
-        Recalled("Ann is a dentist.", ("private",)),
-        Hydrated((ToolCall("h2_0", "look", '{"at":"notes.txt"}'),)),
+        KnowledgeRecalled("Ann is a dentist.", ("private",)),
+        LookupsPlanned((ToolCall("h2_0", "look", '{"at":"notes.txt"}'),)),
         CallJudged("h2_0", Ask("May I?", arguments={"at": "notes"})),
         CallAnswered(
             "h2_0",
@@ -106,13 +112,13 @@ def _a_second_run() -> list[Fact]:
             Grant("look", pattern="look(n*)"),
         ),
         CallStarted("h2_0", "key-h"),
-        CallFinished("h2_0", Result.say("value", "Be quick."), (paid,)),
-        AttemptStarted(3, 1, "m:x", RESERVED),
-        RunEnded("failed", "why", Fault("bug", "oh"), "Al", charge=PAID, charges=(paid,)),
+        CallFinished("h2_0", ToolResult.from_text("value", "Be quick."), (paid,)),
+        AttemptStarted(3, 1, "m:x", SAMPLE_RESERVATION),
+        RunEnded("failed", "why", Fault("bug", "oh"), "Al", charge=SAMPLE_CHARGE, charges=(paid,)),
     ]
 
 
-def _a_step() -> list[Fact]:
+def _step_facts() -> list[Fact]:
     """Four calls: one that runs, one that is asked about, one that is none, one that is changed."""
     calls = (
         ToolCall("a", "look", '{"at":"ø"}', provider_id="p1", signature="s"),
@@ -120,33 +126,35 @@ def _a_step() -> list[Fact]:
         ToolCall("c", "nothing", "{"),
         ToolCall("d", "send", ""),
     )
-    thought = (Thinking("Let me see.", signature="sig"), Text("I look."), *calls)
-    result = Result("value", (Text("long " * 5_000), Image("image/png", b"\x89PNG\x00\xff")))
+    thought = (ThinkingPart("Let me see.", signature="sig"), TextPart("I look."), *calls)
+    result = ToolResult(
+        "value", (TextPart("long " * 5_000), ImagePart("image/png", b"\x89PNG\x00\xff"))
+    )
     return [
-        StepProposed(Assistant(thought, "m:x"), "calls", PAID),
-        CallJudged("a", Allow("rule 1"), changes=(Change("at", "trimmed"),), resource="r"),
-        CallJudged("b", Ask("May I?", "rule 2", expires_at=2e9), ASKED),
-        CallJudged("c", Invalid("unknown_tool", "There is no such tool.")),
+        StepProposed(AssistantMessage(thought, "m:x"), "calls", SAMPLE_CHARGE),
+        CallJudged("a", Allow("rule 1"), changes=(ArgumentChange("at", "trimmed"),), resource="r"),
+        CallJudged("b", Ask("May I?", "rule 2", expires_at=2e9), SAMPLE_ARGUMENTS),
+        CallJudged("c", InvalidCall("unknown_tool", "There is no such tool.")),
         CallJudged("d", Modify({"to": "bob"}, "not ann")),
-        RunResumed(("tool send changed",), setup=_setup()),
-        CallAnswered("b", Deny("no"), digest(ASKED), by="ann"),
+        RunResumed(("tool send changed",), setup=_sample_setup()),
+        CallAnswered("b", Deny("no"), digest(SAMPLE_ARGUMENTS), by="ann"),
         CallStarted("a", "key-a"),
         CallFinished("a", result),
         CallStarted("d", "key-d"),
-        CallFinished("d", Result.say("error", "no such address")),
+        CallFinished("d", ToolResult.from_text("error", "no such address")),
     ]
 
 
-def placed(facts: Sequence[Fact]) -> list[Fact]:
+def number_facts(facts: Sequence[Fact]) -> list[Fact]:
     """The facts, numbered from 1."""
     return [replace(fact, seq=at, at=1e9 + at / 8) for at, fact in enumerate(facts, 1)]
 
 
-def _page() -> File:
-    return File("text/plain", "notes.txt", b"", None)
+def _sample_file() -> FilePart:
+    return FilePart("text/plain", "notes.txt", b"", None)
 
 
-def _setup() -> Setup:
+def _sample_setup() -> Setup:
     price = Price(Decimal("1.25"), Decimal(10), cache_read=Decimal("0.125"))
     look = ToolSpec("look", "Looks.", {"type": "object"}, effect="read", labels=("untrusted",))
     send = ToolSpec("send", "Sends.", {"type": "object", "properties": {"to": {"minLength": 1}}})

@@ -7,9 +7,9 @@ import msgspec
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
-    Piece,
     ReplyEnd,
-    Stop,
+    ReplyPiece,
+    StopReason,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
@@ -18,24 +18,24 @@ from windlass.core.faults import FaultKind
 from windlass.core.messages import Usage
 
 
-class Words(msgspec.Struct, frozen=True):
+class ScriptedText(msgspec.Struct, frozen=True):
     """Text or thinking, streamed in pieces of a few characters."""
 
     text: str
     kind: Literal["text", "thinking"] = "text"
     signature: str | None = None
 
-    def pieces(self, chars: int) -> list[Piece]:
+    def split_pieces(self, chars: int) -> list[ReplyPiece]:
         tokens = [self.text[at : at + chars] for at in range(0, len(self.text), chars)]
         if self.kind == "text":
             return [TextDelta(token) for token in tokens]
-        thoughts: list[Piece] = [ThinkingDelta(token) for token in tokens]
+        thoughts: list[ReplyPiece] = [ThinkingDelta(token) for token in tokens]
         if self.signature is not None:
             thoughts.append(ThinkingDelta("", self.signature))
         return thoughts
 
 
-class Calls(msgspec.Struct, frozen=True):
+class ScriptedCall(msgspec.Struct, frozen=True):
     """One tool call, in one piece or in fragments of its arguments."""
 
     name: str
@@ -44,7 +44,7 @@ class Calls(msgspec.Struct, frozen=True):
     index: int | None = None
     chars: int | None = None
 
-    def pieces(self, at: int, call_id: str) -> list[Piece]:
+    def split_pieces(self, at: int, call_id: str) -> list[ReplyPiece]:
         """Number and id are its place in the reply unless the script says otherwise."""
         index = at if self.index is None else self.index
         head = CallDelta(index, self.id or call_id, self.name)
@@ -55,40 +55,40 @@ class Calls(msgspec.Struct, frozen=True):
         return [head, *(CallDelta(index, arguments=part) for part in parts)]
 
 
-class Pause(msgspec.Struct, frozen=True):
+class ScriptedPause(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Stall(msgspec.Struct, frozen=True):
+class ScriptedStall(msgspec.Struct, frozen=True):
     """Silence, until someone cancels."""
 
 
-class Cut(msgspec.Struct, frozen=True):
+class StreamCut(msgspec.Struct, frozen=True):
     """The end of the stream, without the end marker."""
 
 
-class Fail(msgspec.Struct, frozen=True):
+class ScriptedFailure(msgspec.Struct, frozen=True):
     kind: FaultKind
     message: str
     retryable: bool | None = None
     retry_after_s: float | None = None
 
-    def error(self) -> ModelError:
+    def new_error(self) -> ModelError:
         """A new one each time: a raised error keeps its traceback."""
         again, after_s = self.retryable, self.retry_after_s
         return ModelError(self.kind, self.message, retryable=again, retry_after_s=after_s)
 
 
-Act = Pause | Stall | Cut | Fail
-Item = Piece | Words | Calls | Act
+ScriptAct = ScriptedPause | ScriptedStall | StreamCut | ScriptedFailure
+ScriptItem = ReplyPiece | ScriptedText | ScriptedCall | ScriptAct
 
 
-def say(text: str) -> Words:
-    return Words(text)
+def say(text: str) -> ScriptedText:
+    return ScriptedText(text)
 
 
-def think(text: str, signature: str | None = None) -> Words:
-    return Words(text, "thinking", signature)
+def think(text: str, signature: str | None = None) -> ScriptedText:
+    return ScriptedText(text, "thinking", signature)
 
 
 def call(
@@ -98,10 +98,10 @@ def call(
     id: str | None = None,  # noqa: A002 - the word of the wire
     index: int | None = None,
     chars: int | None = None,
-) -> Calls:
+) -> ScriptedCall:
     """A call. A text goes out as it is, broken or not; `chars` streams it in fragments."""
     raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments or {}).decode()
-    return Calls(tool, raw, id, index, chars)
+    return ScriptedCall(tool, raw, id, index, chars)
 
 
 def usage(
@@ -115,20 +115,20 @@ def usage(
     return UsageDelta(Usage(input, output, cache_read, cache_write))
 
 
-def pause(seconds: float) -> Pause:
-    return Pause(seconds)
+def pause(seconds: float) -> ScriptedPause:
+    return ScriptedPause(seconds)
 
 
-def stall() -> Stall:
-    return Stall()
+def stall() -> ScriptedStall:
+    return ScriptedStall()
 
 
-def drop(message: str = "the connection was lost") -> Fail:
-    return Fail("network", message)
+def drop(message: str = "the connection was lost") -> ScriptedFailure:
+    return ScriptedFailure("network", message)
 
 
-def cut() -> Cut:
-    return Cut()
+def cut() -> StreamCut:
+    return StreamCut()
 
 
 def fail(
@@ -137,12 +137,12 @@ def fail(
     *,
     retryable: bool | None = None,
     retry_after_s: float | None = None,
-) -> Fail:
+) -> ScriptedFailure:
     """The request fails here. As the first item, it fails at the door."""
-    return Fail(kind, message or f"scripted: {kind}", retryable, retry_after_s)
+    return ScriptedFailure(kind, message or f"scripted: {kind}", retryable, retry_after_s)
 
 
-def refuse(text: str = "") -> list[Item]:
+def refuse(text: str = "") -> list[ScriptItem]:
     return [*([say(text)] if text else []), ReplyEnd("refusal")]
 
 
@@ -151,5 +151,5 @@ def length() -> ReplyEnd:
     return end("length")
 
 
-def end(stop: Stop = "end") -> ReplyEnd:
+def end(stop: StopReason = "end") -> ReplyEnd:
     return ReplyEnd(stop)

@@ -22,37 +22,53 @@ from typing import Self, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.decide.reserving import cost
-from windlass.core.events import CallDelta, Piece, ReplyEnd, TextDelta, ThinkingDelta, UsageDelta
+from windlass.core.decide.reserving import usage_cost
+from windlass.core.events import (
+    CallDelta,
+    ReplyEnd,
+    ReplyPiece,
+    TextDelta,
+    ThinkingDelta,
+    UsageDelta,
+)
 from windlass.core.messages import Usage
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.testing.prompts import PromptChecker
-from windlass.testing.script_words import Act, Calls, Cut, Fail, Item, Pause, Stall, Words
+from windlass.testing.script_words import (
+    ScriptAct,
+    ScriptedCall,
+    ScriptedFailure,
+    ScriptedPause,
+    ScriptedStall,
+    ScriptedText,
+    ScriptItem,
+    StreamCut,
+)
 
 BYTES_PER_TOKEN = 4
 
-Items: TypeAlias = "str | Item | Sequence[Items]"
-Reply: TypeAlias = "Items | Callable[[Prompt], Reply]"
+ReplyItems: TypeAlias = "str | ScriptItem | Sequence[ReplyItems]"
+ScriptedReply: TypeAlias = "ReplyItems | Callable[[Prompt], ScriptedReply]"
 
 
 class ScriptExhausted(AssertionError):
     """The model was asked more often than its script has replies."""
 
 
-class Beat(msgspec.Struct, frozen=True):
+class ReplyBeat(msgspec.Struct, frozen=True):
     """Pieces that come at once, and what happens after them."""
 
-    pieces: list[Piece]
-    then: Act | None = None
+    pieces: list[ReplyPiece]
+    then: ScriptAct | None = None
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PlannedReply(msgspec.Struct, frozen=True):
     """A reply, made ready: nothing is left to work out while it streams."""
 
-    beats: list[Beat]
-    pieces: list[Piece]
-    size: int
+    beats: list[ReplyBeat]
+    pieces: list[ReplyPiece]
+    output_bytes: int
     """Bytes of output."""
 
 
@@ -61,7 +77,7 @@ class ScriptedModel:
 
     def __init__(
         self,
-        replies: Sequence[Reply],
+        replies: Sequence[ScriptedReply],
         *,
         info: ModelInfo | None = None,
         name: str = "scripted:model",
@@ -95,14 +111,14 @@ class ScriptedModel:
         self._truthful = truthful
         self._checker = PromptChecker()
         numbered = enumerate(replies, 1)
-        self._script = [one if callable(one) else self._plan(one, at) for at, one in numbered]
+        self._script = [one if callable(one) else self._plan_reply(one, at) for at, one in numbered]
 
     @property
     def requests(self) -> int:
         return len(self.prompts)
 
     @property
-    def left(self) -> int:
+    def replies_left(self) -> int:
         """Replies that nobody asked for yet."""
         return max(0, len(self._script) - self.requests)
 
@@ -112,10 +128,10 @@ class ScriptedModel:
 
     @property
     def billed_usd(self) -> Decimal | None:
-        return cost(self.info.price, self.billed_usage)
+        return usage_cost(self.info.price, self.billed_usage)
 
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
-        plan, tokens = self._take(prompt)
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+        plan, tokens = self._next_reply(prompt)
         at = len(self.billed)
         self.billed.append(Usage(tokens))
         await asyncio.sleep(0)
@@ -126,16 +142,16 @@ class ScriptedModel:
                     sent += 1
                     yield piece
                 if beat.then is not None:
-                    await _perform(beat.then)
+                    await _perform_act(beat.then)
         except Exception:
             if not sent:
                 self.billed[at] = Usage()  # What is refused at the door costs nothing.
             raise
         finally:
             if sent:
-                self.billed[at] = _bill(plan, sent, tokens)
+                self.billed[at] = _billed_usage(plan, sent, tokens)
 
-    def _take(self, prompt: Prompt) -> tuple[Plan, int]:
+    def _next_reply(self, prompt: Prompt) -> tuple[PlannedReply, int]:
         """The next reply, and the tokens of the prompt."""
         self.prompts.append(prompt)
         try:
@@ -149,44 +165,46 @@ class ScriptedModel:
         scripted = self._script[self.requests - 1]
         while callable(scripted):
             answer = scripted(prompt)
-            scripted = answer if callable(answer) else self._plan(answer, self.requests)
-        tokens = self._tokens(prompt)
-        return (_told(scripted, prompt, tokens) if self._truthful else scripted), tokens
+            scripted = answer if callable(answer) else self._plan_reply(answer, self.requests)
+        tokens = self._count_tokens(prompt)
+        return (_truthful_plan(scripted, prompt, tokens) if self._truthful else scripted), tokens
 
-    def _tokens(self, prompt: Prompt) -> int:
+    def _count_tokens(self, prompt: Prompt) -> int:
         if self._count is not None:
             return self._count(prompt)
         fixed = len(prompt.system.encode()) + len(msgspec.json.encode(prompt.tools))
-        return (fixed + self._checker.size) // BYTES_PER_TOKEN
+        return (fixed + self._checker.message_bytes) // BYTES_PER_TOKEN
 
-    def _plan(self, reply: Items, request: int) -> Plan:
-        items = _flat(reply)
-        calls = [item for item in items if isinstance(item, Calls | CallDelta)]
-        ends = (ReplyEnd, Cut, Fail)
+    def _plan_reply(self, reply: ReplyItems, request: int) -> PlannedReply:
+        items = _flatten_items(reply)
+        calls = [item for item in items if isinstance(item, ScriptedCall | CallDelta)]
+        ends = (ReplyEnd, StreamCut, ScriptedFailure)
         if not any(isinstance(item, ends) for item in items):
             items.append(ReplyEnd("calls" if calls else "end"))
-        pieces: list[Piece] = []
-        beats: list[Beat] = []
+        pieces: list[ReplyPiece] = []
+        beats: list[ReplyBeat] = []
         at_call = 0
         for item in items:
-            if isinstance(item, Pause | Stall | Cut | Fail):
-                beats.append(Beat(pieces, item))
+            if isinstance(item, ScriptedPause | ScriptedStall | StreamCut | ScriptedFailure):
+                beats.append(ReplyBeat(pieces, item))
                 pieces = []
-            elif isinstance(item, Words):
-                pieces += item.pieces(self._token_chars)
-            elif isinstance(item, Calls):
-                pieces += item.pieces(at_call, f"call_{request}_{at_call}")
+            elif isinstance(item, ScriptedText):
+                pieces += item.split_pieces(self._token_chars)
+            elif isinstance(item, ScriptedCall):
+                pieces += item.split_pieces(at_call, f"call_{request}_{at_call}")
                 at_call += 1
             else:
                 pieces.append(item)
-        return _planned([*beats, Beat(pieces)], self._pace_s)
+        return _build_plan([*beats, ReplyBeat(pieces)], self._pace_s)
 
     def assert_used_up(self) -> None:
         """Fail if a request was wrong, if there was one too many, or if replies are left."""
         if self.failures:
             raise self.failures[0]
-        if self.left:
-            raise AssertionError(f"{self.left} of {len(self._script)} replies were never asked for")
+        if self.replies_left:
+            raise AssertionError(
+                f"{self.replies_left} of {len(self._script)} replies were never asked for"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -201,45 +219,45 @@ class ScriptedModel:
             self.assert_used_up()
 
 
-async def _perform(act: Act) -> None:
+async def _perform_act(act: ScriptAct) -> None:
     match act:
-        case Pause(seconds):
+        case ScriptedPause(seconds):
             await asyncio.sleep(seconds)
-        case Stall():
+        case ScriptedStall():
             await asyncio.get_running_loop().create_future()
-        case Fail():
-            raise act.error()
-        case Cut():
+        case ScriptedFailure():
+            raise act.new_error()
+        case StreamCut():
             pass
 
 
-def _flat(reply: Items) -> list[Item]:
+def _flatten_items(reply: ReplyItems) -> list[ScriptItem]:
     if isinstance(reply, str):
-        return [Words(reply)]
+        return [ScriptedText(reply)]
     if isinstance(reply, Sequence):
-        return [item for one in reply for item in _flat(one)]
+        return [item for one in reply for item in _flatten_items(one)]
     return [reply]
 
 
-def _planned(beats: list[Beat], pace_s: float = 0.0) -> Plan:
+def _build_plan(beats: list[ReplyBeat], pace_s: float = 0.0) -> PlannedReply:
     """The plan up to the act that ends it."""
     for at, beat in enumerate(beats):
-        if isinstance(beat.then, Cut | Fail | Stall):
+        if isinstance(beat.then, StreamCut | ScriptedFailure | ScriptedStall):
             beats = beats[: at + 1]
             break
     pieces = [piece for beat in beats for piece in beat.pieces]
     if pace_s:
-        paced = [one for beat in beats for one in _paced(beat, pace_s)]
+        paced = [one for beat in beats for one in _pace_beat(beat, pace_s)]
         beats = paced
-    return Plan(beats, pieces, sum(map(_size, pieces)))
+    return PlannedReply(beats, pieces, sum(map(_output_bytes, pieces)))
 
 
-def _paced(beat: Beat, pace_s: float) -> list[Beat]:
-    apart = [Beat([piece], Pause(pace_s)) for piece in beat.pieces[:-1]]
-    return [*apart, Beat(beat.pieces[-1:], beat.then)]
+def _pace_beat(beat: ReplyBeat, pace_s: float) -> list[ReplyBeat]:
+    apart = [ReplyBeat([piece], ScriptedPause(pace_s)) for piece in beat.pieces[:-1]]
+    return [*apart, ReplyBeat(beat.pieces[-1:], beat.then)]
 
 
-def _size(piece: Piece) -> int:
+def _output_bytes(piece: ReplyPiece) -> int:
     """The bytes of output in a piece."""
     match piece:
         case TextDelta(text) | ThinkingDelta(text):
@@ -250,38 +268,38 @@ def _size(piece: Piece) -> int:
             return 0
 
 
-def _bill(plan: Plan, sent: int, tokens: int) -> Usage:
+def _billed_usage(plan: PlannedReply, sent: int, tokens: int) -> Usage:
     """What it cost: as the script says, else by what was shown and what was streamed."""
     streamed = plan.pieces[:sent]
     for piece in reversed(streamed):
         if isinstance(piece, UsageDelta):
             return piece.usage
-    size = plan.size if sent == len(plan.pieces) else sum(map(_size, streamed))
+    size = plan.output_bytes if sent == len(plan.pieces) else sum(map(_output_bytes, streamed))
     return Usage(tokens, -(-size // BYTES_PER_TOKEN))
 
 
-def _told(plan: Plan, prompt: Prompt, tokens: int) -> Plan:
+def _truthful_plan(plan: PlannedReply, prompt: Prompt, tokens: int) -> PlannedReply:
     """The plan of a model that keeps to its cap of output and says what it costs."""
     room = prompt.output_max * BYTES_PER_TOKEN
     reports = any(isinstance(piece, UsageDelta) for piece in plan.pieces)
-    beats: list[Beat] = []
+    beats: list[ReplyBeat] = []
     for beat in plan.beats:
-        pieces: list[Piece] = []
+        pieces: list[ReplyPiece] = []
         for piece in beat.pieces:
-            size = _size(piece)
+            size = _output_bytes(piece)
             if size > room or (isinstance(piece, ReplyEnd) and not reports):
-                short = _shortened(piece, room) if size > room else []
-                used = prompt.output_max * BYTES_PER_TOKEN - room + sum(map(_size, short))
+                short = _shorten_piece(piece, room) if size > room else []
+                used = prompt.output_max * BYTES_PER_TOKEN - room + sum(map(_output_bytes, short))
                 usage = Usage(tokens, -(-used // BYTES_PER_TOKEN))
                 end = ReplyEnd("length") if size > room else piece
-                return _planned([*beats, Beat([*pieces, *short, UsageDelta(usage), end])])
+                return _build_plan([*beats, ReplyBeat([*pieces, *short, UsageDelta(usage), end])])
             pieces.append(piece)
             room -= size
-        beats.append(Beat(pieces, beat.then))
+        beats.append(ReplyBeat(pieces, beat.then))
     return plan
 
 
-def _shortened(piece: Piece, room: int) -> list[Piece]:
+def _shorten_piece(piece: ReplyPiece, room: int) -> list[ReplyPiece]:
     """As much of a piece as there is room for."""
     if isinstance(piece, TextDelta | ThinkingDelta):
         text = piece.text.encode()[:room].decode(errors="ignore")

@@ -34,29 +34,29 @@ ABSENT = object()
 
 _SECRET_NAME = re.compile(r"auth|cookie|credential|key|password|secret|token$", re.IGNORECASE)
 _SECRET_QUERY = re.compile(r"(?<=[?&])(\w*(?:key|token)\w*)=([^&]+)", re.IGNORECASE)
-_USER = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-_HOPS = frozenset(
+_URL_USER = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_HOP_HEADERS = frozenset(
     ("accept-encoding", "connection", "content-length", "host", "keep-alive", "transfer-encoding"),
 )
-_KEPT = re.compile(r"content-type|date|location|retry-after.*|.*ratelimit.*|x-should-retry")
+_KEPT_HEADER = re.compile(r"content-type|date|location|retry-after.*|.*ratelimit.*|x-should-retry")
 """Headers of a response that a client acts on; the others may tell whose account it is."""
 
-How: TypeAlias = Literal["whole", "broken", "left"]
+ResponseEnding: TypeAlias = Literal["whole", "broken", "left"]
 """A response was read to its end, or the server broke off, or the client went away."""
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind"):
+class TapeLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind"):
     """A line of the file."""
 
 
-class Tape(Line, frozen=True, tag="tape"):
+class TapeHeader(TapeLine, frozen=True, tag="tape"):
     """The first line."""
 
     version: int
     upstream: str
 
 
-class Request(Line, frozen=True, tag="request"):
+class TapeRequest(TapeLine, frozen=True, tag="request"):
     method: str
     path: str
     """Below the base URL, with its query."""
@@ -65,14 +65,14 @@ class Request(Line, frozen=True, tag="request"):
     """JSON as it is, else text, else base64."""
 
 
-class Response(Line, frozen=True, tag="response"):
+class TapeResponse(TapeLine, frozen=True, tag="response"):
     status: int
     headers: dict[str, str] = {}
     after_s: float = 0.0
     """Since the request."""
 
 
-class Piece(Line, frozen=True, tag="piece"):
+class TapePiece(TapeLine, frozen=True, tag="piece"):
     """What came in one piece; bytes that are no text of their own are kept as base64."""
 
     text: str | None = None
@@ -81,7 +81,7 @@ class Piece(Line, frozen=True, tag="piece"):
     """Since the piece before."""
 
     @classmethod
-    def of(cls, content: bytes, after_s: float) -> "Piece":
+    def from_bytes(cls, content: bytes, after_s: float) -> "TapePiece":
         try:
             return cls(text=content.decode(), after_s=after_s)
         except UnicodeDecodeError:
@@ -92,37 +92,37 @@ class Piece(Line, frozen=True, tag="piece"):
         return self.data or (self.text or "").encode()
 
 
-class End(Line, frozen=True, tag="end"):
-    how: How
+class TapeEnd(TapeLine, frozen=True, tag="end"):
+    how: ResponseEnding
 
 
 @dataclass(slots=True)
-class Exchange:
+class HttpExchange:
     """One request and what became of it."""
 
-    request: Request
-    response: Response | None = None
+    request: TapeRequest
+    response: TapeResponse | None = None
     """None if the client went before there was any."""
-    pieces: list[Piece] = field(default_factory=list[Piece])
-    how: How = "left"
+    pieces: list[TapePiece] = field(default_factory=list[TapePiece])
+    how: ResponseEnding = "left"
 
-    def lines(self) -> Iterator[Line]:
+    def tape_lines(self) -> Iterator[TapeLine]:
         yield self.request
         if self.response is not None:
             yield self.response
         yield from self.pieces
-        yield End(self.how)
+        yield TapeEnd(self.how)
 
 
-_decoder = msgspec.json.Decoder(Tape | Request | Response | Piece | End)
+_decoder = msgspec.json.Decoder(TapeHeader | TapeRequest | TapeResponse | TapePiece | TapeEnd)
 
 
-def load(path: Path) -> list[Exchange]:
+def load_tape(path: Path) -> list[HttpExchange]:
     """The exchanges of a file, in order."""
-    exchanges: list[Exchange] = []
+    exchanges: list[HttpExchange] = []
     for number, text in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            _take(_decoder.decode(text), exchanges, first=number == 1)
+            _add_line(_decoder.decode(text), exchanges, first=number == 1)
         except (msgspec.DecodeError, ValueError, IndexError) as error:
             raise ConfigError(f"{path} is no cassette: line {number}: {error}") from error
     if not exchanges:
@@ -130,81 +130,95 @@ def load(path: Path) -> list[Exchange]:
     return exchanges
 
 
-def _take(line: Line, exchanges: list[Exchange], *, first: bool) -> None:
-    if first != isinstance(line, Tape):
+def _add_line(line: TapeLine, exchanges: list[HttpExchange], *, first: bool) -> None:
+    if first != isinstance(line, TapeHeader):
         raise ValueError("a file has one line of the kind `tape`, and it is the first")
     match line:
-        case Tape(version) if version != VERSION:
+        case TapeHeader(version) if version != VERSION:
             raise ValueError(f"it has version {version}, and this is {VERSION}: record it again")
-        case Request():
-            exchanges.append(Exchange(line))
-        case Response():
+        case TapeRequest():
+            exchanges.append(HttpExchange(line))
+        case TapeResponse():
             exchanges[-1].response = line
-        case Piece():
+        case TapePiece():
             exchanges[-1].pieces.append(line)
-        case End(how):
+        case TapeEnd(how):
             exchanges[-1].how = how
         case _:
             pass
 
 
-def save(path: Path, upstream: str, exchanges: Iterable[Exchange], secrets: set[bytes]) -> None:
+def save_tape(
+    path: Path, upstream: str, exchanges: Iterable[HttpExchange], secrets: set[bytes]
+) -> None:
     """Write the file, all of it or nothing."""
-    lines: list[Line] = [Tape(VERSION, public(upstream))]
+    lines: list[TapeLine] = [TapeHeader(VERSION, mask_url_user(upstream))]
     for exchange in exchanges:
-        exchange.pieces = _clean(exchange.pieces, secrets)
-        lines.extend(exchange.lines())
+        exchange.pieces = _mask_pieces(exchange.pieces, secrets)
+        lines.extend(exchange.tape_lines())
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    part.write_bytes(b"".join(hidden(msgspec.json.encode(line), secrets) + b"\n" for line in lines))
+    part.write_bytes(
+        b"".join(mask_secrets(msgspec.json.encode(line), secrets) + b"\n" for line in lines)
+    )
     part.replace(path)
 
 
-def _clean(pieces: list[Piece], secrets: set[bytes]) -> list[Piece]:
+def _mask_pieces(pieces: list[TapePiece], secrets: set[bytes]) -> list[TapePiece]:
     """The pieces without keys; if one lies across two of them, all become one."""
-    clean = [Piece.of(hidden(piece.content, secrets), piece.after_s) for piece in pieces]
+    clean = [
+        TapePiece.from_bytes(mask_secrets(piece.content, secrets), piece.after_s)
+        for piece in pieces
+    ]
     whole = b"".join(piece.content for piece in clean)
     if not any(secret in whole for secret in secrets):
         return clean
-    return [Piece.of(hidden(whole, secrets), sum(piece.after_s for piece in pieces))]
+    return [
+        TapePiece.from_bytes(mask_secrets(whole, secrets), sum(piece.after_s for piece in pieces))
+    ]
 
 
-def request_of(
+def record_request(
     method: str, path: str, headers: Mapping[str, str], body: bytes
-) -> tuple[Request, set[bytes]]:
+) -> tuple[TapeRequest, set[bytes]]:
     """A request as it is kept, and the keys that were found in it."""
-    named = [value.split()[-1] for name, value in headers.items() if _secret(name) and value]
+    named = [
+        value.split()[-1] for name, value in headers.items() if _is_secret_name(name) and value
+    ]
     asked = [found[2] for found in _SECRET_QUERY.finditer(path)]
     values = {*named, *asked, *map(unquote, asked)}
     secrets = {value.encode() for value in values if len(value) >= SECRET_CHARS_MIN}
-    kept = {name: MASK if _secret(name) else value for name, value in forwarded(headers).items()}
+    kept = {
+        name: MASK if _is_secret_name(name) else value
+        for name, value in end_to_end_headers(headers).items()
+    }
     path = _SECRET_QUERY.sub(rf"\1={MASK}", path)
-    return Request(method, path, kept, readable(hidden(body, secrets))), secrets
+    return TapeRequest(method, path, kept, decode_body(mask_secrets(body, secrets))), secrets
 
 
-def public(url: str) -> str:
+def mask_url_user(url: str) -> str:
     """An address without the name and the password in it."""
-    return _USER.sub(MASK, url)
+    return _URL_USER.sub(MASK, url)
 
 
-def forwarded(headers: Mapping[str, str]) -> dict[str, str]:
+def end_to_end_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that are not about this one connection."""
-    return {name: value for name, value in headers.items() if name.lower() not in _HOPS}
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP_HEADERS}
 
 
-def acted_on(headers: Mapping[str, str]) -> dict[str, str]:
+def kept_response_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers of a response that are kept."""
-    return {name: value for name, value in headers.items() if _KEPT.fullmatch(name.lower())}
+    return {name: value for name, value in headers.items() if _KEPT_HEADER.fullmatch(name.lower())}
 
 
-def hidden(text: bytes, secrets: set[bytes]) -> bytes:
+def mask_secrets(text: bytes, secrets: set[bytes]) -> bytes:
     # Longest first: a key may be the beginning of another.
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK.encode())
     return text
 
 
-def readable(body: bytes) -> Any:  # noqa: ANN401 - whatever was sent
+def decode_body(body: bytes) -> Any:  # noqa: ANN401 - whatever was sent
     """A body as a person reads it, and as it is compared."""
     if not body:
         return None
@@ -218,7 +232,7 @@ def readable(body: bytes) -> Any:  # noqa: ANN401 - whatever was sent
         return b64encode(body).decode("ascii")
 
 
-def difference(recorded: object, asked: object, path: str = "$") -> str | None:
+def first_difference(recorded: object, asked: object, path: str = "$") -> str | None:
     """The first place at which two JSON values differ, and how; None if they do not."""
     match recorded, asked:
         case dict(), dict():
@@ -233,27 +247,27 @@ def difference(recorded: object, asked: object, path: str = "$") -> str | None:
             both = ((f"{path}[{at}]", before, now) for at, (before, now) in couples)
         case _:
             same = type(recorded) is type(asked) and recorded == asked
-            return None if same else f"at {path}, recorded {_both(recorded, asked)}"
-    return next(filter(None, (difference(old, new, where) for where, old, new in both)), None)
+            return None if same else f"at {path}, recorded {_show_both_values(recorded, asked)}"
+    return next(filter(None, (first_difference(old, new, where) for where, old, new in both)), None)
 
 
-def _both(recorded: object, asked: object) -> str:
+def _show_both_values(recorded: object, asked: object) -> str:
     """Two values side by side, from a little before the place at which they part."""
-    old, new = _text(recorded), _text(asked)
+    old, new = _value_text(recorded), _value_text(asked)
     alike = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
     at = sum(1 for _ in alike)
-    return f"{_around(old, at)}, asked {_around(new, at)}"
+    return f"{_excerpt_around(old, at)}, asked {_excerpt_around(new, at)}"
 
 
-def _text(value: object) -> str:
+def _value_text(value: object) -> str:
     return "nothing" if value is ABSENT else msgspec.json.encode(value).decode()
 
 
-def _around(text: str, at: int) -> str:
+def _excerpt_around(text: str, at: int) -> str:
     start = max(0, at - SHOWN_CHARS // 3) if len(text) > SHOWN_CHARS else 0
     end = start + SHOWN_CHARS
     return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 
 
-def _secret(name: str) -> bool:
+def _is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None

@@ -20,14 +20,21 @@ from windlass.core.events import (
     RunStarted,
     StepProposed,
 )
-from windlass.core.fold.run import apply
-from windlass.core.messages import Assistant, Effect, Result, Text, ToolCall, ToolSpec
-from windlass.core.moves import Act, Cleared
+from windlass.core.fold.run import apply_fact
+from windlass.core.messages import (
+    AssistantMessage,
+    Effect,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+from windlass.core.moves import ClearedCall, RunCalls
 from windlass.core.setup import ModelInfo, Setup
 from windlass.core.state import State
 from windlass.core.verdicts import Allow
-from windlass.ports import CallContext, Reconciled, Tools
-from windlass.tools.results import error_text, shown
+from windlass.ports import CallContext, ReconcileOutcome, Tools
+from windlass.tools.results import error_text, to_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class IgnoreCancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Explode:
+class RaiseFromRun:
     """Breaks the law of the port: the error comes out of `run`."""
 
     error: BaseException
@@ -62,9 +69,9 @@ Behaviour: TypeAlias = (
     Delay
     | Hang
     | IgnoreCancel
-    | Explode
+    | RaiseFromRun
     | Exception
-    | Callable[[Cleared, CallContext], Any]
+    | Callable[[ClearedCall, CallContext], Any]
     | object
 )
 """What a call does: one of the classes here, an exception (told as a result), a function of the
@@ -72,7 +79,7 @@ call and its context (also async), or the value itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RecordedCall:
     """A call that was run."""
 
     call_id: str
@@ -90,11 +97,11 @@ class RecordingTools:
         *,
         effects: Mapping[str, Effect] | None = None,
         resources: Mapping[str, str] | None = None,
-        reconciles: Mapping[str, Reconciled | Exception] | None = None,
+        reconciles: Mapping[str, ReconcileOutcome | Exception] | None = None,
         specs: tuple[ToolSpec, ...] = (),
     ) -> None:
         """Make tools. `resources` are patterns such as "{path}"; `specs` replace the made ones."""
-        self.ran: list[Ran] = []
+        self.calls: list[RecordedCall] = []
         """Each call that began, in order; a call that ran twice is in it twice."""
         self.finished: list[str] = []
         self.cancelled: list[str] = []
@@ -103,8 +110,8 @@ class RecordingTools:
         """The most calls that were under way at the same time."""
         self._behaviours = dict(behaviours or {})
         self._resources = dict(resources or {})
-        self._reconciles: dict[str, Reconciled | Exception] = dict(reconciles or {})
-        self._under_way = 0
+        self._reconciles: dict[str, ReconcileOutcome | Exception] = dict(reconciles or {})
+        self._running_count = 0
         told, known = effects or {}, {spec.name: spec for spec in specs}
         self._specs = tuple(
             known.get(name)
@@ -116,64 +123,66 @@ class RecordingTools:
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._specs
 
-    def resource(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         pattern = self._resources.get(name)
         return None if pattern is None else pattern.format_map(arguments)
 
-    async def run(self, cleared: Cleared, context: CallContext) -> Result:
+    async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
         call = cleared.call
-        self.ran.append(Ran(call.id, call.name, cleared.key, dict(cleared.arguments)))
-        self._under_way += 1
-        self.at_once_max = max(self.at_once_max, self._under_way)
+        self.calls.append(RecordedCall(call.id, call.name, cleared.key, dict(cleared.arguments)))
+        self._running_count += 1
+        self.at_once_max = max(self.at_once_max, self._running_count)
         try:
             await asyncio.sleep(0)
             if call.name not in self._behaviours:
-                return Result.say("invalid", f"There is no tool {call.name!r}.")
-            result = await self._behave(self._behaviours[call.name], cleared, context)
+                return ToolResult.from_text("invalid", f"There is no tool {call.name!r}.")
+            result = await self._perform_behaviour(self._behaviours[call.name], cleared, context)
             self.finished.append(call.id)
             return result
         except asyncio.CancelledError:
             self.cancelled.append(call.id)
             raise
         finally:
-            self._under_way -= 1
+            self._running_count -= 1
 
-    async def _behave(self, behaviour: Behaviour, cleared: Cleared, context: CallContext) -> Result:
+    async def _perform_behaviour(
+        self, behaviour: Behaviour, cleared: ClearedCall, context: CallContext
+    ) -> ToolResult:
         match behaviour:
             case Delay(seconds, then):
                 await asyncio.sleep(seconds)
-                return await self._behave(then, cleared, context)
+                return await self._perform_behaviour(then, cleared, context)
             case IgnoreCancel(seconds, then):
-                await _deaf_sleep(seconds)
-                return await self._behave(then, cleared, context)
+                await _sleep_ignoring_cancel(seconds)
+                return await self._perform_behaviour(then, cleared, context)
             case Hang():
                 await asyncio.Event().wait()
-                return Result.say("error", "never")
-            case Explode(error):
+                return ToolResult.from_text("error", "never")
+            case RaiseFromRun(error):
                 raise error
             case Exception():
-                return Result.say("error", error_text(behaviour))
-            case Result():
+                return ToolResult.from_text("error", error_text(behaviour))
+            case ToolResult():
                 return behaviour
             case _ if callable(behaviour):
-                return await self._called(behaviour, cleared, context)
+                return await self._call_function(behaviour, cleared, context)
             case _:
-                return Result("value", shown(behaviour))
+                return ToolResult("value", to_content(behaviour))
 
-    async def _called(
+    async def _call_function(
         self,
-        function: Callable[[Cleared, CallContext], Any],
-        cleared: Cleared,
+        function: Callable[[ClearedCall, CallContext], Any],
+        cleared: ClearedCall,
         context: CallContext,
-    ) -> Result:
+    ) -> ToolResult:
         try:
             value = function(cleared, context)
             value = await value if inspect.isawaitable(value) else value
         except Exception as error:  # noqa: BLE001 - a failing tool is a result
-            return Result.say("error", error_text(error))
-        return await self._behave(value, cleared, context)
+            return ToolResult.from_text("error", error_text(error))
+        return await self._perform_behaviour(value, cleared, context)
 
-    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:  # noqa: ARG002
+    async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:  # noqa: ARG002
         self.reconciled.append(cleared.call.id)
         await asyncio.sleep(0)
         answer = self._reconciles.get(cleared.call.name, "unknown")
@@ -182,7 +191,7 @@ class RecordingTools:
         return answer
 
 
-async def _deaf_sleep(seconds: float) -> None:
+async def _sleep_ignoring_cancel(seconds: float) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while (left := until - loop.time()) > 0:
@@ -192,36 +201,38 @@ async def _deaf_sleep(seconds: float) -> None:
             continue
 
 
-def cleared(
+def cleared_call(
     spec: ToolSpec,
     arguments: Mapping[str, Any] | None = None,
     *,
     call_id: str = "c1",
     session: str = "s",
     started: bool = False,
-) -> Cleared:
+) -> ClearedCall:
     """A call that may run, made as the loop makes it: from facts. `started`: a crash cut it."""
     text = msgspec.json.encode(arguments or {}).decode()
     facts: list[Fact] = [
-        RunStarted(1, (Text("Do it."),), Setup(model=ModelInfo("test:model"), tools=(spec,))),
+        RunStarted(1, (TextPart("Do it."),), Setup(model=ModelInfo("test:model"), tools=(spec,))),
         AttemptStarted(1, 1, "test:model", Reservation(1, 1)),
-        StepProposed(Assistant((ToolCall(call_id, spec.name, text),)), "calls"),
+        StepProposed(AssistantMessage((ToolCall(call_id, spec.name, text),)), "calls"),
         CallJudged(call_id, Allow()),
     ]
     if started:
         facts += [CallStarted(call_id, f"{session}/{call_id}"), RunResumed()]
     state = State(session)
     for seq, fact in enumerate(facts, 1):
-        state = apply(state, msgspec.structs.replace(fact, seq=seq))
+        state = apply_fact(state, msgspec.structs.replace(fact, seq=seq))
     move = decide(state)
-    assert isinstance(move, Act)
+    assert isinstance(move, RunCalls)
     return move.calls[0]
 
 
 def call_context(reports: list[str] | None = None, *, session: str = "s") -> CallContext:
     """The context of a call whose progress goes into a list."""
     heard: list[str] = [] if reports is None else reports
-    return CallContext(session, 1, heard.append, late=lambda result: heard.append(result.text))
+    return CallContext(
+        session, 1, heard.append, on_late_result=lambda result: heard.append(result.text)
+    )
 
 
 class ToolsConformance:
@@ -231,11 +242,11 @@ class ToolsConformance:
     cancelled, and its time is an hour or more.
     """
 
-    def call(
+    def run_call(
         self, tools: Tools, name: str, call_id: str = "c1", **arguments: object
-    ) -> Awaitable[Result]:
+    ) -> Awaitable[ToolResult]:
         spec = next((one for one in tools.specs if one.name == name), ToolSpec(name, "", {}))
-        return tools.run(cleared(spec, arguments, call_id=call_id), call_context())
+        return tools.run(cleared_call(spec, arguments, call_id=call_id), call_context())
 
     def test_each_spec_can_be_offered_to_a_model(self, tools: Tools) -> None:
         names = [spec.name for spec in tools.specs]
@@ -249,17 +260,17 @@ class ToolsConformance:
         assert tools.specs == tools.specs
 
     async def test_a_call_gives_its_value(self, tools: Tools) -> None:
-        result = await self.call(tools, "echo", text="hello")
+        result = await self.run_call(tools, "echo", text="hello")
         assert (result.kind, result.text) == ("value", "hello")
 
     async def test_a_failing_tool_is_a_result(self, tools: Tools) -> None:
-        result = await self.call(tools, "fail")
+        result = await self.run_call(tools, "fail")
         assert result.kind == "error"
         assert result.text
         assert "Traceback" not in result.text
 
     async def test_an_unknown_tool_is_a_result(self, tools: Tools) -> None:
-        result = await self.call(tools, "no_such_tool")
+        result = await self.run_call(tools, "no_such_tool")
         assert result.kind == "invalid"
 
     async def test_a_failing_call_leaves_its_siblings_alone(self, tools: Tools) -> None:
@@ -269,13 +280,13 @@ class ToolsConformance:
             ("echo", {"text": "b"}),
         ]
         under_way = [
-            self.call(tools, name, f"c{at}", **given) for at, (name, given) in enumerate(calls)
+            self.run_call(tools, name, f"c{at}", **given) for at, (name, given) in enumerate(calls)
         ]
         results = await asyncio.gather(*under_way)
         assert [result.kind for result in results] == ["value", "error", "value"]
 
     async def test_a_cancel_comes_through(self, tools: Tools) -> None:
-        running = asyncio.ensure_future(self.call(tools, "hang"))
+        running = asyncio.ensure_future(self.run_call(tools, "hang"))
         await asyncio.sleep(1)
         assert not running.done()
         running.cancel()
@@ -285,9 +296,11 @@ class ToolsConformance:
 
     def test_a_resource_is_told_or_not_but_never_raises(self, tools: Tools) -> None:
         for name in ("echo", "fail", "hang", "no_such_tool"):
-            assert isinstance(tools.resource(name, {"text": "x"}), str | None)
+            assert isinstance(tools.resource_of(name, {"text": "x"}), str | None)
 
     async def test_what_cannot_be_reconciled_is_unknown(self, tools: Tools) -> None:
         for name in ("fail", "no_such_tool"):
             spec = next((one for one in tools.specs if one.name == name), ToolSpec(name, "", {}))
-            assert await tools.reconcile(cleared(spec, started=True), call_context()) == "unknown"
+            assert (
+                await tools.reconcile(cleared_call(spec, started=True), call_context()) == "unknown"
+            )

@@ -4,17 +4,25 @@ from dataclasses import dataclass
 
 from windlass.testing.chat_wire import (
     DONE,
-    called,
-    chat,
-    chunk,
-    finish,
-    fragment,
-    say,
-    thought,
-    usage,
-    words,
+    call_chunk,
+    call_chunks,
+    chat_answer,
+    chat_chunk,
+    finish_chunk,
+    text_answer,
+    text_chunk,
+    thinking_chunk,
+    usage_chunk,
 )
-from windlass.testing.wire import Answer, answer, crlf, pieces, reset, then, wait
+from windlass.testing.wire import (
+    WireAnswer,
+    append_acts,
+    reset,
+    split_pieces,
+    stream_answer,
+    wait,
+    with_crlf,
+)
 from windlass.testing.wire_faults import PING
 
 BIG = "x" * 5_000_000
@@ -24,11 +32,11 @@ ODD_TEXT = 'Zażółć gęślą jaźń, 你好 👋🏽\n\n"data: no" \r\n: no'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Oddity:
+class WireOddity:
     """An answer that is whole in spite of its looks."""
 
     name: str
-    answer: Answer
+    answer: WireAnswer
     text: str = ""
     thinking: str = ""
     calls: tuple[tuple[str, str], ...] = ()
@@ -39,86 +47,127 @@ class Oddity:
 
 _TWO = (("read", '{"a":1}'), ("list", '{"b":2}'))
 
-ODDITIES: tuple[Oddity, ...] = (
-    Oddity(name="plain", answer=say("Hello"), text="Hello"),
-    Oddity(name="byte_by_byte", answer=pieces(say(ODD_TEXT)), text=ODD_TEXT),
-    Oddity(name="crlf", answer=crlf(say(ODD_TEXT)), text=ODD_TEXT),
-    Oddity(name="crlf_byte_by_byte", answer=pieces(crlf(say(ODD_TEXT))), text=ODD_TEXT),
-    Oddity(
+ODDITIES: tuple[WireOddity, ...] = (
+    WireOddity(name="plain", answer=text_answer("Hello"), text="Hello"),
+    WireOddity(name="byte_by_byte", answer=split_pieces(text_answer(ODD_TEXT)), text=ODD_TEXT),
+    WireOddity(name="crlf", answer=with_crlf(text_answer(ODD_TEXT)), text=ODD_TEXT),
+    WireOddity(
+        name="crlf_byte_by_byte",
+        answer=split_pieces(with_crlf(text_answer(ODD_TEXT))),
+        text=ODD_TEXT,
+    ),
+    WireOddity(
         name="slow_drip",
-        answer=answer(
-            *(part for letter in "Hello" for part in (wait(60), words(letter))), finish(), DONE
+        answer=stream_answer(
+            *(part for letter in "Hello" for part in (wait(60), text_chunk(letter))),
+            finish_chunk(),
+            DONE,
         ),
         text="Hello",
         usage=False,
     ),
-    Oddity(name="big_delta", answer=chat(words(BIG)), text=BIG),
-    Oddity(name="big_delta_in_pieces", answer=pieces(chat(words(BIG)), 16_384), text=BIG),
-    Oddity(name="many_deltas", answer=pieces(chat(words("x") * MANY), 65_536), text="x" * MANY),
-    Oddity(name="no_usage", answer=answer(words("Hi"), finish(), DONE), text="Hi", usage=False),
-    Oddity(name="no_done", answer=answer(words("Hi"), finish()), text="Hi", usage=False),
-    Oddity(
+    WireOddity(name="big_delta", answer=chat_answer(text_chunk(BIG)), text=BIG),
+    WireOddity(
+        name="big_delta_in_pieces",
+        answer=split_pieces(chat_answer(text_chunk(BIG)), 16_384),
+        text=BIG,
+    ),
+    WireOddity(
+        name="many_deltas",
+        answer=split_pieces(chat_answer(text_chunk("x") * MANY), 65_536),
+        text="x" * MANY,
+    ),
+    WireOddity(
+        name="no_usage",
+        answer=stream_answer(text_chunk("Hi"), finish_chunk(), DONE),
+        text="Hi",
+        usage=False,
+    ),
+    WireOddity(
+        name="no_done",
+        answer=stream_answer(text_chunk("Hi"), finish_chunk()),
+        text="Hi",
+        usage=False,
+    ),
+    WireOddity(
         name="reset_after_finish",
-        answer=answer(words("Hi"), finish(), reset()),
+        answer=stream_answer(text_chunk("Hi"), finish_chunk(), reset()),
         text="Hi",
         usage=False,
     ),
-    Oddity(name="reset_after_done", answer=then(say("Hi"), reset()), text="Hi"),
-    Oddity(
+    WireOddity(name="reset_after_done", answer=append_acts(text_answer("Hi"), reset()), text="Hi"),
+    WireOddity(
         name="finish_repeated",
-        answer=answer(chunk({"content": "H"}, "stop"), chunk({"content": "i"}, "stop"), DONE),
+        answer=stream_answer(
+            chat_chunk({"content": "H"}, "stop"), chat_chunk({"content": "i"}, "stop"), DONE
+        ),
         text="Hi",
         usage=False,
     ),
-    Oddity(
+    WireOddity(
         name="pings",
-        answer=answer(PING, words("Hi"), PING, finish(), usage(), PING, DONE),
+        answer=stream_answer(
+            PING, text_chunk("Hi"), PING, finish_chunk(), usage_chunk(), PING, DONE
+        ),
         text="Hi",
     ),
-    Oddity(name="thinking", answer=chat(thought("hm"), words("Hi")), text="Hi", thinking="hm"),
-    Oddity(
-        name="thinking_elsewhere",
-        answer=chat(thought("hm", "reasoning"), words("Hi")),
+    WireOddity(
+        name="thinking",
+        answer=chat_answer(thinking_chunk("hm"), text_chunk("Hi")),
         text="Hi",
         thinking="hm",
     ),
-    Oddity(
+    WireOddity(
+        name="thinking_elsewhere",
+        answer=chat_answer(thinking_chunk("hm", "reasoning"), text_chunk("Hi")),
+        text="Hi",
+        thinking="hm",
+    ),
+    WireOddity(
         name="two_calls",
-        answer=chat(called("read", '{"a"', ":1}"), called("list", '{"b":2}', id="call_2", index=1)),
+        answer=chat_answer(
+            call_chunks("read", '{"a"', ":1}"), call_chunks("list", '{"b":2}', id="call_2", index=1)
+        ),
         calls=_TWO,
     ),
-    Oddity(
+    WireOddity(
         name="duplicate_ids",
-        answer=chat(called("read", '{"a":1}'), called("list", '{"b":2}', index=1)),
+        answer=chat_answer(call_chunks("read", '{"a":1}'), call_chunks("list", '{"b":2}', index=1)),
         calls=_TWO,
     ),
-    Oddity(
+    WireOddity(
         name="missing_ids",
-        answer=chat(
-            called("read", '{"a":1}', id=None), called("list", '{"b":2}', id=None, index=1)
+        answer=chat_answer(
+            call_chunks("read", '{"a":1}', id=None),
+            call_chunks("list", '{"b":2}', id=None, index=1),
         ),
         calls=_TWO,
     ),
-    Oddity(
+    WireOddity(
         name="index_gap",
-        answer=chat(called("read", '{"a":1}', index=2), called("list", '{"b":2}', id="c", index=7)),
-        calls=_TWO,
-    ),
-    Oddity(
-        name="index_reused",
-        answer=chat(
-            (fragment('{"a":1}', id="c1", name="read"), fragment('{"b":2}', id="c2", name="list"))
+        answer=chat_answer(
+            call_chunks("read", '{"a":1}', index=2), call_chunks("list", '{"b":2}', id="c", index=7)
         ),
         calls=_TWO,
     ),
-    Oddity(
-        name="interleaved",
-        answer=chat(
+    WireOddity(
+        name="index_reused",
+        answer=chat_answer(
             (
-                fragment('{"a"', index=0, id="c1", name="read"),
-                fragment('{"b"', index=1, id="c2", name="list"),
-                fragment(":1}", index=0),
-                fragment(":2}", index=1),
+                call_chunk('{"a":1}', id="c1", name="read"),
+                call_chunk('{"b":2}', id="c2", name="list"),
+            )
+        ),
+        calls=_TWO,
+    ),
+    WireOddity(
+        name="interleaved",
+        answer=chat_answer(
+            (
+                call_chunk('{"a"', index=0, id="c1", name="read"),
+                call_chunk('{"b"', index=1, id="c2", name="list"),
+                call_chunk(":1}", index=0),
+                call_chunk(":2}", index=1),
             )
         ),
         calls=_TWO,

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 Node: TypeAlias = dict[str, Any]
-REFERENCE = "#/$defs/"
+REFERENCE_PREFIX = "#/$defs/"
 _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length")
-_PYDANTIC_MARKS = ("__get_pydantic_core_schema__", "__pydantic_validator__")
-_SHORT = (bool, int, float, complex, types.NoneType, Enum)
+_PYDANTIC_ATTRIBUTES = ("__get_pydantic_core_schema__", "__pydantic_validator__")
+_SHORT_TYPES = (bool, int, float, complex, types.NoneType, Enum)
 
 
-class Misfit(ForModel):
+class ArgumentMismatch(ForModel):
     """A value does not fit its annotation: where, and why."""
 
     def __init__(self, path: str, why: str) -> None:
@@ -44,38 +44,38 @@ class Misfit(ForModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ArgumentType:
     """An annotation, understood."""
 
     annotation: Any
     description: str
-    by_pydantic: bool
+    needs_pydantic: bool
 
-    def convert(self, name: str, value: object) -> Any:  # noqa: ANN401 - it is what was annotated
+    def convert_value(self, name: str, value: object) -> Any:  # noqa: ANN401 - it is what was annotated
         """The value for a parameter of this name, from plain JSON; raises Misfit."""
         try:
-            convert = _from_pydantic if self.by_pydantic else _from_msgspec
+            convert = _convert_with_pydantic if self.needs_pydantic else _convert_with_msgspec
             return convert(name, value, self.annotation)
-        except Misfit:
+        except ArgumentMismatch:
             raise
         except Exception as error:  # A validator of the user's may raise anything.
-            raise Misfit(name, f"{type(error).__name__}: {error}") from error
+            raise ArgumentMismatch(name, f"{type(error).__name__}: {error}") from error
 
 
-def shape_of(annotation: object) -> Shape:
+def read_annotation(annotation: object) -> ArgumentType:
     """Sort what stands in `Annotated` into constraints, and words for the model."""
     if get_origin(annotation) is not Annotated:
-        return Shape(annotation, "", _is_pydantic(annotation))
+        return ArgumentType(annotation, "", _needs_pydantic(annotation))
     kind, *notes = get_args(annotation)
-    said = [text for note in notes if (text := _words(note))]
-    kept = [_constraint(note) for note in notes if not isinstance(note, str)]
+    said = [text for note in notes if (text := _note_description(note))]
+    kept = [_to_msgspec_constraint(note) for note in notes if not isinstance(note, str)]
     whole: Any = kind
     for note in kept:
         whole = Annotated[whole, note]
-    return Shape(whole, said[-1] if said else "", _is_pydantic(annotation))
+    return ArgumentType(whole, said[-1] if said else "", _needs_pydantic(annotation))
 
 
-def _words(note: object) -> str:
+def _note_description(note: object) -> str:
     """A description: a plain string, or what `Meta`, `Field` or `Doc` hold."""
     if isinstance(note, str):
         return note
@@ -86,7 +86,7 @@ def _words(note: object) -> str:
     return ""
 
 
-def _constraint(note: object) -> object:
+def _to_msgspec_constraint(note: object) -> object:
     """What `annotated_types` says, in msgspec's words; anything else as it is."""
     if type(note).__module__ != "annotated_types":
         return note
@@ -94,42 +94,44 @@ def _constraint(note: object) -> object:
     return msgspec.Meta(**{name: bound for name, bound in bounds.items() if bound is not None})
 
 
-def _is_pydantic(annotation: object) -> bool:
+def _needs_pydantic(annotation: object) -> bool:
     """Whether only pydantic can speak for an annotation, or for a part of it."""
     if get_origin(annotation) is Literal:
         return False
-    if any(hasattr(annotation, mark) for mark in _PYDANTIC_MARKS):
+    if any(hasattr(annotation, mark) for mark in _PYDANTIC_ATTRIBUTES):
         return True
     home = getattr(annotation, "__module__", None) or type(annotation).__module__
     if isinstance(home, str) and home.partition(".")[0] in {"pydantic", "pydantic_core"}:
         return True
-    return any(map(_is_pydantic, get_args(annotation)))
+    return any(map(_needs_pydantic, get_args(annotation)))
 
 
-def schemas_of(shapes: Sequence[Shape]) -> tuple[list[Node], Node]:
+def build_schemas(shapes: Sequence[ArgumentType]) -> tuple[list[Node], Node]:
     """The schema of each shape, and the definitions that they share.
 
     Raises TypeError, in words that fit behind the name of a parameter.
     """
     definitions: Node = {}
 
-    def model(kind: type) -> Node:
+    def model_schema(kind: type) -> Node:
         return _pydantic_schema(kind, definitions)
 
-    plain = [shape.annotation for shape in shapes if not shape.by_pydantic]
+    plain = [shape.annotation for shape in shapes if not shape.needs_pydantic]
     found, shared = msgspec.json.schema_components(
         plain,
-        schema_hook=lambda kind: _known(kind) or model(kind),
-        ref_template=f"{REFERENCE}{{name}}",
+        schema_hook=lambda kind: _builtin_schema(kind) or model_schema(kind),
+        ref_template=f"{REFERENCE_PREFIX}{{name}}",
     )
     told = iter(found)
-    nodes = [model(shape.annotation) if shape.by_pydantic else next(told) for shape in shapes]
+    nodes = [
+        model_schema(shape.annotation) if shape.needs_pydantic else next(told) for shape in shapes
+    ]
     for name, node in shared.items():
-        _define(definitions, name, node)
+        _add_definition(definitions, name, node)
     return nodes, definitions
 
 
-def _known(kind: type) -> Node | None:
+def _builtin_schema(kind: type) -> Node | None:
     """Types that msgspec leaves to us. Anything fits `object`."""
     if kind is object:
         return {"description": "Any JSON value."}
@@ -137,38 +139,40 @@ def _known(kind: type) -> Node | None:
 
 
 def _pydantic_schema(annotation: object, definitions: Node) -> Node:
-    if not _is_pydantic(annotation):
+    if not _needs_pydantic(annotation):
         name = getattr(annotation, "__name__", str(annotation))
         raise TypeError(f"{name} has no JSON form")
-    node = _adapter(annotation).json_schema(ref_template=f"{REFERENCE}{{model}}")
+    node = _pydantic_adapter(annotation).json_schema(ref_template=f"{REFERENCE_PREFIX}{{model}}")
     for name, inner in node.pop("$defs", {}).items():
-        _define(definitions, name, inner)
+        _add_definition(definitions, name, inner)
     return node
 
 
-def _define(definitions: Node, name: str, node: Node) -> None:
+def _add_definition(definitions: Node, name: str, node: Node) -> None:
     if definitions.setdefault(name, node) != node:
         raise TypeError(f"two types are called {name}; rename one")
 
 
 @cache
-def _adapter(annotation: Any) -> "TypeAdapter[Any]":  # noqa: ANN401 - any annotation
+def _pydantic_adapter(annotation: Any) -> "TypeAdapter[Any]":  # noqa: ANN401 - any annotation
     # Imported here: only an annotation of pydantic's leads to this line.
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(annotation)
 
 
-def _from_msgspec(name: str, value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
+def _convert_with_msgspec(name: str, value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
     # Not strict: 3.0 is an integer in JSON Schema. Text that may be text stays text.
     try:
-        return msgspec.convert(value, annotation, strict=False, str_keys=True, dec_hook=_decode)
+        return msgspec.convert(
+            value, annotation, strict=False, str_keys=True, dec_hook=_decode_custom_type
+        )
     except msgspec.ValidationError as error:
         why, _, path = str(error).partition(" - at `$")
-        raise Misfit(f"{name}{path.rstrip('`')}", why) from error
+        raise ArgumentMismatch(f"{name}{path.rstrip('`')}", why) from error
 
 
-def _decode(kind: type, value: object) -> object:
+def _decode_custom_type(kind: type, value: object) -> object:
     if kind is object:
         return value
     if issubclass(kind, PurePath):
@@ -176,23 +180,23 @@ def _decode(kind: type, value: object) -> object:
             raise TypeError("Expected a path as `str`")
         return kind(value)
     try:
-        return _validated(value, kind)
+        return _validate_with_pydantic(value, kind)
     except ValueError as error:  # Its own words would hold the value.
         path, why = _first_error(error)
         raise ValueError(f"{path.removeprefix('.')}: {why}" if path else why) from error
 
 
-def _from_pydantic(name: str, value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
+def _convert_with_pydantic(name: str, value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
     try:
-        return _validated(value, annotation)
+        return _validate_with_pydantic(value, annotation)
     except ValueError as error:
         path, why = _first_error(error)
-        raise Misfit(f"{name}{path}", why) from error
+        raise ArgumentMismatch(f"{name}{path}", why) from error
 
 
-def _validated(value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
+def _validate_with_pydantic(value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
     # As JSON, since that is where the value came from: strict models take it so.
-    return _adapter(annotation).validate_json(msgspec.json.encode(value))
+    return _pydantic_adapter(annotation).validate_json(msgspec.json.encode(value))
 
 
 def _first_error(error: ValueError) -> tuple[str, str]:
@@ -205,47 +209,55 @@ def _first_error(error: ValueError) -> tuple[str, str]:
     return "".join(steps), str(first["msg"])
 
 
-def is_short(annotation: object) -> bool:
+def is_short_type(annotation: object) -> bool:
     """Whether a value of this type is always short when it is shown to a model."""
     origin = get_origin(annotation)
     if origin is Literal:
         return True
     if origin is Annotated:
-        return is_short(get_args(annotation)[0])
+        return is_short_type(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
-        return all(map(is_short, get_args(annotation)))
-    return annotation is None or (isinstance(annotation, type) and issubclass(annotation, _SHORT))
+        return all(map(is_short_type, get_args(annotation)))
+    return annotation is None or (
+        isinstance(annotation, type) and issubclass(annotation, _SHORT_TYPES)
+    )
 
 
-_MAPS = frozenset({"properties", "$defs", "patternProperties"})
-_LITERALS = frozenset({"default", "enum", "const", "examples"})
+_SCHEMA_MAPS = frozenset({"properties", "$defs", "patternProperties"})
+_LITERAL_KEYWORDS = frozenset({"default", "enum", "const", "examples"})
 
 
-def tidy(node: Node) -> Node:
+def simplify_schema(node: Node) -> Node:
     """A schema without what only costs tokens: titles, and references to short lists."""
     definitions = cast("Mapping[str, Node]", node.get("$defs", {}))
-    short = {f"{REFERENCE}{name}": inner for name, inner in definitions.items() if "enum" in inner}
-    tidied = _tidied(node, short)
-    left = {n: d for n, d in tidied.pop("$defs", {}).items() if f"{REFERENCE}{n}" not in short}
+    short = {
+        f"{REFERENCE_PREFIX}{name}": inner for name, inner in definitions.items() if "enum" in inner
+    }
+    tidied = _simplify_node(node, short)
+    left = {
+        n: d for n, d in tidied.pop("$defs", {}).items() if f"{REFERENCE_PREFIX}{n}" not in short
+    }
     return {**tidied, "$defs": left} if left else tidied
 
 
-def _tidied(value: Any, short: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON
+def _simplify_node(value: Any, short: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, list):
-        return [_tidied(item, short) for item in cast("list[Any]", value)]
+        return [_simplify_node(item, short) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     node = cast("Node", value)
     inlined = short.get(str(node.get("$ref")))
     if inlined is not None:
         rest = {key: part for key, part in node.items() if key != "$ref"}
-        return _tidied({**inlined, **rest}, short)
-    return {key: _keyword(key, part, short) for key, part in node.items() if key != "title"}
+        return _simplify_node({**inlined, **rest}, short)
+    return {
+        key: _simplify_keyword(key, part, short) for key, part in node.items() if key != "title"
+    }
 
 
-def _keyword(key: str, part: Any, short: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON
-    if key in _LITERALS:
+def _simplify_keyword(key: str, part: Any, short: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON
+    if key in _LITERAL_KEYWORDS:
         return part
-    if key in _MAPS:
-        return {name: _tidied(inner, short) for name, inner in part.items()}
-    return _tidied(part, short)
+    if key in _SCHEMA_MAPS:
+        return {name: _simplify_node(inner, short) for name, inner in part.items()}
+    return _simplify_node(part, short)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Protocol
 from msgspec import Meta
 
 from windlass.core.errors import ModelRetry
-from windlass.ports import Blobs
+from windlass.ports import BlobStore
 from windlass.tools.function import Tool, tool
 from windlass.tools.run_context import RunContext
 
@@ -20,64 +20,64 @@ PAGE_CHARS = 8_000
 """What `read_artifact` gives unless told otherwise."""
 PAGE_CHARS_MAX = 8_000
 """At 4 bytes a character, the most, this stays below the size at which a result is clipped."""
-KEPT_BYTES_MAX = 64 * 2**20
+STORED_BYTES_MAX = 64 * 2**20
 NAME_CHARS = 16
 """As much of an artifact's name as a model is told."""
 
 
-class Artifacts(Protocol):
+class ArtifactStore(Protocol):
     """Where long results are kept."""
 
-    async def keep(self, session: str, text: str) -> str:
+    async def store_text(self, session: str, text: str) -> str:
         """Keep a text, and return its name."""
         ...
 
-    async def read(self, session: str, name: str) -> str | None: ...
+    async def read_text(self, session: str, name: str) -> str | None: ...
 
 
 class MemoryArtifacts:
     """Keeps artifacts for as long as the process lives and there is room; the oldest go first."""
 
-    def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
-        self._kept: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._size = 0
-        self._size_max = kept_bytes_max
+    def __init__(self, kept_bytes_max: int = STORED_BYTES_MAX) -> None:
+        self._texts: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._stored_bytes = 0
+        self._stored_bytes_max = kept_bytes_max
 
-    async def keep(self, session: str, text: str) -> str:
+    async def store_text(self, session: str, text: str) -> str:
         data = text.encode()
         name = hashlib.blake2b(data, digest_size=NAME_CHARS // 2).hexdigest()
-        if (session, name) not in self._kept:
-            self._size += len(data)
-        self._kept[session, name] = data
-        self._kept.move_to_end((session, name))
-        while self._size > self._size_max and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._size -= len(oldest)
+        if (session, name) not in self._texts:
+            self._stored_bytes += len(data)
+        self._texts[session, name] = data
+        self._texts.move_to_end((session, name))
+        while self._stored_bytes > self._stored_bytes_max and len(self._texts) > 1:
+            _, oldest = self._texts.popitem(last=False)
+            self._stored_bytes -= len(oldest)
         return name
 
-    async def read(self, session: str, name: str) -> str | None:
-        data = self._kept.get((session, name))
+    async def read_text(self, session: str, name: str) -> str | None:
+        data = self._texts.get((session, name))
         return None if data is None else data.decode()
 
 
-class KeptArtifacts:
+class JournalArtifacts:
     """Keeps artifacts in the journal, beside the session's records."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
-    async def keep(self, session: str, text: str) -> str:
-        return (await self._blobs.keep(session, text.encode()))[:NAME_CHARS]
+    async def store_text(self, session: str, text: str) -> str:
+        return (await self._blobs.put_blob(session, text.encode()))[:NAME_CHARS]
 
-    async def read(self, session: str, name: str) -> str | None:
-        data = await self._blobs.fetch(session, name)
+    async def read_text(self, session: str, name: str) -> str | None:
+        data = await self._blobs.get_blob(session, name)
         try:
             return None if data is None else data.decode()
         except UnicodeDecodeError:
             return None  # A session keeps pictures too; they are nobody's long result.
 
 
-def reader(artifacts: Artifacts) -> Tool[..., Any]:
+def build_artifact_reader(artifacts: ArtifactStore) -> Tool[..., Any]:
     """The tool `read_artifact` over a store."""
 
     @tool(effect="read", retries=0)
@@ -90,10 +90,10 @@ def reader(artifacts: Artifacts) -> Tool[..., Any]:
         ] = PAGE_CHARS,
     ) -> str:
         """Read a part of a tool result that was too long to be shown whole."""
-        earlier = context.call.earlier(id) if context.call else None
-        text = earlier.text if earlier else await artifacts.read(context.session_id, id)
+        earlier = context.call.earlier_result(id) if context.call else None
+        text = earlier.text if earlier else await artifacts.read_text(context.session_id, id)
         if text is None and context.blobs is not None:
-            text = await KeptArtifacts(context.blobs).read(context.session_id, id)
+            text = await JournalArtifacts(context.blobs).read_text(context.session_id, id)
         if text is None:
             raise ModelRetry(
                 f"There is no artifact {id!r} any more: call the tool that made it again."

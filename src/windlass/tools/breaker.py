@@ -7,12 +7,12 @@ rejections are nothing to it. Time is handed in, so that it may be virtual.
 from dataclasses import dataclass
 from typing import Literal
 
-Pass = Literal["call", "probe"]
-Verdict = Literal["worked", "failed", "nothing"]
+Admission = Literal["call", "probe"]
+EndpointVerdict = Literal["worked", "failed", "nothing"]
 
 
 @dataclass(slots=True)
-class Breaker:
+class CircuitBreaker:
     """Opens after so many failures in a row; then lets one probe at a time through."""
 
     failures_max: int = 5
@@ -21,7 +21,7 @@ class Breaker:
     _open_until: float | None = None
     _probing: bool = False
 
-    def admit(self, now: float) -> Pass | None:
+    def admit(self, now: float) -> Admission | None:
         """Ask to go through. Whoever is let through must `settle`."""
         if self._open_until is None:
             return "call"
@@ -30,7 +30,7 @@ class Breaker:
         self._probing = True
         return "probe"
 
-    def settle(self, passed: Pass, verdict: Verdict, now: float) -> None:
+    def record_outcome(self, passed: Admission, verdict: EndpointVerdict, now: float) -> None:
         """Say what became of it."""
         match passed, verdict:
             case "probe", "worked":
@@ -42,11 +42,11 @@ class Breaker:
             case "call", "worked":
                 self._failures = 0
             case "call", "failed":
-                self._count(now)
+                self._count_failure(now)
             case "call", "nothing":
                 pass
 
-    def _count(self, now: float) -> None:
+    def _count_failure(self, now: float) -> None:
         # Calls that were under way when it opened must not keep it open for longer.
         if self._open_until is None:
             self._failures += 1

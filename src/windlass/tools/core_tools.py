@@ -42,13 +42,13 @@ def core_tools(
     shell = shell_tools(workspace, sandbox=sandbox, environ=environ)
     return (
         *file_tools(workspace, private=private, untrusted=untrusted),
-        *(_labelled(one, labels) for one in shell),
+        *(_add_labels(one, labels) for one in shell),
         fetch_tool(allow=allow),
         todo_tool(),
     )
 
 
-def _labelled(tool: Tool[..., Any], labels: Sequence[Label]) -> Tool[..., Any]:
+def _add_labels(tool: Tool[..., Any], labels: Sequence[Label]) -> Tool[..., Any]:
     """A shell reads what the files hold, and with a network what others say."""
     own = tool.spec.labels
     added = [*labels, *(("untrusted",) if "external" in own else ())]

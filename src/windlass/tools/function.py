@@ -23,19 +23,25 @@ from typing import (
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolSpec
-from windlass.core.suggestions import did_you_mean
-from windlass.logs import logger
-from windlass.tools.annotations import is_short
-from windlass.tools.docstrings import Docs, read_docstring
+from windlass.core.suggestions import suggest_names
+from windlass.logs import get_logger
+from windlass.tools.annotations import is_short_type
+from windlass.tools.docstrings import DocstringParts, read_docstring
 from windlass.tools.run_context import RunContext
-from windlass.tools.schemas import Listed, object_schema
-from windlass.tools.signature import Function, Signature, read_signature, schema_of, takes_context
+from windlass.tools.schemas import ParameterList, object_schema
+from windlass.tools.signature import (
+    ToolFunction,
+    ToolSignature,
+    build_schema,
+    read_signature,
+    takes_context,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_log = logger(__name__)
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_log = get_logger(__name__)
+_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LABELS: tuple[Label, ...] = ("untrusted", "private", "external")
 
 
@@ -51,20 +57,20 @@ NOT_DONE = Reconciliation.NOT_DONE
 UNKNOWN = Reconciliation.UNKNOWN
 """Nobody can tell."""
 
-Resource: TypeAlias = str | Callable[[Mapping[str, Any]], str | None]
+ResourceRule: TypeAlias = str | Callable[[Mapping[str, Any]], str | None]
 
 
-class Traits(TypedDict, total=False):
+class ToolTraits(TypedDict, total=False):
     """How a tool may be used; every one has a default."""
 
     effect: Effect
     """`read`, `idempotent` (twice is as good as once) or `write`, the default."""
     timeout: float | None
     """Seconds for a call, retries included; 60 unless told, None for no limit."""
-    resource: Resource
+    resource: ResourceRule
     """What a call changes, as a pattern ("{path}") or a function of the arguments. Calls that
     change different things may run side by side."""
-    reconcile: Function
+    reconcile: ToolFunction
     """Finds out what became of a call that a crash interrupted. It gets the context and the same
     arguments, and returns the value of the call, NOT_DONE or UNKNOWN; None counts as UNKNOWN."""
     untrusted: bool
@@ -79,7 +85,7 @@ class Traits(TypedDict, total=False):
     """What fails together: tools of one endpoint share a circuit breaker. The name unless told."""
 
 
-class ToolOptions(Traits, total=False):
+class ToolOptions(ToolTraits, total=False):
     """What can be said of a tool when it is made from a function."""
 
     name: str
@@ -95,11 +101,11 @@ class Tool(Generic[P, R]):
 
     spec: ToolSpec
     function: Callable[P, R]
-    signature: Signature = field(repr=False)
+    signature: ToolSignature = field(repr=False)
     timeout_s: float | None = 60.0
     retries: int = 2
-    resource: Resource | None = field(default=None, repr=False)
-    reconcile: Function | None = field(default=None, repr=False)
+    resource: ResourceRule | None = field(default=None, repr=False)
+    reconcile: ToolFunction | None = field(default=None, repr=False)
     endpoint: str = ""
     source: str = ""
     """Where it comes from, for whoever has to tell it from another."""
@@ -118,11 +124,11 @@ class Tool(Generic[P, R]):
         return self.function
 
     @property
-    def answers_short(self) -> bool:
+    def has_short_result(self) -> bool:
         """Whether its return type rules out a long result."""
-        return is_short(self.signature.returns)
+        return is_short_type(self.signature.return_annotation)
 
-    def resource_of(self, arguments: Mapping[str, Any]) -> str | None:
+    def find_resource(self, arguments: Mapping[str, Any]) -> str | None:
         """What a call would change. None, which is "anything", if that cannot be told."""
         declared: Mapping[str, Any] = self.spec.parameters.get("properties", {})
         defaults = {name: node["default"] for name, node in declared.items() if "default" in node}
@@ -143,18 +149,20 @@ class Tool(Generic[P, R]):
         cls,
         name: str,
         description: str,
-        parameters: Mapping[str, Any] | Listed,
+        parameters: Mapping[str, Any] | ParameterList,
         function: Callable[P, R],
-        **traits: Unpack[Traits],
+        **traits: Unpack[ToolTraits],
     ) -> "Tool[P, R]":
         """A tool from a JSON Schema, or from a list of {name, type, description, required}.
 
         The function gets the arguments by name, as plain JSON; its first parameter may be the
         run's context, if it is annotated so.
         """
-        signature = Signature(None, takes_context(function, name), inspect.Parameter.empty)
+        signature = ToolSignature(None, takes_context(function, name), inspect.Parameter.empty)
         options: ToolOptions = {**traits, "name": name, "description": description}
-        return _build(function, signature, object_schema(parameters, name), Docs(), options)
+        return _build_tool(
+            function, signature, object_schema(parameters, name), DocstringParts(), options
+        )
 
 
 @overload
@@ -177,35 +185,35 @@ def tool(
         raise ConfigError(f"{fn.name!r} is a tool already: give its options once, where it is made")
     if not callable(fn):
         raise ConfigError(f"a tool is made from a function, and {fn!r} is none")
-    name = options.get("name") or _name_of(fn)
+    name = options.get("name") or _function_name(fn)
     docs = read_docstring(getattr(fn, "__doc__", None) if inspect.isroutine(fn) else None)
     signature = read_signature(fn, name)
-    return _build(fn, signature, schema_of(signature, docs.parameters, name), docs, options)
+    return _build_tool(fn, signature, build_schema(signature, docs.parameters, name), docs, options)
 
 
-def as_tool(given: "Tool[..., Any] | Function") -> "Tool[..., Any]":
+def as_tool(given: "Tool[..., Any] | ToolFunction") -> "Tool[..., Any]":
     """A tool as it is; a plain function with the defaults."""
     if isinstance(given, Tool):
         return cast("Tool[..., Any]", given)
     return tool(given)
 
 
-def _name_of(fn: Function) -> str:
+def _function_name(fn: ToolFunction) -> str:
     name = getattr(fn, "__name__", None)
     if not isinstance(name, str) or not name.isidentifier():
         raise ConfigError(f"{name or fn!r} has no name that a model could call: pass name=")
     return name
 
 
-def _build(
+def _build_tool(
     fn: Callable[P, R],
-    signature: Signature,
+    signature: ToolSignature,
     schema: dict[str, Any],
-    docs: Docs,
+    docs: DocstringParts,
     options: ToolOptions,
 ) -> Tool[P, R]:
-    name = options.get("name") or _name_of(fn)
-    _check(name, options)
+    name = options.get("name") or _function_name(fn)
+    _check_options(name, options)
     spec = ToolSpec(
         name,
         options.get("description") or docs.prose,
@@ -232,19 +240,19 @@ def _build(
     )
 
 
-def _check(name: str, options: ToolOptions) -> None:
+def _check_options(name: str, options: ToolOptions) -> None:
     """Refuse options that make no sense."""
     known = ToolOptions.__optional_keys__
     for option in options:
         if option not in known:
-            raise ConfigError(f"tool {name!r}: no option {option!r}.{did_you_mean(option, known)}")
-    if not _NAME.fullmatch(name):
+            raise ConfigError(f"tool {name!r}: no option {option!r}.{suggest_names(option, known)}")
+    if not _NAME_PATTERN.fullmatch(name):
         raise ConfigError(
             f"tool {name!r}: a name is 1 to 64 letters, digits, '_' or '-': pass another as name="
         )
     effect = options.get("effect", "write")
     if effect not in get_args(Effect):
-        near = did_you_mean(effect, get_args(Effect))
+        near = suggest_names(effect, get_args(Effect))
         raise ConfigError(f"tool {name!r}: there is no effect {effect!r}.{near}")
     timeout = options.get("timeout", 60.0)
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
@@ -265,11 +273,11 @@ def _check_resource(pattern: str, spec: ToolSpec) -> None:
         raise ConfigError(f"tool {spec.name!r}: resource={pattern!r}: {error}") from None
     for one in fields:
         if re.split(r"[.\[]", one)[0] not in known:
-            near = did_you_mean(one, known)
+            near = suggest_names(one, known)
             raise ConfigError(f"tool {spec.name!r}: resource={pattern!r} names no parameter.{near}")
 
 
-def _check_reconcile(reconcile: Function, spec: ToolSpec) -> None:
+def _check_reconcile(reconcile: ToolFunction, spec: ToolSpec) -> None:
     names = [*spec.parameters.get("properties", {})]
     context: RunContext[None] = RunContext(deps=None)
     try:

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from windlass.core.errors import ConfigError
-from windlass.core.suggestions import did_you_mean
+from windlass.core.suggestions import suggest_names
 from windlass.tools.function import Tool
 
 
@@ -29,15 +29,15 @@ class Profile:
                 f"Profile(tools_max={self.tools_max}): one or more, or None for no limit"
             )
 
-    def select(self, tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
+    def select_tools(self, tools: Sequence[Tool[..., Any]]) -> list[Tool[..., Any]]:
         """The tools that pass, in their order."""
         names = [tool.name for tool in tools]
         for pattern in self.include:
             if pattern not in names and not set("*?[") & set(pattern):
                 raise ConfigError(
-                    f"Profile: there is no tool {pattern!r}.{did_you_mean(pattern, names)}"
+                    f"Profile: there is no tool {pattern!r}.{suggest_names(pattern, names)}"
                 )
-        passed = [tool for tool in tools if self.passes(tool.name)]
+        passed = [tool for tool in tools if self.is_included(tool.name)]
         if self.tools_max is not None and len(passed) > self.tools_max:
             raise ConfigError(
                 f"Profile: {len(passed)} tools pass, and tools_max is {self.tools_max}: "
@@ -45,6 +45,6 @@ class Profile:
             )
         return passed
 
-    def passes(self, name: str) -> bool:
+    def is_included(self, name: str) -> bool:
         included = any(fnmatchcase(name, pattern) for pattern in self.include)
         return included and not any(fnmatchcase(name, pattern) for pattern in self.exclude)

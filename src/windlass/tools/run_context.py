@@ -7,12 +7,12 @@ from typing import Generic, final
 
 from typing_extensions import TypeVar
 
-from windlass.ports import Blobs, CallContext
+from windlass.ports import BlobStore, CallContext
 
 DepsT_co = TypeVar("DepsT_co", covariant=True, default=object)
 
 
-def _unheard(_text: str) -> None:
+def _discard_report(_text: str) -> None:
     """Nobody watches."""
 
 
@@ -30,7 +30,7 @@ class RunContext(Generic[DepsT_co]):
     """Names this effect: the same each time this call is tried, and no other call's."""
     attempt: int = 1
     """Counts the tries of this call, from 1."""
-    report: Callable[[str], None] = field(default=_unheard, repr=False)
+    report: Callable[[str], None] = field(default=_discard_report, repr=False)
     """Show progress to whoever watches. May be called from any thread."""
     stopping: threading.Event = field(default_factory=threading.Event, repr=False)
     """Set once the tool should stop: what `cancelled` looks at."""
@@ -43,7 +43,7 @@ class RunContext(Generic[DepsT_co]):
         return self.stopping.is_set()
 
     @property
-    def blobs(self) -> Blobs | None:
+    def blobs(self) -> BlobStore | None:
         """Where results that are too long to be shown are kept with the session, if anywhere."""
         return self.call.blobs if self.call else None
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from windlass.core.errors import ConfigError
-from windlass.core.schema import Schema
-from windlass.core.suggestions import did_you_mean
+from windlass.core.schema import JsonSchema
+from windlass.core.suggestions import suggest_names
 from windlass.tools.annotations import Node
 
-Listed: TypeAlias = Sequence[Mapping[str, Any]]
+ParameterList: TypeAlias = Sequence[Mapping[str, Any]]
 """`[{"name": "path", "type": "string", "description": "The file.", "required": True}]`."""
 
-_TYPES = {
+_TYPE_ALIASES = {
     "str": "string",
     "text": "string",
     "int": "integer",
@@ -29,9 +29,11 @@ _TYPES = {
 _JSON_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 
-def object_schema(parameters: Mapping[str, Any] | Listed, tool: str) -> Node:
+def object_schema(parameters: Mapping[str, Any] | ParameterList, tool: str) -> Node:
     """The schema of a tool's arguments, checked."""
-    given = dict(parameters) if isinstance(parameters, Mapping) else _from_list(parameters, tool)
+    given = (
+        dict(parameters) if isinstance(parameters, Mapping) else _schema_from_list(parameters, tool)
+    )
     if given.get("type", "object") != "object":
         raise ConfigError(
             f"tool {tool!r}: the schema is of type {given['type']!r}: arguments are an object, "
@@ -39,13 +41,13 @@ def object_schema(parameters: Mapping[str, Any] | Listed, tool: str) -> Node:
         )
     node: Node = {"type": "object", "properties": {}, **given}
     try:
-        Schema(node)
+        JsonSchema(node)
     except ConfigError as error:
         raise ConfigError(f"tool {tool!r}: {error}") from None
     return node
 
 
-def _from_list(parameters: Listed, tool: str) -> Node:
+def _schema_from_list(parameters: ParameterList, tool: str) -> Node:
     properties: Node = {}
     required: list[str] = []
     for listed in parameters:
@@ -57,20 +59,20 @@ def _from_list(parameters: Listed, tool: str) -> Node:
         rest = {
             key: value for key, value in listed.items() if key not in {"name", "required", "type"}
         }
-        properties[name] = {**_type(listed.get("type", ""), name, tool), **rest}
+        properties[name] = {**_type_schema(listed.get("type", ""), name, tool), **rest}
         if listed.get("required"):
             required.append(name)
     schema: Node = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**schema, "required": required} if required else schema
 
 
-def _type(given: object, name: str, tool: str) -> Node:
+def _type_schema(given: object, name: str, tool: str) -> Node:
     """A type in JSON Schema's words; no type means any."""
     if isinstance(given, list):
         return {"type": given}
     said = str(given).strip().lower()
-    known = _TYPES.get(said, said)
+    known = _TYPE_ALIASES.get(said, said)
     if known and known not in _JSON_TYPES:
-        near = did_you_mean(known, _JSON_TYPES)
+        near = suggest_names(known, _JSON_TYPES)
         raise ConfigError(f"tool {tool!r}: parameter {name!r} has the unknown type {said!r}.{near}")
     return {"type": known} if known else {}

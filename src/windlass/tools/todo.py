@@ -13,8 +13,8 @@ from windlass.tools.function import Tool, tool
 
 ITEMS_MAX = 100
 
-Status = Literal["open", "doing", "done"]
-_MARKS: dict[Status, str] = {"open": "[ ]", "doing": "[>]", "done": "[x]"}
+TodoStatus = Literal["open", "doing", "done"]
+_STATUS_MARKS: dict[TodoStatus, str] = {"open": "[ ]", "doing": "[>]", "done": "[x]"}
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Item:
     """One thing to do."""
 
     text: Annotated[str, Meta(min_length=1, max_length=500, description="What is to be done.")]
-    status: Annotated[Status, "One item at a time is `doing`."] = "open"
+    status: Annotated[TodoStatus, "One item at a time is `doing`."] = "open"
 
 
 def todo_tool() -> Tool[..., Any]:
     """The tool `todo`."""
-    return tool(_todo, name="todo", effect="read", retries=0)
+    return tool(_format_todo_list, name="todo", effect="read", retries=0)
 
 
-def _todo(
+def _format_todo_list(
     items: Annotated[
         list[Item], Meta(max_length=ITEMS_MAX, description="The whole list, in its order.")
     ],
@@ -41,6 +41,6 @@ def _todo(
     """
     if not items:
         return "The list is empty."
-    lines = [f"{_MARKS[item.status]} {' '.join(item.text.split())}" for item in items]
+    lines = [f"{_STATUS_MARKS[item.status]} {' '.join(item.text.split())}" for item in items]
     done = sum(item.status == "done" for item in items)
     return "\n".join([f"{done} of {len(items)} done:", *lines])

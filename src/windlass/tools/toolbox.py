@@ -12,27 +12,44 @@ from functools import partial
 from typing import Any, final
 
 from windlass.core.errors import ConfigError
-from windlass.core.messages import Result, ToolSpec
-from windlass.core.moves import Cleared
-from windlass.core.suggestions import did_you_mean
-from windlass.logs import logger
-from windlass.ports import CallContext, Reconciled
-from windlass.tools.annotations import Misfit
-from windlass.tools.artifacts import Artifacts, KeptArtifacts, MemoryArtifacts, reader
-from windlass.tools.breaker import Breaker, Verdict
-from windlass.tools.function import NOT_DONE, UNKNOWN, Function, Tool, as_tool
-from windlass.tools.outcomes import circuit_open, may_help, result_of, verdict_on
+from windlass.core.messages import ToolResult, ToolSpec
+from windlass.core.moves import ClearedCall
+from windlass.core.suggestions import suggest_names
+from windlass.logs import get_logger
+from windlass.ports import CallContext, ReconcileOutcome
+from windlass.tools.annotations import ArgumentMismatch
+from windlass.tools.artifacts import (
+    ArtifactStore,
+    JournalArtifacts,
+    MemoryArtifacts,
+    build_artifact_reader,
+)
+from windlass.tools.breaker import CircuitBreaker, EndpointVerdict
+from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool
+from windlass.tools.outcomes import (
+    breaker_verdict,
+    build_result,
+    circuit_open_text,
+    is_worth_retrying,
+)
 from windlass.tools.profile import Profile
-from windlass.tools.results import clipped
+from windlass.tools.results import clip_result
 from windlass.tools.run_context import RunContext
-from windlass.tools.tries import Attempt, Ended, Expired, Raised, Returned, Stopped
+from windlass.tools.tries import (
+    AttemptOutcome,
+    ToolAttempt,
+    ToolRaised,
+    ToolReturned,
+    ToolStopped,
+    ToolTimedOut,
+)
 
-GRACE_S = 2.0
+STOP_GRACE_S = 2.0
 """How long a tool that was told to stop may take over it."""
-BACKOFF_S = 0.5
+RETRY_BACKOFF_S = 0.5
 """The wait before the second try; it doubles from there."""
 
-_log = logger(__name__)
+_log = get_logger(__name__)
 
 
 @final
@@ -41,27 +58,27 @@ class Toolbox:
 
     def __init__(
         self,
-        tools: Sequence[Tool[..., Any] | Function] = (),
+        tools: Sequence[Tool[..., Any] | ToolFunction] = (),
         *,
         deps: object = None,
         profile: Profile | None = None,
-        artifacts: Artifacts | None = None,
-        grace: float = GRACE_S,
-        breaker: Callable[[], Breaker] = Breaker,
+        artifacts: ArtifactStore | None = None,
+        grace: float = STOP_GRACE_S,
+        breaker: Callable[[], CircuitBreaker] = CircuitBreaker,
     ) -> None:
         chosen = [as_tool(given) for given in tools]
         self._artifacts = MemoryArtifacts() if artifacts is None else artifacts
         self._given_artifacts = artifacts
         # A model that may be shown a clipped result must be able to read the rest, and what is
         # offered is fixed for a run: so it is offered from the start, or never.
-        if not all(tool.answers_short for tool in chosen):
-            chosen.append(reader(self._artifacts))
-        _check_names(chosen)
-        chosen = (profile or Profile()).select(chosen)
+        if not all(tool.has_short_result for tool in chosen):
+            chosen.append(build_artifact_reader(self._artifacts))
+        _check_unique_names(chosen)
+        chosen = (profile or Profile()).select_tools(chosen)
         self._tools = {tool.name: tool for tool in chosen}
         self._specs = tuple(tool.spec for tool in chosen)
         self._deps = deps
-        self._grace_s = grace
+        self._stop_grace_s = grace
         self._breakers = {tool.endpoint: breaker() for tool in chosen}
 
     @property
@@ -78,11 +95,11 @@ class Toolbox:
         other._deps = deps  # noqa: SLF001 - a copy of our own
         return other
 
-    def resource(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+    def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         tool = self._tools.get(name)
-        return None if tool is None else tool.resource_of(arguments)
+        return None if tool is None else tool.find_resource(arguments)
 
-    async def run(self, cleared: Cleared, context: CallContext) -> Result:
+    async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
         """Run a call to its one result.
 
         A cancel is raised again once the tool has stopped or its grace is over, unless the tool
@@ -91,71 +108,75 @@ class Toolbox:
         name = cleared.call.name
         tool = self._tools.get(name)
         if tool is None:
-            return Result.say(
-                "invalid", f"There is no tool {name!r}.{did_you_mean(name, self._tools)}"
+            return ToolResult.from_text(
+                "invalid", f"There is no tool {name!r}.{suggest_names(name, self._tools)}"
             )
-        progress = Progress(context.report)
+        progress = ProgressRelay(context.report)
         try:
-            result = await self._tries(tool, cleared, context, progress)
+            result = await self._run_attempts(tool, cleared, context, progress)
         finally:
             progress.close()
-        return await self._fitted(result, context)
+        return await self._clip_result(result, context)
 
-    async def _tries(
-        self, tool: Tool[..., Any], cleared: Cleared, context: CallContext, progress: "Progress"
-    ) -> Result:
+    async def _run_attempts(
+        self,
+        tool: Tool[..., Any],
+        cleared: ClearedCall,
+        context: CallContext,
+        progress: "ProgressRelay",
+    ) -> ToolResult:
         """Try for as long as it may help, within the one time that a call has."""
         loop = asyncio.get_running_loop()
         until = None if tool.timeout_s is None else loop.time() + tool.timeout_s
         tries_max = 1 + (tool.retries if cleared.repeatable and tool.spec.effect != "write" else 0)
         attempt = 1
         while True:
-            this = self._context(cleared, context, progress, attempt)
+            this = self._build_context(cleared, context, progress, attempt)
             left = None if until is None else until - loop.time()
-            ended = await self._try(tool, cleared, context, this, left)
-            if isinstance(ended, Result):
+            ended = await self._run_attempt(tool, cleared, context, this, left)
+            if isinstance(ended, ToolResult):
                 return ended
-            wait_s = BACKOFF_S * 2 ** (attempt - 1)
+            wait_s = RETRY_BACKOFF_S * 2 ** (attempt - 1)
             out_of_time = until is not None and loop.time() + wait_s >= until
-            if not may_help(ended) or attempt >= tries_max or out_of_time:
-                return result_of(tool, ended, attempt)
+            if not is_worth_retrying(ended) or attempt >= tries_max or out_of_time:
+                return build_result(tool, ended, attempt)
             await asyncio.sleep(wait_s)
             attempt += 1
 
-    async def _try(
+    async def _run_attempt(
         self,
         tool: Tool[..., Any],
-        cleared: Cleared,
+        cleared: ClearedCall,
         context: CallContext,
-        this: RunContext[Any],
-        left: float | None,
-    ) -> Ended | Result:
+        run_context: RunContext[Any],
+        seconds_left: float | None,
+    ) -> AttemptOutcome | ToolResult:
         """Try once, if the breaker lets it through."""
 
-        def late(ended: Returned) -> None:
-            context.late(result_of(tool, ended, 1))
+        def on_late_result(ended: ToolReturned) -> None:
+            context.on_late_result(build_result(tool, ended, 1))
 
         try:
-            places, names = tool.signature.bind(cleared.arguments, this)
-        except Misfit as misfit:
-            return Result.say("error", f"{tool.name}: the arguments do not fit. {misfit}")
+            places, names = tool.signature.bind_arguments(cleared.arguments, run_context)
+        except ArgumentMismatch as misfit:
+            return ToolResult.from_text("error", f"{tool.name}: the arguments do not fit. {misfit}")
         loop, breaker = asyncio.get_running_loop(), self._breakers[tool.endpoint]
         passed = breaker.admit(loop.time())
         if passed is None:
-            told = circuit_open(tool, breaker.wait_s(loop.time()))
-            return Result.say("error", told, outage=True)
-        verdict: Verdict = "nothing"
+            told = circuit_open_text(tool, breaker.wait_s(loop.time()))
+            return ToolResult.from_text("error", told, outage=True)
+        verdict: EndpointVerdict = "nothing"
         try:
             job = partial(tool.function, *places, **names)
-            attempt = Attempt(job, tool.name, this.stopping, late)
-            ended = await attempt.run(left, self._grace_s)
-            verdict = verdict_on(ended)
+            attempt = ToolAttempt(job, tool.name, run_context.stopping, on_late_result)
+            ended = await attempt.run(seconds_left, self._stop_grace_s)
+            verdict = breaker_verdict(ended)
             return ended
         finally:
-            breaker.settle(passed, verdict, loop.time())
+            breaker.record_outcome(passed, verdict, loop.time())
 
-    def _context(
-        self, cleared: Cleared, context: CallContext, progress: "Progress", attempt: int
+    def _build_context(
+        self, cleared: ClearedCall, context: CallContext, progress: "ProgressRelay", attempt: int
     ) -> RunContext[Any]:
         return RunContext(
             deps=self._deps,
@@ -169,74 +190,76 @@ class Toolbox:
             call=context,
         )
 
-    async def _fitted(self, result: Result, context: CallContext) -> Result:
-        async def keep(text: str) -> str | None:
+    async def _clip_result(self, result: ToolResult, context: CallContext) -> ToolResult:
+        async def keep_whole_text(text: str) -> str | None:
             if "read_artifact" not in self._tools:
                 return None
             try:
-                return await self._store(context).keep(context.session, text)
+                return await self._artifact_store(context).store_text(context.session, text)
             except Exception:  # noqa: BLE001 - a result that is clipped is still a result
                 _log.exception("a long result could not be kept whole")
                 return None
 
-        return await clipped(result, keep, hide=context.hide)
+        return await clip_result(result, keep_whole_text, hide=context.mask_text)
 
-    def _store(self, context: CallContext) -> Artifacts:
+    def _artifact_store(self, context: CallContext) -> ArtifactStore:
         """Where the developer said, else with the session if that can be, else in memory."""
         if self._given_artifacts is not None:
             return self._given_artifacts
-        return self._artifacts if context.blobs is None else KeptArtifacts(context.blobs)
+        return self._artifacts if context.blobs is None else JournalArtifacts(context.blobs)
 
     def recover(self) -> Sequence[str]:
         """End what a dead process left behind; what it was, in words."""
         return [line for tool in self._tools.values() if tool.recover for line in tool.recover()]
 
-    async def reconcile(self, cleared: Cleared, context: CallContext) -> Reconciled:
+    async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         """Ask the tool what became of an interrupted call. Whatever goes wrong, it is unknown."""
         tool = self._tools.get(cleared.call.name)
         if tool is None or tool.reconcile is None:
             return "unknown"
-        progress = Progress(context.report)
-        this = self._context(cleared, context, progress, 1)
+        progress = ProgressRelay(context.report)
+        this = self._build_context(cleared, context, progress, 1)
         try:
-            job = partial(tool.reconcile, this, **tool.signature.values(cleared.arguments))
-            attempt = Attempt(job, f"{tool.name} (reconcile)", this.stopping)
-            ended = await attempt.run(tool.timeout_s, self._grace_s)
-        except Misfit as misfit:
-            ended = Raised(misfit)
+            job = partial(
+                tool.reconcile, this, **tool.signature.convert_arguments(cleared.arguments)
+            )
+            attempt = ToolAttempt(job, f"{tool.name} (reconcile)", this.stopping)
+            ended = await attempt.run(tool.timeout_s, self._stop_grace_s)
+        except ArgumentMismatch as misfit:
+            ended = ToolRaised(misfit)
         finally:
             progress.close()
         match ended:
-            case Returned(value) if value is NOT_DONE:
+            case ToolReturned(value) if value is NOT_DONE:
                 return "not_done"
-            case Returned(value) if value is None or value is UNKNOWN:
+            case ToolReturned(value) if value is None or value is UNKNOWN:
                 return "unknown"
-            case Returned():
-                return await self._fitted(result_of(tool, ended, 1), context)
-            case Raised(error):
+            case ToolReturned():
+                return await self._clip_result(build_result(tool, ended, 1), context)
+            case ToolRaised(error):
                 _log.warning("the reconcile of tool %s failed", tool.name, exc_info=error)
                 return "unknown"
-            case Expired() | Stopped():
+            case ToolTimedOut() | ToolStopped():
                 return "unknown"
 
 
-class Progress:
+class ProgressRelay:
     """Passes a tool's reports on, from any thread, until the call is over."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
         self._loop = asyncio.get_running_loop()
-        self._home = threading.get_ident()
+        self._loop_thread = threading.get_ident()
         self._open = True
 
     def __call__(self, text: str) -> None:
-        if threading.get_ident() == self._home:
-            self._pass_on(text)
+        if threading.get_ident() == self._loop_thread:
+            self._relay_report(text)
             return
         with suppress(RuntimeError):  # The loop is closed: nobody can listen any more.
-            self._loop.call_soon_threadsafe(self._pass_on, text)
+            self._loop.call_soon_threadsafe(self._relay_report, text)
 
-    def _pass_on(self, text: str) -> None:
+    def _relay_report(self, text: str) -> None:
         if self._open:
             self._report(text)
 
@@ -244,7 +267,7 @@ class Progress:
         self._open = False
 
 
-def _check_names(tools: Sequence[Tool[..., Any]]) -> None:
+def _check_unique_names(tools: Sequence[Tool[..., Any]]) -> None:
     known: dict[str, Tool[..., Any]] = {}
     for tool in tools:
         if tool in known.values():

@@ -17,41 +17,41 @@ from typing import Any, ParamSpec, TypeVar, final
 import msgspec
 from typing_extensions import override
 
-from windlass.logs import logger
+from windlass.logs import get_logger
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_log = logger(__name__)
+_log = get_logger(__name__)
 
 
 @final
-class Returned(msgspec.Struct, frozen=True):
+class ToolReturned(msgspec.Struct, frozen=True):
     value: Any
 
 
 @final
-class Raised(msgspec.Struct, frozen=True):
+class ToolRaised(msgspec.Struct, frozen=True):
     error: BaseException
 
 
 @final
-class Expired(msgspec.Struct, frozen=True):
+class ToolTimedOut(msgspec.Struct, frozen=True):
     """The time was up. `late` is how it ended while it was being stopped, if it did."""
 
-    late: Returned | Raised | None
+    late_outcome: ToolReturned | ToolRaised | None
 
 
 @final
-class Stopped(msgspec.Struct, frozen=True):
+class ToolStopped(msgspec.Struct, frozen=True):
     """It was cancelled, and returned something all the same."""
 
-    late: Returned
+    late_outcome: ToolReturned
 
 
-Ended = Returned | Raised | Expired | Stopped
+AttemptOutcome = ToolReturned | ToolRaised | ToolTimedOut | ToolStopped
 
 
-class Threads(Executor):
+class ThreadPerJob(Executor):
     """A thread of its own for each job, so that one that hangs never stands in another's way.
 
     They are daemons: the program may end without them.
@@ -62,109 +62,111 @@ class Threads(Executor):
         future: Future[R] = Future()
         future.set_running_or_notify_cancel()
 
-        def work() -> None:
+        def run_job() -> None:
             try:
                 future.set_result(fn(*args, **kwargs))
             except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
                 future.set_exception(error)
 
-        threading.Thread(target=work, name="windlass-tool", daemon=True).start()
+        threading.Thread(target=run_job, name="windlass-tool", daemon=True).start()
         return future
 
 
-class Attempt:
+class ToolAttempt:
     """A function under way."""
 
-    _left_behind: set[asyncio.Task[Any]] = set()  # noqa: RUF012 - the loop itself holds tasks weakly
+    _abandoned_tasks: set[asyncio.Task[Any]] = set()  # noqa: RUF012 - the loop itself holds tasks weakly
 
     def __init__(
         self,
         job: Callable[[], Any],
         name: str,
         stopping: threading.Event,
-        late: Callable[[Returned], None] | None = None,
+        on_late_result: Callable[[ToolReturned], None] | None = None,
     ) -> None:
         self._job = job
         self._name = name
         self._stopping = stopping
-        self._late = late
-        self._in_thread = False
+        self._on_late_result = on_late_result
+        self._runs_in_thread = False
 
-    async def run(self, timeout_s: float | None, grace_s: float) -> Ended:
+    async def run(self, timeout_s: float | None, grace_s: float) -> AttemptOutcome:
         """Wait for the end, for the time to be up, or for a cancel.
 
         A cancel is passed on to the function and raised again, unless the function returns a
         value all the same within the grace: that must not be lost.
         """
-        task = asyncio.create_task(self._perform(), name=f"tool {self._name}")
+        task = asyncio.create_task(self._run_job(), name=f"tool {self._name}")
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
-            late = await self._stop(task, grace_s)
-            if isinstance(late, Returned):
-                return Stopped(late)
+            late = await self._stop_task(task, grace_s)
+            if isinstance(late, ToolReturned):
+                return ToolStopped(late)
             raise
         if not done:
-            return Expired(await self._stop(task, grace_s))
+            return ToolTimedOut(await self._stop_task(task, grace_s))
         if task.cancelled():
-            return Raised(asyncio.CancelledError("the tool cancelled itself"))
+            return ToolRaised(asyncio.CancelledError("the tool cancelled itself"))
         return task.result()
 
-    async def _perform(self) -> Returned | Raised:
+    async def _run_job(self) -> ToolReturned | ToolRaised:
         try:
-            if is_async(self._job):
-                return Returned(await self._job())
-            ended = await self._in_a_thread()
-            if isinstance(ended, Returned) and inspect.isawaitable(ended.value):
-                return Returned(await ended.value)
+            if is_async_callable(self._job):
+                return ToolReturned(await self._job())
+            ended = await self._run_in_thread()
+            if isinstance(ended, ToolReturned) and inspect.isawaitable(ended.value):
+                return ToolReturned(await ended.value)
             return ended
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a failing tool is a result
-            return Raised(error)
+            return ToolRaised(error)
 
-    async def _in_a_thread(self) -> Returned | Raised:
+    async def _run_in_thread(self) -> ToolReturned | ToolRaised:
         here, loop = contextvars.copy_context(), asyncio.get_running_loop()
         # A thread cannot be cancelled, so nobody should think that it was.
-        self._in_thread = True
+        self._runs_in_thread = True
         try:
-            return await loop.run_in_executor(_THREADS, lambda: here.run(_outcome, self._job))
+            return await loop.run_in_executor(
+                _THREAD_PER_JOB, lambda: here.run(_capture_outcome, self._job)
+            )
         finally:
-            self._in_thread = False
+            self._runs_in_thread = False
 
-    async def _stop(
-        self, task: asyncio.Task[Returned | Raised], grace_s: float
-    ) -> Returned | Raised | None:
+    async def _stop_task(
+        self, task: asyncio.Task[ToolReturned | ToolRaised], grace_s: float
+    ) -> ToolReturned | ToolRaised | None:
         """Tell it to stop, and wait a moment for that."""
         self._stopping.set()
-        if not self._in_thread:
+        if not self._runs_in_thread:
             task.cancel()
         try:
             await asyncio.wait({task}, timeout=grace_s)
         finally:
             if not task.done():
-                self._leave_behind(task)
+                self._abandon_task(task)
         return task.result() if task.done() and not task.cancelled() else None
 
-    def _leave_behind(self, task: asyncio.Task[Returned | Raised]) -> None:
+    def _abandon_task(self, task: asyncio.Task[ToolReturned | ToolRaised]) -> None:
         _log.warning("tool %s does not stop; it is left behind", self._name)
-        self._left_behind.add(task)
-        task.add_done_callback(self._came_late)
+        self._abandoned_tasks.add(task)
+        task.add_done_callback(self._on_abandoned_done)
 
-    def _came_late(self, task: asyncio.Task[Returned | Raised]) -> None:
-        self._left_behind.discard(task)
+    def _on_abandoned_done(self, task: asyncio.Task[ToolReturned | ToolRaised]) -> None:
+        self._abandoned_tasks.discard(task)
         ended = None if task.cancelled() else task.result()
-        if self._late is not None and isinstance(ended, Returned):
-            self._late(ended)
+        if self._on_late_result is not None and isinstance(ended, ToolReturned):
+            self._on_late_result(ended)
 
 
-def _outcome(job: Callable[[], Any]) -> Returned | Raised:
+def _capture_outcome(job: Callable[[], Any]) -> ToolReturned | ToolRaised:
     """As data: a StopIteration or SystemExit must not travel through a future."""
     try:
-        return Returned(job())
+        return ToolReturned(job())
     except BaseException as error:  # noqa: BLE001 - as above
-        return Raised(error)
+        return ToolRaised(error)
 
 
-def is_async(job: Callable[..., Any]) -> bool:
+def is_async_callable(job: Callable[..., Any]) -> bool:
     while isinstance(job, partial):
         job = job.func
     return inspect.iscoroutinefunction(job) or inspect.iscoroutinefunction(
@@ -172,4 +174,4 @@ def is_async(job: Callable[..., Any]) -> bool:
     )
 
 
-_THREADS = Threads()
+_THREAD_PER_JOB = ThreadPerJob()

@@ -5,41 +5,41 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from facts import MODEL, SESSION, Story, broken, call, value
-from proof.simulate import plan_of, play
+from facts import MODEL, SESSION, Story, failed_attempt, make_call, value_result
+from proof.simulate import draw_plan, play_plan
 from windlass.core.audit.replay import replay
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
-from windlass.core.differences import Difference, OtherRules
+from windlass.core.differences import OtherRules, ReplayDifference
 from windlass.core.events import (
     RULES,
-    Allotted,
     AttemptStarted,
+    BudgetAllotted,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallLate,
     CallStarted,
-    Compacted,
+    ContextCompacted,
     Fact,
-    Heeded,
-    Hydrated,
+    KnowledgeRecalled,
+    LookupsPlanned,
     NoteGiven,
-    Recalled,
     ReplyJudged,
     Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
-    Steered,
+    SteeringGiven,
+    SteeringTaken,
     StepProposed,
 )
 from windlass.core.faults import Fault
 from windlass.core.fold.run import fold
 from windlass.core.limits import Amount, Budget, Limits
-from windlass.core.messages import Assistant, Result, Text
-from windlass.core.moves import Hydrate, Recall, Summarise
-from windlass.core.setup import Rules, digest
+from windlass.core.messages import AssistantMessage, TextPart, ToolResult
+from windlass.core.moves import LookUp, RecallKnowledge, Summarize
+from windlass.core.setup import LoopPolicy, digest
 from windlass.core.verdicts import Allow, Ask, Deny
 
 SEEDS = 300
@@ -50,7 +50,7 @@ def facts_of(story: Story) -> Sequence[Fact]:
     told: list[Fact] = []
     for fact in story.facts:
         if isinstance(fact, AttemptStarted):
-            decided = told[:-1] if isinstance(told[-1], Steered) else told
+            decided = told[:-1] if isinstance(told[-1], SteeringGiven) else told
             reserved = getattr(decide(fold(SESSION, decided)), "reserved", fact.reserved)
             told.append(replace(fact, reserved=reserved))
         else:
@@ -58,7 +58,7 @@ def facts_of(story: Story) -> Sequence[Fact]:
     return told
 
 
-def difference(facts: Sequence[Fact]) -> Difference | None:
+def difference(facts: Sequence[Fact]) -> ReplayDifference | None:
     """The first difference, in a journal whose records are numbered one by one."""
     numbered = [replace(fact, seq=at) for at, fact in enumerate(facts, 1)]
     return replay(SESSION, numbered).difference
@@ -75,7 +75,7 @@ def same(story: Story) -> bool:
 def test_every_simulated_session_replays_without_a_difference(first: int) -> None:
     """With crashes, cancels, faults, questions and limits in it; none of it asked or run again."""
     for seed in range(first, first + 50):
-        played = play(plan_of(seed))
+        played = play_plan(draw_plan(seed))
         replayed = replay("sim", played.facts)
         assert replayed.difference is None, f"seed {seed}: {replayed.difference}"
         assert replayed.state.seq == len(played.facts)
@@ -134,7 +134,7 @@ def test_what_was_tampered_with_is_found_where_it_is(tamper: Tampering) -> None:
     """One fact at a time, in every place of every session, with the numbers put right again."""
     tried = 0
     for seed in range(60):
-        facts = play(plan_of(seed)).facts
+        facts = play_plan(draw_plan(seed)).facts
         for at, fact in enumerate(facts):
             other = tamper(fact)
             if other is fact:
@@ -153,11 +153,17 @@ def test_what_was_tampered_with_is_found_where_it_is(tamper: Tampering) -> None:
 
 def _from_outside(fact: Fact | None) -> bool:
     ended = isinstance(fact, RunEnded) and fact.outcome in ("cancelled", "timed_out")
-    return fact is None or ended or isinstance(fact, RunResumed | CallLate | Steered)
+    return fact is None or ended or isinstance(fact, RunResumed | CallLate | SteeringGiven)
 
 
 def test_a_difference_says_what_is_recorded_and_what_the_rules_would_do() -> None:
-    story = Story().asked().did(call("c1"), call("c2")).replied("Done.").ended("completed")
+    story = (
+        Story()
+        .start_run()
+        .do_step(make_call("c1"), make_call("c2"))
+        .take_reply("Done.")
+        .end_run("completed")
+    )
     facts = list(facts_of(story))
     facts[-1] = replace(facts[-1], outcome="max_steps")
     assert str(difference(facts)) == (
@@ -178,11 +184,11 @@ def made_by(version: int, facts: Sequence[Fact]) -> list[Fact]:
 @pytest.mark.parametrize(("version", "age"), [(0, "older"), (RULES + 1, "newer")])
 def test_what_other_rules_made_is_compared_as_far_as_it_goes(version: int, age: str) -> None:
     """It is neither the same nor tampered with; without a difference, it is the same."""
-    facts = list(facts_of(Story().asked().replied("Done.").ended("completed")))
-    assert replay(SESSION, made_by(version, facts)).same
+    facts = list(facts_of(Story().start_run().take_reply("Done.").end_run("completed")))
+    assert replay(SESSION, made_by(version, facts)).is_same
     facts[-1] = replace(facts[-1], outcome="max_steps")
     again = replay(SESSION, made_by(version, facts))
-    assert (again.same, again.difference) == (False, None)
+    assert (again.is_same, again.difference) == (False, None)
     assert again.other_rules == OtherRules(len(facts), version)
     assert again.state.seq == len(facts) - 1
     assert str(again.other_rules) == (
@@ -192,25 +198,27 @@ def test_what_other_rules_made_is_compared_as_far_as_it_goes(version: int, age: 
 
 
 def test_rules_count_from_the_run_or_the_resume_that_records_them() -> None:
-    story = Story().asked().called(call("c1")).allowed("c1").began("c1")
-    facts = list(facts_of(story.resumed()))
+    story = Story().start_run().take_calls(make_call("c1")).allow_calls("c1").start_calls("c1")
+    facts = list(facts_of(story.resume()))
     wrong = replace(facts[1], seq=len(facts) + 1, at=facts[-1].at)
     assert replay(SESSION, [*made_by(0, facts[:-1]), facts[-1], wrong]).difference is not None
     assert replay(SESSION, [*facts[:-1], *made_by(0, facts[-1:]), wrong]).other_rules is not None
-    done = list(facts_of(Story().asked().replied("Done.").ended("completed").asked("More.")))
+    done = list(
+        facts_of(Story().start_run().take_reply("Done.").end_run("completed").start_run("More."))
+    )
     wrong = RunEnded("stuck", seq=len(done) + 1, at=done[-1].at)
     assert replay(SESSION, [*made_by(0, done[:-1]), done[-1], wrong]).difference is not None
 
 
 def test_no_rules_excuse_a_journal_that_contradicts_itself() -> None:
-    facts = made_by(0, facts_of(Story().asked().replied("Done.").ended("completed")))
+    facts = made_by(0, facts_of(Story().start_run().take_reply("Done.").end_run("completed")))
     again = replay(SESSION, [*facts, replace(facts[1], seq=len(facts) + 1)])
     assert again.difference is not None
     assert "no run is open" in again.difference.rules
 
 
 def test_a_journal_that_contradicts_itself_is_a_difference() -> None:
-    facts = facts_of(Story().asked().replied("Done.").ended("completed"))
+    facts = facts_of(Story().start_run().take_reply("Done.").end_run("completed"))
     found = difference([*facts, facts[1]])
     assert found is not None
     assert "no run is open" in found.rules
@@ -220,25 +228,27 @@ def test_a_journal_that_contradicts_itself_is_a_difference() -> None:
 
 
 def test_a_run_that_has_not_ended_is_followed_as_far_as_it_goes() -> None:
-    facts = facts_of(Story().asked().did(call("c1")).called(call("c2")).allowed("c2"))
+    facts = facts_of(
+        Story().start_run().do_step(make_call("c1")).take_calls(make_call("c2")).allow_calls("c2")
+    )
     for end in range(len(facts) + 1):
         replayed = replay(SESSION, facts[:end])
-        assert (replayed.same, replayed.state.seq) == (True, end)
+        assert (replayed.is_same, replayed.state.seq) == (True, end)
 
 
 def test_runs_are_numbered_one_by_one() -> None:
-    facts = list(facts_of(Story().asked()))
+    facts = list(facts_of(Story().start_run()))
     found = difference([replace(facts[0], run=2)])
-    assert found == Difference(1, "run 2", "begin run 1")
+    assert found == ReplayDifference(1, "run 2", "begin run 1")
 
 
 def test_a_wave_starts_in_the_order_of_the_model_and_not_too_many_at_once() -> None:
-    rules = Rules(calls_at_once_max=2)
-    calls = [call(f"c{at}") for at in range(3)]
-    story = Story(rules=rules).asked().called(*calls).allowed("c0", "c1", "c2")
+    rules = LoopPolicy(calls_at_once_max=2)
+    calls = [make_call(f"c{at}") for at in range(3)]
+    story = Story(rules=rules).start_run().take_calls(*calls).allow_calls("c0", "c1", "c2")
     facts = facts_of(story)
     started = [CallStarted(one.id, f"{SESSION}/{one.id}", at=99.0) for one in calls]
-    assert difference([*facts, *started[:2], CallFinished("c1", value(), at=99.0)]) is None
+    assert difference([*facts, *started[:2], CallFinished("c1", value_result(), at=99.0)]) is None
     too_many = difference([*facts, *started])
     assert too_many is not None
     assert too_many.rules == "wait for c0, c1"
@@ -248,12 +258,19 @@ def test_a_wave_starts_in_the_order_of_the_model_and_not_too_many_at_once() -> N
 
 
 def test_a_write_that_a_crash_interrupted_is_settled_and_never_just_started() -> None:
-    story = Story().asked().called(call("c1", "send")).allowed("c1").began("c1").resumed()
+    story = (
+        Story()
+        .start_run()
+        .take_calls(make_call("c1", "send"))
+        .allow_calls("c1")
+        .start_calls("c1")
+        .resume()
+    )
     facts = facts_of(story)
     found = difference([*facts, CallStarted("c1", f"{SESSION}/c1", at=99.0)])
     assert found is not None
     assert found.rules == "find out what became of c1"
-    unknown = CallFinished("c1", Result.say("unknown", "?"), at=99.0)
+    unknown = CallFinished("c1", ToolResult.from_text("unknown", "?"), at=99.0)
     not_done = CallJudged("c1", Allow("reconcile"), at=99.0)
     assert difference([*facts, unknown]) is None
     assert difference([*facts, not_done]) is None
@@ -262,8 +279,10 @@ def test_a_write_that_a_crash_interrupted_is_settled_and_never_just_started() ->
 
 
 def test_only_a_run_that_asks_may_ask_about_what_a_crash_interrupted() -> None:
-    story = Story(rules=Rules(on_unknown="ask"))
-    story.asked().called(call("c1", "send")).allowed("c1").began("c1").resumed()
+    story = Story(rules=LoopPolicy(on_unknown="ask"))
+    story.start_run().take_calls(make_call("c1", "send")).allow_calls("c1").start_calls(
+        "c1"
+    ).resume()
     asked = CallJudged("c1", Ask("Again?"), at=99.0)
     answered = CallAnswered("c1", Allow(), digest({}), at=100.0)
     again = CallStarted("c1", f"{SESSION}/c1", at=100.0)
@@ -275,53 +294,55 @@ def test_only_a_run_that_asks_may_ask_about_what_a_crash_interrupted() -> None:
 
 def test_the_keys_of_another_session_come_before_its_own_and_never_after() -> None:
     """What began as another session holds that one's keys; from then on they are its own."""
-    story = Story().asked().called(call("c1")).allowed("c1")
-    story.tell(CallStarted("c1", "parent/c1")).finished("c1")
-    story.called(call("c2")).allowed("c2").began("c2").finished("c2")
+    story = Story().start_run().take_calls(make_call("c1")).allow_calls("c1")
+    story.add(CallStarted("c1", "parent/c1")).finish_calls("c1")
+    story.take_calls(make_call("c2")).allow_calls("c2").start_calls("c2").finish_calls("c2")
     assert same(story)
-    story.called(call("c3")).allowed("c3").tell(CallStarted("c3", "parent/c3"))
+    story.take_calls(make_call("c3")).allow_calls("c3").add(CallStarted("c3", "parent/c3"))
     found = difference(facts_of(story))
     assert found is not None
     assert found.rules == "start session/c3"
 
 
 def test_notes_limits_verdicts_and_views_are_as_the_rules_have_them() -> None:
-    story = Story().asked()
+    story = Story().start_run()
     for at in range(3):
-        story.did(call(f"c{at}"), text="same")
+        story.do_step(make_call(f"c{at}"), text="same")
     move = decide(story.state)
     note = NoteGiven(getattr(move, "text", ""), "same_call")
-    assert same(story.tell(note))
+    assert same(story.add(note))
     facts = facts_of(story)
     other = difference([*facts[:-1], replace(facts[-1], text="Hush.")])
     assert other is not None
     assert other.rules.startswith("tell the model: You called look 3 times")
-    heard = Story(judge_replies=True).asked().replied("Hi").tell(ReplyJudged(Allow()))
+    heard = Story(judge_replies=True).start_run().take_reply("Hi").add(ReplyJudged(Allow()))
     assert same(heard)
-    unheard = difference(facts_of(Story(judge_replies=True).asked().replied("Hi").ended("stuck")))
+    unheard = difference(
+        facts_of(Story(judge_replies=True).start_run().take_reply("Hi").end_run("stuck"))
+    )
     assert unheard is not None
     assert unheard.rules == "judge the reply"
 
 
 def test_a_view_shrinks_where_the_rules_shrink_it() -> None:
-    story = Story(compaction=Compaction(strategies=("window",))).asked()
-    story.did(call("c1"), text="x" * 500).did(call("c2"), text="y" * 500)
-    story.failing(broken("context_overflow", retryable=False))
+    story = Story(compaction=Compaction(strategies=("window",))).start_run()
+    story.do_step(make_call("c1"), text="x" * 500).do_step(make_call("c2"), text="y" * 500)
+    story.fail_attempt(failed_attempt("context_overflow", retryable=False))
     move = decide(story.state)
     upto, note = getattr(move, "upto", 0), getattr(move, "note", "")
-    assert difference([*facts_of(story), Compacted(upto, note, at=99.0)]) is None
-    found = difference([*facts_of(story), Compacted(upto - 1, note, at=99.0)])
+    assert difference([*facts_of(story), ContextCompacted(upto, note, at=99.0)]) is None
+    found = difference([*facts_of(story), ContextCompacted(upto - 1, note, at=99.0)])
     assert found is not None
     assert found.rules == f"shorten the view before message {upto} (window)"
 
 
 def test_a_shared_budget_is_drawn_on_as_the_rules_would() -> None:
     budget = Budget("team", tokens=1_000_000)
-    facts = facts_of(Story(budgets=(budget,)).asked())
+    facts = facts_of(Story(budgets=(budget,)).start_run())
     plenty, nothing = Amount(tokens=10**9), Amount(tokens=0)
-    assert difference([*facts, Allotted("team", plenty, at=9.0)]) is None
-    assert difference([*facts, Allotted("team", nothing, dry=True, at=9.0)]) is None
-    for wrong in (Allotted("other", plenty), Allotted("team", plenty, dry=True)):
+    assert difference([*facts, BudgetAllotted("team", plenty, at=9.0)]) is None
+    assert difference([*facts, BudgetAllotted("team", nothing, dry=True, at=9.0)]) is None
+    for wrong in (BudgetAllotted("other", plenty), BudgetAllotted("team", plenty, dry=True)):
         found = difference([*facts, replace(wrong, at=9.0)])
         assert found is not None
         assert found.rules.endswith("in all from team")
@@ -329,16 +350,21 @@ def test_a_shared_budget_is_drawn_on_as_the_rules_would() -> None:
 
 def test_a_summary_is_asked_for_and_taken_as_the_rules_would() -> None:
     rules = Compaction(strategies=("summary",))
-    story = Story(compaction=rules).asked().did(call("c1"), text="x" * 500).did(call("c2"))
-    story.failing(broken("context_overflow", retryable=False))
+    story = (
+        Story(compaction=rules)
+        .start_run()
+        .do_step(make_call("c1"), text="x" * 500)
+        .do_step(make_call("c2"))
+    )
+    story.fail_attempt(failed_attempt("context_overflow", retryable=False))
     move = decide(story.state)
-    assert isinstance(move, Summarise)
+    assert isinstance(move, Summarize)
     asked = AttemptStarted(move.step, 1, move.prompt.model, move.reserved, purpose="compaction")
     asked = replace(asked, at=99.0)
-    summed = Compacted(move.upto, "Much was seen.", "summary", at=99.0)
+    summed = ContextCompacted(move.upto, "Much was seen.", "summary", at=99.0)
     facts = facts_of(story)
     assert difference([*facts, asked, summed]) is None
-    assert difference([*facts, asked, replace(broken(), at=99.0)]) is None
+    assert difference([*facts, asked, replace(failed_attempt(), at=99.0)]) is None
     otherwise = difference([*facts, replace(asked, purpose="main")])
     assert otherwise is not None
     assert otherwise.rules == f"sum up all before message {move.upto}"
@@ -348,32 +374,46 @@ def test_a_summary_is_asked_for_and_taken_as_the_rules_would() -> None:
 
 
 def test_what_was_said_meanwhile_is_heeded_when_what_was_decided_before_it_is_done() -> None:
-    said = Steered((Text("Hurry."),), "ann")
-    story = Story().asked().tell(said)
-    assert same(story.tell(Heeded()).trying())
-    late = Story().asked().tell(said).trying().tell(StepProposed(Assistant((Text("Hi"),)), "end"))
-    assert same(late.tell(Heeded()))
-    twice = difference([*facts_of(Story().asked()), Heeded(at=9.0)])
+    said = SteeringGiven((TextPart("Hurry."),), "ann")
+    story = Story().start_run().add(said)
+    assert same(story.add(SteeringTaken()).start_attempt())
+    late = (
+        Story()
+        .start_run()
+        .add(said)
+        .start_attempt()
+        .add(StepProposed(AssistantMessage((TextPart("Hi"),)), "end"))
+    )
+    assert same(late.add(SteeringTaken()))
+    twice = difference([*facts_of(Story().start_run()), SteeringTaken(at=9.0)])
     assert twice is not None
     assert twice.rules.startswith("make the request AttemptStarted(")
 
 
 def test_what_a_prompt_speaks_of_is_recalled_and_looked_up_first() -> None:
     reference = Reference(r"\w+\.txt", "look", "path")
-    story = Story(recalls=True, hydration=Hydration(references=(reference,))).asked(
+    story = Story(recalls=True, hydration=Hydration(references=(reference,))).start_run(
         "See notes.txt."
     )
-    assert isinstance(decide(story.state), Recall)
-    unrecalled = difference(facts_of(Story(story.setup).asked("See notes.txt.").trying()))
+    assert isinstance(decide(story.state), RecallKnowledge)
+    unrecalled = difference(
+        facts_of(Story(story.setup).start_run("See notes.txt.").start_attempt())
+    )
     assert unrecalled is not None
     assert unrecalled.rules == "recall what is known"
-    story.tell(Recalled("Ann is a dentist."))
+    story.add(KnowledgeRecalled("Ann is a dentist."))
     move = decide(story.state)
-    assert isinstance(move, Hydrate)
+    assert isinstance(move, LookUp)
     ids = [one.id for one in move.calls]
     facts = facts_of(story)
-    assert same(story.tell(Hydrated(move.calls)).allowed(*ids).began(*ids).finished(*ids).trying())
-    other = difference([*facts, Hydrated((call("x"),), at=99.0)])
+    assert same(
+        story.add(LookupsPlanned(move.calls))
+        .allow_calls(*ids)
+        .start_calls(*ids)
+        .finish_calls(*ids)
+        .start_attempt()
+    )
+    other = difference([*facts, LookupsPlanned((make_call("x"),), at=99.0)])
     assert other is not None
     assert other.rules.startswith("look up ")
 
@@ -389,17 +429,22 @@ def test_what_a_prompt_speaks_of_is_recalled_and_looked_up_first() -> None:
     ids=lambda end: f"{end.outcome}-{end.fault.kind if end.fault else ''}",
 )
 def test_the_world_may_end_a_run_anywhere(end: RunEnded) -> None:
-    facts = facts_of(Story(limits=Limits(seconds=1e9)).asked().did(call("c1")).called(call("c2")))
+    facts = facts_of(
+        Story(limits=Limits(seconds=1e9))
+        .start_run()
+        .do_step(make_call("c1"))
+        .take_calls(make_call("c2"))
+    )
     for at in range(1, len(facts) + 1):
         assert difference([*facts[:at], replace(end, at=facts[at - 1].at)]) is None
 
 
 def test_a_model_that_was_not_asked_has_nothing_to_say() -> None:
-    reply = StepProposed(Assistant((Text("Hi"),), MODEL), "end")
-    found = difference([*facts_of(Story().asked()), replace(reply, at=9.0)])
+    reply = StepProposed(AssistantMessage((TextPart("Hi"),), MODEL), "end")
+    found = difference([*facts_of(Story().start_run()), replace(reply, at=9.0)])
     assert found is not None
     assert "no attempt is open" in found.rules
-    asked = facts_of(Story().asked().trying())
+    asked = facts_of(Story().start_run().start_attempt())
     waits = difference([*asked, replace(asked[-1], at=9.0)])
     assert waits is not None
     assert waits.rules == "wait for the model's reply"

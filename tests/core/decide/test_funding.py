@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facts import MODEL, PRICE, Story, call, made_for, paid, value
-from windlass.core.decide.funding import Short, fund
-from windlass.core.decide.reserving import left, spent, wanted
-from windlass.core.events import Allotted, CallFinished, Reservation, RunEnded
+from facts import MODEL, PRICE, Story, make_call, make_charge, make_setup, value_result
+from windlass.core.decide.funding import BudgetDrawNeeded, reserve_request
+from windlass.core.decide.reserving import remaining_amount, spent_amount, total_needed
+from windlass.core.events import BudgetAllotted, CallFinished, Reservation, RunEnded
 from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import Charge, Ledger, Usage
-from windlass.core.moves import Act, Draw, Finish, Reason
+from windlass.core.moves import DrawBudget, EndRun, RequestReply, RunCalls
 from windlass.core.setup import ModelInfo
-from windlass.core.state import Run, State
+from windlass.core.state import RunState, State
 
 INFO = ModelInfo(MODEL, PRICE, output_max=1_000)
 TEAM = Budget("team", tokens=10**6)
@@ -23,7 +23,7 @@ HOUSE = Budget("house", usd=Decimal(5))
 
 
 def story_of(**settings: Any) -> Story:
-    return Story(model=INFO, **settings).asked()
+    return Story(model=INFO, **settings).start_run()
 
 
 # ── of a session ─────────────────────────────────────────────────────────────
@@ -32,13 +32,13 @@ def story_of(**settings: Any) -> Story:
 def test_a_session_has_limits_of_its_own_over_all_its_runs() -> None:
     """B1, B2."""
     story = story_of(session_limits=SessionLimits(tokens=3_000))
-    first = story.go(Reason).reserved
+    first = story.expect_move(RequestReply).reserved
     assert first.output == 1_000
-    story.replied("Hi.", charge=paid(500, 1_500)).ended("completed").asked("More.")
-    room = story.go(Reason).reserved
+    story.take_reply("Hi.", charge=make_charge(500, 1_500)).end_run("completed").start_run("More.")
+    room = story.expect_move(RequestReply).reserved
     assert room.input + room.output <= 1_000
-    story.replied("Hi.", charge=paid(500, 500)).ended("completed").asked("More.")
-    end = story.go(Finish)
+    story.take_reply("Hi.", charge=make_charge(500, 500)).end_run("completed").start_run("More.")
+    end = story.expect_move(EndRun)
     assert (end.outcome, end.reason) == (
         "budget_exceeded",
         "the next request does not fit into what is left",
@@ -49,15 +49,20 @@ def test_the_tighter_of_two_limits_counts() -> None:
     """B1."""
     for run, session in [(1_500, 10**6), (10**6, 1_500)]:
         story = story_of(limits=Limits(tokens=run), session_limits=SessionLimits(tokens=session))
-        reserved = story.go(Reason).reserved
+        reserved = story.expect_move(RequestReply).reserved
         assert reserved.input + reserved.output <= 1_500
 
 
 def test_a_session_has_a_cap_of_steps() -> None:
     """B1, L7."""
-    story = story_of(session_limits=SessionLimits(steps=2)).did(call("a")).ended().asked()
-    assert story.did(call("b")).outcome == "max_steps"
-    assert story.ended("max_steps").asked().outcome == "max_steps"
+    story = (
+        story_of(session_limits=SessionLimits(steps=2))
+        .do_step(make_call("a"))
+        .end_run()
+        .start_run()
+    )
+    assert story.do_step(make_call("b")).outcome == "max_steps"
+    assert story.end_run("max_steps").start_run().outcome == "max_steps"
 
 
 # ── shared budgets ───────────────────────────────────────────────────────────
@@ -66,41 +71,43 @@ def test_a_session_has_a_cap_of_steps() -> None:
 def test_a_budget_is_asked_before_a_request_for_what_that_may_cost() -> None:
     """B1, B2."""
     story = story_of(budgets=(TEAM, HOUSE))
-    first = story.go(Draw)
-    assert (first.budget, first.wanted.usd) == (TEAM, None)
-    second = story.drew().go(Draw)
-    assert (second.budget, second.wanted.tokens) == (HOUSE, None)
-    reserved = story.drew().go(Reason).reserved
-    assert first.wanted.tokens == reserved.input + reserved.output
-    assert second.wanted.usd == reserved.usd
+    first = story.expect_move(DrawBudget)
+    assert (first.budget, first.total_wanted.usd) == (TEAM, None)
+    second = story.draw_budget().expect_move(DrawBudget)
+    assert (second.budget, second.total_wanted.tokens) == (HOUSE, None)
+    reserved = story.draw_budget().expect_move(RequestReply).reserved
+    assert first.total_wanted.tokens == reserved.input + reserved.output
+    assert second.total_wanted.usd == reserved.usd
 
 
 def test_a_budget_is_asked_for_all_that_the_run_spends() -> None:
     """B1: what it gave before is in it."""
-    story = story_of(budgets=(TEAM,)).drew().did(call("a"))
-    story.drew().replied("Look:", call("b"), charge=paid(400, 100)).allowed("b").began("b")
-    wanted_now = story.finished("b").go(Draw).wanted
-    reserved = story.drew().go(Reason).reserved
+    story = story_of(budgets=(TEAM,)).draw_budget().do_step(make_call("a"))
+    story.draw_budget().take_reply(
+        "Look:", make_call("b"), charge=make_charge(400, 100)
+    ).allow_calls("b").start_calls("b")
+    wanted_now = story.finish_calls("b").expect_move(DrawBudget).total_wanted
+    reserved = story.draw_budget().expect_move(RequestReply).reserved
     assert wanted_now.tokens == 500 + reserved.input + reserved.output
 
 
 def test_a_budget_with_enough_is_not_asked_again() -> None:
-    story = story_of(budgets=(TEAM,)).drew(Amount(tokens=10**6)).did(call("a"))
-    story.go(Reason)
+    story = story_of(budgets=(TEAM,)).draw_budget(Amount(tokens=10**6)).do_step(make_call("a"))
+    story.expect_move(RequestReply)
 
 
 def test_a_budget_that_is_short_lowers_the_output() -> None:
     """B2: the output cap is lowered to what is left."""
     story = story_of(budgets=(TEAM,))
-    need = story.go(Draw).wanted.tokens or 0
-    story.drew(Amount(tokens=need - 300))
+    need = story.expect_move(DrawBudget).total_wanted.tokens or 0
+    story.draw_budget(Amount(tokens=need - 300))
     assert story.run.allotments[0].dry
-    assert story.go(Reason).reserved.output == 700
+    assert story.expect_move(RequestReply).reserved.output == 700
 
 
 def test_a_budget_that_is_dry_ends_the_run_and_is_named() -> None:
     """B2: a call that cannot fit is not made."""
-    end = story_of(budgets=(TEAM,)).drew(Amount(tokens=10)).go(Finish)
+    end = story_of(budgets=(TEAM,)).draw_budget(Amount(tokens=10)).expect_move(EndRun)
     assert (end.outcome, end.reason) == (
         "budget_exceeded",
         "the budget team has no room for the next request",
@@ -110,38 +117,47 @@ def test_a_budget_that_is_dry_ends_the_run_and_is_named() -> None:
 def test_a_dry_budget_is_asked_once_for_each_request() -> None:
     """B1: others may have given back meanwhile."""
     story = story_of(budgets=(TEAM,))
-    need = story.go(Draw).wanted.tokens or 0
-    story.drew(Amount(tokens=need - 300)).go(Reason)
-    story.did(call("a"))
+    need = story.expect_move(DrawBudget).total_wanted.tokens or 0
+    story.draw_budget(Amount(tokens=need - 300)).expect_move(RequestReply)
+    story.do_step(make_call("a"))
     assert not story.run.allotments[0].dry
-    story.go(Draw)
+    story.expect_move(DrawBudget)
 
 
 def test_what_a_budget_promised_does_not_outlive_its_driver() -> None:
     """B1: it may have gone back meanwhile."""
-    story = story_of(budgets=(TEAM,)).drew(Amount(tokens=10**6))
-    story.go(Reason)
-    assert story.resumed().run.allotments == ()
-    story.go(Draw)
+    story = story_of(budgets=(TEAM,)).draw_budget(Amount(tokens=10**6))
+    story.expect_move(RequestReply)
+    assert story.resume().run.allotments == ()
+    story.expect_move(DrawBudget)
 
 
 def test_what_others_spent_for_the_run_they_drew_themselves() -> None:
     """B1, M1: it counts for the run's own limits, and not twice for a shared budget."""
-    story = story_of(budgets=(TEAM,)).drew(Amount(tokens=5_000)).called(call("a")).allowed("a")
+    story = (
+        story_of(budgets=(TEAM,))
+        .draw_budget(Amount(tokens=5_000))
+        .take_calls(make_call("a"))
+        .allow_calls("a")
+    )
     bill = Charge("test:helper", "subagent", Usage(4_900))
-    story.began("a").tell(CallFinished("a", value(), (bill,)))
+    story.start_calls("a").add(CallFinished("a", value_result(), (bill,)))
     assert story.run.ledger.usage == bill.usage
-    story.go(Reason)
+    story.expect_move(RequestReply)
 
 
 def test_a_new_run_draws_anew() -> None:
-    story = story_of(budgets=(TEAM,)).drew(Amount(tokens=10**6)).ended("cancelled").asked()
-    story.go(Draw)
+    story = (
+        story_of(budgets=(TEAM,)).draw_budget(Amount(tokens=10**6)).end_run("cancelled").start_run()
+    )
+    story.expect_move(DrawBudget)
 
 
 def test_a_budget_that_is_not_set_up_gives_nothing() -> None:
     """J1."""
-    assert "no budget team is set" in story_of().refuses(Allotted("team", Amount(tokens=1)))
+    assert "no budget team is set" in story_of().check_refused(
+        BudgetAllotted("team", Amount(tokens=1))
+    )
 
 
 AMOUNTS = st.one_of(st.none(), st.integers(0, 5_000))
@@ -166,23 +182,27 @@ def test_no_request_is_funded_beyond_any_limit(
     charge = Charge(MODEL, usage=Usage(used, 0), usd=Decimal(used) * 3 / 10**6)
     ledger = Ledger((charge,))
     budget = Budget("team", tokens=1, usd=Decimal(1))
-    setup = made_for(
+    setup = make_setup(
         model=INFO,
         limits=Limits(tokens=caps[0] or None, usd=money[0] or None),
         session_limits=SessionLimits(tokens=caps[1] or None, usd=money[1] or None),
         budgets=(budget,),
     )
     held = Amount(money[2], caps[2])
-    run = Run(1, 0, ledger=ledger, allotments=(Allotted("team", held, dry=dry),))
+    run = RunState(1, 0, ledger=ledger, allotments=(BudgetAllotted("team", held, dry=dry),))
     state = State("s", setup=setup, run=run, ledger=ledger)
-    rooms = left(setup.limits, ledger), left(setup.session_limits, ledger), left(held, ledger)
-    match fund(state, setup, run, INFO, tokens):
+    rooms = (
+        remaining_amount(setup.limits, ledger),
+        remaining_amount(setup.session_limits, ledger),
+        remaining_amount(held, ledger),
+    )
+    match reserve_request(state, setup, run, INFO, tokens):
         case Reservation() as reserved:
             assert reserved.input == tokens
             for room in rooms:
                 assert room.tokens is None or reserved.input + reserved.output <= room.tokens
                 assert room.usd is None or (reserved.usd or Decimal(0)) <= room.usd
-        case Short(_, need):
+        case BudgetDrawNeeded(_, need):
             assert not dry
             assert need != held
         case None:
@@ -196,13 +216,13 @@ def test_no_request_is_funded_beyond_any_limit(
 
 def test_what_is_wanted_of_a_budget_is_what_it_counts() -> None:
     """B4: exactly."""
-    ledger = Ledger((paid(10, 5, "0.001"),))
+    ledger = Ledger((make_charge(10, 5, "0.001"),))
     reserved = Reservation(100, 50, Decimal("0.0025"))
-    assert wanted(TEAM, reserved, ledger) == Amount(None, 165)
-    assert wanted(HOUSE, reserved, ledger) == Amount(Decimal("0.0035"), None)
-    assert spent(ledger) == Amount(Decimal("0.001"), 15)
+    assert total_needed(TEAM, reserved, ledger) == Amount(None, 165)
+    assert total_needed(HOUSE, reserved, ledger) == Amount(Decimal("0.0035"), None)
+    assert spent_amount(ledger) == Amount(Decimal("0.001"), 15)
     unknown = Reservation(100, 50)
-    assert wanted(HOUSE, unknown, ledger) == Amount(Decimal("0.001"), None)
+    assert total_needed(HOUSE, unknown, ledger) == Amount(Decimal("0.001"), None)
 
 
 # ── the shares of calls ──────────────────────────────────────────────────────
@@ -214,8 +234,8 @@ def test_calls_that_run_together_share_what_is_left(count: int) -> None:
     limits = Limits(tokens=100_000, usd=Decimal("1.00"))
     ids = [f"c{at}" for at in range(count)]
     story = story_of(limits=limits, session_limits=SessionLimits(usd=Decimal("0.50")))
-    story.called(*(call(one) for one in ids)).allowed(*ids)
-    parts = [cleared.left for cleared in story.go(Act).calls]
+    story.take_calls(*(make_call(one) for one in ids)).allow_calls(*ids)
+    parts = [cleared.spending_left for cleared in story.expect_move(RunCalls).calls]
     assert len(parts) == count
     assert len(set(map(str, parts))) == 1
     assert sum(one.tokens or 0 for one in parts) <= 100_000 < (parts[0].tokens or 0) * count + count
@@ -223,28 +243,30 @@ def test_calls_that_run_together_share_what_is_left(count: int) -> None:
 
 
 def test_without_a_limit_a_call_has_none() -> None:
-    assert story_of().called(call("a")).allowed("a").cleared.left == Amount()
+    assert (
+        story_of().take_calls(make_call("a")).allow_calls("a").next_call.spending_left == Amount()
+    )
 
 
 def test_what_a_call_paid_is_the_runs_and_the_sessions_to_pay() -> None:
     """B1, S12: usage of a sub-agent is summed up, in its own bucket."""
-    story = story_of(limits=Limits(tokens=2_000)).called(call("a"), call("b", "send"))
-    story.allowed("a", "b").began("a")
+    story = story_of(limits=Limits(tokens=2_000)).take_calls(make_call("a"), make_call("b", "send"))
+    story.allow_calls("a", "b").start_calls("a")
     bill = Charge("test:helper", "subagent", Usage(900, 100), Decimal("0.01"))
-    story.tell(CallFinished("a", value(), (bill, bill)))
+    story.add(CallFinished("a", value_result(), (bill, bill)))
     assert story.run.ledger.charges == (
         Charge("test:helper", "subagent", Usage(1_800, 200), Decimal("0.02")),
     )
     assert story.state.ledger == story.run.ledger
-    assert story.cleared.left.tokens == 0
-    story.began("b").tell(CallFinished("b", value()))
+    assert story.next_call.spending_left.tokens == 0
+    story.start_calls("b").add(CallFinished("b", value_result()))
     assert story.outcome == "budget_exceeded"
 
 
 def test_what_calls_paid_is_kept_when_the_run_is_stopped() -> None:
     """L5, C2: nothing of it is lost."""
-    story = story_of().called(call("a")).allowed("a").began("a")
+    story = story_of().take_calls(make_call("a")).allow_calls("a").start_calls("a")
     bill = Charge("test:helper", "subagent", Usage(9, 1))
-    story.tell(RunEnded("cancelled", charges=(bill,)))
+    story.add(RunEnded("cancelled", charges=(bill,)))
     assert story.run.ledger.charges == (bill,)
     assert story.state.ledger.charges == (bill,)

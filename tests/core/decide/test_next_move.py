@@ -7,41 +7,48 @@ from typing import Any
 
 import pytest
 
-from facts import MODEL, PRICE, SESSION, Story, broken, call, paid, tool
+from facts import MODEL, PRICE, SESSION, Story, failed_attempt, make_call, make_charge, make_spec
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
 from windlass.core.events import (
     CallJudged,
-    Heeded,
-    Hydrated,
+    KnowledgeRecalled,
+    LookupsPlanned,
     NoteGiven,
     Outcome,
-    Recalled,
     ReplyJudged,
     Reservation,
-    Stop,
+    SteeringTaken,
+    StopReason,
 )
 from windlass.core.limits import Budget, Limits
-from windlass.core.messages import Assistant, Results, Text, Thinking, ToolCall, User
-from windlass.core.moves import (
-    Act,
-    Draw,
-    Finish,
-    Gate,
-    Hear,
-    Heed,
-    Hold,
-    Hydrate,
-    Reason,
-    Recall,
-    Remind,
-    Shrink,
-    Summarise,
+from windlass.core.messages import (
+    AssistantMessage,
+    TextPart,
+    ThinkingPart,
+    ToolCall,
+    ToolResults,
+    UserMessage,
 )
-from windlass.core.setup import ModelInfo, Retries, Rules
-from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit
+from windlass.core.moves import (
+    Compact,
+    DrawBudget,
+    EndRun,
+    JudgeCalls,
+    JudgeReply,
+    LookUp,
+    RecallKnowledge,
+    RemindModel,
+    RequestReply,
+    RunCalls,
+    Summarize,
+    TakeSteering,
+    WaitForAnswers,
+)
+from windlass.core.setup import LoopPolicy, ModelInfo, RetryPolicy
+from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, OutputMismatch
 
-ANSWER = Rules(on_limit="answer")
+ANSWER = LoopPolicy(on_limit="answer")
 NOTE = NoteGiven("You go round in circles.", "same_call")
 
 
@@ -49,14 +56,14 @@ def steps(story: Story, count: int) -> Story:
     """So many steps, each with a call of its own."""
     for _ in range(count):
         number = story.state.steps
-        story.did(call(f"c{number}", "look", f'{{"n": {number}}}'))
+        story.do_step(make_call(f"c{number}", "look", f'{{"n": {number}}}'))
     return story
 
 
 def same(story: Story, count: int) -> Story:
     """So many steps that make the same call and get the same result."""
     for _ in range(count):
-        story.did(call(f"c{story.state.steps}"))
+        story.do_step(make_call(f"c{story.state.steps}"))
     return story
 
 
@@ -64,7 +71,7 @@ def same(story: Story, count: int) -> Story:
 
 
 @pytest.mark.parametrize(
-    "story", [Story(), Story().asked().ended()], ids=["no run", "a run that ended"]
+    "story", [Story(), Story().start_run().end_run()], ids=["no run", "a run that ended"]
 )
 def test_without_an_open_run_there_is_nothing_to_decide(story: Story) -> None:
     with pytest.raises(ValueError, match="no run is open"):
@@ -73,10 +80,10 @@ def test_without_an_open_run_there_is_nothing_to_decide(story: Story) -> None:
 
 def test_a_prompt_is_put_to_the_model() -> None:
     """L1: the next command is a pure function of state."""
-    story = Story().asked("Hello")
-    move = story.go(Reason)
-    assert list(move.prompt.messages) == [User((Text("Hello"),))]
-    assert (move.step, move.attempt, move.wait_s, move.landing, move.discard) == (
+    story = Story().start_run("Hello")
+    move = story.expect_move(RequestReply)
+    assert list(move.prompt.messages) == [UserMessage((TextPart("Hello"),))]
+    assert (move.step, move.attempt, move.wait_s, move.landing, move.must_discard) == (
         1,
         1,
         0.0,
@@ -88,64 +95,73 @@ def test_a_prompt_is_put_to_the_model() -> None:
 
 def test_the_number_of_a_step_is_the_sessions() -> None:
     """S9: call ids made from it are unique in a session."""
-    story = steps(Story().asked(), 2).replied("Done.").ended("completed").asked()
-    assert story.go(Reason).step == 4
+    story = steps(Story().start_run(), 2).take_reply("Done.").end_run("completed").start_run()
+    assert story.expect_move(RequestReply).step == 4
 
 
 def test_calls_are_gated_before_anything_runs() -> None:
     """L2, E6: Reason → Gate → Act, in the model's order."""
-    story = Story().asked().called(call("a"), call("b", "nonesuch"))
-    move = story.go(Gate)
-    assert [(one.call.id, one.spec) for one in move.calls] == [("a", tool("look")), ("b", None)]
+    story = Story().start_run().take_calls(make_call("a"), make_call("b", "nonesuch"))
+    move = story.expect_move(JudgeCalls)
+    assert [(one.call.id, one.spec) for one in move.calls] == [
+        ("a", make_spec("look")),
+        ("b", None),
+    ]
     assert move.tools == story.setup.tools
-    story.allowed("a").tell(CallJudged("b", Invalid("unknown_tool", "no such tool")))
-    assert story.wave == ["a"]
+    story.allow_calls("a").add(CallJudged("b", InvalidCall("unknown_tool", "no such tool")))
+    assert story.next_call_ids == ["a"]
 
 
 def test_a_resumed_gate_judges_only_what_was_not_judged() -> None:
     """J4: a verdict on record is not asked for again."""
-    story = Story().asked().called(call("a"), call("b")).allowed("a").resumed()
-    assert [one.call.id for one in story.go(Gate).calls] == ["b"]
+    story = Story().start_run().take_calls(make_call("a"), make_call("b")).allow_calls("a").resume()
+    assert [one.call.id for one in story.expect_move(JudgeCalls).calls] == ["b"]
 
 
 @pytest.mark.parametrize("stop", ["end", "calls", "length", "refusal"])
-def test_calls_win_over_the_stop_reason(stop: Stop) -> None:
+def test_calls_win_over_the_stop_reason(stop: StopReason) -> None:
     """L9; R2: the arguments of a reply that ended by length may be cut."""
-    story = Story().asked().replied("Look:", call("a"), stop=stop)
-    (proposed,) = story.go(Gate).calls
-    assert proposed.cut is (stop == "length")
+    story = Story().start_run().take_reply("Look:", make_call("a"), stop=stop)
+    (proposed,) = story.expect_move(JudgeCalls).calls
+    assert proposed.maybe_cut_off is (stop == "length")
 
 
 def test_the_run_waits_until_every_question_is_answered() -> None:
     """G6: `ask` suspends, and nothing of the step runs meanwhile."""
-    story = Story().asked().called(call("a"), call("b"), call("c"))
-    story.tell(CallJudged("a", Ask("May a?")), CallJudged("c", Ask("May c?"))).allowed("b")
-    assert [(one.id, ask.question) for one, ask in story.go(Hold).questions] == [
+    story = Story().start_run().take_calls(make_call("a"), make_call("b"), make_call("c"))
+    story.add(CallJudged("a", Ask("May a?")), CallJudged("c", Ask("May c?"))).allow_calls("b")
+    assert [(one.id, ask.question) for one, ask in story.expect_move(WaitForAnswers).questions] == [
         ("a", "May a?"),
         ("c", "May c?"),
     ]
 
 
 def test_what_may_run_is_handed_over_with_its_rules() -> None:
-    rules = Rules(calls_at_once_max=2, on_unknown="ask")
-    move = Story(rules=rules).asked().called(call("a")).allowed("a").go(Act)
-    assert (move.at_once_max, move.ask_unknown) == (2, True)
+    rules = LoopPolicy(calls_at_once_max=2, on_unknown="ask")
+    move = (
+        Story(rules=rules)
+        .start_run()
+        .take_calls(make_call("a"))
+        .allow_calls("a")
+        .expect_move(RunCalls)
+    )
+    assert (move.at_once_max, move.ask_if_unknown) == (2, True)
     (cleared,) = move.calls
     assert (cleared.key, cleared.spec, cleared.interrupted) == (
         f"{SESSION}/a",
-        tool("look"),
+        make_spec("look"),
         False,
     )
 
 
 def test_the_answer_ends_the_run() -> None:
-    move = Story().asked().replied("Hi.").go(Finish)
+    move = Story().start_run().take_reply("Hi.").expect_move(EndRun)
     assert (move.outcome, move.reason, move.fault) == ("completed", "", None)
 
 
 def test_a_cleared_call_cannot_be_changed() -> None:
     """L2: a phase is made by the phase before it and by nothing else."""
-    cleared = Story().asked().called(call("a")).allowed("a").cleared
+    cleared = Story().start_run().take_calls(make_call("a")).allow_calls("a").next_call
     with pytest.raises((TypeError, ValueError), match="seal"):
         dataclasses.replace(cleared, arguments={"rm": "-rf"})
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -157,11 +173,11 @@ def test_a_cleared_call_cannot_be_changed() -> None:
 
 def wave(*calls: tuple[str, str | None]) -> list[str]:
     """The names of the calls that run first; each call is a tool and its resource."""
-    proposed = [call(f"c{at}", name) for at, (name, _) in enumerate(calls)]
-    story = Story().asked().called(*proposed)
+    proposed = [make_call(f"c{at}", name) for at, (name, _) in enumerate(calls)]
+    story = Story().start_run().take_calls(*proposed)
     for at, (_, resource) in enumerate(calls):
-        story.tell(CallJudged(f"c{at}", Allow(), resource=resource))
-    return story.wave
+        story.add(CallJudged(f"c{at}", Allow(), resource=resource))
+    return story.next_call_ids
 
 
 @pytest.mark.parametrize(
@@ -190,18 +206,22 @@ def test_what_runs_side_by_side(calls: Sequence[tuple[str, str | None]], first: 
 
 def test_a_write_waits_for_all_before_it() -> None:
     """T2."""
-    story = Story().asked().called(call("r1"), call("r2"), call("w", "send"), call("r3"))
-    story.allowed("r1", "r2", "w", "r3").began("r1", "r2").finished("r2").resumed()
-    assert story.wave == ["r1"]
-    assert story.began("r1").finished("r1").wave == ["w"]
-    assert story.began("w").finished("w").wave == ["r3"]
+    story = (
+        Story()
+        .start_run()
+        .take_calls(make_call("r1"), make_call("r2"), make_call("w", "send"), make_call("r3"))
+    )
+    story.allow_calls("r1", "r2", "w", "r3").start_calls("r1", "r2").finish_calls("r2").resume()
+    assert story.next_call_ids == ["r1"]
+    assert story.start_calls("r1").finish_calls("r1").next_call_ids == ["w"]
+    assert story.start_calls("w").finish_calls("w").next_call_ids == ["r3"]
 
 
 def test_a_denied_call_does_not_hold_up_the_others() -> None:
     """T8."""
-    story = Story().asked().called(call("r1"), call("w", "send"), call("r2"))
-    story.allowed("r1", "r2").tell(CallJudged("w", Deny("no")))
-    assert story.wave == ["r1", "r2"]
+    story = Story().start_run().take_calls(make_call("r1"), make_call("w", "send"), make_call("r2"))
+    story.allow_calls("r1", "r2").add(CallJudged("w", Deny("no")))
+    assert story.next_call_ids == ["r1", "r2"]
 
 
 # ── limits ───────────────────────────────────────────────────────────────────
@@ -210,20 +230,20 @@ def test_a_denied_call_does_not_hold_up_the_others() -> None:
 @pytest.mark.parametrize("cap", [1, 2, 7])
 def test_a_cap_of_n_steps_is_exactly_n_replies(cap: int) -> None:
     """L7."""
-    story = steps(Story(limits=Limits(steps=cap)).asked(), cap - 1)
-    story.go(Reason)
+    story = steps(Story(limits=Limits(steps=cap)).start_run(), cap - 1)
+    story.expect_move(RequestReply)
     assert steps(story, 1).outcome == "max_steps"
     assert story.run.steps == cap
 
 
 def test_a_cap_counts_from_the_start_of_its_run() -> None:
-    story = steps(Story(limits=Limits(steps=2)).asked(), 2).ended("max_steps").asked()
-    story.go(Reason)
+    story = steps(Story(limits=Limits(steps=2)).start_run(), 2).end_run("max_steps").start_run()
+    story.expect_move(RequestReply)
 
 
 def test_no_cap_is_no_cap() -> None:
     """L7: None means no limit."""
-    steps(Story(limits=Limits(steps=None)).asked(), 60).go(Reason)
+    steps(Story(limits=Limits(steps=None)).start_run(), 60).expect_move(RequestReply)
 
 
 def test_the_default_cap_is_25() -> None:
@@ -232,35 +252,35 @@ def test_the_default_cap_is_25() -> None:
 
 
 def test_an_answer_at_the_cap_is_an_answer() -> None:
-    story = Story(limits=Limits(steps=1)).asked().replied("Hi.")
+    story = Story(limits=Limits(steps=1)).start_run().take_reply("Hi.")
     assert story.outcome == "completed"
 
 
 def test_at_the_cap_one_more_reply_may_be_asked_for_without_tools() -> None:
     """L8: `on_limit="answer"` makes one more call with tools switched off."""
-    story = steps(Story(limits=Limits(steps=2), rules=ANSWER).asked(), 2)
-    move = story.go(Reason)
+    story = steps(Story(limits=Limits(steps=2), rules=ANSWER).start_run(), 2)
+    move = story.expect_move(RequestReply)
     assert (move.landing, move.prompt.tool_choice) == (True, "none")
-    story.trying(landing=True).tell(broken())
-    assert story.go(Reason).landing
-    assert story.replied("In short: no.").outcome == "max_steps"
+    story.start_attempt(landing=True).add(failed_attempt())
+    assert story.expect_move(RequestReply).landing
+    assert story.take_reply("In short: no.").outcome == "max_steps"
     assert (story.run.text, story.run.steps) == ("In short: no.", 3)
 
 
-def landed(*parts: Text | ToolCall, **settings: Any) -> Story:
+def landed(*parts: TextPart | ToolCall, **settings: Any) -> Story:
     """The reply that was asked for at the cap."""
-    story = steps(Story(limits=Limits(steps=1), rules=ANSWER, **settings).asked(), 1)
-    story.trying(landing=True).tell(broken())
-    return story.replied(*parts)
+    story = steps(Story(limits=Limits(steps=1), rules=ANSWER, **settings).start_run(), 1)
+    story.start_attempt(landing=True).add(failed_attempt())
+    return story.take_reply(*parts)
 
 
 def test_calls_after_the_cap_do_not_run() -> None:
     """L8: and the next request is valid all the same."""
-    story = landed(Text("One more:"), call("late", "send"))
+    story = landed(TextPart("One more:"), make_call("late", "send"))
     assert story.outcome == "max_steps"
-    story.ended("max_steps")
+    story.end_run("max_steps")
     results = story.state.transcript[-1]
-    assert isinstance(results, Results)
+    assert isinstance(results, ToolResults)
     assert "had not started" in results.items[0].result.text
     assert story.run.text == "One more:"
 
@@ -271,29 +291,29 @@ def test_silence_after_the_cap_ends_the_run() -> None:
 
 
 def test_an_unfit_reply_after_the_cap_ends_the_run() -> None:
-    story = landed(Text("Hm."), judge_replies=True)
-    story.go(Hear)
-    assert story.tell(ReplyJudged(Misfit("no"))).outcome == "max_steps"
+    story = landed(TextPart("Hm."), judge_replies=True)
+    story.expect_move(JudgeReply)
+    assert story.add(ReplyJudged(OutputMismatch("no"))).outcome == "max_steps"
 
 
 def test_the_time_limit_counts_time_at_work() -> None:
     """L7, C5."""
-    story = Story(limits=Limits(seconds=10.0)).asked().trying()
-    story.tell(broken(), after_s=8.9)
-    story.go(Reason)
-    assert story.failing(broken(), after_s=0.1).outcome == "timed_out"
+    story = Story(limits=Limits(seconds=10.0)).start_run().start_attempt()
+    story.add(failed_attempt(), after_s=8.9)
+    story.expect_move(RequestReply)
+    assert story.fail_attempt(failed_attempt(), after_s=0.1).outcome == "timed_out"
 
 
 def test_a_run_is_not_timed_out_by_waiting() -> None:
     """G6: neither a person who thinks for days nor a machine that is switched off counts."""
-    story = Story(limits=Limits(seconds=10.0)).asked().trying().resumed(after_s=1e6)
-    story.called(call("a")).tell(CallJudged("a", Ask("May I?")))
-    assert story.resumed(after_s=1e6).go(Hold)
+    story = Story(limits=Limits(seconds=10.0)).start_run().start_attempt().resume(after_s=1e6)
+    story.take_calls(make_call("a")).add(CallJudged("a", Ask("May I?")))
+    assert story.resume(after_s=1e6).expect_move(WaitForAnswers)
 
 
 def test_a_request_that_does_not_fit_is_not_made() -> None:
     """B2: a call that cannot fit is not made."""
-    story = Story(limits=Limits(tokens=10)).asked()
+    story = Story(limits=Limits(tokens=10)).start_run()
     assert story.outcome == "budget_exceeded"
 
 
@@ -301,7 +321,7 @@ def test_the_output_cap_is_lowered_to_what_is_left() -> None:
     """B2: reserved before the call."""
     model = ModelInfo(MODEL, PRICE, output_max=1_000_000)
     limits = Limits(usd=Decimal("0.01"))
-    move = Story(model=model, limits=limits).asked().go(Reason)
+    move = Story(model=model, limits=limits).start_run().expect_move(RequestReply)
     assert move.prompt.output_max == move.reserved.output < 1_000
     assert move.reserved.usd is not None
     assert move.reserved.usd <= Decimal("0.01")
@@ -309,23 +329,31 @@ def test_the_output_cap_is_lowered_to_what_is_left() -> None:
 
 def test_the_reply_that_ends_a_budget_is_kept() -> None:
     """B3: what was paid is stored and returned."""
-    story = Story(limits=Limits(tokens=5_000)).asked()
-    story.replied("Look:", call("a"), charge=paid(4_000, 1_000)).allowed("a").began("a")
-    story.finished("a")
+    story = Story(limits=Limits(tokens=5_000)).start_run()
+    story.take_reply("Look:", make_call("a"), charge=make_charge(4_000, 1_000)).allow_calls(
+        "a"
+    ).start_calls("a")
+    story.finish_calls("a")
     assert story.outcome == "budget_exceeded"
     assert story.run.text == "Look:"
-    assert isinstance(story.state.transcript[-1], Results)
+    assert isinstance(story.state.transcript[-1], ToolResults)
 
 
 def test_an_answer_that_uses_the_budget_up_completes() -> None:
     """B3."""
-    story = Story(limits=Limits(tokens=5_000)).asked().replied("Hi.", charge=paid(4_000, 1_000))
+    story = (
+        Story(limits=Limits(tokens=5_000))
+        .start_run()
+        .take_reply("Hi.", charge=make_charge(4_000, 1_000))
+    )
     assert story.outcome == "completed"
 
 
 def test_an_interrupted_attempt_counts_as_reserved_after_a_resume() -> None:
     """B2: the limit holds however often a driver dies."""
-    story = Story(limits=Limits(tokens=1_000)).asked().trying(Reservation(400, 600)).resumed()
+    story = (
+        Story(limits=Limits(tokens=1_000)).start_run().start_attempt(Reservation(400, 600)).resume()
+    )
     assert story.outcome == "budget_exceeded"
 
 
@@ -343,63 +371,65 @@ def test_an_interrupted_attempt_counts_as_reserved_after_a_resume() -> None:
         ("refusal", "", "refused"),
     ],
 )
-def test_a_reply_without_calls_ends_the_run(stop: Stop, text: str, outcome: Outcome) -> None:
+def test_a_reply_without_calls_ends_the_run(stop: StopReason, text: str, outcome: Outcome) -> None:
     """L4."""
     parts = (text,) if text else ()
-    assert Story().asked().replied(*parts, stop=stop).outcome == outcome
+    assert Story().start_run().take_reply(*parts, stop=stop).outcome == outcome
 
 
-@pytest.mark.parametrize("parts", [(), (Thinking("Hm."),)], ids=["nothing", "only thinking"])
-def test_an_empty_reply_is_asked_for_once_more(parts: tuple[Thinking, ...]) -> None:
+@pytest.mark.parametrize("parts", [(), (ThinkingPart("Hm."),)], ids=["nothing", "only thinking"])
+def test_an_empty_reply_is_asked_for_once_more(parts: tuple[ThinkingPart, ...]) -> None:
     """L10."""
-    story = Story().asked().replied(*parts)
-    story.go(Reason)
-    assert story.replied(*parts).outcome == "empty_reply"
+    story = Story().start_run().take_reply(*parts)
+    story.expect_move(RequestReply)
+    assert story.take_reply(*parts).outcome == "empty_reply"
 
 
 def test_an_answer_after_an_empty_reply_completes() -> None:
-    assert Story().asked().replied().replied("Hi.").outcome == "completed"
+    assert Story().start_run().take_reply().take_reply("Hi.").outcome == "completed"
 
 
 def test_a_reply_of_blanks_is_empty() -> None:
     """L10: it says nothing, and there are providers that do not take it back."""
-    Story().asked().replied("\n\n").go(Reason)
+    Story().start_run().take_reply("\n\n").expect_move(RequestReply)
 
 
 def test_an_empty_reply_long_after_another_is_asked_for_once_more_as_well() -> None:
     """L10: an empty reply is asked again once; a step with work between them is an answer."""
-    steps(Story().asked().replied(), 3).replied().go(Reason)
+    steps(Story().start_run().take_reply(), 3).take_reply().expect_move(RequestReply)
 
 
 def test_replies_are_heard_only_if_someone_judges_them() -> None:
     """G1: every final reply passes the gate."""
-    story = Story(judge_replies=True).asked().replied("Hi.")
-    assert story.go(Hear).reply == Assistant((Text("Hi."),), MODEL)
-    assert story.tell(ReplyJudged(Allow())).outcome == "completed"
+    story = Story(judge_replies=True).start_run().take_reply("Hi.")
+    assert story.expect_move(JudgeReply).reply == AssistantMessage((TextPart("Hi."),), MODEL)
+    assert story.add(ReplyJudged(Allow())).outcome == "completed"
 
 
 @pytest.mark.parametrize("stop", ["length", "refusal"])
-def test_every_final_text_is_heard_however_it_stopped(stop: Stop) -> None:
+def test_every_final_text_is_heard_however_it_stopped(stop: StopReason) -> None:
     """G1, G3: its text would be in the result all the same."""
-    Story(judge_replies=True).asked().replied("The password is", stop=stop).go(Hear)
+    Story(judge_replies=True).start_run().take_reply("The password is", stop=stop).expect_move(
+        JudgeReply
+    )
 
 
 def test_denied_replies_end_the_run_after_three() -> None:
     """G3: ends as `policy_denied` after 3."""
-    story = Story(judge_replies=True).asked()
+    story = Story(judge_replies=True).start_run()
     for _ in range(3):
-        story.go(Reason)
-        story.replied("Rude.").tell(ReplyJudged(Deny("rude")))
+        story.expect_move(RequestReply)
+        story.take_reply("Rude.").add(ReplyJudged(Deny("rude")))
     assert story.outcome == "policy_denied"
     assert story.run.text == ""
 
 
 def test_misfits_are_bounded() -> None:
-    story = Story(judge_replies=True).asked()
+    story = Story(judge_replies=True).start_run()
     for _ in range(3):
-        story.go(Reason)
-        story.replied("three").tell(ReplyJudged(Misfit("not a number")))
-    move = story.go(Finish)
+        story.expect_move(RequestReply)
+        story.take_reply("three").add(ReplyJudged(OutputMismatch("not a number")))
+    move = story.expect_move(EndRun)
     assert move.outcome == "failed"
     assert move.fault is not None
     assert move.fault.kind == "output_misfit"
@@ -410,39 +440,39 @@ def test_misfits_are_bounded() -> None:
 
 def test_the_third_same_call_gets_a_note() -> None:
     """L11."""
-    story = same(Story().asked(), 2)
-    story.go(Reason)
-    note = same(story, 1).go(Remind)
+    story = same(Story().start_run(), 2)
+    story.expect_move(RequestReply)
+    note = same(story, 1).expect_move(RemindModel)
     assert "look 3 times" in note.text
-    story.tell(NoteGiven(note.text, "same_call"))
-    assert story.shown[-1] == User((Text(note.text),), note=True)
+    story.add(NoteGiven(note.text, "same_call"))
+    assert story.shown_messages[-1] == UserMessage((TextPart(note.text),), note=True)
 
 
 def test_two_more_end_the_run_as_stuck() -> None:
     """L11: two more after the note."""
-    story = same(same(Story().asked(), 3).tell(NOTE), 1)
-    story.go(Reason)
+    story = same(same(Story().start_run(), 3).add(NOTE), 1)
+    story.expect_move(RequestReply)
     assert same(story, 1).outcome == "stuck"
 
 
 def test_both_numbers_are_settings() -> None:
     """L11."""
-    story = same(Story(rules=Rules(same_call_note=1, same_call_stop=1)).asked(), 1)
-    story.go(Remind)
-    assert same(story.tell(NOTE), 1).outcome == "stuck"
+    story = same(Story(rules=LoopPolicy(same_call_note=1, same_call_stop=1)).start_run(), 1)
+    story.expect_move(RemindModel)
+    assert same(story.add(NOTE), 1).outcome == "stuck"
 
 
 def test_another_call_starts_a_new_count_with_a_new_note() -> None:
-    story = steps(same(Story().asked(), 3).tell(NOTE), 1)
-    assert same(story, 3).go(Remind)
+    story = steps(same(Story().start_run(), 3).add(NOTE), 1)
+    assert same(story, 3).expect_move(RemindModel)
 
 
 def test_many_of_the_same_calls_in_one_reply_earn_a_note_first() -> None:
     """L11: the model is told before it is stopped, and two more end the run."""
-    story = Story().asked().did(*(call(f"c{at}") for at in range(7)))
-    story.tell(NoteGiven(story.go(Remind).text, "same_call")).did(call("d"))
-    story.go(Reason)
-    assert story.did(call("e")).outcome == "stuck"
+    story = Story().start_run().do_step(*(make_call(f"c{at}") for at in range(7)))
+    story.add(NoteGiven(story.expect_move(RemindModel).text, "same_call")).do_step(make_call("d"))
+    story.expect_move(RequestReply)
+    assert story.do_step(make_call("e")).outcome == "stuck"
 
 
 # ── failures ─────────────────────────────────────────────────────────────────
@@ -450,67 +480,87 @@ def test_many_of_the_same_calls_in_one_reply_earn_a_note_first() -> None:
 
 def test_a_failed_attempt_is_made_again_after_its_wait() -> None:
     """S5: a failure before anything visible is retried."""
-    move = Story().asked().failing(broken(wait_s=3.0)).go(Reason)
-    assert (move.attempt, move.wait_s, move.discard, move.step) == (2, 3.0, False, 1)
+    move = Story().start_run().fail_attempt(failed_attempt(wait_s=3.0)).expect_move(RequestReply)
+    assert (move.attempt, move.wait_s, move.must_discard, move.step) == (2, 3.0, False, 1)
 
 
 @pytest.mark.parametrize(("established", "requests"), [(False, 4), (True, 6)])
 def test_a_step_is_asked_for_so_many_times(established: bool, requests: int) -> None:  # noqa: FBT001
     """S3: 4 requests while none opened a stream, 6 in all; one counter per step."""
-    story = Story().asked()
+    story = Story().start_run()
     for attempt in range(1, requests + 1):
-        assert story.go(Reason).attempt == attempt
-        story.failing(broken(established=established))
-    move = story.go(Finish)
+        assert story.expect_move(RequestReply).attempt == attempt
+        story.fail_attempt(failed_attempt(established=established))
+    move = story.expect_move(EndRun)
     assert (move.outcome, move.fault) == ("failed", story.run.failures[-1].fault)
 
 
 def test_the_counter_starts_again_with_the_next_step() -> None:
     """S3: per step."""
-    story = Story().asked()
+    story = Story().start_run()
     for _ in range(3):
-        story.failing(broken())
-    assert steps(story, 1).go(Reason).attempt == 1
-    assert story.failing(broken()).go(Reason).attempt == 2
+        story.fail_attempt(failed_attempt())
+    assert steps(story, 1).expect_move(RequestReply).attempt == 1
+    assert story.fail_attempt(failed_attempt()).expect_move(RequestReply).attempt == 2
 
 
 def test_a_failure_that_asking_again_cannot_mend_ends_the_run() -> None:
     """S2: each class knows `retryable`."""
-    assert Story().asked().failing(broken("auth", retryable=False)).outcome == "failed"
+    assert (
+        Story().start_run().fail_attempt(failed_attempt("auth", retryable=False)).outcome
+        == "failed"
+    )
 
 
 def test_visible_text_ends_the_run_by_default() -> None:
     """S6: after visible output the default is to end as `failed`, with the partial text kept."""
-    story = Story().asked().failing(broken(visible=True, established=True, partial="Once"))
+    story = (
+        Story()
+        .start_run()
+        .fail_attempt(failed_attempt(visible=True, established=True, partial="Once"))
+    )
     assert story.outcome == "failed"
     assert story.run.partial == "Once"
 
 
 def test_visible_text_may_be_taken_back() -> None:
     """S6: `on_partial="restart"` tells watchers to drop what they showed."""
-    story = Story(rules=Rules(on_partial="restart")).asked()
-    story.failing(broken(visible=True, established=True, partial="Once"))
-    assert story.go(Reason).discard
-    assert not story.failing(broken(established=True)).go(Reason).discard
+    story = Story(rules=LoopPolicy(on_partial="restart")).start_run()
+    story.fail_attempt(failed_attempt(visible=True, established=True, partial="Once"))
+    assert story.expect_move(RequestReply).must_discard
+    assert (
+        not story.fail_attempt(failed_attempt(established=True))
+        .expect_move(RequestReply)
+        .must_discard
+    )
 
 
 def test_text_that_nobody_saw_is_asked_for_again() -> None:
     """S6: without a watcher a broken stream always restarts."""
-    story = Story().asked().failing(broken(established=True, partial="Once"))
-    assert not story.go(Reason).discard
+    story = Story().start_run().fail_attempt(failed_attempt(established=True, partial="Once"))
+    assert not story.expect_move(RequestReply).must_discard
 
 
 def test_the_time_for_retries_starts_again_with_the_next_step() -> None:
     """S3: one time budget for all retries of a step, and of no other."""
-    story = Story(retries=Retries(budget_s=300.0)).asked().failing(broken(), after_s=250.0)
-    steps(story, 1).failing(broken(), after_s=250.0).go(Reason)
-    assert story.failing(broken(), after_s=50.0).outcome == "failed"
+    story = (
+        Story(retries=RetryPolicy(budget_s=300.0))
+        .start_run()
+        .fail_attempt(failed_attempt(), after_s=250.0)
+    )
+    steps(story, 1).fail_attempt(failed_attempt(), after_s=250.0).expect_move(RequestReply)
+    assert story.fail_attempt(failed_attempt(), after_s=50.0).outcome == "failed"
 
 
 def test_the_time_for_retries_does_not_pass_between_two_drivers() -> None:
     """S3, G6: a run resumed a day later still has its retries."""
-    story = Story(retries=Retries(budget_s=300.0)).asked().trying().resumed(after_s=86_400.0)
-    story.failing(broken()).go(Reason)
+    story = (
+        Story(retries=RetryPolicy(budget_s=300.0))
+        .start_run()
+        .start_attempt()
+        .resume(after_s=86_400.0)
+    )
+    story.fail_attempt(failed_attempt()).expect_move(RequestReply)
 
 
 # ── tools and their choice ───────────────────────────────────────────────────
@@ -519,29 +569,35 @@ def test_the_time_for_retries_does_not_pass_between_two_drivers() -> None:
 @pytest.mark.parametrize("choice", ["required", "look"])
 def test_a_choice_holds_until_it_is_met_once(choice: str) -> None:
     """L12: then `auto`."""
-    story = Story(rules=Rules(tool_choice=choice)).asked()
-    assert story.go(Reason).prompt.tool_choice == choice
-    story.failing(broken())
-    assert story.replied().go(Reason).prompt.tool_choice == choice
-    assert story.did(call("a")).go(Reason).prompt.tool_choice == "auto"
+    story = Story(rules=LoopPolicy(tool_choice=choice)).start_run()
+    assert story.expect_move(RequestReply).prompt.tool_choice == choice
+    story.fail_attempt(failed_attempt())
+    assert story.take_reply().expect_move(RequestReply).prompt.tool_choice == choice
+    assert story.do_step(make_call("a")).expect_move(RequestReply).prompt.tool_choice == "auto"
 
 
 def test_a_choice_counts_anew_in_the_next_run() -> None:
-    story = Story(rules=Rules(tool_choice="required")).asked().did(call("a")).ended().asked()
-    assert story.go(Reason).prompt.tool_choice == "required"
+    story = (
+        Story(rules=LoopPolicy(tool_choice="required"))
+        .start_run()
+        .do_step(make_call("a"))
+        .end_run()
+        .start_run()
+    )
+    assert story.expect_move(RequestReply).prompt.tool_choice == "required"
 
 
 def test_a_choice_by_name_is_not_met_by_another_tool() -> None:
     """L12: by name holds until it is satisfied."""
-    story = Story(rules=Rules(tool_choice="look")).asked().did(call("a", "send"))
-    assert story.go(Reason).prompt.tool_choice == "look"
+    story = Story(rules=LoopPolicy(tool_choice="look")).start_run().do_step(make_call("a", "send"))
+    assert story.expect_move(RequestReply).prompt.tool_choice == "look"
 
 
 def test_the_tools_stay_the_same_for_a_run() -> None:
     """L13: the same set rules what is visible and what may be dispatched."""
-    story = Story().asked()
-    assert story.go(Reason).prompt.tools == story.setup.tools
-    assert story.called(call("a")).go(Gate).tools == story.setup.tools
+    story = Story().start_run()
+    assert story.expect_move(RequestReply).prompt.tools == story.setup.tools
+    assert story.take_calls(make_call("a")).expect_move(JudgeCalls).tools == story.setup.tools
 
 
 # ── what comes before a request ──────────────────────────────────────────────
@@ -550,44 +606,52 @@ def test_the_tools_stay_the_same_for_a_run() -> None:
 def test_first_what_is_known_then_what_is_named_then_the_request() -> None:
     """X4, K1: once, before the first step."""
     hydration = Hydration(references=(Reference(r"#(\d+)", "look", "id"),))
-    story = Story(recalls=True, hydration=hydration).asked("What of #7?")
-    assert story.go(Recall).text == "What of #7?"
-    (named,) = story.tell(Recalled("")).go(Hydrate).calls
+    story = Story(recalls=True, hydration=hydration).start_run("What of #7?")
+    assert story.expect_move(RecallKnowledge).text == "What of #7?"
+    (named,) = story.add(KnowledgeRecalled("")).expect_move(LookUp).calls
     assert (named.id, named.name, named.arguments) == ("h1_0", "look", '{"id":"7"}')
-    story.tell(Hydrated((named,))).allowed("h1_0").began("h1_0").finished("h1_0")
-    assert story.go(Reason).step == 1
-    story.failing(broken()).go(Reason)
+    story.add(LookupsPlanned((named,))).allow_calls("h1_0").start_calls("h1_0").finish_calls("h1_0")
+    assert story.expect_move(RequestReply).step == 1
+    story.fail_attempt(failed_attempt()).expect_move(RequestReply)
 
 
 def test_what_a_failed_request_left_open_is_not_looked_up_anew() -> None:
-    story = Story(recalls=True).asked().tell(Recalled("")).failing(broken())
-    story.go(Reason)
+    story = (
+        Story(recalls=True).start_run().add(KnowledgeRecalled("")).fail_attempt(failed_attempt())
+    )
+    story.expect_move(RequestReply)
 
 
 def test_the_view_is_made_shorter_before_anything_is_drawn_or_said() -> None:
     """X2, B1: shorten, draw, heed, remind, ask."""
     window = Compaction(window=400, strategies=("mask", "summary", "window"))
     story = Story(compaction=window, budgets=(Budget("team", tokens=10**6),))
-    story.asked("Do it.").did(call("a"), text="much " * 80).did(call("b"), text="more " * 250)
-    story.did(call("c"), text="more " * 250).did(call("d"), text="more " * 250).said("Wait.")
-    assert story.go(Shrink).how == "mask"
-    story.shrunk()
-    assert story.go(Draw).budget.name == "team"
-    assert story.drew().go(Summarise).upto == 7
-    story.summed_up()
-    story.go(Heed)
-    story.tell(Heeded()).go(Remind)
-    story.tell(NoteGiven(story.go(Remind).text, "same_call")).go(Draw)
-    story.drew().go(Reason)
+    story.start_run("Do it.").do_step(make_call("a"), text="much " * 80).do_step(
+        make_call("b"), text="more " * 250
+    )
+    story.do_step(make_call("c"), text="more " * 250).do_step(
+        make_call("d"), text="more " * 250
+    ).steer("Wait.")
+    assert story.expect_move(Compact).how == "mask"
+    story.compact()
+    assert story.expect_move(DrawBudget).budget.name == "team"
+    assert story.draw_budget().expect_move(Summarize).upto == 7
+    story.take_summary()
+    story.expect_move(TakeSteering)
+    story.add(SteeringTaken()).expect_move(RemindModel)
+    story.add(NoteGiven(story.expect_move(RemindModel).text, "same_call")).expect_move(DrawBudget)
+    story.draw_budget().expect_move(RequestReply)
 
 
 def test_a_window_is_left_with_a_note_and_a_summary_asked_for_within_what_is_left() -> None:
     """X2, B2."""
     tight, prompt = Limits(tokens=1_900), "Go. " * 99
     window = Compaction(window=200, target=0.3, strategies=("window",))
-    story = steps(Story(compaction=window, limits=tight).asked(prompt), 9)
-    assert "earlier messages were left out" in story.go(Shrink).note
+    story = steps(Story(compaction=window, limits=tight).start_run(prompt), 9)
+    assert "earlier messages were left out" in story.expect_move(Compact).note
     summary = Compaction(window=200, target=0.3, strategies=("summary",))
-    move = steps(Story(compaction=summary, limits=tight).asked(prompt), 9).go(Summarise)
+    move = steps(Story(compaction=summary, limits=tight).start_run(prompt), 9).expect_move(
+        Summarize
+    )
     assert move.prompt.output_max == move.reserved.output
     assert move.reserved.input + move.reserved.output <= 1_900

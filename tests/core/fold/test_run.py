@@ -6,41 +6,59 @@ from decimal import Decimal
 import pytest
 from msgspec.structs import replace
 
-from facts import MODEL, SESSION, Story, broken, call, fault, made_for, paid, tool, value
+from facts import (
+    MODEL,
+    SESSION,
+    Story,
+    failed_attempt,
+    make_call,
+    make_charge,
+    make_fault,
+    make_setup,
+    make_spec,
+    value_result,
+)
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
-    Allotted,
     AttemptStarted,
+    BudgetAllotted,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallLate,
     CallStarted,
-    Compacted,
+    ContextCompacted,
     Fact,
-    Heeded,
-    Hydrated,
+    KnowledgeRecalled,
+    LookupsPlanned,
     NoteGiven,
     Outcome,
-    Recalled,
     ReplyJudged,
     Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
-    Steered,
+    SteeringGiven,
+    SteeringTaken,
     StepProposed,
     TextDelta,
 )
-from windlass.core.fold.run import apply, fold
+from windlass.core.fold.run import apply_fact, fold
 from windlass.core.limits import Amount, Budget
-from windlass.core.messages import Assistant, Results, Text, Thinking, Usage, User
+from windlass.core.messages import (
+    AssistantMessage,
+    TextPart,
+    ThinkingPart,
+    ToolResults,
+    Usage,
+    UserMessage,
+)
 from windlass.core.setup import ModelInfo, Setup, digest
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, Ask, Deny, Misfit
+from windlass.core.verdicts import Allow, Ask, Deny, OutputMismatch
 
 RESERVED = Reservation(100, 100, Decimal("0.5"))
-SOME_CALL = call("a", "send")
+SOME_CALL = make_call("a", "send")
 
 
 # ── what may follow what ─────────────────────────────────────────────────────
@@ -51,91 +69,97 @@ def new() -> Story:
 
 
 def opened() -> Story:
-    return new().asked()
+    return new().start_run()
 
 
 def asking() -> Story:
-    return opened().trying()
+    return opened().start_attempt()
 
 
 def failed() -> Story:
-    return opened().failing(broken())
+    return opened().fail_attempt(failed_attempt())
 
 
 def summing_up() -> Story:
     compaction = AttemptStarted(1, 1, MODEL, RESERVED, purpose="compaction")
-    return opened().replied("Hi.").ended("completed").asked().tell(compaction)
+    return opened().take_reply("Hi.").end_run("completed").start_run().add(compaction)
 
 
 def steered() -> Story:
-    return opened().tell(Steered((Text("And more."),)))
+    return opened().add(SteeringGiven((TextPart("And more."),)))
 
 
 def known() -> Story:
-    return opened().tell(Recalled("It is known."))
+    return opened().add(KnowledgeRecalled("It is known."))
 
 
 def looked_up() -> Story:
-    return opened().tell(Hydrated((call("h"),))).allowed("h").began("h").finished("h")
+    return (
+        opened()
+        .add(LookupsPlanned((make_call("h"),)))
+        .allow_calls("h")
+        .start_calls("h")
+        .finish_calls("h")
+    )
 
 
 def proposed() -> Story:
-    return opened().called(SOME_CALL)
+    return opened().take_calls(SOME_CALL)
 
 
 def questioned() -> Story:
-    return proposed().tell(CallJudged("a", Ask("May I?")))
+    return proposed().add(CallJudged("a", Ask("May I?")))
 
 
 def cleared() -> Story:
-    return proposed().allowed("a")
+    return proposed().allow_calls("a")
 
 
 def started() -> Story:
-    return cleared().began("a")
+    return cleared().start_calls("a")
 
 
 def interrupted() -> Story:
-    return started().resumed()
+    return started().resume()
 
 
 def observed() -> Story:
-    return started().finished("a")
+    return started().finish_calls("a")
 
 
 def replied() -> Story:
-    return opened().replied("Hi.")
+    return opened().take_reply("Hi.")
 
 
 def passed() -> Story:
-    return replied().tell(ReplyJudged(Allow()))
+    return replied().add(ReplyJudged(Allow()))
 
 
 def ended() -> Story:
-    return replied().ended("completed")
+    return replied().end_run("completed")
 
 
 FACTS: dict[str, Fact] = {
-    "RunStarted": RunStarted(2, (Text("More"),)),
+    "RunStarted": RunStarted(2, (TextPart("More"),)),
     "RunResumed": RunResumed(),
     "AttemptStarted": AttemptStarted(2, 1, MODEL, RESERVED),
-    "AttemptFailed": broken(),
-    "StepProposed": StepProposed(Assistant((Text("Hi."),), MODEL), "end"),
+    "AttemptFailed": failed_attempt(),
+    "StepProposed": StepProposed(AssistantMessage((TextPart("Hi."),), MODEL), "end"),
     "CallJudged": CallJudged("a", Allow()),
     "CallAnswered": CallAnswered("a", Allow(), digest({})),
     "CallStarted": CallStarted("a", f"{SESSION}/a"),
-    "CallFinished": CallFinished("a", value()),
-    "CallLate": CallLate("a", value()),
+    "CallFinished": CallFinished("a", value_result()),
+    "CallLate": CallLate("a", value_result()),
     "ReplyJudged": ReplyJudged(Allow()),
     "NoteGiven": NoteGiven("You go round in circles.", "same_call"),
-    "Allotted": Allotted("team", Amount(tokens=1_000)),
-    "Compacted": Compacted(1, "[…]"),
-    "Compacted by a summary": Compacted(1, "Goals: none.", "summary"),
-    "Compacted by masks": Compacted(1, how="mask"),
-    "Steered": Steered((Text("And more."),)),
-    "Heeded": Heeded(),
-    "Hydrated": Hydrated((call("h"),)),
-    "Recalled": Recalled("It is known."),
+    "Allotted": BudgetAllotted("team", Amount(tokens=1_000)),
+    "Compacted": ContextCompacted(1, "[…]"),
+    "Compacted by a summary": ContextCompacted(1, "Goals: none.", "summary"),
+    "Compacted by masks": ContextCompacted(1, how="mask"),
+    "Steered": SteeringGiven((TextPart("And more."),)),
+    "Heeded": SteeringTaken(),
+    "Hydrated": LookupsPlanned((make_call("h"),)),
+    "Recalled": KnowledgeRecalled("It is known."),
     "RunEnded": RunEnded("cancelled"),
 }
 ALWAYS = {"RunResumed", "RunEnded", "CallLate", "Steered"}
@@ -173,7 +197,7 @@ def test_an_illegal_fact_is_refused(point: Callable[[], Story], name: str) -> No
     """L1: check, write, advance; the refusal names the fact and its place."""
     story = point()
     kind = type(FACTS[name]).__name__
-    assert f"{kind} cannot be record {story.state.seq + 1}" in story.refuses(FACTS[name])
+    assert f"{kind} cannot be record {story.state.seq + 1}" in story.check_refused(FACTS[name])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +207,7 @@ def test_an_illegal_fact_is_refused(point: Callable[[], Story], name: str) -> No
 )
 def test_a_legal_fact_is_taken(point: Callable[[], Story], name: str) -> None:
     story = point()
-    assert story.tell(FACTS[name]).state.seq == len(story.facts)
+    assert story.add(FACTS[name]).state.seq == len(story.facts)
 
 
 @pytest.mark.parametrize("seq", [0, 1, 3, -1], ids=["unset", "taken", "gap", "negative"])
@@ -191,42 +215,55 @@ def test_a_gap_in_the_sequence_is_refused(seq: int) -> None:
     """J1: the numbers of a session's records have no gap and no repeat."""
     story = opened()
     with pytest.raises(IllegalFact, match="record 2 was expected"):
-        apply(story.state, replace(FACTS["AttemptStarted"], seq=seq))
+        apply_fact(story.state, replace(FACTS["AttemptStarted"], seq=seq))
 
 
 def test_the_first_run_needs_a_setup() -> None:
-    assert "needs a set-up" in Story().refuses(RunStarted(1, (Text("Hi"),)))
+    assert "needs a set-up" in Story().check_refused(RunStarted(1, (TextPart("Hi"),)))
 
 
 def test_two_calls_of_a_reply_with_one_id_are_refused() -> None:
     """S9: our own call ids are unique."""
-    reply = Assistant((call("a"), call("a")), MODEL)
-    assert "two calls have one id" in asking().refuses(StepProposed(reply, "calls"))
+    reply = AssistantMessage((make_call("a"), make_call("a")), MODEL)
+    assert "two calls have one id" in asking().check_refused(StepProposed(reply, "calls"))
 
 
 def test_a_call_id_of_an_earlier_step_is_refused() -> None:
     """S9: our own call ids are unique in a session; the key of an effect is made from them."""
-    observed().trying().refuses(StepProposed(Assistant((SOME_CALL,), MODEL), "calls"))
+    observed().start_attempt().check_refused(
+        StepProposed(AssistantMessage((SOME_CALL,), MODEL), "calls")
+    )
 
 
 def test_a_pause_is_not_an_end() -> None:
     """L4: `suspended` is no way to end."""
-    opened().refuses(RunEnded("suspended"))
+    opened().check_refused(RunEnded("suspended"))
 
 
 def test_a_second_finish_is_refused() -> None:
     """T6: every call gets exactly one result, also while a sibling is still open."""
-    story = opened().called(call("a"), call("b")).allowed("a", "b").began("a", "b").finished("a")
-    assert "the call is closed" in story.refuses(CallFinished("a", value("again")))
+    story = (
+        opened()
+        .take_calls(make_call("a"), make_call("b"))
+        .allow_calls("a", "b")
+        .start_calls("a", "b")
+        .finish_calls("a")
+    )
+    assert "the call is closed" in story.check_refused(CallFinished("a", value_result("again")))
 
 
 def test_an_unknown_call_is_refused() -> None:
-    assert "no call z is open" in proposed().refuses(CallJudged("z", Allow()))
+    assert "no call z is open" in proposed().check_refused(CallJudged("z", Allow()))
 
 
 def test_folding_all_is_applying_one_by_one() -> None:
     """L1: state is a fold over records."""
-    story = observed().replied("Bye.", charge=paid(3, 1)).ended("completed").asked("Again")
+    story = (
+        observed()
+        .take_reply("Bye.", charge=make_charge(3, 1))
+        .end_run("completed")
+        .start_run("Again")
+    )
     assert fold(SESSION, story.facts) == story.state
 
 
@@ -234,7 +271,7 @@ def test_a_journal_adds_up_however_deep_the_caller_is() -> None:
     """L1, J4: what was legal when it was written is legal when it is read back."""
     nested = '{"a":' * 700 + "1" + "}" * 700
     try:
-        facts = opened().called(call("a", "look", nested)).allowed("a").facts
+        facts = opened().take_calls(make_call("a", "look", nested)).allow_calls("a").facts
     except IllegalFact:
         return  # Refused at once, by a bound of its own: that is fine as well.
 
@@ -246,7 +283,7 @@ def test_a_journal_adds_up_however_deep_the_caller_is() -> None:
 
 def test_nothing_adds_up_to_an_empty_session() -> None:
     assert fold(SESSION, []) == State(SESSION)
-    assert not State(SESSION).active
+    assert not State(SESSION).is_active
 
 
 def test_every_event_has_a_place_of_its_own() -> None:
@@ -260,14 +297,19 @@ def test_every_event_has_a_place_of_its_own() -> None:
 
 
 def test_a_prompt_opens_a_run() -> None:
-    story = Story().asked("Hello")
-    assert story.state.active
-    assert list(story.state.transcript) == [User((Text("Hello"),))]
+    story = Story().start_run("Hello")
+    assert story.state.is_active
+    assert list(story.state.transcript) == [UserMessage((TextPart("Hello"),))]
     assert (story.run.number, story.run.new_from, story.run.steps) == (1, 0, 0)
 
 
 def test_a_next_run_keeps_the_transcript_and_starts_new_counters() -> None:
-    story = observed().replied("Done.", charge=paid(5, 5)).ended("completed").asked("More")
+    story = (
+        observed()
+        .take_reply("Done.", charge=make_charge(5, 5))
+        .end_run("completed")
+        .start_run("More")
+    )
     assert [type(message).__name__ for message in story.state.transcript] == [
         "User",
         "Assistant",
@@ -283,20 +325,20 @@ def test_a_next_run_keeps_the_transcript_and_starts_new_counters() -> None:
 def test_a_run_without_a_setup_goes_on_with_the_last_one() -> None:
     """L13: tools offered are fixed for a run; a changed list counts from the next run."""
     story = ended()
-    assert story.asked().state.setup == story.setup
-    other = made_for(tools=(tool("other"),))
-    assert story.ended().asked(setup=other).state.setup == other
+    assert story.start_run().state.setup == story.setup
+    other = make_setup(tools=(make_spec("other"),))
+    assert story.end_run().start_run(setup=other).state.setup == other
 
 
 def test_a_step_is_in_the_transcript_only_when_all_its_calls_have_results() -> None:
     """X1: every call paired with its result."""
-    story = opened().replied("Look:", call("a"), call("b"), stop="calls")
-    story.allowed("a", "b").began("b", "a").finished("b", text="second")
+    story = opened().take_reply("Look:", make_call("a"), make_call("b"), stop="calls")
+    story.allow_calls("a", "b").start_calls("b", "a").finish_calls("b", text="second")
     assert len(story.state.transcript) == 1
-    story.finished("a", text="first")
+    story.finish_calls("a", text="first")
     *_, reply, results = story.state.transcript
-    assert reply == Assistant((Text("Look:"), call("a"), call("b")), MODEL)
-    assert isinstance(results, Results)
+    assert reply == AssistantMessage((TextPart("Look:"), make_call("a"), make_call("b")), MODEL)
+    assert isinstance(results, ToolResults)
     assert [(item.call.id, item.result.text) for item in results.items] == [
         ("a", "first"),
         ("b", "second"),
@@ -305,62 +347,87 @@ def test_a_step_is_in_the_transcript_only_when_all_its_calls_have_results() -> N
 
 def test_text_thinking_and_calls_keep_their_order() -> None:
     """L9: in the order in which the model sent them."""
-    parts = Thinking("Hm", "sig"), Text("So: "), call("a"), Text("and "), call("b"), Thinking("ok")
-    story = opened().replied(*parts).allowed("a", "b").began("a", "b").finished("a", "b")
-    assert story.state.transcript[1] == Assistant(parts, MODEL)
+    parts = (
+        ThinkingPart("Hm", "sig"),
+        TextPart("So: "),
+        make_call("a"),
+        TextPart("and "),
+        make_call("b"),
+        ThinkingPart("ok"),
+    )
+    story = (
+        opened()
+        .take_reply(*parts)
+        .allow_calls("a", "b")
+        .start_calls("a", "b")
+        .finish_calls("a", "b")
+    )
+    assert story.state.transcript[1] == AssistantMessage(parts, MODEL)
 
 
 def test_a_reply_without_calls_is_text_at_once() -> None:
     story = replied()
     assert story.run.text == "Hi."
-    assert story.state.transcript[-1] == Assistant((Text("Hi."),), MODEL)
+    assert story.state.transcript[-1] == AssistantMessage((TextPart("Hi."),), MODEL)
 
 
-@pytest.mark.parametrize("parts", [(), (Thinking("Hm."),)], ids=["nothing", "only thinking"])
-def test_a_reply_that_says_nothing_is_left_out(parts: tuple[Thinking, ...]) -> None:
+@pytest.mark.parametrize("parts", [(), (ThinkingPart("Hm."),)], ids=["nothing", "only thinking"])
+def test_a_reply_that_says_nothing_is_left_out(parts: tuple[ThinkingPart, ...]) -> None:
     """L10, X1: no provider takes an empty message back."""
-    story = opened().replied(*parts)
+    story = opened().take_reply(*parts)
     assert len(story.state.transcript) == 1
     assert (story.run.steps, story.run.empties) == (1, 1)
 
 
 def test_the_last_text_is_kept_past_a_step_without_text() -> None:
     """L8: the last text is kept."""
-    story = opened().replied("Let me look.", call("a")).allowed("a").began("a").finished("a")
-    assert story.did(call("b")).run.text == "Let me look."
+    story = (
+        opened()
+        .take_reply("Let me look.", make_call("a"))
+        .allow_calls("a")
+        .start_calls("a")
+        .finish_calls("a")
+    )
+    assert story.do_step(make_call("b")).run.text == "Let me look."
 
 
 def test_the_last_text_is_kept_past_a_step_with_blanks() -> None:
     """L8: many models put a line break before a call."""
-    story = opened().replied("Let me look.", call("a")).allowed("a").began("a").finished("a")
-    assert story.replied("\n\n", call("b")).run.text == "Let me look."
+    story = (
+        opened()
+        .take_reply("Let me look.", make_call("a"))
+        .allow_calls("a")
+        .start_calls("a")
+        .finish_calls("a")
+    )
+    assert story.take_reply("\n\n", make_call("b")).run.text == "Let me look."
 
 
 def test_a_denied_reply_is_told_to_the_model_and_its_text_is_not_the_result() -> None:
     """G3: a denied final reply is withheld, and told to the model."""
-    story = replied().tell(ReplyJudged(Deny("too rude")))
+    story = replied().add(ReplyJudged(Deny("too rude")))
     assert story.run.text == ""
     note = story.state.transcript[-1]
-    assert isinstance(note, User)
+    assert isinstance(note, UserMessage)
     assert note.note
     assert "too rude" in note.text
 
 
 def test_a_misfit_is_told_to_the_model() -> None:
-    story = replied().tell(ReplyJudged(Misfit("not an integer")))
-    assert story.state.transcript[-1] == User((Text("not an integer"),), note=True)
+    story = replied().add(ReplyJudged(OutputMismatch("not an integer")))
+    assert story.state.transcript[-1] == UserMessage((TextPart("not an integer"),), note=True)
     assert story.run.misfits == 1
 
 
 def test_a_reply_is_judged_once() -> None:
-    assert "no reply waits" in passed().refuses(ReplyJudged(Deny("changed my mind")))
+    assert "no reply waits" in passed().check_refused(ReplyJudged(Deny("changed my mind")))
 
 
 def test_a_late_result_changes_nothing() -> None:
     """C4: a late result is recorded as late."""
     story = ended()
     before = story.state
-    after = story.tell(CallLate("a", value("too late"))).state
+    after = story.add(CallLate("a", value_result("too late"))).state
     assert replace(after, seq=before.seq, at=before.at) == before
 
 
@@ -369,11 +436,11 @@ def test_a_late_result_changes_nothing() -> None:
 
 def test_the_end_closes_the_open_calls_and_says_whether_they_had_started() -> None:
     """C3, T6: finished siblings keep their results; the others say whether they had started."""
-    calls = call("done"), call("running"), call("waiting"), call("unjudged")
-    story = opened().called(*calls).allowed("done", "running", "waiting")
-    story.began("done", "running").finished("done").ended("cancelled")
+    calls = make_call("done"), make_call("running"), make_call("waiting"), make_call("unjudged")
+    story = opened().take_calls(*calls).allow_calls("done", "running", "waiting")
+    story.start_calls("done", "running").finish_calls("done").end_run("cancelled")
     results = story.state.transcript[-1]
-    assert isinstance(results, Results)
+    assert isinstance(results, ToolResults)
     assert [item.call.id for item in results.items] == ["done", "running", "waiting", "unjudged"]
     assert [item.result.kind for item in results.items] == ["value", *["cancelled"] * 3]
     texts = [item.result.text for item in results.items]
@@ -383,61 +450,67 @@ def test_the_end_closes_the_open_calls_and_says_whether_they_had_started() -> No
 
 
 def test_the_end_closes_a_call_that_waits_for_a_person() -> None:
-    story = questioned().ended("cancelled")
+    story = questioned().end_run("cancelled")
     results = story.state.transcript[-1]
-    assert isinstance(results, Results)
+    assert isinstance(results, ToolResults)
     assert "had not started" in results.items[0].result.text
 
 
 def test_a_call_that_started_before_a_crash_says_so_even_when_it_waits_for_a_person() -> None:
     """C3: whether they had started."""
-    story = interrupted().tell(CallJudged("a", Ask("Run it again?"))).ended("cancelled")
+    story = interrupted().add(CallJudged("a", Ask("Run it again?"))).end_run("cancelled")
     results = story.state.transcript[-1]
-    assert isinstance(results, Results)
+    assert isinstance(results, ToolResults)
     assert "It had started" in results.items[0].result.text
 
 
 def test_the_end_keeps_what_was_heard_and_paid() -> None:
     """L5, C2: partial text and usage are not lost."""
-    story = asking().ended("cancelled", reason="by you", partial="Once upon", charge=paid(7, 2))
+    story = asking().end_run(
+        "cancelled", reason="by you", partial="Once upon", charge=make_charge(7, 2)
+    )
     run = story.run
     assert (run.outcome, run.reason, run.partial) == ("cancelled", "by you", "Once upon")
     assert run.ledger.usage == Usage(7, 2)
-    assert story.state.transcript[-1] == Assistant((Text("Once upon"),))
+    assert story.state.transcript[-1] == AssistantMessage((TextPart("Once upon"),))
     assert run.attempt is None
 
 
 def test_the_partial_text_of_a_failed_attempt_is_kept_to_the_end() -> None:
     """S6: ends as `failed` with the partial text kept."""
-    story = opened().failing(broken(visible=True, partial="Once")).ended("failed", fault=fault())
-    assert (story.run.partial, story.run.fault) == ("Once", fault())
+    story = (
+        opened()
+        .fail_attempt(failed_attempt(visible=True, partial="Once"))
+        .end_run("failed", fault=make_fault())
+    )
+    assert (story.run.partial, story.run.fault) == ("Once", make_fault())
 
 
 def test_a_whole_reply_forgets_the_partial_one_before_it() -> None:
     """S5: the text is delivered exactly once."""
-    story = opened().failing(broken(partial="Once")).replied("Once upon a time.")
+    story = opened().fail_attempt(failed_attempt(partial="Once")).take_reply("Once upon a time.")
     assert (story.run.partial, story.run.failures) == ("", ())
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "stuck", "timed_out"])
 def test_nothing_but_a_new_run_follows_an_end(outcome: Outcome) -> None:
     """L3: one `RunEnded` record."""
-    story = opened().ended(outcome)
-    assert not story.state.active
-    assert "no run is open" in story.refuses(RunEnded(outcome))
+    story = opened().end_run(outcome)
+    assert not story.state.is_active
+    assert "no run is open" in story.check_refused(RunEnded(outcome))
 
 
 # ── time ─────────────────────────────────────────────────────────────────────
 
 
 def test_time_at_work_passes() -> None:
-    story = Story().asked().trying().tell(broken(), after_s=5.0)
+    story = Story().start_run().start_attempt().add(failed_attempt(), after_s=5.0)
     assert story.run.elapsed_s == 6.0
 
 
 def test_time_between_two_drivers_does_not_pass() -> None:
     """G6: only time at work counts."""
-    story = asking().resumed(after_s=86_400.0).trying()
+    story = asking().resume(after_s=86_400.0).start_attempt()
     assert story.run.elapsed_s == 2.0
 
 
@@ -445,38 +518,38 @@ def test_time_while_a_person_is_asked_does_not_pass() -> None:
     """G6: the run's clock does not tick while it waits."""
     story = questioned()
     before = story.run.elapsed_s
-    story.tell(CallAnswered("a", Allow(), digest({})), after_s=86_400.0)
+    story.add(CallAnswered("a", Allow(), digest({})), after_s=86_400.0)
     assert story.run.elapsed_s == before
-    assert story.began("a").run.elapsed_s == before + 1.0
+    assert story.start_calls("a").run.elapsed_s == before + 1.0
 
 
 def test_time_passes_while_the_gate_has_not_judged_every_call() -> None:
-    story = opened().called(call("a"), call("b")).tell(CallJudged("a", Ask("May I?")))
+    story = opened().take_calls(make_call("a"), make_call("b")).add(CallJudged("a", Ask("May I?")))
     before = story.run.elapsed_s
-    assert not story.state.waiting
-    assert story.allowed("b").run.elapsed_s == before + 1.0
+    assert not story.state.is_waiting
+    assert story.allow_calls("b").run.elapsed_s == before + 1.0
 
 
 def test_time_after_the_end_does_not_pass() -> None:
     story = ended()
     before = story.run.elapsed_s
-    assert story.tell(CallLate("a", value()), after_s=100.0).run.elapsed_s == before
+    assert story.add(CallLate("a", value_result()), after_s=100.0).run.elapsed_s == before
 
 
 def test_time_that_runs_backwards_takes_nothing_away() -> None:
-    story = Story().asked().trying()
-    assert story.tell(broken(), after_s=-50.0).run.elapsed_s == 1.0
+    story = Story().start_run().start_attempt()
+    assert story.add(failed_attempt(), after_s=-50.0).run.elapsed_s == 1.0
 
 
 def test_a_clock_that_is_set_back_and_forth_counts_no_time_twice() -> None:
-    story = Story().asked().trying()
-    story.tell(broken(), after_s=-50.0).tell(RunEnded("cancelled"), after_s=0.0)
+    story = Story().start_run().start_attempt()
+    story.add(failed_attempt(), after_s=-50.0).add(RunEnded("cancelled"), after_s=0.0)
     assert story.run.elapsed_s == 1.0
 
 
 def test_a_late_result_before_the_next_driver_moves_no_clock() -> None:
     """G6, C4: a late result changes nothing, also not what the run has used of its time."""
-    story = asking().tell(CallLate("z", value()), after_s=86_400.0).resumed(after_s=0.0)
+    story = asking().add(CallLate("z", value_result()), after_s=86_400.0).resume(after_s=0.0)
     assert story.run.elapsed_s == 1.0
 
 
@@ -485,14 +558,18 @@ def test_a_late_result_before_the_next_driver_moves_no_clock() -> None:
 
 def test_no_usage_at_all_is_none() -> None:
     """S12: no usage at all is None, not zero."""
-    run = opened().failing(broken()).replied("Hi.").run
+    run = opened().fail_attempt(failed_attempt()).take_reply("Hi.").run
     assert (run.ledger.usage, run.ledger.usd) == (None, None)
 
 
 def test_usage_is_the_sum_over_all_attempts() -> None:
     """S12: totals are sums over all attempts, failed ones too."""
-    story = opened().failing(broken(charge=paid(10, 1))).failing(broken())
-    story.replied("Hi.", charge=paid(20, 2))
+    story = (
+        opened()
+        .fail_attempt(failed_attempt(charge=make_charge(10, 1)))
+        .fail_attempt(failed_attempt())
+    )
+    story.take_reply("Hi.", charge=make_charge(20, 2))
     assert story.run.ledger.usage == Usage(30, 3)
 
 
@@ -500,13 +577,13 @@ def test_money_is_summed_exactly() -> None:
     """B4: money is exact decimal."""
     story = opened()
     for _ in range(10):
-        story.failing(broken(charge=paid(1, 1, "0.1")))
+        story.fail_attempt(failed_attempt(charge=make_charge(1, 1, "0.1")))
     assert story.run.ledger.usd == Decimal("1.0")
 
 
 def test_an_interrupted_attempt_counts_as_all_that_was_reserved() -> None:
     """B2: it may have been paid for, so that the limit holds after a resume."""
-    story = opened().trying(RESERVED).resumed()
+    story = opened().start_attempt(RESERVED).resume()
     assert story.run.ledger.usage == Usage(100, 100, estimated=True)
     assert story.run.ledger.usd == Decimal("0.5")
     assert story.run.attempt is None
@@ -514,24 +591,24 @@ def test_an_interrupted_attempt_counts_as_all_that_was_reserved() -> None:
 
 
 def test_a_resume_with_no_attempt_under_way_costs_nothing() -> None:
-    assert opened().resumed().run.ledger.usage is None
+    assert opened().resume().run.ledger.usage is None
 
 
 def test_a_resume_may_bring_another_setup() -> None:
     """J9: what was consented to counts from here on."""
-    other = made_for(model=ModelInfo("other:model"))
-    assert opened().tell(RunResumed(("model",), other)).state.setup == other
+    other = make_setup(model=ModelInfo("other:model"))
+    assert opened().add(RunResumed(("model",), other)).state.setup == other
 
 
 def test_every_request_is_counted() -> None:
-    story = opened().failing(broken()).failing(broken()).replied("Hi.")
+    story = opened().fail_attempt(failed_attempt()).fail_attempt(failed_attempt()).take_reply("Hi.")
     assert (story.run.model_calls, story.run.steps) == (3, 1)
 
 
 def sized(setup: Setup) -> int:
-    return Story(setup).asked().state.fixed
+    return Story(setup).start_run().state.fixed
 
 
 def test_instructions_and_tools_have_a_size() -> None:
-    assert sized(made_for(instructions="Be brief.")) > sized(made_for())
-    assert sized(made_for(tools=())) < sized(made_for())
+    assert sized(make_setup(instructions="Be brief.")) > sized(make_setup())
+    assert sized(make_setup(tools=())) < sized(make_setup())

@@ -11,12 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.json_repair.arguments import MESSAGE_MAX, Prepared, Refused, prepare
-from windlass.core.json_repair.coerce import complete, fits
-from windlass.core.json_repair.lenient import LOOSE_MAX, read, read_exactly
-from windlass.core.json_repair.strict import CHANGES_MAX, Broken, Read, strict
-from windlass.core.messages import Change
-from windlass.core.schema import Json, Node, Schema, kind_of, properties
+from windlass.core.json_repair.arguments import (
+    MESSAGE_MAX,
+    PreparedArguments,
+    RefusedArguments,
+    prepare_arguments,
+)
+from windlass.core.json_repair.coerce import has_schema_type, is_complete
+from windlass.core.json_repair.lenient import REPAIR_CHARS_MAX, read_lenient, read_lenient_alone
+from windlass.core.json_repair.strict import CHANGES_MAX, BrokenJson, ReadJson, read_strict
+from windlass.core.messages import ArgumentChange
+from windlass.core.schema import JsonSchema, JsonValue, SchemaNode, declared_fields, json_type_of
 
 DATA = Path(__file__).parents[1] / "data"
 REPAIRED_MIN = 0.95
@@ -39,7 +44,7 @@ class Case(msgspec.Struct, forbid_unknown_fields=True):
 
 
 SCHEMAS = {
-    name: Schema(node)
+    name: JsonSchema(node)
     for name, node in msgspec.json.decode((DATA / "schemas.json").read_bytes()).items()
 }
 CASES = [
@@ -49,20 +54,20 @@ CASES = [
 READ, WRITE, BASH = SCHEMAS["read"], SCHEMAS["write"], SCHEMAS["bash"]
 
 
-def code(text: str, schema: Schema = READ, *, cut: bool = False) -> str:
-    refused = prepare(text, schema, cut=cut)
-    assert isinstance(refused, Refused), refused
+def code(text: str, schema: JsonSchema = READ, *, cut: bool = False) -> str:
+    refused = prepare_arguments(text, schema, cut=cut)
+    assert isinstance(refused, RefusedArguments), refused
     return refused.code
 
 
-def arguments(text: str, schema: Schema = READ) -> dict[str, Json]:
-    prepared = prepare(text, schema)
-    assert isinstance(prepared, Prepared), prepared
+def arguments(text: str, schema: JsonSchema = READ) -> dict[str, JsonValue]:
+    prepared = prepare_arguments(text, schema)
+    assert isinstance(prepared, PreparedArguments), prepared
     return prepared.arguments
 
 
-def one_field(rule: Node) -> Schema:
-    return Schema({"type": "object", "properties": {"x": rule}, "required": ["x"]})
+def one_field(rule: SchemaNode) -> JsonSchema:
+    return JsonSchema({"type": "object", "properties": {"x": rule}, "required": ["x"]})
 
 
 # ── the corpus ───────────────────────────────────────────────────────────────
@@ -79,22 +84,24 @@ def test_the_corpus_is_large_and_varied() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_nothing_is_wrongly_executed(case: Case) -> None:
     """R1, R2, R3: the arguments that were meant, or none; and repair is idempotent."""
-    match prepare(case.text, SCHEMAS[case.schema], cut=case.cut):
-        case Prepared(found):
+    match prepare_arguments(case.text, SCHEMAS[case.schema], cut=case.cut):
+        case PreparedArguments(found):
             assert found == case.expect.arguments
-            again = prepare(json.dumps(found), SCHEMAS[case.schema])
-            assert again == Prepared(found)
-        case Refused(refused):
+            again = prepare_arguments(json.dumps(found), SCHEMAS[case.schema])
+            assert again == PreparedArguments(found)
+        case RefusedArguments(refused):
             assert case.expect.refused in {None, refused}
 
 
 def test_the_rate_of_repair() -> None:
     """R1: of what can be repaired, nearly all is."""
-    answers = [(case, prepare(case.text, SCHEMAS[case.schema], cut=case.cut)) for case in CASES]
+    answers = [
+        (case, prepare_arguments(case.text, SCHEMAS[case.schema], cut=case.cut)) for case in CASES
+    ]
     repairable = [answer for case, answer in answers if case.expect.arguments is not None]
-    repaired = sum(isinstance(answer, Prepared) for answer in repairable)
+    repaired = sum(isinstance(answer, PreparedArguments) for answer in repairable)
     hopeless = [answer for case, answer in answers if case.expect.refused is not None]
-    refused = sum(isinstance(answer, Refused) for answer in hopeless)
+    refused = sum(isinstance(answer, RefusedArguments) for answer in hopeless)
     print(f"repaired {repaired} of {len(repairable)}, refused {refused} of {len(hopeless)}")  # noqa: T201
     assert repaired / len(repairable) >= REPAIRED_MIN
     assert refused == len(hopeless)
@@ -114,12 +121,14 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(SIGNS, VALUES, max_size=4)
 
 
-def schema_of(value: Json, *, closed: bool) -> Node:
+def schema_of(value: JsonValue, *, closed: bool) -> SchemaNode:
     """A schema that a value fits, and that declares all its fields."""
     match value:
         case dict():
-            parts: Node = {name: schema_of(item, closed=closed) for name, item in value.items()}
-            extra: Node = {"additionalProperties": False} if closed else {}
+            parts: SchemaNode = {
+                name: schema_of(item, closed=closed) for name, item in value.items()
+            }
+            extra: SchemaNode = {"additionalProperties": False} if closed else {}
             return {"type": "object", "properties": parts, **extra}
         case list() if value:
             return {
@@ -127,12 +136,12 @@ def schema_of(value: Json, *, closed: bool) -> Node:
                 "items": {"anyOf": [schema_of(i, closed=closed) for i in value]},
             }
         case _:
-            return {"type": kind_of(value)}
+            return {"type": json_type_of(value)}
 
 
-def encodable(value: dict[str, Json]) -> bool:
+def encodable(value: dict[str, JsonValue]) -> bool:
     try:
-        return strict(json.dumps(value, ensure_ascii=False)) == Read(value)
+        return read_strict(json.dumps(value, ensure_ascii=False)) == ReadJson(value)
     except UnicodeEncodeError:
         return False
 
@@ -144,13 +153,13 @@ def encodable(value: dict[str, Json]) -> bool:
     cut=st.booleans(),
 )
 def test_what_is_valid_is_never_changed(
-    *, value: dict[str, Json], closed: bool, indent: int | None, cut: bool
+    *, value: dict[str, JsonValue], closed: bool, indent: int | None, cut: bool
 ) -> None:
     """R1, T4: not a field, not the order, not a change on record; also where a reply was cut."""
-    schema = Schema(schema_of(value, closed=closed))
-    prepared = prepare(json.dumps(value, indent=indent), schema, cut=cut)
-    assert prepared == Prepared(value)
-    assert isinstance(prepared, Prepared)
+    schema = JsonSchema(schema_of(value, closed=closed))
+    prepared = prepare_arguments(json.dumps(value, indent=indent), schema, cut=cut)
+    assert prepared == PreparedArguments(value)
+    assert isinstance(prepared, PreparedArguments)
     assert list(prepared.arguments) == list(value)
 
 
@@ -161,17 +170,17 @@ def test_what_is_valid_is_never_changed(
     raw=st.booleans(),
 )
 def test_a_text_that_was_cut_never_means_something_else(
-    *, value: dict[str, Json], closed: bool, indent: int | None, raw: bool
+    *, value: dict[str, JsonValue], closed: bool, indent: int | None, raw: bool
 ) -> None:
     """R2: at no position does what is left become other arguments than the ones that were meant."""
-    schema = Schema(schema_of(value, closed=closed))
+    schema = JsonSchema(schema_of(value, closed=closed))
     text = json.dumps(value, indent=indent, ensure_ascii=raw)
     assert code(text[: len(text) // 2 or 1], schema, cut=True) == CUT
     for end in range(1, len(text)):
-        match prepare(text[:end], schema):
-            case Prepared(found):
+        match prepare_arguments(text[:end], schema):
+            case PreparedArguments(found):
                 assert found == value
-            case Refused(refused):
+            case RefusedArguments(refused):
                 assert refused == CUT
 
 
@@ -181,7 +190,7 @@ def test_a_text_that_was_cut_never_means_something_else(
     st.data(),
 )
 def test_one_lost_sign_of_structure_never_changes_the_meaning(
-    value: dict[str, Json], indent: int | None, data: st.DataObject
+    value: dict[str, JsonValue], indent: int | None, data: st.DataObject
 ) -> None:
     """R1: repaired to what was meant, or refused."""
     text = json.dumps(value, indent=indent)
@@ -190,10 +199,10 @@ def test_one_lost_sign_of_structure_never_changes_the_meaning(
         at for at, char in enumerate(text) if char in '"{}:,' and not any(at in s for s in inner)
     ]
     at = data.draw(st.sampled_from(signs))
-    match prepare(text[:at] + text[at + 1 :], WRITE):
-        case Prepared(found):
+    match prepare_arguments(text[:at] + text[at + 1 :], WRITE):
+        case PreparedArguments(found):
             assert found == value
-        case Refused():
+        case RefusedArguments():
             pass
 
 
@@ -222,23 +231,25 @@ JUNK = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 @given(text=JUNK | st.text(), name=st.sampled_from(sorted(SCHEMAS)), cut=st.booleans())
 def test_junk_is_answered_and_never_raises(*, text: str, name: str, cut: bool) -> None:
     """R3, T9: an answer for every text; what is prepared is valid, encodable and stays as it is."""
-    match prepare(text, SCHEMAS[name], cut=cut):
-        case Prepared(found):
+    match prepare_arguments(text, SCHEMAS[name], cut=cut):
+        case PreparedArguments(found):
             assert SCHEMAS[name].accepts(found)
-            assert prepare(msgspec.json.encode(found).decode(), SCHEMAS[name]) == Prepared(found)
+            assert prepare_arguments(
+                msgspec.json.encode(found).decode(), SCHEMAS[name]
+            ) == PreparedArguments(found)
             assert found or not text.strip() or "{" in text
-        case Refused(message=message):
+        case RefusedArguments(message=message):
             assert len(message) <= MESSAGE_MAX
 
 
 @given(OBJECTS, st.sampled_from(sorted(SCHEMAS)))
-def test_values_of_any_shape_are_answered(value: dict[str, Json], name: str) -> None:
+def test_values_of_any_shape_are_answered(value: dict[str, JsonValue], name: str) -> None:
     """R1: shape repair gives what is valid, or nothing."""
-    renamed = dict(zip(properties(SCHEMAS[name].node), value.values(), strict=False))
-    match prepare(json.dumps(renamed), SCHEMAS[name]):
-        case Prepared(found):
+    renamed = dict(zip(declared_fields(SCHEMAS[name].node), value.values(), strict=False))
+    match prepare_arguments(json.dumps(renamed), SCHEMAS[name]):
+        case PreparedArguments(found):
             assert SCHEMAS[name].accepts(found)
-        case Refused(refused):
+        case RefusedArguments(refused):
             assert refused == INVALID
 
 
@@ -247,33 +258,35 @@ def test_values_of_any_shape_are_answered(value: dict[str, Json], name: str) -> 
 
 def test_each_repair_is_on_record() -> None:
     """R4: where, and what, in words without content."""
-    prepared = prepare("Sure: {'file_path': 'a.txt', limit: '5', offset: None,} // ok", READ)
-    assert prepared == Prepared(
+    prepared = prepare_arguments(
+        "Sure: {'file_path': 'a.txt', limit: '5', offset: None,} // ok", READ
+    )
+    assert prepared == PreparedArguments(
         {"path": "a.txt", "limit": 5},
         (
-            Change("arguments", "text around the object"),
-            Change("arguments", "quotes replaced"),
-            Change("file_path", "quotes replaced"),
-            Change("limit", "field name quoted"),
-            Change("limit", "quotes replaced"),
-            Change("offset", "field name quoted"),
-            Change("offset", "literal spelled as JSON"),
-            Change("arguments", "trailing comma removed"),
-            Change("arguments", "comment removed"),
-            Change("path", "field renamed"),
-            Change("limit", "string to integer"),
-            Change("offset", "null for an optional field dropped"),
+            ArgumentChange("arguments", "text around the object"),
+            ArgumentChange("arguments", "quotes replaced"),
+            ArgumentChange("file_path", "quotes replaced"),
+            ArgumentChange("limit", "field name quoted"),
+            ArgumentChange("limit", "quotes replaced"),
+            ArgumentChange("offset", "field name quoted"),
+            ArgumentChange("offset", "literal spelled as JSON"),
+            ArgumentChange("arguments", "trailing comma removed"),
+            ArgumentChange("arguments", "comment removed"),
+            ArgumentChange("path", "field renamed"),
+            ArgumentChange("limit", "string to integer"),
+            ArgumentChange("offset", "null for an optional field dropped"),
         ),
     )
 
 
 def test_the_record_of_repairs_stays_short() -> None:
     """R4."""
-    prepared = prepare(f"{{'pattern': 'x', 'include': {['a'] * 500}}}", SCHEMAS["grep"])
-    assert isinstance(prepared, Prepared)
+    prepared = prepare_arguments(f"{{'pattern': 'x', 'include': {['a'] * 500}}}", SCHEMAS["grep"])
+    assert isinstance(prepared, PreparedArguments)
     assert prepared.arguments == {"pattern": "x", "include": ["a"] * 500}
     assert len(prepared.changes) <= CHANGES_MAX + 1
-    assert prepared.changes[-1] == Change("arguments", "more repairs of these kinds")
+    assert prepared.changes[-1] == ArgumentChange("arguments", "more repairs of these kinds")
 
 
 def test_only_an_empty_buffer_is_no_arguments() -> None:
@@ -288,27 +301,27 @@ def test_only_an_empty_buffer_is_no_arguments() -> None:
 
 def test_a_closer_is_added_only_where_nothing_can_be_missing() -> None:
     """R1, R2: all declared fields are there, or what follows shows that the model had gone on."""
-    ab = Schema({"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
+    ab = JsonSchema({"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}})
     assert arguments('{"a": 1, "b": "x"', ab) == {"a": 1, "b": "x"}
     assert code('{"b": "x"', ab) == CUT
     assert code('{"b": "x", "a": 1', ab) == CUT
     assert arguments('```\n{"b": "x"\n```', ab) == {"b": "x"}
     assert arguments('{"b": "x"</call>', ab) == {"b": "x"}
-    nested = Schema({"properties": {"in": {"$ref": "#/$defs/in"}}, "$defs": {"in": ab.node}})
+    nested = JsonSchema({"properties": {"in": {"$ref": "#/$defs/in"}}, "$defs": {"in": ab.node}})
     assert arguments('{"in": {"a": 1, "b": "x"', nested) == {"in": {"a": 1, "b": "x"}}
     assert code('{"in": {"b": "x"', nested) == CUT
 
 
 def test_nobody_knows_whether_a_list_or_a_map_was_complete() -> None:
     """R2."""
-    text: Node = {"type": "string"}
-    assert not complete({}, {"properties": {"a": {}}}, {"a": ["x"]}, 2)
-    assert not complete({}, {"additionalProperties": text}, {"a": "x"}, 1)
-    assert not complete(
+    text: SchemaNode = {"type": "string"}
+    assert not is_complete({}, {"properties": {"a": {}}}, {"a": ["x"]}, 2)
+    assert not is_complete({}, {"additionalProperties": text}, {"a": "x"}, 1)
+    assert not is_complete(
         {}, {"properties": {"a": text}, "additionalProperties": text}, {"a": "x"}, 1
     )
-    assert not complete({}, {"anyOf": [{"type": "object"}, {"type": "object"}]}, {"a": "x"}, 1)
-    assert complete({}, {"properties": {"a": text}}, {"a": "x"}, 1)
+    assert not is_complete({}, {"anyOf": [{"type": "object"}, {"type": "object"}]}, {"a": "x"}, 1)
+    assert is_complete({}, {"properties": {"a": text}}, {"a": "x"}, 1)
 
 
 @pytest.mark.parametrize(
@@ -328,10 +341,10 @@ def test_nobody_knows_whether_a_list_or_a_map_was_complete() -> None:
         ("{'a': []}", {"a": []}),
     ],
 )
-def test_readings(text: str, value: Json) -> None:
+def test_readings(text: str, value: JsonValue) -> None:
     """R1."""
-    found = read(text)
-    assert isinstance(found, Read)
+    found = read_lenient(text)
+    assert isinstance(found, ReadJson)
     assert found.value == value
     assert not found.open
 
@@ -366,29 +379,34 @@ def test_readings(text: str, value: Json) -> None:
 )
 def test_what_has_no_one_reading(text: str) -> None:
     """R1: ambiguity means refusal."""
-    assert isinstance(read(text), Broken)
+    assert isinstance(read_lenient(text), BrokenJson)
 
 
 def test_broken_text_is_read_up_to_a_bound() -> None:
-    body = "x" * LOOSE_MAX
+    body = "x" * REPAIR_CHARS_MAX
     assert arguments(json.dumps({"path": body})) == {"path": body}
     assert code(f"{{'path': '{body}'}}") == INVALID
 
 
 def test_deep_nesting_is_an_answer() -> None:
     """T7: not an exception."""
-    tree = Schema({"type": "object", "properties": {"a": {"$ref": "#"}}})
+    tree = JsonSchema({"type": "object", "properties": {"a": {"$ref": "#"}}})
     for depth in (40, 900, 100_000):
-        assert isinstance(prepare('{"a":' * depth + "1" + "}" * depth, tree), Refused)
         assert isinstance(
-            prepare('{"a":' * depth + '"' + ":" * 9 + '"' + "}" * depth, tree), Refused
+            prepare_arguments('{"a":' * depth + "1" + "}" * depth, tree), RefusedArguments
+        )
+        assert isinstance(
+            prepare_arguments('{"a":' * depth + '"' + ":" * 9 + '"' + "}" * depth, tree),
+            RefusedArguments,
         )
 
 
 def test_a_field_given_twice() -> None:
     """R1: the same value is one value; two values have no meaning, whichever JSON lets win."""
-    twice = prepare('{"path": "a:b", "path": "a:b"}', READ)
-    assert twice == Prepared({"path": "a:b"}, (Change("path", "the same field given twice"),))
+    twice = prepare_arguments('{"path": "a:b", "path": "a:b"}', READ)
+    assert twice == PreparedArguments(
+        {"path": "a:b"}, (ArgumentChange("path", "the same field given twice"),)
+    )
     assert code('{"path": "a", "path": "b"}') == INVALID
     assert code('{"path": "a", "limit": 1, "limit": true}') == INVALID
     assert arguments('{"path": "a://b:c"}') == {"path": "a://b:c"}
@@ -404,9 +422,11 @@ def test_json_in_json_in_json() -> None:
 
 
 def test_exact_reading_has_nothing_around_it() -> None:
-    assert read_exactly("['a']") == Read(["a"], (Change("[0]", "quotes replaced"),))
-    assert read_exactly("['a'") == Broken("not closed", cut=True)
-    assert read_exactly("['a'] b") == Broken("more text after the value")
+    assert read_lenient_alone("['a']") == ReadJson(
+        ["a"], (ArgumentChange("[0]", "quotes replaced"),)
+    )
+    assert read_lenient_alone("['a'") == BrokenJson("not closed", cut=True)
+    assert read_lenient_alone("['a'] b") == BrokenJson("more text after the value")
 
 
 # ── shape ────────────────────────────────────────────────────────────────────
@@ -428,7 +448,7 @@ def test_exact_reading_has_nothing_around_it() -> None:
         ({"type": "string"}, ["only"], "only"),
     ],
 )
-def test_shapes_that_are_repaired(rule: Node, value: Json, repaired: Json) -> None:
+def test_shapes_that_are_repaired(rule: SchemaNode, value: JsonValue, repaired: JsonValue) -> None:
     """R1."""
     assert arguments(json.dumps({"x": value}), one_field(rule)) == {"x": repaired}
 
@@ -451,16 +471,16 @@ def test_shapes_that_are_repaired(rule: Node, value: Json, repaired: Json) -> No
         ({"type": "string"}, [1]),
     ],
 )
-def test_shapes_that_are_refused(rule: Node, value: Json) -> None:
+def test_shapes_that_are_refused(rule: SchemaNode, value: JsonValue) -> None:
     """R1: nothing fits, or two things do."""
     assert code(json.dumps({"x": value}), one_field(rule)) == INVALID
 
 
 def test_kinds_of_simple_schemas() -> None:
-    assert fits({"type": "number"}, 1)
-    assert fits({"properties": {}}, {})
-    assert not fits({"properties": {}}, [])
-    assert fits({}, [])
+    assert has_schema_type({"type": "number"}, 1)
+    assert has_schema_type({"properties": {}}, {})
+    assert not has_schema_type({"properties": {}}, [])
+    assert has_schema_type({}, [])
 
 
 def test_a_known_alias_is_taken_only_where_it_is_clear() -> None:
@@ -468,7 +488,7 @@ def test_a_known_alias_is_taken_only_where_it_is_clear() -> None:
     assert arguments('{"fileName": "a"}') == {"path": "a"}
     assert code('{"file": "a", "filename": "b"}') == INVALID
     assert code('{"path": "a", "file": "a"}') == INVALID
-    free = Schema({"properties": {"path": {"type": "string"}, "n": {"type": "integer"}}})
+    free = JsonSchema({"properties": {"path": {"type": "string"}, "n": {"type": "integer"}}})
     assert arguments('{"file": "a", "n": "1"}', free) == {"file": "a", "n": 1}
 
 
@@ -494,8 +514,8 @@ def test_a_bare_list_is_the_only_field_where_it_fits() -> None:
 
 def test_a_refusal_teaches() -> None:
     """T9: what was received, what is wrong with it, what is expected."""
-    refused = prepare('{"path": ["hush", "hush"], "limit": "many", "rm -rf": 1}', READ)
-    assert refused == Refused(
+    refused = prepare_arguments('{"path": ["hush", "hush"], "limit": "many", "rm -rf": 1}', READ)
+    assert refused == RefusedArguments(
         INVALID,
         "Received: path: list of 2 items, limit: string of 4 characters, "
         "<name of 6 characters>: integer. "
@@ -509,19 +529,19 @@ def test_a_refusal_teaches() -> None:
 def test_refusals_of_text_that_has_no_value() -> None:
     """R2, T9."""
     expected = "Expected: path: string (required), content: string (required)."
-    assert prepare('{"path": "a", "content": "hus', WRITE) == Refused(
+    assert prepare_arguments('{"path": "a", "content": "hus', WRITE) == RefusedArguments(
         CUT,
         f"The arguments were cut off after 29 characters. Send them whole, or in parts. {expected}",
     )
-    assert prepare('{"content": "hush"', WRITE) == Refused(
+    assert prepare_arguments('{"content": "hush"', WRITE) == RefusedArguments(
         CUT,
         "The arguments end before they are closed, and fields may be missing. "
         f"Send them whole. {expected}",
     )
-    assert prepare("hush", WRITE) == Refused(
+    assert prepare_arguments("hush", WRITE) == RefusedArguments(
         INVALID, f"Received: 4 characters, no JSON object. {expected}"
     )
-    assert prepare("[1]", WRITE) == Refused(
+    assert prepare_arguments("[1]", WRITE) == RefusedArguments(
         INVALID,
         "Received: list of 1 items. "
         f"Wrong: arguments: expected object, got list of 1 items. {expected}",
@@ -531,12 +551,12 @@ def test_refusals_of_text_that_has_no_value() -> None:
 @given(st.integers(1, 30), st.integers(1, 100), st.text("hush:{}[]\"'\\", max_size=30))
 def test_a_refusal_is_short_and_holds_no_content(fields: int, length: int, tail: str) -> None:
     """T9."""
-    parts: Node = {f"field_{at}_{'n' * length}": {"type": "integer"} for at in range(fields)}
-    schema = Schema({"type": "object", "properties": parts, "additionalProperties": False})
+    parts: SchemaNode = {f"field_{at}_{'n' * length}": {"type": "integer"} for at in range(fields)}
+    schema = JsonSchema({"type": "object", "properties": parts, "additionalProperties": False})
     value = {f"hush {name}": [f"hush {tail}"] for name in parts}
     for text in (json.dumps(value), json.dumps(value)[:-1], repr(value), tail):
-        refused = prepare(text, schema)
-        if isinstance(refused, Refused):
+        refused = prepare_arguments(text, schema)
+        if isinstance(refused, RefusedArguments):
             assert len(refused.message) <= MESSAGE_MAX
             assert "hush" not in refused.message
 
@@ -544,6 +564,6 @@ def test_a_refusal_is_short_and_holds_no_content(fields: int, length: int, tail:
 def test_many_fields_are_counted() -> None:
     """T9: bounded."""
     many = json.dumps({f"a{at}": 1 for at in range(30)})
-    refused = prepare(many, READ)
-    assert isinstance(refused, Refused)
+    refused = prepare_arguments(many, READ)
+    assert isinstance(refused, RefusedArguments)
     assert "a11: integer and 18 more" in refused.message

@@ -22,40 +22,40 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallProgress,
-    Compacted,
+    ContextCompacted,
     Fact,
-    Hydrated,
+    KnowledgeRecalled,
+    LookupsPlanned,
     NoteGiven,
-    Recalled,
     ReplyEnd,
     ReplyJudged,
     Reservation,
     RunEnded,
     RunResumed,
     RunStarted,
-    Steered,
+    SteeringGiven,
     StepProposed,
     TextDelta,
     ThinkingDelta,
 )
 from windlass.core.faults import Fault
 from windlass.core.messages import (
-    Assistant,
-    File,
-    Image,
-    Result,
-    Text,
-    Thinking,
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResult,
     ToolSpec,
 )
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.mask import Mask
-from windlass.core.secrets.mask_pieces import MaskedPieces
-from windlass.core.secrets.mask_stream import HELD_CHARS_MAX, Heads, MaskedStream
-from windlass.core.secrets.secret import Secret, held_secrets
+from windlass.core.secrets.mask_pieces import PieceMask
+from windlass.core.secrets.mask_stream import HELD_CHARS_MAX, TextStreamMask, ValueHeads
+from windlass.core.secrets.secret import Secret, live_secret_values
 from windlass.core.setup import ModelInfo, Setup
-from windlass.core.verdicts import Allow, Ask, Deny, Invalid, Misfit, Modify
+from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
 
 pytestmark = pytest.mark.contract("G8")
 
@@ -102,17 +102,17 @@ def test_a_key_is_masked_and_its_kind_told(public: str, body: str, before: str, 
     """Whatever stands around it; what is in front stays, and says what it was."""
     after = "@db.example.com/x" + after if public.endswith(":") else after
     after = "-----END PRIVATE KEY-----" + after if public.endswith("-----") else after
-    masked = Mask().text(f"{before}{public}{body}{after}")
+    masked = Mask().mask_text(f"{before}{public}{body}{after}")
     assert masked == f"{before}{public}[secret]{after}"
-    assert Mask().text(masked) is masked
+    assert Mask().mask_text(masked) is masked
 
 
 def test_a_private_key_is_masked_with_escaped_lines_too() -> None:
     for escaped in (json.dumps(PEM), json.dumps(json.dumps(PEM)), PEM.replace("\n", "\r\n    ")):
-        masked = Mask().text(escaped)
+        masked = Mask().mask_text(escaped)
         assert drawn(0, 64) not in masked
         assert drawn(11, 64) not in masked
-    assert json.loads(Mask().text(json.dumps({"pem": PEM})))["pem"].startswith("-----BEGIN")
+    assert json.loads(Mask().mask_text(json.dumps({"pem": PEM})))["pem"].startswith("-----BEGIN")
 
 
 ORDINARY = [
@@ -145,16 +145,16 @@ ORDINARY = [
 @pytest.mark.parametrize("text", ORDINARY, ids=range(len(ORDINARY)))
 def test_ordinary_text_is_left_as_it_is(text: str) -> None:
     mask = Mask({"CRM": drawn(20, 30)})
-    assert mask.text(text) is text
-    stream = MaskedStream(mask, Heads(mask))
+    assert mask.mask_text(text) is text
+    stream = TextStreamMask(mask, ValueHeads(mask))
     pieces = [stream.feed(text[at : at + 3]) for at in range(0, len(text), 3)]
     assert "".join([*pieces, stream.end()]) == text
 
 
 @given(st.text())
 def test_text_without_any_beginning_is_left_as_it_is(text: str) -> None:
-    if key_shapes.quiet(text):
-        assert Mask().text(text) is text
+    if key_shapes.has_no_key(text):
+        assert Mask().mask_text(text) is text
 
 
 VALUE = 'pa"ss\\wo/rd+é 1234'
@@ -171,7 +171,7 @@ FORMS = [
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_known_value_is_masked_in_each_form_and_named(form: str) -> None:
-    masked = Mask({"CRM": VALUE}, key_like=False).text(f"a {form} b {form}")
+    masked = Mask({"CRM": VALUE}, key_like=False).mask_text(f"a {form} b {form}")
     assert form not in masked
     assert masked.startswith("a [secret: CRM]")
     assert masked.count("[secret: CRM]") == 2
@@ -183,28 +183,28 @@ def test_a_known_value_is_found_inside_other_data_in_base64(before: bytes, after
     value = "correct-horse-battery"
     mask = Mask({"PW": value}, key_like=False)
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        masked = mask.text(encode(before + value.encode() + after).decode())
+        masked = mask.mask_text(encode(before + value.encode() + after).decode())
         assert "[secret: PW]" in masked
 
 
 def test_names_are_tame_and_values_that_are_words_are_not_masked() -> None:
     mask = Mask({'a"b\n]': "hunter2222", "short": "abc", "": "nameless-1"})
-    assert mask.text("abc hunter2222 nameless-1") == "abc [secret: a-b] [secret]"
+    assert mask.mask_text("abc hunter2222 nameless-1") == "abc [secret: a-b] [secret]"
     assert "hunter2222" not in repr(mask)
 
 
 def test_what_overlaps_is_masked_as_one() -> None:
     key = "sk-" + drawn(1, 48)
-    assert Mask({"A": key}).text(f"<{key}>") == "<[secret: A]>"
-    assert Mask({"A": "abcdef", "B": "defghi"}).text("abcdefghi.") == "[secret: A]."
-    assert Mask(["secret"]).text(Mask(["secret"]).text("my secret")).count("secret") <= 3
+    assert Mask({"A": key}).mask_text(f"<{key}>") == "<[secret: A]>"
+    assert Mask({"A": "abcdef", "B": "defghi"}).mask_text("abcdefghi.") == "[secret: A]."
+    assert Mask(["secret"]).mask_text(Mask(["secret"]).mask_text("my secret")).count("secret") <= 3
 
 
 def test_a_mask_that_masks_nothing() -> None:
     mask = Mask(key_like=False)
-    fact = CallFinished("c", Result.say("value", PEM))
-    assert mask.text(PEM) is PEM
-    assert mask.fact(fact) is fact
+    fact = CallFinished("c", ToolResult.from_text("value", PEM))
+    assert mask.mask_text(PEM) is PEM
+    assert mask.mask_fact(fact) is fact
 
 
 # ── facts ────────────────────────────────────────────────────────────────────
@@ -218,34 +218,36 @@ SETUP = Setup(
 )
 FAULT = Fault("auth", f"bad key {CANARY}")
 CALL = ToolCall("c1_0", "send", json.dumps({"to": [CANARY]}))
-RESULT = Result(
+RESULT = ToolResult(
     "value",
     (
-        Text(CANARY),
-        Image("image/png", url=f"https://x/?k={CANARY}"),
-        File("text/plain", "notes", CANARY.encode()),
-        File("application/json", "more", url=f"https://x/?k={CANARY}"),
+        TextPart(CANARY),
+        ImagePart("image/png", url=f"https://x/?k={CANARY}"),
+        FilePart("text/plain", "notes", CANARY.encode()),
+        FilePart("application/json", "more", url=f"https://x/?k={CANARY}"),
     ),
 )
 FACTS: list[Fact] = [
-    RunStarted(1, (Text(CANARY),), SETUP, CANARY, {"a": [{"b": CANARY, CANARY: 1}]}),
+    RunStarted(1, (TextPart(CANARY),), SETUP, CANARY, {"a": [{"b": CANARY, CANARY: 1}]}),
     RunResumed((CANARY,), SETUP, (f"curl -H {CANARY}",)),
     AttemptFailed(FAULT, partial=CANARY),
-    StepProposed(Assistant((Text(CANARY), Thinking(CANARY, "signed"), CALL)), "calls"),
+    StepProposed(
+        AssistantMessage((TextPart(CANARY), ThinkingPart(CANARY, "signed"), CALL)), "calls"
+    ),
     CallJudged("c", Modify({"a": {"b": CANARY}}, CANARY), {"a": CANARY}, resource=CANARY),
     CallJudged("c", Ask(CANARY, arguments={"a": CANARY})),
-    CallJudged("c", Invalid("invalid_arguments", CANARY)),
+    CallJudged("c", InvalidCall("invalid_arguments", CANARY)),
     CallAnswered("c", Deny(CANARY), "digest", CANARY),
     CallFinished("c", RESULT),
     CallLate("c", RESULT),
-    ReplyJudged(Misfit(CANARY)),
+    ReplyJudged(OutputMismatch(CANARY)),
     ReplyJudged(Deny(CANARY)),
     ReplyJudged(Allow(CANARY)),
     NoteGiven(CANARY, "same_call"),
-    Compacted(1, CANARY),
-    Steered((Text(CANARY),), CANARY),
-    Hydrated((CALL,)),
-    Recalled(CANARY),
+    ContextCompacted(1, CANARY),
+    SteeringGiven((TextPart(CANARY),), CANARY),
+    LookupsPlanned((CALL,)),
+    KnowledgeRecalled(CANARY),
     RunEnded("failed", CANARY, FAULT, CANARY),
 ]
 
@@ -253,35 +255,35 @@ FACTS: list[Fact] = [
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
 def test_no_fact_keeps_a_secret_and_each_keeps_its_shape(fact: Fact) -> None:
     mask = Mask({"C": CANARY})
-    masked = mask.fact(fact)
+    masked = mask.mask_fact(fact)
     assert CANARY not in repr(masked)
     assert "[secret: C]" in repr(masked)
     assert type(masked) is type(fact)
-    assert mask.fact(masked) is masked
+    assert mask.mask_fact(masked) is masked
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
 def test_a_fact_without_secrets_is_the_same_object(fact: Fact) -> None:
-    assert Mask({"OTHER": "another-value"}).fact(fact) is fact
+    assert Mask({"OTHER": "another-value"}).mask_fact(fact) is fact
 
 
 def test_facts_without_text_cost_no_look() -> None:
     fact = AttemptStarted(1, 1, "a:b", Reservation(1, 1))
-    assert Mask().fact(fact) is fact
+    assert Mask().mask_fact(fact) is fact
 
 
 def test_arguments_stay_json_and_a_signature_does_not_vouch_for_what_was_changed() -> None:
-    fact = Mask({"C": CANARY}).fact(FACTS[3])
+    fact = Mask({"C": CANARY}).mask_fact(FACTS[3])
     assert isinstance(fact, StepProposed)
     assert json.loads(fact.reply.calls[0].arguments) == {"to": ["[secret: C]"]}
-    assert fact.reply.parts[1] == Thinking("[secret: C]")
+    assert fact.reply.parts[1] == ThinkingPart("[secret: C]")
 
 
 # ── streams ──────────────────────────────────────────────────────────────────
 
 
 def streamed(mask: Mask, pieces: list[str]) -> str:
-    stream = MaskedStream(mask, Heads(mask))
+    stream = TextStreamMask(mask, ValueHeads(mask))
     return "".join([*(stream.feed(piece) for piece in pieces), stream.end()])
 
 
@@ -300,7 +302,7 @@ def test_a_key_in_pieces_is_masked_as_if_it_were_whole(public: str, body: str, s
     end = "@host" if public.endswith(":") else ""
     text = f"The key is {public}{body}{end}, and that is all."
     for seed in range(20):
-        assert streamed(Mask(), cut(text, random.Random(seed), size)) == Mask().text(text)
+        assert streamed(Mask(), cut(text, random.Random(seed), size)) == Mask().mask_text(text)
 
 
 LONG = "haT-" + drawn(21, 60, "haTö-x")
@@ -324,21 +326,21 @@ def test_no_cut_lets_a_known_value_through(data: st.DataObject) -> None:
 
 @given(st.lists(st.text(alphabet="sk-_:/eyJ.@hf ABearc1", max_size=6), max_size=30))
 def test_a_stream_says_what_the_whole_text_says(pieces: list[str]) -> None:
-    assert streamed(Mask(), pieces) == Mask().text("".join(pieces))
+    assert streamed(Mask(), pieces) == Mask().mask_text("".join(pieces))
 
 
 def test_an_ordinary_piece_is_passed_on_at_once_and_unchanged() -> None:
     """E2: it is the very same object."""
     mask = Mask({"A": "hunter2222", "B": "zq-another-one"})
-    pieces = MaskedPieces(mask)
+    pieces = PieceMask(mask)
     for word in ["The", " tool", " read", " a", " h", " file", ".", " th", "en", "\n", "1"]:
         piece = TextDelta(word)
-        assert [told is piece for told in pieces.take(piece)] == [True]
+        assert [told is piece for told in pieces.mask_piece(piece)] == [True]
 
 
 def test_what_is_held_back_comes_as_soon_as_it_is_harmless() -> None:
     mask = Mask({"A": "hunter2222"})
-    stream = MaskedStream(mask, Heads(mask))
+    stream = TextStreamMask(mask, ValueHeads(mask))
     assert [stream.feed(piece) for piece in ["go ", "hunt", "er", "-gatherer", "!"]] == [
         "go ",
         "",
@@ -349,7 +351,7 @@ def test_what_is_held_back_comes_as_soon_as_it_is_harmless() -> None:
 
 
 def test_nothing_is_held_back_for_ever() -> None:
-    stream = MaskedStream(Mask(), Heads(Mask()))
+    stream = TextStreamMask(Mask(), ValueHeads(Mask()))
     sent = "sk-" + "a" * (2 * HELD_CHARS_MAX)
     shown = sum(len(stream.feed(sent[at : at + 64])) for at in range(0, len(sent), 64))
     assert shown > HELD_CHARS_MAX
@@ -357,7 +359,7 @@ def test_nothing_is_held_back_for_ever() -> None:
 
 def test_each_block_of_a_reply_is_a_text_of_its_own() -> None:
     mask = Mask({"A": "hunter2222"})
-    pieces = MaskedPieces(mask)
+    pieces = PieceMask(mask)
     sent: list[Any] = [
         ThinkingDelta("It is hunt"),
         ThinkingDelta("er2222"),
@@ -369,7 +371,7 @@ def test_each_block_of_a_reply_is_a_text_of_its_own() -> None:
         CallDelta(1, arguments="ter2222"),
         ReplyEnd("calls"),
     ]
-    told = [one for piece in sent for one in pieces.take(piece)]
+    told = [one for piece in sent for one in pieces.mask_piece(piece)]
     assert "hunter2222" not in repr(told)
     text = "".join(one.text for one in told if isinstance(one, TextDelta))
     thinking = "".join(one.text for one in told if isinstance(one, ThinkingDelta))
@@ -382,17 +384,17 @@ def test_each_block_of_a_reply_is_a_text_of_its_own() -> None:
 
 
 def test_progress_is_one_text_for_each_call() -> None:
-    pieces = MaskedPieces(Mask({"A": "hunter2222"}))
+    pieces = PieceMask(Mask({"A": "hunter2222"}))
     told = [
-        pieces.progress(CallProgress("a", "on hunt")),
-        pieces.progress(CallProgress("b", "er2222")),
-        pieces.progress(CallProgress("a", "er2222 on hun")),
+        pieces.mask_progress(CallProgress("a", "on hunt")),
+        pieces.mask_progress(CallProgress("b", "er2222")),
+        pieces.mask_progress(CallProgress("a", "er2222 on hun")),
     ]
     assert [one.text if one else None for one in told] == ["on ", "er2222", "[secret: A] on "]
-    rest = pieces.over("a")
+    rest = pieces.end_progress("a")
     assert rest is not None
     assert rest.text == "hun"
-    assert pieces.over("a") is None
+    assert pieces.end_progress("a") is None
 
 
 SHAPES = [
@@ -421,8 +423,8 @@ def test_no_text_costs_more_than_its_length(start: str, shape: str) -> None:
     """Many characters of what could make a search go back; a quadratic one would not end."""
     mask = Mask(["aaaaaaaaaaaaaaab"])
     text = start + shape * (200_000 // len(shape))
-    mask.text(text)
-    stream = MaskedStream(mask, Heads(mask))
+    mask.mask_text(text)
+    stream = TextStreamMask(mask, ValueHeads(mask))
     for at in range(0, 40_000, 50):
         stream.feed(text[at : at + 50])
 
@@ -433,8 +435,8 @@ def test_no_text_costs_more_than_its_length(start: str, shape: str) -> None:
 def test_secrets_are_known_while_somebody_holds_them() -> None:
     one, two = Secret("held-by-two-1"), Secret("held-by-two-1")
     mask = Mask(["held-by-a-mask"])
-    assert {"held-by-two-1", "held-by-a-mask"} <= held_secrets()
+    assert {"held-by-two-1", "held-by-a-mask"} <= live_secret_values()
     del one
-    assert "held-by-two-1" in held_secrets()
+    assert "held-by-two-1" in live_secret_values()
     del two, mask
-    assert not {"held-by-two-1", "held-by-a-mask"} & held_secrets()
+    assert not {"held-by-two-1", "held-by-a-mask"} & live_secret_values()

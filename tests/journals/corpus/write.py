@@ -8,17 +8,17 @@ import json
 import sys
 from pathlib import Path
 
-from windlass.journals.chain import hash_of, root
-from windlass.journals.codec import encode
-from windlass.testing.samples import one_of_each
+from windlass.journals.chain import chain_hash, chain_root
+from windlass.journals.codec import encode_fact
+from windlass.testing.samples import facts_of_every_kind
 
 
 def lines() -> list[str]:
-    records = [encode(fact) for fact in one_of_each()]
+    records = [encode_fact(fact) for fact in facts_of_every_kind()]
     blobs = {name: data for record in records for name, data in record.blobs}
-    head = root("corpus").hash
+    head = chain_root("corpus").hash
     for record in records:
-        head = hash_of(head, record.body)
+        head = chain_hash(head, record.body)
     return [
         *(
             json.dumps({"blob": name, "data": base64.b64encode(data).decode()})

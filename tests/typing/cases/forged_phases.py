@@ -1,14 +1,24 @@
 """A phase is made by the phase before it: forging one does not type-check (L2)."""
 
-from windlass.core.moves import Act, Cleared, Finish, Gate, Hear, Hold, Proposed, Reason, Remind
+from windlass.core.moves import (
+    RunCalls,
+    ClearedCall,
+    EndRun,
+    JudgeCalls,
+    JudgeReply,
+    WaitForAnswers,
+    ProposedCall,
+    RequestReply,
+    RemindModel,
+)
 
 # expect: "_Seal" is private
-from windlass.core.moves import _Seal
+from windlass.core.moves import _MoveSeal
 
 # expect: "_SEAL" is private
 from windlass.core.moves import _SEAL
 from windlass.core.events import Reservation
-from windlass.core.messages import Assistant, ToolCall, ToolSpec
+from windlass.core.messages import AssistantMessage, ToolCall, ToolSpec
 from windlass.core.limits import Amount
 from windlass.core.view import Prompt
 from windlass.ports import CallContext, Tools
@@ -18,17 +28,17 @@ async def dispatch(tools: Tools, call: ToolCall, spec: ToolSpec, context: CallCo
     # expect: "ToolCall" is not assignable to "Cleared"
     await tools.run(call, context)
     # expect: "seal"
-    await tools.run(Cleared(call, {}, spec, "key", False, Amount()), context)
+    await tools.run(ClearedCall(call, {}, spec, "key", False, Amount()), context)
     # expect: "None" is not assignable to "_Seal"
-    await tools.run(Cleared(call, {}, spec, "key", False, Amount(), None), context)
+    await tools.run(ClearedCall(call, {}, spec, "key", False, Amount(), None), context)
     # expect: "object" is not assignable to "_Seal"
-    await tools.run(Cleared(call, {}, spec, "key", False, Amount(), object()), context)
+    await tools.run(ClearedCall(call, {}, spec, "key", False, Amount(), object()), context)
     # expect: Arguments missing for parameters
-    await tools.run(Cleared(call), context)
+    await tools.run(ClearedCall(call), context)
 
 
 async def dispatch_what_was_only_proposed(
-    tools: Tools, proposed: Proposed, context: CallContext
+    tools: Tools, proposed: ProposedCall, context: CallContext
 ) -> None:
     # expect: "Proposed" is not assignable to "Cleared"
     await tools.run(proposed, context)
@@ -36,46 +46,46 @@ async def dispatch_what_was_only_proposed(
     await tools.reconcile(proposed.call, context)
 
 
-def change(cleared: Cleared, other: ToolCall) -> None:
+def change(cleared: ClearedCall, other: ToolCall) -> None:
     # expect: Attribute "arguments" is read-only
     cleared.arguments = {}
     # expect: Attribute "call" is read-only
     cleared.call = other
 
 
-def skip_the_gate(proposed: Proposed, gate: Gate) -> None:
+def skip_the_gate(proposed: ProposedCall, gate: JudgeCalls) -> None:
     # expect: "tuple[Proposed, ...]" is not assignable to "tuple[Cleared, ...]"
-    wave: tuple[Cleared, ...] = gate.calls
+    wave: tuple[ClearedCall, ...] = gate.calls
     # expect: "seal"
-    Act(wave, 5, False)
+    RunCalls(wave, 5, False)
     # expect: "seal"
-    Gate((proposed,), ())
+    JudgeCalls((proposed,), ())
     # expect: "seal"
-    Proposed(proposed.call, None, False)
+    ProposedCall(proposed.call, None, False)
 
 
-def make_it_up(prompt: Prompt, reserved: Reservation, reply: Assistant) -> None:
+def make_it_up(prompt: Prompt, reserved: Reservation, reply: AssistantMessage) -> None:
     # expect: "seal"
-    Finish("completed", "")
+    EndRun("completed", "")
     # expect: "seal"
-    Reason(prompt, reserved, 1, 1, 0.0, False, False)
+    RequestReply(prompt, reserved, 1, 1, 0.0, False, False)
     # expect: "seal"
-    Hold(())
+    WaitForAnswers(())
     # expect: "seal"
-    Hear(reply)
+    JudgeReply(reply)
     # expect: "seal"
-    Remind("Go on.")
+    RemindModel("Go on.")
 
 
 # expect: Base class "Cleared" is marked final
-class Looser(Cleared):
+class Looser(ClearedCall):
     """A subclass could do without the seal."""
 
 
-def steal(call: ToolCall, spec: ToolSpec) -> tuple[Cleared, Cleared]:
+def steal(call: ToolCall, spec: ToolSpec) -> tuple[ClearedCall, ClearedCall]:
     """What is reported is the import above; pyright cannot see through `dataclasses.replace`.
 
     That one is refused when it runs: see `tests/core/decide/test_next_move.py`.
     """
-    stolen = Cleared(call, {}, spec, "key", False, Amount(), _SEAL)
-    return stolen, Cleared(call, {}, spec, "key", False, Amount(), _Seal())
+    stolen = ClearedCall(call, {}, spec, "key", False, Amount(), _SEAL)
+    return stolen, ClearedCall(call, {}, spec, "key", False, Amount(), _MoveSeal())

@@ -3,23 +3,23 @@
 from typing import assert_never
 
 from windlass.core.moves import (
-    Act,
-    Draw,
-    Finish,
-    Gate,
-    Hear,
-    Heed,
-    Hold,
-    Hydrate,
+    RunCalls,
+    DrawBudget,
+    EndRun,
+    JudgeCalls,
+    JudgeReply,
+    TakeSteering,
+    WaitForAnswers,
+    LookUp,
     Move,
-    Reason,
-    Recall,
-    Remind,
-    Shrink,
-    Summarise,
+    RequestReply,
+    RecallKnowledge,
+    RemindModel,
+    Compact,
+    Summarize,
 )
 from windlass.core.events import (
-    Allotted,
+    BudgetAllotted,
     AttemptFailed,
     AttemptStarted,
     CallAnswered,
@@ -27,44 +27,74 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallStarted,
-    Compacted,
+    ContextCompacted,
     Fact,
-    Heeded,
-    Hydrated,
+    SteeringTaken,
+    LookupsPlanned,
     NoteGiven,
-    Recalled,
+    KnowledgeRecalled,
     ReplyJudged,
     RunEnded,
     RunResumed,
     RunStarted,
-    Steered,
+    SteeringGiven,
     StepProposed,
 )
-from windlass.core.verdicts import Allow, Answer, Ask, Deny, Modify, Verdict
+from windlass.core.verdicts import Allow, AnswerVerdict, Ask, Deny, Modify, Verdict
 
 
 def every_move(move: Move) -> str:
     match move:
-        case Reason() | Gate() | Act() | Hear() | Remind() | Shrink() | Hold() | Finish():
+        case (
+            RequestReply()
+            | JudgeCalls()
+            | RunCalls()
+            | JudgeReply()
+            | RemindModel()
+            | Compact()
+            | WaitForAnswers()
+            | EndRun()
+        ):
             return "performed"
-        case Draw() | Heed() | Hydrate() | Recall() | Summarise():
+        case DrawBudget() | TakeSteering() | LookUp() | RecallKnowledge() | Summarize():
             return "performed"
 
 
 def a_move_is_forgotten(move: Move) -> None:
     # expect: Unhandled type: "Remind"
     match move:
-        case Reason() | Gate() | Act() | Hear() | Shrink() | Hold() | Finish():
+        case (
+            RequestReply()
+            | JudgeCalls()
+            | RunCalls()
+            | JudgeReply()
+            | Compact()
+            | WaitForAnswers()
+            | EndRun()
+        ):
             pass
-        case Draw() | Heed() | Hydrate() | Recall() | Summarise():
+        case DrawBudget() | TakeSteering() | LookUp() | RecallKnowledge() | Summarize():
             pass
 
 
 def every_fact(fact: Fact) -> None:
     match fact:
-        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
+        case (
+            RunStarted()
+            | RunResumed()
+            | RunEnded()
+            | NoteGiven()
+            | ReplyJudged()
+            | ContextCompacted()
+        ):
             pass
-        case Allotted() | Steered() | Heeded() | Hydrated() | Recalled():
+        case (
+            BudgetAllotted()
+            | SteeringGiven()
+            | SteeringTaken()
+            | LookupsPlanned()
+            | KnowledgeRecalled()
+        ):
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass
@@ -76,9 +106,22 @@ def every_fact(fact: Fact) -> None:
 
 def a_fact_is_forgotten(fact: Fact) -> None:
     match fact:
-        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
+        case (
+            RunStarted()
+            | RunResumed()
+            | RunEnded()
+            | NoteGiven()
+            | ReplyJudged()
+            | ContextCompacted()
+        ):
             pass
-        case Allotted() | Steered() | Heeded() | Hydrated() | Recalled():
+        case (
+            BudgetAllotted()
+            | SteeringGiven()
+            | SteeringTaken()
+            | LookupsPlanned()
+            | KnowledgeRecalled()
+        ):
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass
@@ -92,9 +135,22 @@ def a_fact_is_forgotten(fact: Fact) -> None:
 def a_fact_is_forgotten_silently(fact: Fact) -> None:
     # expect: Unhandled type: "CallFinished"
     match fact:
-        case RunStarted() | RunResumed() | RunEnded() | NoteGiven() | ReplyJudged() | Compacted():
+        case (
+            RunStarted()
+            | RunResumed()
+            | RunEnded()
+            | NoteGiven()
+            | ReplyJudged()
+            | ContextCompacted()
+        ):
             pass
-        case Allotted() | Steered() | Heeded() | Hydrated() | Recalled():
+        case (
+            BudgetAllotted()
+            | SteeringGiven()
+            | SteeringTaken()
+            | LookupsPlanned()
+            | KnowledgeRecalled()
+        ):
             pass
         case AttemptStarted() | AttemptFailed() | StepProposed():
             pass
@@ -109,6 +165,6 @@ def a_verdict_is_forgotten(verdict: Verdict) -> None:
             pass
 
 
-def a_question_is_no_answer(question: Ask) -> Answer:
+def a_question_is_no_answer(question: Ask) -> AnswerVerdict:
     # expect: "Ask" is not assignable to "Allow"
     return question

@@ -11,20 +11,20 @@ from typing import Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.events import Event, Nested
+from windlass.core.events import Event, NestedEvent
 
-LOG = "worker.log"
+LOG_FILE = "worker.log"
 END_S = 10.0
 """How long a worker may take to end once it has said its last event."""
 
 _decode = msgspec.json.Decoder[Event](Event).decode
 
 
-class Child:
+class WorkerProcess:
     """One worker. Leaving the block ends it, whatever happened."""
 
     def __init__(self, what: Literal["run", "resume"], folder: Path, *, fast: bool) -> None:
-        self._log = folder / LOG
+        self._log = folder / LOG_FILE
         pace = "fast" if fast else "calm"
         # A group of its own: Ctrl-C is the parent's to hear, and the parent's to pass on.
         # `-P`: a file in the current folder must not pass for a module of ours.
@@ -41,11 +41,11 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def events(self) -> Iterator[Event]:
+    def read_events(self) -> Iterator[Event]:
         """The events, as they come, until the process ends."""
         for line in self._process.stdout or ():
             event = _decode(line)
-            if isinstance(event, Nested):
+            if isinstance(event, NestedEvent):
                 event = replace(event, event=msgspec.convert(event.event, Event))
             yield event
 
@@ -54,7 +54,7 @@ class Child:
         self._process.kill()
         return self._process.wait() == -signal.SIGKILL
 
-    def trouble(self) -> str | None:
+    def failure_reason(self) -> str | None:
         """Why it ended, if it did not end well."""
         if (code := self._process.wait(END_S)) == 0:
             return None

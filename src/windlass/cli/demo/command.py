@@ -11,7 +11,7 @@ from types import FrameType
 
 import click
 
-from windlass.cli.demo.story import Story, StoryFailed
+from windlass.cli.demo.story import DemoFailed, DemoStory
 from windlass.cli.renderer import BAD, TROUBLE
 from windlass.cli.screen import Screen
 
@@ -32,39 +32,39 @@ def demo(keep: bool, fast: bool) -> None:
     """
     screen = Screen()
     try:
-        with _folder(screen, keep=keep) as folder:
-            holds = Story(screen, folder, fast=fast).show()
-    except StoryFailed as error:
-        screen.line(str(error), BAD, mark=screen.glyphs.no)
-        screen.line("To look into it: windlass demo --keep")
+        with _temporary_folder(screen, keep=keep) as folder:
+            holds = DemoStory(screen, folder, fast=fast).show()
+    except DemoFailed as error:
+        screen.write_line(str(error), BAD, mark=screen.glyphs.no)
+        screen.write_line("To look into it: windlass demo --keep")
         sys.exit(1)
     except KeyboardInterrupt:
-        screen.line("Stopped. Nothing is left running.", TROUBLE)
+        screen.write_line("Stopped. Nothing is left running.", TROUBLE)
         sys.exit(INTERRUPTED)
     sys.exit(0 if holds else 1)
 
 
 @contextmanager
-def _folder(screen: Screen, *, keep: bool) -> Generator[Path]:
+def _temporary_folder(screen: Screen, *, keep: bool) -> Generator[Path]:
     """A folder for the demo, which is gone afterwards, however the demo ends."""
-    with _signals(_leave, signal.SIGTERM, signal.SIGHUP):
+    with _handle_signals(_exit_on_signal, signal.SIGTERM, signal.SIGHUP):
         folder = Path(tempfile.mkdtemp(prefix="windlass-demo-"))
         try:
             yield folder
         finally:
             # The rest takes no time, and must be done.
-            with _signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with _handle_signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if not keep:
                     shutil.rmtree(folder, ignore_errors=True)
-            screen.end()
+            screen.end_line()
             screen.gutter = ""
             if keep:
-                screen.line()
-                screen.line(f"Kept: {folder}")
+                screen.write_line()
+                screen.write_line(f"Kept: {folder}")
 
 
 @contextmanager
-def _signals(handler: Handler, *numbers: signal.Signals) -> Generator[None]:
+def _handle_signals(handler: Handler, *numbers: signal.Signals) -> Generator[None]:
     before = [(number, signal.signal(number, handler)) for number in numbers]
     try:
         yield
@@ -73,6 +73,6 @@ def _signals(handler: Handler, *numbers: signal.Signals) -> Generator[None]:
             signal.signal(number, old)
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
     """End as a program that this signal ended, but not without tidying up."""
     sys.exit(128 + number)

@@ -11,15 +11,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from windlass.cli.demo.script import LINES, PRICE, requests
+from windlass.cli.demo.script import PRICE, SCRIPT_LINES, read_meter
 from windlass.cli.demo.task import (
+    CUSTOMER_NOTE,
     JOURNAL,
-    KNOWN,
     PAYMENTS,
     PAYMENTS_FILE,
     SESSION,
-    key_of,
-    outbox,
+    read_outbox,
+    refund_key,
 )
 from windlass.core.events import (
     AttemptFailed,
@@ -27,35 +27,35 @@ from windlass.core.events import (
     CallJudged,
     CallStarted,
     Fact,
-    Recalled,
+    KnowledgeRecalled,
     RunResumed,
     StepProposed,
 )
 from windlass.core.fold.run import fold
 from windlass.core.messages import Ledger, Usage
 from windlass.core.verdicts import Deny
-from windlass.journals.chain import Problem
+from windlass.journals.chain import RecordProblem
 from windlass.journals.sqlite.journal import SqliteJournal
 
 FactT = TypeVar("FactT", bound=Fact)
 
 
-class Check(NamedTuple):
+class ProofCheck(NamedTuple):
     """One thing that must be so, in words for either case."""
 
     holds: bool
-    told: str
-    otherwise: str
-    shown: Sequence[str] = ()
+    success: str
+    failure: str
+    details: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class RunEvidence:
     """What is left of the run."""
 
     sessions: Mapping[str, Sequence[Fact]]
     """The run's own, and those of its sub-agents."""
-    problems: Sequence[Problem]
+    problems: Sequence[RecordProblem]
     ledger: Ledger
     outcome: str
     sent: Sequence[str]
@@ -63,7 +63,7 @@ class Evidence:
     requests: Sequence[str]
     """The lines of the model's own meter."""
     payments: str
-    report: bool
+    report_written: bool
     kills: int
 
     @property
@@ -71,23 +71,23 @@ class Evidence:
         """All of them."""
         return [fact for facts in self.sessions.values() for fact in facts]
 
-    def of(self, kind: type[FactT]) -> list[FactT]:
+    def facts_of(self, kind: type[FactT]) -> list[FactT]:
         return [fact for fact in self.facts if isinstance(fact, kind)]
 
     @property
-    def survived(self) -> bool:
+    def survived_kill(self) -> bool:
         """Whether the one kill hit the run in a call: the last that the first process wrote."""
         own = self.sessions.get(SESSION, ())
         before = [own[fact.seq - 2] for fact in own if isinstance(fact, RunResumed)]
         return self.kills == len(before) == 1 and isinstance(before[0], CallStarted)
 
     @property
-    def below(self) -> Sequence[Sequence[Fact]]:
+    def subagent_sessions(self) -> Sequence[Sequence[Fact]]:
         """The sessions of sub-agents."""
         return [facts for name, facts in self.sessions.items() if name != SESSION]
 
     @property
-    def looked_up(self) -> Sequence[int]:
+    def lookup_counts(self) -> Sequence[int]:
         """How often a note was recalled, a skill read, and the clerk asked."""
         own = self.sessions.get(SESSION, ())
         # A call's name is its own only within its session.
@@ -98,15 +98,15 @@ class Evidence:
             for call in step.reply.calls
         }
         ran = Counter(names[fact.call_id] for fact in own if isinstance(fact, CallStarted))
-        recalled = sum(KNOWN in fact.text for fact in self.of(Recalled))
+        recalled = sum(CUSTOMER_NOTE in fact.text for fact in self.facts_of(KnowledgeRecalled))
         return recalled, ran["skill"], ran["clerk"]
 
     @property
-    def denials(self) -> int:
-        return sum(isinstance(judged.verdict, Deny) for judged in self.of(CallJudged))
+    def denial_count(self) -> int:
+        return sum(isinstance(judged.verdict, Deny) for judged in self.facts_of(CallJudged))
 
 
-async def gather(folder: Path, kills: int) -> Evidence:
+async def gather_evidence(folder: Path, kills: int) -> RunEvidence:
     """Read everything anew, from the files alone."""
     with SqliteJournal(folder / JOURNAL) as journal:
         names = sorted(one.session for one in await journal.sessions())
@@ -114,27 +114,30 @@ async def gather(folder: Path, kills: int) -> Evidence:
         sessions = {} if problems else {name: await journal.read(name) for name in names}
     state = fold(SESSION, sessions.get(SESSION, ()))
     payments = folder / PAYMENTS_FILE
-    return Evidence(
+    return RunEvidence(
         sessions=sessions,
         problems=problems,
         ledger=state.ledger,
         outcome=(state.run.outcome if state.run else None) or "open",
-        sent=outbox(folder),
-        requests=requests(folder),
+        sent=read_outbox(folder),
+        requests=read_meter(folder),
         payments=payments.read_text("utf-8") if payments.exists() else "",
-        report=(folder / "report.md").exists(),
+        report_written=(folder / "report.md").exists(),
         kills=kills,
     )
 
 
-def happened(found: Evidence) -> Iterable[tuple[str, str]]:
+def summarize_events(found: RunEvidence) -> Iterable[tuple[str, str]]:
     """What happened, a line for each kind of thing."""
-    replies, failed = len(found.of(StepProposed)), len(found.of(AttemptFailed))
-    started, resumed = len(found.of(CallStarted)), len(found.of(RunResumed))
-    notes, skills, asked = found.looked_up
+    replies, failed = len(found.facts_of(StepProposed)), len(found.facts_of(AttemptFailed))
+    started, resumed = len(found.facts_of(CallStarted)), len(found.facts_of(RunResumed))
+    notes, skills, asked = found.lookup_counts
     usage = found.ledger.usage or Usage()
     yield "steps", f"{replies}, in {replies + failed} attempts: {failed} fell silent"
-    yield "calls", f"{started + found.denials}: {started} ran, {found.denials} denied by the gate"
+    yield (
+        "calls",
+        f"{started + found.denial_count}: {started} ran, {found.denial_count} denied by the gate",
+    )
     yield "looked up", f"{notes} note in {JOURNAL}, {skills} skill, {asked} answer of a sub-agent"
     yield "processes", f"{resumed + 1}: {found.kills} killed with SIGKILL in the middle of a refund"
     chain = "broken" if found.problems else "verified"
@@ -145,35 +148,36 @@ def happened(found: Evidence) -> Iterable[tuple[str, str]]:
     yield "cost", f"{spent}, at {price}; nothing was charged"
 
 
-def checks(found: Evidence) -> list[Check]:
+def run_checks(found: RunEvidence) -> list[ProofCheck]:
     """What must be so, or the demo has failed."""
-    keys = {key_of(line) for line in found.sent}
+    keys = {refund_key(line) for line in found.sent}
     return [
-        Check(
-            len(found.sent) == len(keys) == 1 and keys <= {s.key for s in found.of(CallStarted)},
+        ProofCheck(
+            len(found.sent) == len(keys) == 1
+            and keys <= {s.key for s in found.facts_of(CallStarted)},
             "The refund was sent once. All of outbox.txt, 1 line with 1 key:",
             f"outbox.txt should hold one refund. Lines: {len(found.sent)}, keys: {len(keys)}.",
             found.sent,
         ),
-        _paid_once(found),
-        Check(
-            found.looked_up == (1, 1, 1) and len(found.below) == 1,
+        _check_paid_once(found),
+        ProofCheck(
+            found.lookup_counts == (1, 1, 1) and len(found.subagent_sessions) == 1,
             "Nothing was looked up twice: the note, the skill and the clerk's answer were in the "
             "journal when the second process opened it.",
-            f"the note, the skill and the clerk should be looked up once each: {found.looked_up}, "
-            f"in {len(found.below)} sessions of sub-agents",
+            f"the note, the skill and the clerk should be looked up once each: {found.lookup_counts}, "
+            f"in {len(found.subagent_sessions)} sessions of sub-agents",
         ),
-        Check(
-            found.payments == PAYMENTS and found.denials == 1,
+        ProofCheck(
+            found.payments == PAYMENTS and found.denial_count == 1,
             "What the gate denied never ran: payments.csv is as it was.",
-            f"payments.csv changed, or {found.denials} calls were denied instead of one",
+            f"payments.csv changed, or {found.denial_count} calls were denied instead of one",
         ),
-        Check(
-            found.outcome == "completed" and found.report and found.survived,
+        ProofCheck(
+            found.outcome == "completed" and found.report_written and found.survived_kill,
             "Killed in the middle of the refund, the run finished: report.md is written.",
             f"after {found.kills} kills the run is {found.outcome}",
         ),
-        Check(
+        ProofCheck(
             bool(found.facts) and not found.problems,
             f"The journal is whole: {len(found.facts)} records, each chained to the one before.",
             f"the journal is damaged: {'; '.join(map(str, found.problems)) or 'it is empty'}",
@@ -181,13 +185,15 @@ def checks(found: Evidence) -> list[Check]:
     ]
 
 
-def _paid_once(found: Evidence) -> Check:
+def _check_paid_once(found: RunEvidence) -> ProofCheck:
     """The model's meter against the journal, whoever asked."""
-    replies, failed = len(found.of(StepProposed)), len(found.of(AttemptFailed))
-    attempts, lines = len(found.of(AttemptStarted)), sum(map(len, LINES.values()))
+    replies, failed = len(found.facts_of(StepProposed)), len(found.facts_of(AttemptFailed))
+    attempts, lines = len(found.facts_of(AttemptStarted)), sum(map(len, SCRIPT_LINES.values()))
     metered, clerk = len(found.requests), sum(" clerk," in line for line in found.requests)
-    below = sum(isinstance(fact, AttemptStarted) for facts in found.below for fact in facts)
-    return Check(
+    below = sum(
+        isinstance(fact, AttemptStarted) for facts in found.subagent_sessions for fact in facts
+    )
+    return ProofCheck(
         metered == attempts == replies + failed and replies == lines and clerk == below,
         f"No reply was paid for twice. The model's own meter counts {metered} requests: "
         f"{replies} replies, {clerk} of them to the clerk, and {failed} that fell silent.",

@@ -9,27 +9,27 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from windlass.core.events import Piece
-from windlass.core.messages import Assistant, Results, User
+from windlass.core.events import ReplyPiece
+from windlass.core.messages import AssistantMessage, ToolResults, UserMessage
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
 from windlass.testing.script_words import call, pause, say, stall
-from windlass.testing.scripted_model import Items, ScriptedModel
+from windlass.testing.scripted_model import ReplyItems, ScriptedModel
 
 PROMPT = "Order 1042 was charged twice. Pay the second charge back and write a report."
 PRICE = Price(Decimal(3), Decimal(15))
 """Made up, and labelled so wherever it is shown."""
-METER = "meter.txt"
+METER_FILE = "meter.txt"
 REQUESTS_MAX = 20
 
 Role: TypeAlias = Literal["support", "clerk"]
 
 
-class Line(NamedTuple):
+class ScriptLine(NamedTuple):
     """A reply, and the words that must have been shown before it can be given."""
 
-    reply: Items
-    rests_on: str = ""
+    reply: ReplyItems
+    requires: str = ""
 
 
 STALL_AT = 2
@@ -37,54 +37,54 @@ STALL_AT = 2
 STALLED = "So the list has order 1042 tw"
 REPORT = "Order 1042 was charged twice on 2 March. The second 42.50 EUR went back to the card."
 SUPPORT = (
-    Line(
+    ScriptLine(
         [
             say("To the card, then. I will read up on how refunds are done here."),
             call("skill", {"name": "refunds"}),
         ],
-        rests_on="by card only",
+        requires="by card only",
     ),
-    Line(
+    ScriptLine(
         [
             say("The clerk is to look at the payments."),
             call("clerk", {"task": "List the charges of order 1042."}),
         ],
-        rests_on="Have the clerk list the charges",
+        requires="Have the clerk list the charges",
     ),
-    Line(
+    ScriptLine(
         [
             say("So the list has order 1042 twice. It is wrong, and I will delete it."),
             call("delete", {"path": "payments.csv"}),
         ],
-        rests_on="Two charges, both on 2 March",
+        requires="Two charges, both on 2 March",
     ),
-    Line(
+    ScriptLine(
         [
             say("Understood, the list stays. I will pay the second charge back instead."),
             call("refund", {"order": 1042, "amount": "42.50 EUR", "to": "card"}),
         ],
-        rests_on="never deleted",
+        requires="never deleted",
     ),
-    Line(
+    ScriptLine(
         [
             say("The refund is booked. Now the report."),
             call("write", {"path": "report.md", "content": REPORT}),
         ],
     ),
-    Line(say("Done: 42.50 EUR went back to the card, and report.md says why.")),
+    ScriptLine(say("Done: 42.50 EUR went back to the card, and report.md says why.")),
 )
 CLERK = (
-    Line(call("read", {"path": "payments.csv"}), rests_on="order 1042"),
-    Line(
+    ScriptLine(call("read", {"path": "payments.csv"}), requires="order 1042"),
+    ScriptLine(
         say("Two charges, both on 2 March, 42.50 EUR each."),
-        rests_on="1042,2026-03-02,42.50 EUR",
+        requires="1042,2026-03-02,42.50 EUR",
     ),
 )
-LINES: Mapping[Role, tuple[Line, ...]] = {"support": SUPPORT, "clerk": CLERK}
+SCRIPT_LINES: Mapping[Role, tuple[ScriptLine, ...]] = {"support": SUPPORT, "clerk": CLERK}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class DemoPace:
     """How fast the demo goes."""
 
     token_s: float = 0.022
@@ -96,19 +96,19 @@ class Pace:
     """For the reader, around the kill."""
 
 
-CALM = Pace()
-FAST = Pace(token_s=0.001, think_s=0.01, idle_s=0.4, hold_s=0.05)
+CALM = DemoPace()
+FAST = DemoPace(token_s=0.001, think_s=0.01, idle_s=0.4, hold_s=0.05)
 
 
 class DemoModel:
     """Plays the reply that its conversation has come to."""
 
-    def __init__(self, role: Role, folder: Path, pace: Pace) -> None:
+    def __init__(self, role: Role, folder: Path, pace: DemoPace) -> None:
         self._role: Role = role
-        self._meter = folder / METER
+        self._meter = folder / METER_FILE
         self._think_s = pace.think_s
         self._script = ScriptedModel(
-            [self._reply] * REQUESTS_MAX,
+            [self._choose_reply] * REQUESTS_MAX,
             info=ModelInfo(f"scripted:{role}", PRICE),
             pace_s=pace.token_s,
             truthful=True,
@@ -118,34 +118,34 @@ class DemoModel:
     def info(self) -> ModelInfo:
         return self._script.info
 
-    def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
+    def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         return self._script.stream(prompt)
 
-    def _reply(self, prompt: Prompt) -> Items:
-        at = sum(isinstance(message, Assistant) for message in prompt.messages)
-        asked_before = requests(self._meter.parent)
+    def _choose_reply(self, prompt: Prompt) -> ReplyItems:
+        at = sum(isinstance(message, AssistantMessage) for message in prompt.messages)
+        asked_before = read_meter(self._meter.parent)
         asked = f"{self._role}, reply {at + 1}"
         with self._meter.open("a", encoding="utf-8") as meter:
             meter.write(f"request {len(asked_before) + 1}: {asked}\n")
         first_time = not any(line.endswith(asked) for line in asked_before)
         if (self._role, at) == ("support", STALL_AT) and first_time:
             return [pause(self._think_s), say(STALLED), stall()]
-        line = LINES[self._role][at]
-        if not any(line.rests_on in text for text in shown(prompt)):
-            return say(f"I cannot go on: nobody told me {line.rests_on!r}.")
+        line = SCRIPT_LINES[self._role][at]
+        if not any(line.requires in text for text in prompt_texts(prompt)):
+            return say(f"I cannot go on: nobody told me {line.requires!r}.")
         return [pause(self._think_s), line.reply]
 
 
-def shown(prompt: Prompt) -> Iterator[str]:
+def prompt_texts(prompt: Prompt) -> Iterator[str]:
     """What the model is told, by people, tools and notes."""
     for message in prompt.messages:
-        if isinstance(message, User):
+        if isinstance(message, UserMessage):
             yield message.text
-        if isinstance(message, Results):
+        if isinstance(message, ToolResults):
             yield from (one.result.text for one in message.items)
 
 
-def requests(folder: Path) -> list[str]:
+def read_meter(folder: Path) -> list[str]:
     """What the meter counted."""
-    meter = folder / METER
+    meter = folder / METER_FILE
     return meter.read_text("utf-8").splitlines() if meter.exists() else []

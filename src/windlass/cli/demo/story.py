@@ -4,28 +4,34 @@ import asyncio
 import time
 from pathlib import Path
 
-from windlass.cli.demo.child import Child
-from windlass.cli.demo.proof import Check, Evidence, checks, gather, happened
+from windlass.cli.demo.child import WorkerProcess
+from windlass.cli.demo.proof import (
+    ProofCheck,
+    RunEvidence,
+    gather_evidence,
+    run_checks,
+    summarize_events,
+)
 from windlass.cli.demo.script import CALM, FAST
-from windlass.cli.demo.task import JOURNAL, OUTBOX, lay_out, outbox
-from windlass.cli.demo.watch import Watch
+from windlass.cli.demo.task import JOURNAL, OUTBOX, prepare_folder, read_outbox
+from windlass.cli.demo.watch import DemoRenderer
 from windlass.cli.renderer import BAD, GOOD, QUIET, TROUBLE
 from windlass.cli.screen import Screen
 from windlass.core.errors import WindlassError
 from windlass.core.events import CallProgress
 
 HEADING = "bold"
-NEXT = (
+NEXT_STEPS = (
     "With a real model: set a key or start a local server, then windlass chat.",
     "How it works, and which test proves it: docs/ and ARCHITECTURE.md.",
 )
 
 
-class StoryFailed(WindlassError):
+class DemoFailed(WindlassError):
     """The demo did not go as it should."""
 
 
-class Story:
+class DemoStory:
     """One showing of the demo."""
 
     def __init__(self, screen: Screen, folder: Path, *, fast: bool) -> None:
@@ -33,21 +39,21 @@ class Story:
         self._folder = folder
         self._fast = fast
         self._hold_s = (FAST if fast else CALM).hold_s
-        self._render = Watch(screen)
+        self._render = DemoRenderer(screen)
 
     def show(self) -> bool:
         """Show it all; whether the proof holds."""
         began = time.monotonic()
-        lay_out(self._folder)
-        self._introduce()
-        kills = self._first_life()
-        self._second_life()
-        found = asyncio.run(gather(self._folder, kills))
-        self._sum_up(found, time.monotonic() - began)
-        return self._prove(checks(found))
+        prepare_folder(self._folder)
+        self._show_introduction()
+        kills = self._run_until_killed()
+        self._resume_and_finish()
+        found = asyncio.run(gather_evidence(self._folder, kills))
+        self._show_summary(found, time.monotonic() - began)
+        return self._show_proof(run_checks(found))
 
-    def _introduce(self) -> None:
-        line = self._screen.line
+    def _show_introduction(self) -> None:
+        line = self._screen.write_line
         line("windlass demo", HEADING)
         line()
         line("The model is a script: no key, no network. Everything else is real: the")
@@ -56,75 +62,75 @@ class Story:
         line(f"folder  {self._folder}", QUIET)
         line()
 
-    def _first_life(self) -> int:
+    def _run_until_killed(self) -> int:
         """A worker starts the run, and is killed once its effect is really in flight."""
-        with Child("run", self._folder, fast=self._fast) as child:
-            self._begin(f"process {child.pid} starts the run")
-            for event in child.events():
+        with WorkerProcess("run", self._folder, fast=self._fast) as child:
+            self._open_frame(f"process {child.pid} starts the run")
+            for event in child.read_events():
                 self._render(event)
                 if isinstance(event, CallProgress):
                     break
             else:
-                raise StoryFailed(f"the first worker ended early: {child.trouble()}")
-            if len(outbox(self._folder)) != 1:
-                raise StoryFailed(f"the refund is not in {OUTBOX}")
+                raise DemoFailed(f"the first worker ended early: {child.failure_reason()}")
+            if len(read_outbox(self._folder)) != 1:
+                raise DemoFailed(f"the refund is not in {OUTBOX}")
             time.sleep(self._hold_s)
             if not child.kill():
-                raise StoryFailed("the first worker ended before it could be killed")
-            self._die(child.pid)
+                raise DemoFailed("the first worker ended before it could be killed")
+            self._show_kill(child.pid)
         return 1
 
-    def _second_life(self) -> None:
+    def _resume_and_finish(self) -> None:
         """Another worker finds the run in the journal, and finishes it."""
-        with Child("resume", self._folder, fast=self._fast) as child:
-            self._begin(f"process {child.pid} opens {JOURNAL}")
-            for event in child.events():
+        with WorkerProcess("resume", self._folder, fast=self._fast) as child:
+            self._open_frame(f"process {child.pid} opens {JOURNAL}")
+            for event in child.read_events():
                 self._render(event)
-            if trouble := child.trouble():
-                raise StoryFailed(f"the second worker failed: {trouble}")
-            self._end(self._screen.glyphs.last, f"process {child.pid} is done", GOOD)
-        self._screen.line()
+            if trouble := child.failure_reason():
+                raise DemoFailed(f"the second worker failed: {trouble}")
+            self._close_frame(self._screen.glyphs.last, f"process {child.pid} is done", GOOD)
+        self._screen.write_line()
 
-    def _begin(self, told: str) -> None:
+    def _open_frame(self, told: str) -> None:
         glyphs = self._screen.glyphs
-        self._screen.line(told, QUIET, mark=glyphs.first)
+        self._screen.write_line(told, QUIET, mark=glyphs.first)
         self._screen.gutter = f"{glyphs.bar} "
 
-    def _die(self, pid: int) -> None:
-        self._end(self._screen.glyphs.no, f"kill -9 {pid}", f"bold {BAD}")
-        self._screen.line()
-        self._screen.line(
+    def _show_kill(self, pid: int) -> None:
+        self._close_frame(self._screen.glyphs.no, f"kill -9 {pid}", f"bold {BAD}")
+        self._screen.write_line()
+        self._screen.write_line(
             f"The refund is in {OUTBOX}, but the process died before it could write that down. "
             "Sending it again would pay twice.",
             TROUBLE,
         )
-        self._screen.line()
+        self._screen.write_line()
         time.sleep(2 * self._hold_s)
 
-    def _end(self, mark: str, told: str, style: str) -> None:
-        self._screen.end()
+    def _close_frame(self, mark: str, told: str, style: str) -> None:
+        self._screen.end_line()
         self._screen.gutter = ""
-        self._screen.line(told, style, mark=mark)
+        self._screen.write_line(told, style, mark=mark)
 
-    def _sum_up(self, found: Evidence, seconds: float) -> None:
-        self._screen.line(f"What happened, in {seconds:.0f} s", HEADING)
-        for name, told in happened(found):
-            self._screen.line(told, mark=f"{name:<10}", marked=QUIET, indent=2)
-        self._screen.line()
+    def _show_summary(self, found: RunEvidence, seconds: float) -> None:
+        self._screen.write_line(f"What happened, in {seconds:.0f} s", HEADING)
+        for name, told in summarize_events(found):
+            self._screen.write_line(told, mark=f"{name:<10}", mark_style=QUIET, indent=2)
+        self._screen.write_line()
 
-    def _prove(self, made: list[Check]) -> bool:
+    def _show_proof(self, made: list[ProofCheck]) -> bool:
         holds = all(check.holds for check in made)
         glyphs, heading = self._screen.glyphs, "Proof that nothing was done twice"
-        self._screen.line(heading if holds else "The proof does not hold", HEADING)
+        self._screen.write_line(heading if holds else "The proof does not hold", HEADING)
         for check in made:
             mark, style = (glyphs.yes, GOOD) if check.holds else (glyphs.no, BAD)
-            told = check.told if check.holds else check.otherwise
-            self._screen.line(told, mark=mark, marked=style, indent=2)
-            for line in check.shown:
-                self._screen.line(line, QUIET, indent=6)
-        self._screen.line()
+            told = check.success if check.holds else check.failure
+            self._screen.write_line(told, mark=mark, mark_style=style, indent=2)
+            for line in check.details:
+                self._screen.write_line(line, QUIET, indent=6)
+        self._screen.write_line()
         if holds:
-            self._screen.line("Next", HEADING)
-            for told in NEXT:
-                self._screen.line(told, mark=glyphs.call, marked=QUIET, indent=2)
+            self._screen.write_line("Next", HEADING)
+            for told in NEXT_STEPS:
+                self._screen.write_line(told, mark=glyphs.call, mark_style=QUIET, indent=2)
         return holds

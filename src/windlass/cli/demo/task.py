@@ -6,14 +6,14 @@ from pathlib import Path
 from windlass.agent.agent import Agent
 from windlass.agent.knowledge_tools import recaller
 from windlass.agent.skill_tools import project_instructions, skill_tool
-from windlass.cli.demo.script import DemoModel, Pace
-from windlass.core.setup import Retries, Rules
+from windlass.cli.demo.script import DemoModel, DemoPace
+from windlass.core.setup import LoopPolicy, RetryPolicy
 from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.knowledge.memory import Memory
 from windlass.knowledge.skills import Skills
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Knowledge, Note, Scope, Source
-from windlass.ports import Journal, Request, Timeouts
+from windlass.ports import GateRequest, Journal, Timeouts
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.function import NOT_DONE, Reconciliation, tool
@@ -42,9 +42,9 @@ Pay back what was charged too often, once, the way the customer wants it.
 Write report.md.
 """
 SHOP = Scope("project", "shop")
-KNOWN = "This customer takes refunds by card only."
+CUSTOMER_NOTE = "This customer takes refunds by card only."
 NOTES = (
-    Note(KNOWN, SHOP, Source("a call on 12 January"), "Order 1042"),
+    Note(CUSTOMER_NOTE, SHOP, Source("a call on 12 January"), "Order 1042"),
     Note("Parcels leave on Tuesdays.", SHOP, Source("handbook.pdf"), "Shipping"),
 )
 BANK_S = 30.0
@@ -53,7 +53,7 @@ BANK_S = 30.0
 Context = RunContext[Path]
 
 
-def lay_out(folder: Path) -> None:
+def prepare_folder(folder: Path) -> None:
     """Put what the task is about into an empty folder."""
     (folder / PAYMENTS_FILE).write_text(PAYMENTS, "utf-8")
     skill = folder / "skills" / "refunds"
@@ -63,9 +63,9 @@ def lay_out(folder: Path) -> None:
         asyncio.run(store.remember(*NOTES))
 
 
-def agent(folder: Path, journal: Journal, notes: Knowledge, pace: Pace) -> Agent[str]:
+def build_agent(folder: Path, journal: Journal, notes: Knowledge, pace: DemoPace) -> Agent[str]:
     """The same agent in every process, so that any of them can go on with the run."""
-    skills, files = Skills.under(folder), file_tools(Workspace(folder))
+    skills, files = Skills.from_project(folder), file_tools(Workspace(folder))
     clerk = Agent(
         DemoModel("clerk", folder, pace),
         name="clerk",
@@ -83,8 +83,8 @@ def agent(folder: Path, journal: Journal, notes: Knowledge, pace: Pace) -> Agent
         knowledge=recaller(Memory(notes, project=SHOP.key)),
         gate=KeepRecords(),
         journal=journal,
-        rules=Rules(on_partial="restart"),
-        retries=Retries(wait_base_s=0.2),
+        rules=LoopPolicy(on_partial="restart"),
+        retries=RetryPolicy(wait_base_s=0.2),
         timeouts=Timeouts(idle_s=pace.idle_s),
     )
 
@@ -95,7 +95,7 @@ class KeepRecords:
     name = "demo: nothing is deleted"
     judges_replies = False
 
-    async def judge(self, request: Request) -> Verdict:
+    async def judge(self, request: GateRequest) -> Verdict:
         if request.tool.name == delete.name:
             return Deny("payment records are never deleted", "keep-records")
         return Allow("everything else")
@@ -118,7 +118,7 @@ def find_refund(
     to: str,  # noqa: ARG001 - as above
 ) -> str | Reconciliation:
     """What became of a refund that was interrupted: its key is in the outbox, or it is not."""
-    sent = context.idempotency_key in map(key_of, outbox(context.deps))
+    sent = context.idempotency_key in map(refund_key, read_outbox(context.deps))
     return f"its key is in {OUTBOX}: sent before the crash, not sent again" if sent else NOT_DONE
 
 
@@ -133,12 +133,12 @@ def refund(context: Context, order: int, amount: str, to: str) -> str:
     return "the bank said yes"
 
 
-def outbox(folder: Path) -> list[str]:
+def read_outbox(folder: Path) -> list[str]:
     """The refunds that were really sent."""
     sent = folder / OUTBOX
     return sent.read_text("utf-8").splitlines() if sent.exists() else []
 
 
-def key_of(line: str) -> str:
+def refund_key(line: str) -> str:
     """The idempotency key of a refund."""
     return line.rpartition(" key=")[2]

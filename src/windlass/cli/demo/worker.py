@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from windlass.cli.demo.script import CALM, FAST, PROMPT, Pace
-from windlass.cli.demo.task import JOURNAL, SESSION, agent
+from windlass.cli.demo.script import CALM, FAST, PROMPT, DemoPace
+from windlass.cli.demo.task import JOURNAL, SESSION, build_agent
 from windlass.core.errors import WindlassError
 from windlass.core.events import Event
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -21,19 +21,19 @@ from windlass.knowledge.sqlite import SqliteKnowledge
 _encode = msgspec.json.Encoder().encode
 
 
-def tell(event: Event) -> None:
+def print_event(event: Event) -> None:
     sys.stdout.buffer.write(_encode(event) + b"\n")
     sys.stdout.buffer.flush()
 
 
-async def work(what: str, folder: Path, pace: Pace) -> None:
+async def drive_agent(what: str, folder: Path, pace: DemoPace) -> None:
     # The notes are in the journal's own file.
     with SqliteJournal(folder / JOURNAL) as journal, SqliteKnowledge(folder / JOURNAL) as notes:
-        driven = agent(folder, journal, notes, pace)
+        driven = build_agent(folder, journal, notes, pace)
         if what == "resume":
-            await driven.resume(SESSION, on_event=tell)
+            await driven.resume(SESSION, on_event=print_event)
         else:
-            await driven.run(PROMPT, session=SESSION, on_event=tell)
+            await driven.run(PROMPT, session=SESSION, on_event=print_event)
         await driven.aclose()
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     what, folder, pace = sys.argv[1:]
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        asyncio.run(work(what, Path(folder), FAST if pace == "fast" else CALM))
+        asyncio.run(drive_agent(what, Path(folder), FAST if pace == "fast" else CALM))
     except WindlassError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from typing import Self
 
 from windlass.core.events import CallFinished, CallJudged
-from windlass.core.moves import Act, Cleared
+from windlass.core.moves import ClearedCall, RunCalls
 from windlass.core.verdicts import Allow, Ask
 
 
 @dataclass(slots=True)
-class Wave:
+class CallWave:
     """The calls of one move, and how far each has come."""
 
-    waiting: dict[str, Cleared]
+    waiting: dict[str, ClearedCall]
     running: set[str]
     lost: set[str]
     """Writes that a crash interrupted: they are settled first, and by themselves."""
@@ -21,17 +21,17 @@ class Wave:
     had_lost: bool
 
     @classmethod
-    def of(cls, move: Act) -> Self:
+    def from_move(cls, move: RunCalls) -> Self:
         lost = {one.call.id for one in move.calls if one.interrupted and not one.repeatable}
         waiting = {one.call.id: one for one in move.calls}
-        return cls(waiting, set(), lost, move.at_once_max, move.ask_unknown, bool(lost))
+        return cls(waiting, set(), lost, move.at_once_max, move.ask_if_unknown, bool(lost))
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return not self.lost if self.had_lost else not (self.waiting or self.running)
 
     @property
-    def would(self) -> str:
+    def next_actions(self) -> str:
         if self.lost:
             return f"find out what became of {', '.join(sorted(self.lost))}"
         keys = [one.key for one in self.waiting.values()]
@@ -39,7 +39,7 @@ class Wave:
         wait = f"wait for {', '.join(sorted(self.running))}" if self.running else ""
         return " or ".join(filter(None, (begin, wait)))
 
-    def starts(self, call_id: str) -> bool:
+    def try_start(self, call_id: str) -> bool:
         """Whether this call is the next to start: in the model's order, and not too many."""
         room = not self.lost and len(self.running) < self.at_once_max
         if not room or next(iter(self.waiting)) != call_id:
@@ -48,7 +48,7 @@ class Wave:
         self.running.add(call_id)
         return True
 
-    def settles(self, call_id: str, fact: CallFinished | CallJudged) -> bool:
+    def try_settle(self, call_id: str, fact: CallFinished | CallJudged) -> bool:
         """Whether this ends a call that runs, or settles one that a crash interrupted."""
         if call_id in self.running and isinstance(fact, CallFinished):
             self.running.discard(call_id)

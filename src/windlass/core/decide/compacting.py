@@ -11,63 +11,65 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from windlass.core.context import How
-from windlass.core.decide.reserving import estimate
-from windlass.core.fold.context import is_pinned, mask_saves
-from windlass.core.messages import Assistant, Message, Results
+from windlass.core.context import CompactionMethod
+from windlass.core.decide.reserving import estimate_tokens
+from windlass.core.fold.context import is_pinned, mask_saving
+from windlass.core.messages import AssistantMessage, Message, ToolResults
 from windlass.core.setup import ModelInfo, Setup
-from windlass.core.state import Run, State, weigh
+from windlass.core.state import RunState, State, message_tokens_max
 
-FORCED_KEEP = 0.5
+FORCED_KEEP_SHARE = 0.5
 """The part of the view that is kept when a provider says that it is too long."""
-WORTH = 0.1
+SAVING_SHARE_MIN = 0.1
 """The part of the view that must become free; less is not worth a step."""
-_LEFT_OUT = re.compile(r"\s*\[\d+ earlier messages were left out, [^\]]*\]\Z")
+_LEFT_OUT_NOTE = re.compile(r"\s*\[\d+ earlier messages were left out, [^\]]*\]\Z")
 
 
-class Shorter(NamedTuple):
+class CompactionPlan(NamedTuple):
     """One way to make the view shorter, up to a message."""
 
-    how: How
+    how: CompactionMethod
     upto: int
 
 
-def plan(state: State, setup: Setup, run: Run, model: ModelInfo) -> Iterator[Shorter]:
+def plan_compaction(
+    state: State, setup: Setup, run: RunState, model: ModelInfo
+) -> Iterator[CompactionPlan]:
     """What could be done about the length of the view now, the first choice first."""
-    goal = _goal(state, setup, run, model)
+    goal = _target_tokens(state, setup, run, model)
     if goal is None:
         return
-    tokens, rules = estimate(state, model.name), setup.compaction
+    tokens, rules = estimate_tokens(state, model.name), setup.compaction
     # Sizes are in bytes; a token is as many of them as this model's tokens have been.
     room = max(0, int(goal * (state.fixed + state.size) / max(1.0, tokens)) - state.fixed)
-    for how in _forceful(rules.strategies) if _forced(run) else rules.strategies:
+    for how in _certain_methods(rules.strategies) if _is_forced(run) else rules.strategies:
         if how in run.compacted or (how == "summary" and state.steps < state.no_summary_before):
             continue
-        upto = _mask(state, run, room) if how == "mask" else _leave_out(state, run, room)
+        upto = _mask_upto(state, run, room) if how == "mask" else _leave_out_upto(state, run, room)
         if upto is not None:
-            yield Shorter(how, upto)
+            yield CompactionPlan(how, upto)
 
 
-def _forceful(strategies: Sequence[How]) -> Sequence[How]:
+def _certain_methods(strategies: Sequence[CompactionMethod]) -> Sequence[CompactionMethod]:
     """Those that make room for certain."""
     return [*(how for how in strategies if how == "summary"), "window"]
 
 
-def overflowing(run: Run) -> bool:
+def has_overflowed(run: RunState) -> bool:
     """A provider said that the prompt is too long."""
     return bool(run.failures) and run.failures[-1].fault.kind == "context_overflow"
 
 
-def _forced(run: Run) -> bool:
-    return overflowing(run) and not run.forced
+def _is_forced(run: RunState) -> bool:
+    return has_overflowed(run) and not run.forced
 
 
-def _goal(state: State, setup: Setup, run: Run, model: ModelInfo) -> float | None:
+def _target_tokens(state: State, setup: Setup, run: RunState, model: ModelInfo) -> float | None:
     """The tokens that the view should have; None if it may stay as it is."""
     rules, window = setup.compaction, setup.compaction.window or model.window
-    tokens = estimate(state, model.name)
-    if _forced(run):
-        half = tokens * FORCED_KEEP
+    tokens = estimate_tokens(state, model.name)
+    if _is_forced(run):
+        half = tokens * FORCED_KEEP_SHARE
         return half if window is None else min(half, window * rules.target)
     if window is None or run.failures:
         return None
@@ -75,61 +77,61 @@ def _goal(state: State, setup: Setup, run: Run, model: ModelInfo) -> float | Non
     return window * rules.target if tokens > window * bound else None
 
 
-def _mask(state: State, run: Run, room: int) -> int | None:
+def _mask_upto(state: State, run: RunState, room: int) -> int | None:
     """Up to where the results of calls are old enough to be masked, if that makes room."""
     messages, kept = state.transcript, 0
     first = max(state.shown_from, state.masked_upto)
     upto = first
-    starts = _groups(messages, first, run)
+    starts = _group_starts(messages, first, run)
     for at, end in reversed(list(pairwise([*starts, len(messages)]))):
-        kept += sum(weigh(messages[one]) for one in range(at, end))
+        kept += sum(message_tokens_max(messages[one]) for one in range(at, end))
         if kept > room / 2:
             upto = at
             break
-    saved = sum(mask_saves(messages[at]) for at in range(first, upto))
-    return upto if upto > first and saved > WORTH * state.size else None
+    saved = sum(mask_saving(messages[at]) for at in range(first, upto))
+    return upto if upto > first and saved > SAVING_SHARE_MIN * state.size else None
 
 
-def _leave_out(state: State, run: Run, room: int) -> int | None:
+def _leave_out_upto(state: State, run: RunState, room: int) -> int | None:
     """The message from which on the view goes on, or None if there is nothing to leave out."""
     messages = state.transcript
-    starts = _groups(messages, state.shown_from + 1, run)
+    starts = _group_starts(messages, state.shown_from + 1, run)
     prompt = messages[run.new_from]
-    kept = sum(weigh(one) for one in state.shown if one is prompt or is_pinned(one))
+    kept = sum(message_tokens_max(one) for one in state.shown if one is prompt or is_pinned(one))
     best: int | None = None
     for at, end in reversed(list(pairwise([*starts, len(messages)]))):
-        kept += sum(_can_go(state, run, one) for one in range(at, end))
+        kept += sum(_removable_tokens(state, run, one) for one in range(at, end))
         if best is not None and kept > room:
             break
         best = at
     if best is None:
         return None
-    freed = sum(_can_go(state, run, at) for at in range(state.shown_from, best))
-    return best if freed > (0 if _forced(run) else WORTH * state.size) else None
+    freed = sum(_removable_tokens(state, run, at) for at in range(state.shown_from, best))
+    return best if freed > (0 if _is_forced(run) else SAVING_SHARE_MIN * state.size) else None
 
 
-def _can_go(state: State, run: Run, at: int) -> int:
+def _removable_tokens(state: State, run: RunState, at: int) -> int:
     """How much smaller the view is without a message; nothing, if it must stay."""
     message = state.transcript[at]
     if at == run.new_from or is_pinned(message):
         return 0
-    return weigh(message) - (mask_saves(message) if at < state.masked_upto else 0)
+    return message_tokens_max(message) - (mask_saving(message) if at < state.masked_upto else 0)
 
 
-def note(state: State, upto: int) -> str:
+def left_out_note(state: State, upto: int) -> str:
     """What the model is told in the place of what was left out."""
     told = f"[{upto} earlier messages were left out, since the conversation grew too long.]"
     # What was told before counts no more; what was summed up does.
-    summed_up = _LEFT_OUT.sub("", state.summary)
+    summed_up = _LEFT_OUT_NOTE.sub("", state.summary)
     return f"{summed_up}\n\n{told}" if summed_up else told
 
 
-def _groups(messages: Sequence[Message], first: int, run: Run) -> list[int]:
+def _group_starts(messages: Sequence[Message], first: int, run: RunState) -> list[int]:
     """Where a group begins: at every message that is not the results of the one before.
 
     The last group begins at the run's last reply, or at its prompt, and holds all that came since.
     """
     last = len(messages) - 1
-    while last > run.new_from and not isinstance(messages[last], Assistant):
+    while last > run.new_from and not isinstance(messages[last], AssistantMessage):
         last -= 1
-    return [at for at in range(first, last + 1) if not isinstance(messages[at], Results)]
+    return [at for at in range(first, last + 1) if not isinstance(messages[at], ToolResults)]

@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from windlass.core.events import AttemptStarted, Reservation
 from windlass.core.limits import Amount, Budget, Limits, SessionLimits
-from windlass.core.messages import EXACT, Charge, Ledger, Usage
+from windlass.core.messages import EXACT_MATH, Charge, Ledger, Usage
 from windlass.core.setup import ModelInfo, Price
-from windlass.core.state import Measure, State
+from windlass.core.state import PromptMeasure, State
 
 MILLION = Decimal(1_000_000)
 CHARS_PER_TOKEN = 4
 _WINDOW_CHARS = {"hour": len("2026-01-31T12"), "day": len("2026-01-31"), "month": len("2026-01")}
 
 
-def input_max(model: str, fixed: int, size: int, measure: Measure | None) -> int:
+def input_tokens_max(model: str, fixed: int, size: int, measure: PromptMeasure | None) -> int:
     """The tokens of a prompt at the most.
 
     What a provider has measured counts as it said; a byte that came since counts as a token.
@@ -31,7 +31,7 @@ def input_max(model: str, fixed: int, size: int, measure: Measure | None) -> int
     return measure.tokens + max(0, fixed - measure.fixed) + size - measure.size
 
 
-def estimate(state: State, model: str) -> float:
+def estimate_tokens(state: State, model: str) -> float:
     """The tokens of the view, as near as can be told.
 
     Four bytes are taken for a token until the model has said how long its tokens are.
@@ -44,78 +44,86 @@ def estimate(state: State, model: str) -> float:
     return (state.fixed + state.size) / bytes_per_token
 
 
-def reserve(model: ModelInfo, tokens: int, *left: Amount) -> Reservation | None:
+def reserve_within(model: ModelInfo, input_tokens: int, *remaining: Amount) -> Reservation | None:
     """What the next attempt may use, with its output cut to what is left; None if it cannot fit.
 
     Several amounts may be left, of a run, a session, a budget: all of them bound it.
     """
     price, output = model.price, model.output_max
-    for amount in left:
+    for amount in remaining:
         if amount.tokens is not None:
-            output = min(output, amount.tokens - tokens)
+            output = min(output, amount.tokens - input_tokens)
         if amount.usd is not None and price is not None:
-            rest = EXACT.subtract(amount.usd, _money((tokens, _dearest(price))))
+            rest = EXACT_MATH.subtract(
+                amount.usd, _sum_costs((input_tokens, _highest_input_price(price)))
+            )
             if rest < 0:
                 return None
             if price.output:
-                affordable = EXACT.divide_int(EXACT.multiply(rest, MILLION), price.output)
+                affordable = EXACT_MATH.divide_int(EXACT_MATH.multiply(rest, MILLION), price.output)
                 output = min(output, int(affordable))
     if output < 1:
         return None
-    worst = None if price is None else _money((tokens, _dearest(price)), (output, price.output))
-    return Reservation(tokens, output, worst)
+    worst = (
+        None
+        if price is None
+        else _sum_costs((input_tokens, _highest_input_price(price)), (output, price.output))
+    )
+    return Reservation(input_tokens, output, worst)
 
 
-def spent(ledger: Ledger) -> Amount:
+def spent_amount(ledger: Ledger) -> Amount:
     """All that a ledger holds, as far as it is known."""
     return Amount(ledger.known_usd, ledger.usage.total if ledger.usage else 0)
 
 
-def own(ledger: Ledger) -> Ledger:
+def own_spending(ledger: Ledger) -> Ledger:
     """What a run spent itself: those who worked for it drew on the shared budgets themselves."""
     return Ledger(tuple(one for one in ledger.charges if one.purpose != "subagent"))
 
 
-def left(limit: Amount | Limits | SessionLimits, ledger: Ledger) -> Amount:
+def remaining_amount(limit: Amount | Limits | SessionLimits, ledger: Ledger) -> Amount:
     """What is left of a limit."""
-    usd = None if limit.usd is None else EXACT.subtract(limit.usd, ledger.known_usd)
+    usd = None if limit.usd is None else EXACT_MATH.subtract(limit.usd, ledger.known_usd)
     used = ledger.usage.total if ledger.usage and limit.tokens is not None else 0
     return Amount(usd, None if limit.tokens is None else limit.tokens - used)
 
 
-def tightest(*amounts: Amount) -> Amount:
+def tightest_amount(*amounts: Amount) -> Amount:
     """What is left where several limits hold at once."""
     usd = [one.usd for one in amounts if one.usd is not None]
     tokens = [one.tokens for one in amounts if one.tokens is not None]
     return Amount(min(usd, default=None), min(tokens, default=None))
 
 
-def part(amount: Amount, count: int) -> Amount:
+def equal_share(amount: Amount, count: int) -> Amount:
     """An equal part of what is left; never more than that, all together."""
     usd, tokens = amount.usd, amount.tokens
     if usd is not None:
-        usd = EXACT.divide(EXACT.divide_int(EXACT.multiply(usd, MILLION), Decimal(count)), MILLION)
+        usd = EXACT_MATH.divide(
+            EXACT_MATH.divide_int(EXACT_MATH.multiply(usd, MILLION), Decimal(count)), MILLION
+        )
     return Amount(usd, None if tokens is None else tokens // count)
 
 
-def wanted(budget: Budget, reserved: Reservation, ledger: Ledger) -> Amount:
+def total_needed(budget: Budget, reserved: Reservation, ledger: Ledger) -> Amount:
     """What a budget must let a run spend in all, so that the next attempt fits."""
-    paid = spent(ledger)
+    paid = spent_amount(ledger)
     usd = None
     if budget.usd is not None and paid.usd is not None:
-        usd = EXACT.add(paid.usd, reserved.usd or Decimal(0))
+        usd = EXACT_MATH.add(paid.usd, reserved.usd or Decimal(0))
     tokens = (paid.tokens or 0) + reserved.input + reserved.output
     return Amount(usd, None if budget.tokens is None else tokens)
 
 
-def window(budget: Budget, at: float) -> str:
+def budget_window(budget: Budget, at: float) -> str:
     """The hour, day or month in UTC that a moment counts for; empty if the budget has none."""
     if budget.per is None:
         return ""
     return datetime.fromtimestamp(at, UTC).isoformat()[: _WINDOW_CHARS[budget.per]]
 
 
-def covers(amount: Amount, other: Amount) -> bool:
+def covers_amount(amount: Amount, other: Amount) -> bool:
     """Whether one amount is as large as another, in all that the other counts."""
     enough_usd = other.usd is None or (amount.usd is not None and amount.usd >= other.usd)
     return enough_usd and (
@@ -123,7 +131,7 @@ def covers(amount: Amount, other: Amount) -> bool:
     )
 
 
-def settle(
+def settle_attempt(
     model: ModelInfo,
     reserved: Reservation,
     reported: Usage | None,
@@ -135,7 +143,7 @@ def settle(
 
     A broken attempt is taken for all that it can have cost, so that a limit holds.
     """
-    reported = _believed(reported)
+    reported = _plausible_usage(reported)
     if reported is not None and whole:
         usage = reported
     elif whole:
@@ -145,10 +153,10 @@ def settle(
         known = reported or Usage(reserved.input)
         output = min(max(known.output, output_size), max(known.output, reserved.output))
         usage = replace(known, output=output, estimated=True)
-    return Charge(model.name, usage=usage, usd=cost(model.price, usage))
+    return Charge(model.name, usage=usage, usd=usage_cost(model.price, usage))
 
 
-def _believed(reported: Usage | None) -> Usage | None:
+def _plausible_usage(reported: Usage | None) -> Usage | None:
     """What a provider says it counted; nothing, if that cannot be: it would pay a limit back."""
     if reported is None:
         return None
@@ -158,17 +166,17 @@ def _believed(reported: Usage | None) -> Usage | None:
     return reported if sound else None
 
 
-def worst(attempt: AttemptStarted) -> Charge:
+def worst_case_charge(attempt: AttemptStarted) -> Charge:
     """What an attempt cost at the most: all that was reserved for it."""
     reserved = attempt.reserved
     usage = Usage(reserved.input, reserved.output, estimated=True)
     return Charge(attempt.model, attempt.purpose, usage, reserved.usd)
 
 
-def cost(price: Price | None, usage: Usage) -> Decimal | None:
+def usage_cost(price: Price | None, usage: Usage) -> Decimal | None:
     if price is None:
         return None
-    return _money(
+    return _sum_costs(
         (usage.input - usage.cache_read - usage.cache_write, price.input),
         (usage.cache_read, price.input if price.cache_read is None else price.cache_read),
         (usage.cache_write, price.input if price.cache_write is None else price.cache_write),
@@ -176,12 +184,12 @@ def cost(price: Price | None, usage: Usage) -> Decimal | None:
     )
 
 
-def _dearest(price: Price) -> Decimal:
+def _highest_input_price(price: Price) -> Decimal:
     """Input may be written to a cache, which can cost more than plain input."""
     return max(price.input, price.cache_write or Decimal(0))
 
 
-def _money(*terms: tuple[int, Decimal]) -> Decimal:
+def _sum_costs(*terms: tuple[int, Decimal]) -> Decimal:
     """Tokens at prices for a million, exactly."""
-    costs = (EXACT.multiply(Decimal(tokens), price) for tokens, price in terms)
-    return EXACT.divide(reduce(EXACT.add, costs), MILLION)
+    costs = (EXACT_MATH.multiply(Decimal(tokens), price) for tokens, price in terms)
+    return EXACT_MATH.divide(reduce(EXACT_MATH.add, costs), MILLION)

@@ -2,11 +2,11 @@
 
 from windlass.core.events import AttemptFailed
 from windlass.core.faults import Fault
-from windlass.core.setup import ModelInfo, Retries, Rules, Setup
-from windlass.core.state import Run
+from windlass.core.setup import LoopPolicy, ModelInfo, RetryPolicy, Setup
+from windlass.core.state import RunState
 
 
-def backoff_s(retries: Retries, failures: int, fault: Fault, roll: float) -> float:
+def backoff_s(retries: RetryPolicy, failures: int, fault: Fault, roll: float) -> float:
     """How long to wait: full jitter on a doubling base, or what the provider asked for.
 
     `roll` is a random number from 0 to 1; it is drawn by the shell, and the wait is recorded.
@@ -16,9 +16,9 @@ def backoff_s(retries: Retries, failures: int, fault: Fault, roll: float) -> flo
     return roll * min(retries.wait_max_s, retries.wait_base_s * 2.0**failures)
 
 
-def may_retry(
-    retries: Retries,
-    rules: Rules,
+def can_retry(
+    retries: RetryPolicy,
+    rules: LoopPolicy,
     failures: tuple[AttemptFailed, ...],
     asking_since: float | None,
 ) -> bool:
@@ -28,24 +28,24 @@ def may_retry(
     opened = any(failure.established for failure in failures)
     cap = retries.attempts_max if opened else min(retries.establish_max, retries.attempts_max)
     return (
-        may_ask_again(rules, last)
+        can_ask_again(rules, last)
         and len(failures) < cap
         and last.wait_s <= max(retries.retry_after_max_s, retries.wait_max_s)
         and last.at + last.wait_s - since <= retries.budget_s
     )
 
 
-def may_ask_again(rules: Rules, last: AttemptFailed) -> bool:
+def can_ask_again(rules: LoopPolicy, last: AttemptFailed) -> bool:
     """Whether asking again can help, and does not show a watcher the same text twice."""
     return last.fault.retryable and not (last.visible and rules.on_partial == "fail")
 
 
-def whom_to_ask(setup: Setup, run: Run) -> ModelInfo | None:
+def choose_model(setup: Setup, run: RunState) -> ModelInfo | None:
     """The model that was asked last, the next in turn, or none any more."""
     names = [info.name for info in setup.models]
     at = names.index(run.model) if run.model in names else 0
     last = run.failures[-1] if run.failures else None
-    if last is None or may_retry(setup.retries, setup.rules, run.failures, run.asking_since):
+    if last is None or can_retry(setup.retries, setup.rules, run.failures, run.asking_since):
         return setup.models[at]
-    may_move = may_ask_again(setup.rules, last) and at + 1 < len(names)
+    may_move = can_ask_again(setup.rules, last) and at + 1 < len(names)
     return setup.models[at + 1] if may_move else None

@@ -2,14 +2,14 @@
 
 from typing import NamedTuple
 
-from windlass.core.decide.retrying import whom_to_ask
+from windlass.core.decide.retrying import choose_model
 from windlass.core.events import Outcome
 from windlass.core.faults import Fault
 from windlass.core.setup import Setup
-from windlass.core.state import Run, State
+from windlass.core.state import RunState, State
 
 
-class End(NamedTuple):
+class RunEnding(NamedTuple):
     """How a run ends that goes no further."""
 
     outcome: Outcome
@@ -17,7 +17,7 @@ class End(NamedTuple):
     fault: Fault | None = None
 
 
-def overtime(state: State, setup: Setup, run: Run) -> tuple[Outcome, str] | None:
+def check_time_limits(state: State, setup: Setup, run: RunState) -> tuple[Outcome, str] | None:
     """The limit of time that has been reached."""
     seconds, session = setup.limits.seconds, setup.session_limits.seconds
     if seconds is not None and run.elapsed_s >= seconds:
@@ -27,38 +27,38 @@ def overtime(state: State, setup: Setup, run: Run) -> tuple[Outcome, str] | None
     return None
 
 
-def exhausted(state: State, setup: Setup, run: Run) -> End | None:
+def check_exhausted(state: State, setup: Setup, run: RunState) -> RunEnding | None:
     """What has been tried often enough."""
     rules = setup.rules
-    if whom_to_ask(setup, run) is None:
+    if choose_model(setup, run) is None:
         fault = run.failures[-1].fault
-        return End("failed", fault.message, fault)
+        return RunEnding("failed", fault.message, fault)
     if run.empties > 1:
-        return End("empty_reply", "the model said nothing, twice")
+        return RunEnding("empty_reply", "the model said nothing, twice")
     if run.misfits > rules.misfits_max:
         fault = Fault("output_misfit", "the replies did not fit the output type")
-        return End("failed", fault.message, fault)
+        return RunEnding("failed", fault.message, fault)
     if run.outages >= rules.outages_max:
         fault = Fault("tools", f"the tools were out of order in {run.outages} steps in a row")
-        return End("failed", fault.message, fault)
+        return RunEnding("failed", fault.message, fault)
     if run.denials >= rules.denials_max:
-        return End("policy_denied", f"{run.denials} replies were denied")
+        return RunEnding("policy_denied", f"{run.denials} replies were denied")
     if run.streak.noted_at and run.streak.count >= run.streak.noted_at + rules.same_call_stop:
         reason = f"{run.streak.name} gave the same result {run.streak.count} times"
-        return End("stuck", reason)
-    return _capped(state, setup, run)
+        return RunEnding("stuck", reason)
+    return _check_step_caps(state, setup, run)
 
 
-def _capped(state: State, setup: Setup, run: Run) -> End | None:
+def _check_step_caps(state: State, setup: Setup, run: RunState) -> RunEnding | None:
     cap, session_cap = setup.limits.steps, setup.session_limits.steps
     if cap is not None and run.steps >= cap and (run.steps > cap or setup.rules.on_limit == "stop"):
-        return End("max_steps", f"the cap of {cap} steps is reached")
+        return RunEnding("max_steps", f"the cap of {cap} steps is reached")
     if session_cap is not None and state.steps >= session_cap:
-        return End("max_steps", f"the session's cap of {session_cap} steps is reached")
+        return RunEnding("max_steps", f"the session's cap of {session_cap} steps is reached")
     return None
 
 
-def no_room(run: Run) -> str:
+def explain_no_room(run: RunState) -> str:
     """Why no further request can be paid for."""
     dry = [one.budget for one in run.allotments if one.dry]
     if dry:

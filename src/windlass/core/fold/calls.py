@@ -8,7 +8,7 @@ from typing import Any, NoReturn, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from windlass.core.decide.lookups import found
+from windlass.core.decide.lookups import build_findings_note
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
     CallAnswered,
@@ -18,108 +18,114 @@ from windlass.core.events import (
     Fact,
     RunEnded,
 )
-from windlass.core.json_repair.strict import Broken, Read, strict
+from windlass.core.json_repair.strict import BrokenJson, ReadJson, read_strict
 from windlass.core.messages import (
-    CallResult,
-    Change,
+    ArgumentChange,
+    CallOutcome,
     Charge,
     Ledger,
-    Result,
-    Results,
     ToolCall,
+    ToolResult,
+    ToolResults,
 )
 from windlass.core.setup import Setup, ToolChoice, digest
-from windlass.core.state import Call, State, Streak, call_of, holding, say
-from windlass.core.verdicts import Allow, Answer, Ask, Deny, Invalid, Modify
+from windlass.core.state import CallState, CallStreak, State, add_labels, add_messages, find_call
+from windlass.core.verdicts import Allow, AnswerVerdict, Ask, Deny, InvalidCall, Modify
 
 UNREADABLE_MAX = 200
 """Characters kept in the transcript of arguments that are no JSON."""
 
 BYTE_ORDER_MARK = "\ufeff"
-UNSPEAKABLE = re.compile(r"[^a-zA-Z0-9_-]")
+UNUSUAL_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def call_judged(state: State, fact: CallJudged) -> State:
-    call = _open_call(state, fact.call_id, fact)
+def apply_call_judged(state: State, fact: CallJudged) -> State:
+    call = _require_call(state, fact.call_id, fact)
     # A call that a crash interrupted is judged again: by its own `reconcile`, or by a person.
     # And a yes may be taken back for a question, as long as the call has not started.
     again = call.phase == "cleared" and isinstance(fact.verdict, Ask)
     if call.phase not in ("proposed", "interrupted") and not again:
-        illegal(fact, f"the call is {call.phase}")
+        raise_illegal_fact(fact, f"the call is {call.phase}")
     call = replace(call, changes=(*call.changes, *fact.changes), resource=fact.resource)
-    given = None if fact.arguments is None else _encoded(fact.arguments)
-    if isinstance(fact.verdict, Invalid):
-        result = Result.say("invalid", fact.verdict.message)
-        return close(state, replace(call, arguments=given), result)
+    given = None if fact.arguments is None else _encode_arguments(fact.arguments)
+    if isinstance(fact.verdict, InvalidCall):
+        result = ToolResult.from_text("invalid", fact.verdict.message)
+        return close_call(state, replace(call, arguments=given), result)
     if call.arguments is None:
-        text = _as_written(call.call.arguments) if given is None else given
+        text = _arguments_as_written(call.call.arguments) if given is None else given
         if text is None:
-            illegal(fact, "its arguments cannot be read")
+            raise_illegal_fact(fact, "its arguments cannot be read")
         call = replace(call, arguments=text)
     if isinstance(fact.verdict, Ask):
-        return _put(state, _asked(call, fact.verdict))
-    return _settle(state, call, fact.verdict)
+        return _replace_call(state, _ask_about_call(call, fact.verdict))
+    return _apply_verdict(state, call, fact.verdict)
 
 
-def _asked(call: Call, question: Ask) -> Call:
+def _ask_about_call(call: CallState, question: Ask) -> CallState:
     """The arguments that would run are the ones that a person is asked about."""
     if question.arguments is not None:
-        changed = Change("", "the gate: as in its question")
-        text, changes = _encoded(question.arguments), (*call.changes, changed)
+        changed = ArgumentChange("", "the gate: as in its question")
+        text, changes = _encode_arguments(question.arguments), (*call.changes, changed)
         call = replace(call, arguments=text, changes=changes)
     call = replace(call, answered=False)
     return replace(call, phase="asked", question=question)
 
 
-def call_answered(state: State, fact: CallAnswered) -> State:
-    call = _open_call(state, fact.call_id, fact)
+def apply_call_answered(state: State, fact: CallAnswered) -> State:
+    call = _require_call(state, fact.call_id, fact)
     question = call.question
     if call.phase != "asked" or question is None:
-        illegal(fact, "nobody asked")
-    if fact.digest != digest(call.decoded):
-        illegal(fact, "it answers for other arguments")
+        raise_illegal_fact(fact, "nobody asked")
+    if fact.digest != digest(call.decoded_arguments):
+        raise_illegal_fact(fact, "it answers for other arguments")
     expired = question.expires_at is not None and fact.at > question.expires_at
     if expired and not isinstance(fact.verdict, Deny):
-        illegal(fact, "the question had expired")
+        raise_illegal_fact(fact, "the question had expired")
     if fact.grant is not None:
         if not isinstance(fact.verdict, Allow) or fact.grant.tool != call.call.name:
-            illegal(fact, "only a yes can hold for more than one call, and only for that tool")
+            raise_illegal_fact(
+                fact, "only a yes can hold for more than one call, and only for that tool"
+            )
         state = replace(state, grants=(*state.grants, fact.grant))
     # Nobody knows what other arguments would touch.
     resource = None if isinstance(fact.verdict, Modify) else call.resource
     call = replace(call, question=None, answered=True, resource=resource)
-    return _settle(state, call, fact.verdict)
+    return _apply_verdict(state, call, fact.verdict)
 
 
-def _settle(state: State, call: Call, verdict: Answer) -> State:
+def _apply_verdict(state: State, call: CallState, verdict: AnswerVerdict) -> State:
     match verdict:
         case Allow():
-            return _put(state, replace(call, phase="cleared"))
+            return _replace_call(state, replace(call, phase="cleared"))
         case Modify(arguments, reason):
-            changes = (*call.changes, Change("", f"the gate: {reason}"))
-            text = _encoded(arguments)
-            return _put(state, replace(call, phase="cleared", arguments=text, changes=changes))
+            changes = (*call.changes, ArgumentChange("", f"the gate: {reason}"))
+            text = _encode_arguments(arguments)
+            return _replace_call(
+                state, replace(call, phase="cleared", arguments=text, changes=changes)
+            )
         case Deny(reason):
-            return close(state, call, Result.say("denied", f"Denied: {reason}"))
+            return close_call(state, call, ToolResult.from_text("denied", f"Denied: {reason}"))
         case _:
             assert_never(verdict)
 
 
-def call_started(state: State, fact: CallStarted) -> State:
-    call = _open_call(state, fact.call_id, fact)
-    spec = state.setup.tool(call.call.name) if state.setup else None
+def apply_call_started(state: State, fact: CallStarted) -> State:
+    call = _require_call(state, fact.call_id, fact)
+    spec = state.setup.find_tool(call.call.name) if state.setup else None
     again = call.phase == "interrupted" and spec is not None and spec.effect != "write"
-    if state.waiting or (call.phase != "cleared" and not again):
-        illegal(fact, "a question waits" if state.waiting else f"the call is {call.phase}")
-    return _put(state, replace(call, phase="started", began=True))
+    if state.is_waiting or (call.phase != "cleared" and not again):
+        raise_illegal_fact(
+            fact, "a question waits" if state.is_waiting else f"the call is {call.phase}"
+        )
+    return _replace_call(state, replace(call, phase="started", began=True))
 
 
-def taken_over(call: Call, before: Setup | None, after: Setup | None) -> Call:
+def take_over_call(call: CallState, before: Setup | None, after: Setup | None) -> CallState:
     """A call as the next driver has it. Under another gate, or for another tool, a yes is none."""
     name, begun = call.call.name, call.phase in ("started", "interrupted")
-    spec = before.tool(name) if before else None
+    spec = before.find_tool(name) if before else None
     other = after is not None and (
-        before is None or before.gate != after.gate or after.tool(name) != spec
+        before is None or before.gate != after.gate or after.find_tool(name) != spec
     )
     again = begun and not (spec is None or spec.effect == "write")
     if other and not call.answered and (call.phase == "cleared" or again):
@@ -127,17 +133,17 @@ def taken_over(call: Call, before: Setup | None, after: Setup | None) -> Call:
     return replace(call, phase="interrupted") if begun else call
 
 
-def call_finished(state: State, fact: CallFinished) -> State:
-    call = _open_call(state, fact.call_id, fact)
+def apply_call_finished(state: State, fact: CallFinished) -> State:
+    call = _require_call(state, fact.call_id, fact)
     if call.phase not in ("started", "interrupted"):
-        illegal(fact, f"the call is {call.phase}")
-    spec = state.setup.tool(call.call.name) if state.setup else None
+        raise_illegal_fact(fact, f"the call is {call.phase}")
+    spec = state.setup.find_tool(call.call.name) if state.setup else None
     if spec is not None:
-        state = holding(state, spec.labels, f"{call.call.name} ({call.id})")
-    return close(charged(state, fact.charges), call, fact.result)
+        state = add_labels(state, spec.labels, f"{call.call.name} ({call.id})")
+    return close_call(add_charges(state, fact.charges), call, fact.result)
 
 
-def charged(state: State, charges: Sequence[Charge]) -> State:
+def add_charges(state: State, charges: Sequence[Charge]) -> State:
     """What a call paid to models of its own is the run's to pay."""
     if not charges or state.run is None:
         return state
@@ -145,85 +151,91 @@ def charged(state: State, charges: Sequence[Charge]) -> State:
     return replace(state, run=run, ledger=reduce(Ledger.add, charges, state.ledger))
 
 
-def given_up(call: Call, end: RunEnded) -> Result:
+def abandoned_result(call: CallState, end: RunEnded) -> ToolResult:
     if call.began:
         told = "It had started; whether it took effect is not known."
     else:
         told = "It had not started."
-    return Result.say("cancelled", f"Given up, since the run ended ({end.outcome}). {told}")
+    return ToolResult.from_text(
+        "cancelled", f"Given up, since the run ended ({end.outcome}). {told}"
+    )
 
 
-def close(state: State, call: Call, result: Result) -> State:
-    state = _put(state, replace(call, phase="closed", result=result))
+def close_call(state: State, call: CallState, result: ToolResult) -> State:
+    state = _replace_call(state, replace(call, phase="closed", result=result))
     step, run = state.step, state.run
     if step is None or run is None or any(one.phase != "closed" for one in step.calls):
         return state
-    items = tuple(CallResult(_as_run(one), one.result or result) for one in step.calls)
+    items = tuple(CallOutcome(_call_as_run(one), one.result or result) for one in step.calls)
     if step.hydrates:
-        return say(replace(state, step=None), found(items, state.setup))
+        return add_messages(replace(state, step=None), build_findings_note(items, state.setup))
     ran = iter(item.call for item in items)
     parts = tuple(next(ran) if isinstance(part, ToolCall) else part for part in step.reply.parts)
     names = [call.call.name for call in step.calls]
-    met = run.choice_met or state.setup is None or _meets(state.setup.rules.tool_choice, names)
+    met = (
+        run.choice_met or state.setup is None or _meets_choice(state.setup.rules.tool_choice, names)
+    )
     worked = any(item.result.kind == "value" for item in items)
     out = not worked and any(item.result.outage for item in items)
     run = replace(
         run,
-        streak=reduce(_streak, items, run.streak),
+        streak=reduce(_extend_streak, items, run.streak),
         choice_met=met,
         outages=run.outages + 1 if out else 0,
     )
     state = replace(state, step=None, run=run)
-    return say(state, replace(step.reply, parts=parts), Results(items))
+    return add_messages(state, replace(step.reply, parts=parts), ToolResults(items))
 
 
-def _meets(choice: ToolChoice, names: Sequence[str]) -> bool:
+def _meets_choice(choice: ToolChoice, names: Sequence[str]) -> bool:
     return choice in ("auto", "none", "required") or choice in names
 
 
-def _as_run(call: Call) -> ToolCall:
+def _call_as_run(call: CallState) -> ToolCall:
     """The call with the arguments that count: history and execution agree, and history is JSON."""
     text = call.arguments
     if text is None:
-        text = _as_written(call.call.arguments)
+        text = _arguments_as_written(call.call.arguments)
     if text is None:
-        text = _encoded({"unreadable_arguments": call.call.arguments[:UNREADABLE_MAX]})
-    return replace(call.call, name=_speakable(call.call.name), arguments=text)
+        text = _encode_arguments({"unreadable_arguments": call.call.arguments[:UNREADABLE_MAX]})
+    return replace(call.call, name=_acceptable_name(call.call.name), arguments=text)
 
 
-def _as_written(text: str) -> str | None:
+def _arguments_as_written(text: str) -> str | None:
     """The model's own text, if it is one JSON object; None if it is not."""
-    match strict(text.removeprefix(BYTE_ORDER_MARK)):
-        case Read(dict() as arguments):
-            return text if text.startswith("{") else _encoded(arguments)
-        case Read() | Broken():
+    match read_strict(text.removeprefix(BYTE_ORDER_MARK)):
+        case ReadJson(dict() as arguments):
+            return text if text.startswith("{") else _encode_arguments(arguments)
+        case ReadJson() | BrokenJson():
             return None
 
 
-def _encoded(arguments: Mapping[str, Any]) -> str:
+def _encode_arguments(arguments: Mapping[str, Any]) -> str:
     return msgspec.json.encode(arguments).decode()
 
 
-def _speakable(name: str) -> str:
+def _acceptable_name(name: str) -> str:
     """A name that every provider takes back, whatever the model made up."""
-    return UNSPEAKABLE.sub("_", name)[:64] or "unnamed"
+    return UNUSUAL_NAME_CHARS.sub("_", name)[:64] or "unnamed"
 
 
-def _streak(streak: Streak, item: CallResult) -> Streak:
+def _extend_streak(streak: CallStreak, item: CallOutcome) -> CallStreak:
     call = item.call
     if (streak.name, streak.result) == (call.name, item.result):
-        same = streak.arguments == call.arguments or _alike(streak.arguments, call.arguments)
+        same = streak.arguments == call.arguments or _same_arguments(
+            streak.arguments, call.arguments
+        )
         if same:
             return replace(streak, count=streak.count + 1)
-    return Streak(call.name, call.arguments, item.result, 1)
+    return CallStreak(call.name, call.arguments, item.result, 1)
 
 
-def _alike(one: str, other: str) -> bool:
+def _same_arguments(one: str, other: str) -> bool:
     """Whether two texts hold the same arguments, however they are spaced."""
     return msgspec.json.decode(one) == msgspec.json.decode(other)
 
 
-def _put(state: State, call: Call) -> State:
+def _replace_call(state: State, call: CallState) -> State:
     step = state.step
     if step is None:  # pragma: no cover - every caller holds an open call
         raise AssertionError
@@ -231,11 +243,11 @@ def _put(state: State, call: Call) -> State:
     return replace(state, step=replace(step, calls=calls))
 
 
-def _open_call(state: State, call_id: str, fact: Fact) -> Call:
-    call = call_of(state, call_id)
-    return call if call is not None else illegal(fact, f"no call {call_id} is open")
+def _require_call(state: State, call_id: str, fact: Fact) -> CallState:
+    call = find_call(state, call_id)
+    return call if call is not None else raise_illegal_fact(fact, f"no call {call_id} is open")
 
 
-def illegal(fact: Fact, why: str) -> NoReturn:
+def raise_illegal_fact(fact: Fact, why: str) -> NoReturn:
     msg = f"{type(fact).__name__} cannot be record {fact.seq}: {why}"
     raise IllegalFact(msg)

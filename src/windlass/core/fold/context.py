@@ -9,34 +9,48 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from windlass.core.events import Compacted, Heeded, Hydrated, Recalled, Steered
-from windlass.core.fold.calls import illegal
-from windlass.core.fold.steps import charge, current, nothing_open
-from windlass.core.messages import (
-    Assistant,
-    CallResult,
-    Message,
-    Result,
-    Results,
-    Text,
-    User,
+from windlass.core.events import (
+    ContextCompacted,
+    KnowledgeRecalled,
+    LookupsPlanned,
+    SteeringGiven,
+    SteeringTaken,
 )
-from windlass.core.state import Call, Run, State, Step, holding, say, weigh
+from windlass.core.fold.calls import raise_illegal_fact
+from windlass.core.fold.steps import current_run, require_nothing_open, settle_open_attempt
+from windlass.core.messages import (
+    AssistantMessage,
+    CallOutcome,
+    Message,
+    TextPart,
+    ToolResult,
+    ToolResults,
+    UserMessage,
+)
+from windlass.core.state import (
+    CallState,
+    RunState,
+    State,
+    StepState,
+    add_labels,
+    add_messages,
+    message_tokens_max,
+)
 from windlass.core.transcript import Transcript
 
 MASK_MIN = 200
 """Characters from which on a result is worth masking."""
 
 
-def compacted(state: State, run: Run, fact: Compacted) -> State:
+def apply_context_compacted(state: State, run: RunState, fact: ContextCompacted) -> State:
     if fact.how == "summary":
         if run.attempt is None or run.attempt.purpose != "compaction":
-            illegal(fact, "no summary was asked for")
-        state = charge(state, run, fact.charge)
+            raise_illegal_fact(fact, "no summary was asked for")
+        state = settle_open_attempt(state, run, fact.charge)
     else:
-        nothing_open(state, run, fact)
+        require_nothing_open(state, run, fact)
     run = replace(
-        current(state),
+        current_run(state),
         compacted=(*run.compacted, fact.how),
         forced=run.forced or bool(run.failures),
         failures=(),
@@ -44,23 +58,23 @@ def compacted(state: State, run: Run, fact: Compacted) -> State:
     )
     if fact.how == "mask":
         if not max(state.masked_upto, state.shown_from) < fact.upto < len(state.transcript):
-            illegal(fact, f"results before message {fact.upto} cannot be masked")
-        return rendered(replace(state, run=run, masked_upto=fact.upto))
+            raise_illegal_fact(fact, f"results before message {fact.upto} cannot be masked")
+        return rebuild_view(replace(state, run=run, masked_upto=fact.upto))
     within = state.shown_from < fact.upto < len(state.transcript)
-    if not within or isinstance(state.transcript[fact.upto], Results):
-        illegal(fact, f"the view cannot begin at message {fact.upto}")
-    return rendered(replace(state, run=run, shown_from=fact.upto, summary=fact.note))
+    if not within or isinstance(state.transcript[fact.upto], ToolResults):
+        raise_illegal_fact(fact, f"the view cannot begin at message {fact.upto}")
+    return rebuild_view(replace(state, run=run, shown_from=fact.upto, summary=fact.note))
 
 
-def rendered(state: State) -> State:
+def rebuild_view(state: State) -> State:
     """The state with its view made anew from the transcript."""
     apart = bool(state.shown_from or state.masked_upto)
-    shown = Transcript(list(_messages(state))) if apart else state.transcript
-    size = sum(map(weigh, shown))
+    shown = Transcript(list(_view_messages(state))) if apart else state.transcript
+    size = sum(map(message_tokens_max, shown))
     return replace(state, shown=shown, apart=apart, size=size, measure=None)
 
 
-def _messages(state: State) -> Iterator[Message]:
+def _view_messages(state: State) -> Iterator[Message]:
     """A note for what is left out, what of it must stay in view, then the rest."""
     first, run = state.shown_from, state.run
     prompt = state.transcript[run.new_from] if run else None
@@ -69,79 +83,85 @@ def _messages(state: State) -> Iterator[Message]:
     # What must stay is in the view already: the cost does not grow with the session.
     staying = (one for one in state.shown if one is prompt or is_pinned(one))
     if first:
-        yield User((Text(state.summary),), note=True)
-    for message in chain((one for one in staying if id(one) not in here), _faded(state, rest)):
+        yield UserMessage((TextPart(state.summary),), note=True)
+    for message in chain(
+        (one for one in staying if id(one) not in here), _mask_old_results(state, rest)
+    ):
         yield message
         if message is prompt and run is not None and run.known is not None:
             yield run.known
 
 
-def _faded(state: State, rest: Sequence[Message]) -> Iterator[Message]:
+def _mask_old_results(state: State, rest: Sequence[Message]) -> Iterator[Message]:
     """What the view goes on with; old results are masked."""
-    readable = state.setup is not None and state.setup.tool("read_artifact") is not None
+    readable = state.setup is not None and state.setup.find_tool("read_artifact") is not None
     for at, message in enumerate(rest, state.shown_from):
-        yield _masked(message, readable=readable) if at < state.masked_upto else message
+        yield _mask_message(message, readable=readable) if at < state.masked_upto else message
 
 
 def is_pinned(message: Message) -> bool:
     """Whether a message is in every view, as the running prompt is."""
-    return isinstance(message, User) and message.pinned
+    return isinstance(message, UserMessage) and message.pinned
 
 
-def _masked(results: Message, *, readable: bool) -> Message:
-    if not isinstance(results, Results):
+def _mask_message(results: Message, *, readable: bool) -> Message:
+    if not isinstance(results, ToolResults):
         return results
-    return Results(tuple(_masked_item(item, readable=readable) for item in results.items))
+    return ToolResults(tuple(_mask_outcome(item, readable=readable) for item in results.items))
 
 
-def _masked_item(item: CallResult, *, readable: bool) -> CallResult:
+def _mask_outcome(item: CallOutcome, *, readable: bool) -> CallOutcome:
     size = len(item.result.text)
-    if size < MASK_MIN and all(isinstance(part, Text) for part in item.result.content):
+    if size < MASK_MIN and all(isinstance(part, TextPart) for part in item.result.content):
         return item
     told = f"[This result ({size} characters) was left out, since it is old."
     told += f' read_artifact(id="{item.call.id}") reads it.]' if readable else "]"
-    return replace(item, result=Result.say(item.result.kind, told))
+    return replace(item, result=ToolResult.from_text(item.result.kind, told))
 
 
-def mask_saves(message: Message) -> int:
+def mask_saving(message: Message) -> int:
     """How much smaller a message would be in the view if its results were masked."""
-    if not isinstance(message, Results):
+    if not isinstance(message, ToolResults):
         return 0
-    return weigh(message) - weigh(_masked(message, readable=True))
+    return message_tokens_max(message) - message_tokens_max(_mask_message(message, readable=True))
 
 
-def steered(state: State, run: Run, fact: Steered) -> State:
-    said = User(fact.prompt)
+def apply_steering_given(state: State, run: RunState, fact: SteeringGiven) -> State:
+    said = UserMessage(fact.prompt)
     return replace(state, run=replace(run, pending=(*run.pending, said)))
 
 
-def heeded(state: State, run: Run, fact: Heeded) -> State:
+def apply_steering_taken(state: State, run: RunState, fact: SteeringTaken) -> State:
     """A reply that came before it was heard is not the last one."""
     if not run.pending or run.attempt is not None or state.step is not None:
-        illegal(fact, "nothing was said meanwhile, or an attempt or a step is open")
+        raise_illegal_fact(fact, "nothing was said meanwhile, or an attempt or a step is open")
     run, said = replace(run, pending=(), reply=None), run.pending
-    return say(replace(state, run=run), *said)
+    return add_messages(replace(state, run=run), *said)
 
 
-def hydrated(state: State, run: Run, fact: Hydrated) -> State:
-    nothing_open(state, run, fact)
+def apply_lookups_planned(state: State, run: RunState, fact: LookupsPlanned) -> State:
+    require_nothing_open(state, run, fact)
     if run.steps or run.hydrated or not fact.calls:
-        illegal(fact, "what a prompt speaks of is looked up once, before the first step")
+        raise_illegal_fact(fact, "what a prompt speaks of is looked up once, before the first step")
     if len({call.id for call in fact.calls}) != len(fact.calls):
-        illegal(fact, "two calls have one id")
-    step = Step(Assistant(fact.calls), "calls", tuple(map(Call, fact.calls)), hydrates=True)
+        raise_illegal_fact(fact, "two calls have one id")
+    step = StepState(
+        AssistantMessage(fact.calls), "calls", tuple(map(CallState, fact.calls)), hydrates=True
+    )
     return replace(state, run=replace(run, hydrated=True), step=step)
 
 
-def recalled(state: State, run: Run, fact: Recalled) -> State:
+def apply_knowledge_recalled(state: State, run: RunState, fact: KnowledgeRecalled) -> State:
     """It stands beside the prompt in the view of this run alone."""
-    nothing_open(state, run, fact)
+    require_nothing_open(state, run, fact)
     if run.steps or run.recalled:
-        illegal(fact, "what is known about a prompt is recalled once, before the first step")
-    known = User((Text(fact.text),), note=True) if fact.text.strip() else None
+        raise_illegal_fact(
+            fact, "what is known about a prompt is recalled once, before the first step"
+        )
+    known = UserMessage((TextPart(fact.text),), note=True) if fact.text.strip() else None
     state = replace(state, run=replace(run, recalled=True, known=known))
     if known is None:
         return state
-    state = holding(state, fact.labels, "what was recalled")
+    state = add_labels(state, fact.labels, "what was recalled")
     shown = Transcript(list(state.shown)).append(known)
-    return replace(state, shown=shown, apart=True, size=state.size + weigh(known))
+    return replace(state, shown=shown, apart=True, size=state.size + message_tokens_max(known))

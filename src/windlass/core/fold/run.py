@@ -10,75 +10,82 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from windlass.core.decide.reserving import worst
+from windlass.core.decide.reserving import worst_case_charge
 from windlass.core.events import (
-    Allotted,
     AttemptFailed,
     AttemptStarted,
+    BudgetAllotted,
     CallAnswered,
     CallFinished,
     CallJudged,
     CallLate,
     CallStarted,
-    Compacted,
+    ContextCompacted,
     Fact,
-    Heeded,
-    Hydrated,
-    InRun,
+    InRunFact,
+    KnowledgeRecalled,
+    LookupsPlanned,
     NoteGiven,
-    Recalled,
     ReplyJudged,
     RunEnded,
     RunResumed,
     RunStarted,
-    Steered,
+    SteeringGiven,
+    SteeringTaken,
     StepProposed,
 )
 from windlass.core.fold.calls import (
-    call_answered,
-    call_finished,
-    call_judged,
-    call_started,
-    charged,
-    close,
-    given_up,
-    illegal,
-    taken_over,
+    abandoned_result,
+    add_charges,
+    apply_call_answered,
+    apply_call_finished,
+    apply_call_judged,
+    apply_call_started,
+    close_call,
+    raise_illegal_fact,
+    take_over_call,
 )
-from windlass.core.fold.context import compacted, heeded, hydrated, recalled, rendered, steered
+from windlass.core.fold.context import (
+    apply_context_compacted,
+    apply_knowledge_recalled,
+    apply_lookups_planned,
+    apply_steering_given,
+    apply_steering_taken,
+    rebuild_view,
+)
 from windlass.core.fold.steps import (
-    allotted,
-    attempt_failed,
-    attempt_started,
-    charge,
-    current,
-    note_given,
-    reply_judged,
-    step_proposed,
+    apply_attempt_failed,
+    apply_attempt_started,
+    apply_budget_allotted,
+    apply_note_given,
+    apply_reply_judged,
+    apply_step_proposed,
+    current_run,
+    settle_open_attempt,
 )
-from windlass.core.messages import Assistant, Text, User
+from windlass.core.messages import AssistantMessage, TextPart, UserMessage
 from windlass.core.setup import Setup
-from windlass.core.state import Run, State, fixed_size, holding, say
+from windlass.core.state import RunState, State, add_labels, add_messages, fixed_tokens_max
 
 
 def fold(session: str, facts: Iterable[Fact]) -> State:
     """The state that these facts add up to."""
-    return reduce(apply, facts, State(session))
+    return reduce(apply_fact, facts, State(session))
 
 
-def apply(state: State, fact: Fact) -> State:
+def apply_fact(state: State, fact: Fact) -> State:
     """The state after one more fact; raises IllegalFact if it cannot follow."""
     if fact.seq != state.seq + 1:
-        illegal(fact, f"record {state.seq + 1} was expected")
-    after = _after(_tick(state, fact), fact)
+        raise_illegal_fact(fact, f"record {state.seq + 1} was expected")
+    after = _apply_in_session(_advance_time(state, fact), fact)
     # A late result is no work, and a clock that is set back takes no time away.
     at = state.at if isinstance(fact, CallLate) else max(state.at, fact.at)
     return replace(after, seq=fact.seq, at=at)
 
 
-def _tick(state: State, fact: Fact) -> State:
+def _advance_time(state: State, fact: Fact) -> State:
     """Time at work passes; time between two drivers, or waiting for a person, does not."""
-    idle = not state.active or state.waiting or isinstance(fact, RunResumed | CallLate)
+    idle = not state.is_active or state.is_waiting or isinstance(fact, RunResumed | CallLate)
     if idle or state.run is None or fact.at <= state.at:
         return state
     passed_s = fact.at - state.at
@@ -86,106 +93,106 @@ def _tick(state: State, fact: Fact) -> State:
     return replace(state, run=run, elapsed_s=state.elapsed_s + passed_s)
 
 
-def _after(state: State, fact: Fact) -> State:
+def _apply_in_session(state: State, fact: Fact) -> State:
     if isinstance(fact, RunStarted):
-        return _run_started(state, fact)
+        return _apply_run_started(state, fact)
     if isinstance(fact, CallLate):
         return state
     if state.run is None or state.run.outcome is not None:
-        illegal(fact, "no run is open")
-    return _in_run(state, state.run, fact)
+        raise_illegal_fact(fact, "no run is open")
+    return _apply_in_run(state, state.run, fact)
 
 
-def _in_run(state: State, run: Run, fact: InRun) -> State:
+def _apply_in_run(state: State, run: RunState, fact: InRunFact) -> State:
     match fact:
         case RunResumed():
-            return _run_resumed(state, run, fact)
+            return _apply_run_resumed(state, run, fact)
         case AttemptStarted():
-            return attempt_started(state, run, fact)
+            return apply_attempt_started(state, run, fact)
         case AttemptFailed():
-            return attempt_failed(state, run, fact)
+            return apply_attempt_failed(state, run, fact)
         case StepProposed():
-            return step_proposed(state, run, fact)
+            return apply_step_proposed(state, run, fact)
         case CallJudged():
-            return call_judged(state, fact)
+            return apply_call_judged(state, fact)
         case CallAnswered():
-            return call_answered(state, fact)
+            return apply_call_answered(state, fact)
         case CallStarted():
-            return call_started(state, fact)
+            return apply_call_started(state, fact)
         case CallFinished():
-            return call_finished(state, fact)
+            return apply_call_finished(state, fact)
         case ReplyJudged():
-            return reply_judged(state, run, fact)
+            return apply_reply_judged(state, run, fact)
         case NoteGiven():
-            return note_given(state, run, fact)
-        case Allotted():
-            return allotted(state, run, fact)
-        case Compacted():
-            return compacted(state, run, fact)
-        case Steered():
-            return steered(state, run, fact)
-        case Heeded():
-            return heeded(state, run, fact)
-        case Hydrated():
-            return hydrated(state, run, fact)
-        case Recalled():
-            return recalled(state, run, fact)
+            return apply_note_given(state, run, fact)
+        case BudgetAllotted():
+            return apply_budget_allotted(state, run, fact)
+        case ContextCompacted():
+            return apply_context_compacted(state, run, fact)
+        case SteeringGiven():
+            return apply_steering_given(state, run, fact)
+        case SteeringTaken():
+            return apply_steering_taken(state, run, fact)
+        case LookupsPlanned():
+            return apply_lookups_planned(state, run, fact)
+        case KnowledgeRecalled():
+            return apply_knowledge_recalled(state, run, fact)
         case RunEnded():
-            return _run_ended(state, run, fact)
+            return _apply_run_ended(state, run, fact)
         case _:
             assert_never(fact)
 
 
-def _run_started(state: State, fact: RunStarted) -> State:
-    if state.active:
-        illegal(fact, "the run before it has not ended")
+def _apply_run_started(state: State, fact: RunStarted) -> State:
+    if state.is_active:
+        raise_illegal_fact(fact, "the run before it has not ended")
     if fact.setup is None and state.setup is None:
-        illegal(fact, "a first run needs a set-up")
-    run = Run(
+        raise_illegal_fact(fact, "a first run needs a set-up")
+    run = RunState(
         number=fact.run,
         new_from=len(state.transcript),
         caller=fact.caller,
         context=fact.context,
     )
     aside = state.run is not None and state.run.known is not None
-    state = _set_up(replace(state, run=run, step=None), fact.setup)
-    state = say(state, User(fact.prompt, pinned=fact.pinned))
-    state = holding(state, fact.labels, f"the prompt of run {fact.run}")
+    state = _install_setup(replace(state, run=run, step=None), fact.setup)
+    state = add_messages(state, UserMessage(fact.prompt, pinned=fact.pinned))
+    state = add_labels(state, fact.labels, f"the prompt of run {fact.run}")
     # What was recalled for the run before is not shown any more.
-    return rendered(state) if aside else state
+    return rebuild_view(state) if aside else state
 
 
-def _run_resumed(state: State, run: Run, fact: RunResumed) -> State:
+def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
     """An attempt that was under way may have been paid for: it counts as all that was reserved."""
     if run.attempt is not None:
-        state = charge(state, run, worst(run.attempt))
+        state = settle_open_attempt(state, run, worst_case_charge(run.attempt))
     if state.step is not None:
-        calls = tuple(taken_over(call, state.setup, fact.setup) for call in state.step.calls)
+        calls = tuple(take_over_call(call, state.setup, fact.setup) for call in state.step.calls)
         state = replace(state, step=replace(state.step, calls=calls))
     # What a budget promised to a dead driver may have gone back meanwhile.
-    state = replace(state, run=replace(current(state), asking_since=None, allotments=()))
-    return _set_up(state, fact.setup)
+    state = replace(state, run=replace(current_run(state), asking_since=None, allotments=()))
+    return _install_setup(state, fact.setup)
 
 
-def _set_up(state: State, setup: Setup | None) -> State:
-    return state if setup is None else replace(state, setup=setup, fixed=fixed_size(setup))
+def _install_setup(state: State, setup: Setup | None) -> State:
+    return state if setup is None else replace(state, setup=setup, fixed=fixed_tokens_max(setup))
 
 
-def _run_ended(state: State, run: Run, fact: RunEnded) -> State:
+def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
     """The open calls are closed, so that the next request is valid, whatever happened."""
     if fact.outcome == "suspended":
-        illegal(fact, "a pause is not an end")
-    state = charged(charge(state, run, fact.charge), fact.charges)
+        raise_illegal_fact(fact, "a pause is not an end")
+    state = add_charges(settle_open_attempt(state, run, fact.charge), fact.charges)
     for call in state.step.calls if state.step else ():
         if call.phase != "closed":
-            state = close(state, call, given_up(call, fact))
+            state = close_call(state, call, abandoned_result(call, fact))
     if fact.partial.strip():
-        state = say(state, Assistant((Text(fact.partial),)))
-    state = say(state, *run.pending)
+        state = add_messages(state, AssistantMessage((TextPart(fact.partial),)))
+    state = add_messages(state, *run.pending)
     withheld = state.setup is not None and state.setup.withhold_replies
     unjudged = withheld and run.reply is not None and not run.passed
     ended = replace(
-        current(state),
+        current_run(state),
         outcome=fact.outcome,
         reason=fact.reason,
         fault=fact.fault,

@@ -3,22 +3,22 @@
 from msgspec.structs import replace
 
 from windlass.core.events import (
-    Allotted,
     AttemptFailed,
     AttemptStarted,
+    BudgetAllotted,
     Fact,
     NoteGiven,
     ReplyJudged,
     StepProposed,
 )
-from windlass.core.fold.calls import illegal
-from windlass.core.messages import Charge, Text, User
-from windlass.core.state import Call, Measure, Run, State, Step, say
-from windlass.core.verdicts import Allow, Deny, Misfit
+from windlass.core.fold.calls import raise_illegal_fact
+from windlass.core.messages import Charge, TextPart, UserMessage
+from windlass.core.state import CallState, PromptMeasure, RunState, State, StepState, add_messages
+from windlass.core.verdicts import Allow, Deny, OutputMismatch
 
 
-def attempt_started(state: State, run: Run, fact: AttemptStarted) -> State:
-    nothing_open(state, run, fact)
+def apply_attempt_started(state: State, run: RunState, fact: AttemptStarted) -> State:
+    require_nothing_open(state, run, fact)
     run = replace(
         run,
         attempt=fact,
@@ -34,32 +34,32 @@ def attempt_started(state: State, run: Run, fact: AttemptStarted) -> State:
     return replace(state, run=run)
 
 
-def attempt_failed(state: State, run: Run, fact: AttemptFailed) -> State:
+def apply_attempt_failed(state: State, run: RunState, fact: AttemptFailed) -> State:
     if run.attempt is None:
-        illegal(fact, "no attempt is open")
-    state = charge(state, run, fact.charge)
+        raise_illegal_fact(fact, "no attempt is open")
+    state = settle_open_attempt(state, run, fact.charge)
     if run.attempt.purpose != "main":
-        return _no_summary(state, current(state))
-    failed = replace(current(state), failures=(*run.failures, fact), partial=fact.partial)
+        return _postpone_summary(state, current_run(state))
+    failed = replace(current_run(state), failures=(*run.failures, fact), partial=fact.partial)
     return replace(state, run=failed)
 
 
-def _no_summary(state: State, run: Run) -> State:
+def _postpone_summary(state: State, run: RunState) -> State:
     """A summary that fails is not tried again for a while, and fails nothing else."""
     cool_down = state.setup.compaction.cool_down if state.setup else 0
     run = replace(run, compacted=(*run.compacted, "summary"))
     return replace(state, run=run, no_summary_before=state.steps + cool_down)
 
 
-def step_proposed(state: State, run: Run, fact: StepProposed) -> State:
+def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> State:
     if run.attempt is None or run.attempt.purpose != "main":
-        illegal(fact, "no attempt is open")
-    state = _measured(charge(state, run, fact.charge), fact)
+        raise_illegal_fact(fact, "no attempt is open")
+    state = _calibrate_tokens(settle_open_attempt(state, run, fact.charge), fact)
     reply, calls = fact.reply, fact.reply.calls
     blank = not reply.text.strip()
     empty = blank and not calls and fact.stop in ("end", "calls")
     run = replace(
-        current(state),
+        current_run(state),
         steps=run.steps + 1,
         failures=(),
         asking_since=None,
@@ -76,13 +76,13 @@ def step_proposed(state: State, run: Run, fact: StepProposed) -> State:
     if calls:
         new = {call.id for call in calls if not state.transcript.has_call(call.id)}
         if len(new) != len(calls):
-            illegal(fact, "two calls have one id")
-        return replace(state, step=Step(reply, fact.stop, tuple(map(Call, calls))))
+            raise_illegal_fact(fact, "two calls have one id")
+        return replace(state, step=StepState(reply, fact.stop, tuple(map(CallState, calls))))
     # A reply that says nothing is left out of the transcript: no provider takes it back.
-    return state if blank else say(state, reply)
+    return state if blank else add_messages(state, reply)
 
 
-def _measured(state: State, fact: StepProposed) -> State:
+def _calibrate_tokens(state: State, fact: StepProposed) -> State:
     """What the provider counted tells how long a token of this model is."""
     usage = fact.charge.usage if fact.charge else None
     if fact.charge is None or usage is None or usage.estimated or usage.input < 1:
@@ -91,18 +91,18 @@ def _measured(state: State, fact: StepProposed) -> State:
     others = (one for one in state.calibration if one[0] != model)
     return replace(
         state,
-        measure=Measure(model, usage.input, state.fixed, state.size),
+        measure=PromptMeasure(model, usage.input, state.fixed, state.size),
         calibration=(*others, (model, size / usage.input)),
     )
 
 
-def reply_judged(state: State, run: Run, fact: ReplyJudged) -> State:
+def apply_reply_judged(state: State, run: RunState, fact: ReplyJudged) -> State:
     if run.reply is None or run.passed:
-        illegal(fact, "no reply waits to be judged")
+        raise_illegal_fact(fact, "no reply waits to be judged")
     match fact.verdict:
         case Allow():
             return replace(state, run=replace(run, passed=True))
-        case Misfit(message):
+        case OutputMismatch(message):
             withheld = state.setup is not None and state.setup.withhold_replies
             text = "" if withheld else run.text
             run = replace(run, reply=None, text=text, misfits=run.misfits + 1)
@@ -110,29 +110,29 @@ def reply_judged(state: State, run: Run, fact: ReplyJudged) -> State:
         case Deny(reason):
             run = replace(run, reply=None, text="", denials=run.denials + 1)
             told = f"Your reply was withheld: {reason}. Answer in another way."
-    return say(replace(state, run=run), User((Text(told),), note=True))
+    return add_messages(replace(state, run=run), UserMessage((TextPart(told),), note=True))
 
 
-def note_given(state: State, run: Run, fact: NoteGiven) -> State:
-    nothing_open(state, run, fact)
+def apply_note_given(state: State, run: RunState, fact: NoteGiven) -> State:
+    require_nothing_open(state, run, fact)
     run = replace(run, streak=replace(run.streak, noted_at=run.streak.count))
-    return say(replace(state, run=run), User((Text(fact.text),), note=True))
+    return add_messages(replace(state, run=run), UserMessage((TextPart(fact.text),), note=True))
 
 
-def allotted(state: State, run: Run, fact: Allotted) -> State:
-    nothing_open(state, run, fact)
+def apply_budget_allotted(state: State, run: RunState, fact: BudgetAllotted) -> State:
+    require_nothing_open(state, run, fact)
     if state.setup is None or all(one.name != fact.budget for one in state.setup.budgets):
-        illegal(fact, f"no budget {fact.budget} is set")
+        raise_illegal_fact(fact, f"no budget {fact.budget} is set")
     others = tuple(one for one in run.allotments if one.budget != fact.budget)
     return replace(state, run=replace(run, allotments=(*others, fact)))
 
 
-def nothing_open(state: State, run: Run, fact: Fact) -> None:
+def require_nothing_open(state: State, run: RunState, fact: Fact) -> None:
     if run.attempt is not None or state.step is not None or run.reply is not None:
-        illegal(fact, "an attempt, a step or a reply is open")
+        raise_illegal_fact(fact, "an attempt, a step or a reply is open")
 
 
-def charge(state: State, run: Run, paid: Charge | None) -> State:
+def settle_open_attempt(state: State, run: RunState, paid: Charge | None) -> State:
     """Settle the open attempt."""
     run = replace(run, attempt=None)
     if paid is None:
@@ -141,7 +141,7 @@ def charge(state: State, run: Run, paid: Charge | None) -> State:
     return replace(state, run=run, ledger=state.ledger.add(paid))
 
 
-def current(state: State) -> Run:
+def current_run(state: State) -> RunState:
     """The run of a state that has one."""
     if state.run is None:  # pragma: no cover - every caller holds an open run
         raise AssertionError

@@ -9,23 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from windlass.core.json_repair.lenient import read_exactly
-from windlass.core.json_repair.strict import Read, note, same
-from windlass.core.messages import Change
+from windlass.core.json_repair.lenient import read_lenient_alone
+from windlass.core.json_repair.strict import ReadJson, note_change, same_json
+from windlass.core.messages import ArgumentChange
 from windlass.core.schema import (
-    Json,
-    Node,
-    Path,
-    Schema,
-    branches,
-    kind_of,
-    properties,
-    required,
+    JsonSchema,
+    JsonValue,
+    SchemaNode,
+    ValuePath,
+    declared_fields,
+    json_type_of,
+    required_fields,
+    simple_schemas,
 )
 
 DEPTH_MAX = 32
 
-ALIASES = (
+FIELD_ALIASES = (
     ("path", "file_path", "filename", "file", "target_file", "file_to_read"),
     ("command", "cmd", "shell_command", "bash_command"),
     ("query", "q", "search_query", "search_term"),
@@ -38,27 +38,29 @@ ALIASES = (
     ("limit", "max_results", "num_results"),
 )
 """Names that models use for one another. No group mixes units: `timeout` is not `timeout_ms`."""
-ENVELOPES = frozenset(("arguments", "args", "parameters", "params", "input", "kwargs"))
+ENVELOPE_NAMES = frozenset(("arguments", "args", "parameters", "params", "input", "kwargs"))
 
-Candidate: TypeAlias = tuple[Json, str]
+ConversionCandidate: TypeAlias = tuple[JsonValue, str]
 
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,30})")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
-_NOTHING = frozenset(("", "null", "none"))
+_NULL_WORDS = frozenset(("", "null", "none"))
 # `a, b` may be one item or two, and what begins as JSON but is none was meant to be some.
 _NOT_ONE_ITEM = re.compile(r"\s*[\[{]|.*[,;\n]", re.DOTALL)
 
 
-def reshape(schema: Schema, value: Json) -> tuple[Json, tuple[Change, ...]]:
+def coerce_to_schema(
+    schema: JsonSchema, value: JsonValue
+) -> tuple[JsonValue, tuple[ArgumentChange, ...]]:
     """The value as the schema wants it, as far as that is clear, and what was done."""
-    shaper = _Shaper(schema.node)
-    fields = shaper.whole(schema.node, value)
+    shaper = _Coercer(schema.node)
+    fields = shaper.unwrap_object(schema.node, value)
     if isinstance(fields, dict):
-        fields = shaper.fit(schema.node, fields, ())
+        fields = shaper.coerce_value(schema.node, fields, ())
     return fields, tuple(shaper.changes)
 
 
-def complete(root: Node, node: Json, value: Json, depth: int) -> bool:
+def is_complete(root: SchemaNode, node: JsonValue, value: JsonValue, depth: int) -> bool:
     """Whether nothing can be missing at the end of text that left so many containers open.
 
     Each of them is an object that has all its declared fields; of a list or a free-form map,
@@ -66,93 +68,97 @@ def complete(root: Node, node: Json, value: Json, depth: int) -> bool:
     """
     if depth == 0:
         return True
-    kinds = [part for part in branches(root, node) if fits(part, value)]
+    kinds = [part for part in simple_schemas(root, node) if has_schema_type(part, value)]
     if not isinstance(value, dict) or len(kinds) != 1:
         return False
-    declared = properties(kinds[0])
+    declared = declared_fields(kinds[0])
     if not declared or kinds[0].get("additionalProperties") or not declared.keys() <= value.keys():
         return False
     last = next(reversed(value))
-    return complete(root, declared.get(last), value[last], depth - 1)
+    return is_complete(root, declared.get(last), value[last], depth - 1)
 
 
-def fits(node: Node, value: Json) -> bool:
+def has_schema_type(node: SchemaNode, value: JsonValue) -> bool:
     """Whether a value is of the kind that a simple schema asks for."""
-    kind = kind_of(value)
+    kind = json_type_of(value)
     match node:
         case {"type": wanted}:
             return kind == wanted or (wanted == "number" and kind == "integer")
         case {"const": only}:
-            return kind == kind_of(only)
+            return kind == json_type_of(only)
         case {"enum": list() as options}:
-            return kind in map(kind_of, options)
+            return kind in map(json_type_of, options)
         case {"properties": _}:
             return kind == "object"
         case _:
             return True
 
 
-class _Shaper:
+class _Coercer:
     """One walk over one value, beside its schema."""
 
     __slots__ = ("changes", "root")
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: SchemaNode) -> None:
         self.root = root
-        self.changes: list[Change] = []
+        self.changes: list[ArgumentChange] = []
 
-    def note(self, path: Path, what: str) -> None:
-        note(self.changes, path, what)
+    def note_change(self, path: ValuePath, what: str) -> None:
+        note_change(self.changes, path, what)
 
-    def whole(self, node: Node, value: Json) -> Json:
+    def unwrap_object(self, node: SchemaNode, value: JsonValue) -> JsonValue:
         """The object itself, where it came in a list, in an envelope or as its only field."""
-        declared = properties(node)
+        declared = declared_fields(node)
         match value:
             case [dict() as only]:
-                self.note((), "list around the object removed")
+                self.note_change((), "list around the object removed")
                 return only
             case list() if len(declared) == 1:
                 # Not so a string, which may be prose, nor a number, which may be cut.
                 name, part = next(iter(declared.items()))
-                if any(fits(branch, value) for branch in branches(self.root, part)):
-                    self.note((name,), "bare list put into the only field")
+                if any(
+                    has_schema_type(branch, value) for branch in simple_schemas(self.root, part)
+                ):
+                    self.note_change((name,), "bare list put into the only field")
                     return {name: value}
                 return value
             case dict() if len(value) == 1 and not value.keys() & declared.keys():
-                return self.enveloped(value)
+                return self.open_envelope(value)
             case _:
                 return value
 
-    def enveloped(self, value: dict[str, Json]) -> Json:
+    def open_envelope(self, value: dict[str, JsonValue]) -> JsonValue:
         ((name, inner),) = value.items()
-        opened = self.parsed(inner, dict) if isinstance(inner, str) else inner
-        if name not in ENVELOPES or not isinstance(opened, dict):
+        opened = self.parse_container(inner, dict) if isinstance(inner, str) else inner
+        if name not in ENVELOPE_NAMES or not isinstance(opened, dict):
             return value
-        self.note((), "envelope around the arguments removed")
+        self.note_change((), "envelope around the arguments removed")
         return opened
 
-    def fit(self, node: Json, value: Json, path: Path) -> Json:
+    def coerce_value(self, node: JsonValue, value: JsonValue, path: ValuePath) -> JsonValue:
         if len(path) > DEPTH_MAX:
             return value
-        options = branches(self.root, node)
-        fitting = [option for option in options if fits(option, value)]
+        options = simple_schemas(self.root, node)
+        fitting = [option for option in options if has_schema_type(option, value)]
         if len(fitting) == 1:
-            return self.inside(fitting[0], value, path)
-        return value if fitting else self.converted(options, value, path)
+            return self.coerce_content(fitting[0], value, path)
+        return value if fitting else self.convert_value(options, value, path)
 
-    def inside(self, node: Node, value: Json, path: Path) -> Json:
+    def coerce_content(self, node: SchemaNode, value: JsonValue, path: ValuePath) -> JsonValue:
         match value:
             case dict():
-                return self.fields(node, value, path)
+                return self.coerce_fields(node, value, path)
             case list() if "items" in node:
                 items = node["items"]
-                return [self.fit(items, item, (*path, at)) for at, item in enumerate(value)]
+                return [
+                    self.coerce_value(items, item, (*path, at)) for at, item in enumerate(value)
+                ]
             case str():
-                return self.option(node, value, path)
+                return self.match_option(node, value, path)
             case _:
                 return value
 
-    def option(self, node: Node, value: str, path: Path) -> Json:
+    def match_option(self, node: SchemaNode, value: str, path: ValuePath) -> JsonValue:
         options = node.get("enum")
         if not isinstance(options, list) or value in options:
             return value
@@ -160,60 +166,64 @@ class _Shaper:
         near = [one for one in options if isinstance(one, str) and one.casefold() == meant]
         if len(near) != 1:
             return value
-        self.note(path, "spelled as the schema spells it")
+        self.note_change(path, "spelled as the schema spells it")
         return near[0]
 
-    def fields(self, node: Node, value: dict[str, Json], path: Path) -> Json:
-        declared, needed = properties(node), required(node)
+    def coerce_fields(
+        self, node: SchemaNode, value: dict[str, JsonValue], path: ValuePath
+    ) -> JsonValue:
+        declared, needed = declared_fields(node), required_fields(node)
         closed = node.get("additionalProperties") is False
-        names = self.renamed(node, value)
-        result: dict[str, Json] = {}
+        names = self.find_renames(node, value)
+        result: dict[str, JsonValue] = {}
         for key, item in value.items():
             name = names.get(key, key)
             at = (*path, name)
             if name not in declared:
                 if closed and item in (None, "", [], {}):
-                    self.note(at, "unknown empty field dropped")
+                    self.note_change(at, "unknown empty field dropped")
                     continue
-                result[name] = self.fit(node.get("additionalProperties"), item, at)
+                result[name] = self.coerce_value(node.get("additionalProperties"), item, at)
                 continue
             if name != key:
-                self.note(at, "field renamed")
-            if name not in needed and self.is_nothing(declared[name], item):
-                self.note(at, "null for an optional field dropped")
+                self.note_change(at, "field renamed")
+            if name not in needed and self.is_null_like(declared[name], item):
+                self.note_change(at, "null for an optional field dropped")
                 continue
-            result[name] = self.fit(declared[name], item, at)
+            result[name] = self.coerce_value(declared[name], item, at)
         return result
 
-    def renamed(self, node: Node, value: dict[str, Json]) -> dict[str, str]:
+    def find_renames(self, node: SchemaNode, value: dict[str, JsonValue]) -> dict[str, str]:
         """New names of unknown fields, where each has one, and no two have the same."""
-        declared, needed = properties(node), required(node)
+        declared, needed = declared_fields(node), required_fields(node)
         closed = node.get("additionalProperties") is False
         free = [name for name in declared if name not in value and (closed or name in needed)]
-        spelled, meant = _grouped(free, _plain), _grouped(free, _meaning)
+        spelled, meant = _group_names(free, _normalize_name), _group_names(free, _alias_group)
         found: dict[str, str] = {}
         for key in value.keys() - declared.keys():
-            near = spelled.get(_plain(key)) or meant.get(_meaning(key)) or []
+            near = spelled.get(_normalize_name(key)) or meant.get(_alias_group(key)) or []
             if len(near) == 1:
                 found[key] = near[0]
         taken = Counter(found.values())
         return {key: name for key, name in found.items() if taken[name] == 1}
 
-    def is_nothing(self, node: Json, item: Json) -> bool:
+    def is_null_like(self, node: JsonValue, item: JsonValue) -> bool:
         """Null, or a word for it where no text can stand, for a field that may be left out."""
-        if any(fits(option, item) for option in branches(self.root, node)):
+        if any(has_schema_type(option, item) for option in simple_schemas(self.root, node)):
             return False
-        return item is None or (isinstance(item, str) and item.strip().casefold() in _NOTHING)
+        return item is None or (isinstance(item, str) and item.strip().casefold() in _NULL_WORDS)
 
-    def converted(self, options: tuple[Node, ...], value: Json, path: Path) -> Json:
-        found = [(one, node) for node in options for one in self.candidates(node, value)]
-        if not found or any(not same(one[0], found[0][0][0]) for one, _ in found):
+    def convert_value(
+        self, options: tuple[SchemaNode, ...], value: JsonValue, path: ValuePath
+    ) -> JsonValue:
+        found = [(one, node) for node in options for one in self.find_conversions(node, value)]
+        if not found or any(not same_json(one[0], found[0][0][0]) for one, _ in found):
             return value
         (result, what), node = found[0]
-        self.note(path, what)
-        return self.inside(node, result, path)
+        self.note_change(path, what)
+        return self.coerce_content(node, result, path)
 
-    def candidates(self, node: Node, value: Json) -> Iterator[Candidate]:
+    def find_conversions(self, node: SchemaNode, value: JsonValue) -> Iterator[ConversionCandidate]:
         match node.get("type"), value:
             case "boolean", str() if value.strip().casefold() in {"true", "false"}:
                 yield value.strip().casefold() == "true", "string to boolean"
@@ -225,45 +235,47 @@ class _Shaper:
                 yield float(value), "string to number"
             case "string", int() if not isinstance(value, bool):
                 yield str(value), "integer to string"
-            case "object", str() if (fields := self.parsed(value, dict)) is not None:
+            case "object", str() if (fields := self.parse_container(value, dict)) is not None:
                 yield fields, "string to object"
-            case "array", str() if (items := self.parsed(value, list)) is not None:
+            case "array", str() if (items := self.parse_container(value, list)) is not None:
                 yield items, "string to list"
             case "array", None | list():
                 return
-            case "array", _ if self.is_item(node.get("items"), value):
+            case "array", _ if self.can_be_item(node.get("items"), value):
                 yield [value], "bare value to list"
-            case "string" | "integer" | "number" | "boolean", [only] if fits(node, only):
+            case "string" | "integer" | "number" | "boolean", [only] if has_schema_type(node, only):
                 yield only, "list of one value to the value"
             case _:
                 return
 
-    def parsed(self, text: str, kind: type[dict[str, Json]] | type[list[Json]]) -> Json:
+    def parse_container(
+        self, text: str, kind: type[dict[str, JsonValue]] | type[list[JsonValue]]
+    ) -> JsonValue:
         """The list or object that a string spells, and nothing beside it; else None."""
-        match read_exactly(text) if text.lstrip()[:1] in {"{", "["} else None:
-            case Read(value) if isinstance(value, kind):
+        match read_lenient_alone(text) if text.lstrip()[:1] in {"{", "["} else None:
+            case ReadJson(value) if isinstance(value, kind):
                 return value
             case _:
                 return None
 
-    def is_item(self, node: Json, value: Json) -> bool:
+    def can_be_item(self, node: JsonValue, value: JsonValue) -> bool:
         if isinstance(value, str) and _NOT_ONE_ITEM.match(value):
             return False
-        return any(fits(option, value) for option in branches(self.root, node))
+        return any(has_schema_type(option, value) for option in simple_schemas(self.root, node))
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[\W_]", "", name).casefold()
 
 
-def _meaning(name: str) -> str:
-    return _MEANINGS.get(_plain(name), name)
+def _alias_group(name: str) -> str:
+    return _ALIAS_GROUPS.get(_normalize_name(name), name)
 
 
-_MEANINGS = {_plain(name): group[0] for group in ALIASES for name in group}
+_ALIAS_GROUPS = {_normalize_name(name): group[0] for group in FIELD_ALIASES for name in group}
 
 
-def _grouped(names: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
+def _group_names(names: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(key(name), []).append(name)

@@ -11,12 +11,26 @@ from typing import Literal, NoReturn, TypeAlias
 
 import msgspec
 
-from windlass.core.json_repair.strict import Broken, Read, note, put, same, strict
-from windlass.core.json_repair.strings import KEY_AHEAD, QUOTES, Role, Unreadable, escaped, quoted
-from windlass.core.messages import Change
-from windlass.core.schema import Json, Path
+from windlass.core.json_repair.strict import (
+    BrokenJson,
+    ReadJson,
+    note_change,
+    put_field,
+    read_strict,
+    same_json,
+)
+from windlass.core.json_repair.strings import (
+    KEY_AHEAD,
+    QUOTES,
+    StringRole,
+    UnreadableJson,
+    escape_controls,
+    read_quoted,
+)
+from windlass.core.messages import ArgumentChange
+from windlass.core.schema import JsonValue, ValuePath
 
-LOOSE_MAX = 262_144
+REPAIR_CHARS_MAX = 262_144
 """Characters of broken text that are read at all; strict JSON has no such bound."""
 DEPTH_MAX = 64
 UNWRAP_MAX = 3
@@ -25,7 +39,7 @@ Closer: TypeAlias = Literal["}", "]"]
 
 _COMMENT = re.compile(r"(?://|#)[^\n]*|/\*.*?\*/", re.DOTALL)
 # A comment with one of these may be the rest of a string whose quote was not escaped.
-_SUSPECT = re.compile(r'["{}\[\]]')
+_SUSPICIOUS_COMMENT = re.compile(r'["{}\[\]]')
 _ENDING = re.compile(r"```|</\w+>")
 _NAME = re.compile(r"[A-Za-z_$][\w$-]*")
 _NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.+-])")
@@ -37,53 +51,55 @@ _PROSE = re.compile(r'[^{}\[\]"]*')
 _DANGLING_KEY = re.compile(r"['`]\s*[:=]\s*\Z")
 
 
-def read(text: str) -> Read | Broken:
+def read_lenient(text: str) -> ReadJson | BrokenJson:
     """The one value that a text holds, with prose, fences or quotes around it."""
-    found = strict(text)
-    if isinstance(found, Broken):
-        found = _loosely(text, _Reader.surrounded)
+    found = read_strict(text)
+    if isinstance(found, BrokenJson):
+        found = _read_with(text, _LenientReader.read_surrounded)
     for _ in range(UNWRAP_MAX):
         match found:
-            case Read(str() as inner, changes) if inner.lstrip()[:1] in {"{", '"'}:
-                found = _encoded(inner, changes)
+            case ReadJson(str() as inner, changes) if inner.lstrip()[:1] in {"{", '"'}:
+                found = _read_encoded(inner, changes)
             case _:
                 break
     return found
 
 
-def read_exactly(text: str) -> Read | Broken:
+def read_lenient_alone(text: str) -> ReadJson | BrokenJson:
     """As `read`, but the text holds the value and nothing else, and is whole."""
-    found = _alone(text)
-    if isinstance(found, Read) and found.open:
-        return Broken("not closed", cut=True)
+    found = _read_alone(text)
+    if isinstance(found, ReadJson) and found.open:
+        return BrokenJson("not closed", cut=True)
     return found
 
 
-def _encoded(inner: str, changes: tuple[Change, ...]) -> Read | Broken:
-    found = _alone(inner)
-    if isinstance(found, Broken):
+def _read_encoded(inner: str, changes: tuple[ArgumentChange, ...]) -> ReadJson | BrokenJson:
+    found = _read_alone(inner)
+    if isinstance(found, BrokenJson):
         return found
-    unwrapped = Change("arguments", "JSON inside a string unwrapped")
-    return Read(found.value, (*changes, unwrapped, *found.changes), found.open)
+    unwrapped = ArgumentChange("arguments", "JSON inside a string unwrapped")
+    return ReadJson(found.value, (*changes, unwrapped, *found.changes), found.open)
 
 
-def _alone(text: str) -> Read | Broken:
-    found = strict(text)
-    return _loosely(text, _Reader.alone) if isinstance(found, Broken) else found
+def _read_alone(text: str) -> ReadJson | BrokenJson:
+    found = read_strict(text)
+    return _read_with(text, _LenientReader.read_alone) if isinstance(found, BrokenJson) else found
 
 
-def _loosely(text: str, how: "Callable[[_Reader], Json]") -> Read | Broken:
-    if len(text) > LOOSE_MAX:
-        return Broken(f"not JSON, and too long to be repaired (over {LOOSE_MAX} characters)")
-    reader = _Reader(text.strip().lstrip("\ufeff"))
+def _read_with(text: str, how: "Callable[[_LenientReader], JsonValue]") -> ReadJson | BrokenJson:
+    if len(text) > REPAIR_CHARS_MAX:
+        return BrokenJson(
+            f"not JSON, and too long to be repaired (over {REPAIR_CHARS_MAX} characters)"
+        )
+    reader = _LenientReader(text.strip().lstrip("\ufeff"))
     try:
         value = how(reader)
-    except Unreadable as stop:
-        return Broken(stop.why, stop.cut)
-    return Read(value, tuple(dict.fromkeys(reader.changes)), reader.open)
+    except UnreadableJson as stop:
+        return BrokenJson(stop.why, stop.cut)
+    return ReadJson(value, tuple(dict.fromkeys(reader.changes)), reader.open)
 
 
-class _Reader:
+class _LenientReader:
     """Recursive descent over one text."""
 
     __slots__ = ("at", "changes", "open", "stack", "text")
@@ -93,71 +109,73 @@ class _Reader:
         self.at = 0
         self.open = 0
         self.stack: list[str] = []
-        self.changes: list[Change] = []
+        self.changes: list[ArgumentChange] = []
 
-    def note(self, path: Path, what: str) -> None:
-        note(self.changes, path, what)
+    def note_change(self, path: ValuePath, what: str) -> None:
+        note_change(self.changes, path, what)
 
-    def stop(self, why: str) -> NoReturn:
+    def raise_unreadable(self, why: str) -> NoReturn:
         """At the end of the text, whatever is missing may have been cut off."""
-        raise Unreadable(why, cut=self.at >= len(self.text))
+        raise UnreadableJson(why, cut=self.at >= len(self.text))
 
-    def alone(self) -> Json:
-        value = self.value((), role="item")
-        if self.skip(()):
-            self.stop("more text after the value")
+    def read_alone(self) -> JsonValue:
+        value = self.read_value((), role="item")
+        if self.skip_space(()):
+            self.raise_unreadable("more text after the value")
         return value
 
-    def surrounded(self) -> Json:
+    def read_surrounded(self) -> JsonValue:
         if _ESCAPED_OBJECT.match(self.text):
-            return self.unescaped()
+            return self.read_unescaped()
         begin = re.search(r"[{\[]", self.text)
         if begin is None:
-            raise Unreadable("no JSON object")
+            raise UnreadableJson("no JSON object")
         lead = self.text[: begin.start()].strip()
         wrapped = lead in {'"', "'", "`"}
         if lead and not wrapped:
-            self.prose(lead, opening=begin.group())
+            self.check_prose(lead, opening=begin.group())
         self.at = begin.start()
-        value = self.value((), role="item")
-        while self.skip(()) == "{":
-            if not same(value, self.value((), role="item")):
-                raise Unreadable("several objects that differ")
-            self.note((), "the same object given twice")
-        self.tail(lead if wrapped else "")
+        value = self.read_value((), role="item")
+        while self.skip_space(()) == "{":
+            if not same_json(value, self.read_value((), role="item")):
+                raise UnreadableJson("several objects that differ")
+            self.note_change((), "the same object given twice")
+        self.check_tail(lead if wrapped else "")
         return value
 
-    def unescaped(self) -> Json:
+    def read_unescaped(self) -> JsonValue:
         """All quotes have a backslash: the inside of a JSON string without its quotes."""
         body = self.text.removeprefix('"')
         try:
-            inner: Json = msgspec.json.decode(f'"{escaped(body)}"')
+            inner: JsonValue = msgspec.json.decode(f'"{escape_controls(body)}"')
         except ValueError:
-            raise Unreadable("half-escaped quotes", cut=not body.endswith(("}", '"'))) from None
-        self.note((), "escaped quotes unescaped")
+            raise UnreadableJson("half-escaped quotes", cut=not body.endswith(("}", '"'))) from None
+        self.note_change((), "escaped quotes unescaped")
         return inner
 
-    def prose(self, lead: str, opening: str) -> None:
+    def check_prose(self, lead: str, opening: str) -> None:
         if opening == "[" or not _PROSE.fullmatch(lead) or _DANGLING_KEY.search(lead):
-            raise Unreadable("text before the object that may be a part of it")
-        self.note((), "code fence removed" if lead.startswith("```") else "text around the object")
+            raise UnreadableJson("text before the object that may be a part of it")
+        self.note_change(
+            (), "code fence removed" if lead.startswith("```") else "text around the object"
+        )
 
-    def tail(self, wrap: str) -> None:
+    def check_tail(self, wrap: str) -> None:
         rest = self.text[self.at :].strip()
         trimmed = rest.lstrip("}] \t\r\n")
         if trimmed != rest:
-            self.note((), "extra closers removed")
+            self.note_change((), "extra closers removed")
         if wrap and not self.open:
             if not trimmed.startswith(wrap):
-                raise Unreadable("a quote before the object, and none after it")
+                raise UnreadableJson("a quote before the object, and none after it")
             trimmed = trimmed.removeprefix(wrap)
-            self.note((), "quotes around the object removed")
+            self.note_change((), "quotes around the object removed")
         if not _PROSE.fullmatch(trimmed):
-            raise Unreadable("text after the object that may be a part of it")
+            raise UnreadableJson("text after the object that may be a part of it")
         if trimmed.replace("```", ""):
-            self.note((), "text around the object")
+            self.note_change((), "text around the object")
 
-    def skip(self, path: Path) -> str:
+    def skip_space(self, path: ValuePath) -> str:
         """The next character that is neither space nor comment; '' at the end."""
         while True:
             while self.text[self.at : self.at + 1].isspace():
@@ -165,117 +183,117 @@ class _Reader:
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 return self.text[self.at : self.at + 1]
-            if _SUSPECT.search(comment.group()):
-                self.stop("a comment that may be content")
-            self.note(path, "comment removed")
+            if _SUSPICIOUS_COMMENT.search(comment.group()):
+                self.raise_unreadable("a comment that may be content")
+            self.note_change(path, "comment removed")
             self.at = comment.end()
 
-    def value(self, path: Path, role: Role) -> Json:
-        char = self.skip(path)
+    def read_value(self, path: ValuePath, role: StringRole) -> JsonValue:
+        char = self.skip_space(path)
         if char == "{":
-            return self.container(path, "}")
+            return self.read_container(path, "}")
         if char == "[":
-            return self.container(path, "]")
+            return self.read_container(path, "]")
         if char in QUOTES:
-            return self.string(path, role)
+            return self.read_string(path, role)
         if number := _NUMBER.match(self.text, self.at):
-            return self.number(path, number.group())
+            return self.read_number(path, number.group())
         if word := _NAME.match(self.text, self.at):
-            return self.word(path, word.group())
+            return self.read_word(path, word.group())
         if number := _NUMBER_END.match(self.text, self.at):
             self.at = number.end()
-        return self.stop("no value where one is expected")
+        return self.raise_unreadable("no value where one is expected")
 
-    def container(self, path: Path, closer: Closer) -> Json:
+    def read_container(self, path: ValuePath, closer: Closer) -> JsonValue:
         if len(self.stack) == DEPTH_MAX:
-            raise Unreadable("nested too deeply")
+            raise UnreadableJson("nested too deeply")
         self.at += 1
         self.stack.append(_OPENER[closer])
-        value = self.fields(path) if closer == "}" else self.items(path)
+        value = self.read_fields(path) if closer == "}" else self.read_items(path)
         self.stack.pop()
         return value
 
-    def fields(self, path: Path) -> Json:
-        fields: dict[str, Json] = {}
-        while self.skip(path) != "}":
-            key = self.key(path)
-            if self.skip(path) != ":":
-                self.stop("no colon after a field's name")
+    def read_fields(self, path: ValuePath) -> JsonValue:
+        fields: dict[str, JsonValue] = {}
+        while self.skip_space(path) != "}":
+            key = self.read_key(path)
+            if self.skip_space(path) != ":":
+                self.raise_unreadable("no colon after a field's name")
             self.at += 1
-            value = self.value((*path, key), role="field")
-            put(fields, key, value, (*path, key), self.changes)
-            if self.ends(path, "}"):
+            value = self.read_value((*path, key), role="field")
+            put_field(fields, key, value, (*path, key), self.changes)
+            if self.ends_container(path, "}"):
                 return fields
         self.at += 1
         return fields
 
-    def items(self, path: Path) -> Json:
-        items: list[Json] = []
-        while self.skip(path) != "]":
-            items.append(self.value((*path, len(items)), role="item"))
-            if self.ends(path, "]"):
+    def read_items(self, path: ValuePath) -> JsonValue:
+        items: list[JsonValue] = []
+        while self.skip_space(path) != "]":
+            items.append(self.read_value((*path, len(items)), role="item"))
+            if self.ends_container(path, "]"):
                 return items
         self.at += 1
         return items
 
-    def ends(self, path: Path, closer: Closer) -> bool:
+    def ends_container(self, path: ValuePath, closer: Closer) -> bool:
         """Whether the container ends after this value; if not, the next one follows."""
-        char = self.skip(path)
+        char = self.skip_space(path)
         if char == closer:
             self.at += 1
             return True
         if char == ",":
             self.at += 1
-            if self.skip(path) == closer:
-                self.note(path, "trailing comma removed")
+            if self.skip_space(path) == closer:
+                self.note_change(path, "trailing comma removed")
             return False
         if char == "":
             self.open += 1
         # An ending, or the closer of an outer container, shows that the model had gone on:
         # this container was not cut off, its closer was forgotten.
         if char == "" or _ENDING.match(self.text, self.at) or _OPENER.get(char) in self.stack:
-            self.note(path, "missing closer added")
+            self.note_change(path, "missing closer added")
             return True
         if KEY_AHEAD.match(self.text, self.at) if closer == "}" else char == "{":
-            self.note(path, "missing comma added")
+            self.note_change(path, "missing comma added")
             return False
-        return self.stop("no comma or closer after a value")
+        return self.raise_unreadable("no comma or closer after a value")
 
-    def key(self, path: Path) -> str:
+    def read_key(self, path: ValuePath) -> str:
         if self.text[self.at : self.at + 1] in QUOTES:
-            return self.string(path, role="key")
+            return self.read_string(path, role="key")
         name = _NAME.match(self.text, self.at)
         if name is None:
-            self.stop("no field name where one is expected")
+            self.raise_unreadable("no field name where one is expected")
         self.at = name.end()
-        self.note((*path, name.group()), "field name quoted")
+        self.note_change((*path, name.group()), "field name quoted")
         return name.group()
 
-    def string(self, path: Path, role: Role) -> str:
-        found = quoted(self.text, self.at, role)
+    def read_string(self, path: ValuePath, role: StringRole) -> str:
+        found = read_quoted(self.text, self.at, role)
         self.at = found.end
         for what in found.changes:
-            self.note(path, what)
+            self.note_change(path, what)
         return found.value
 
-    def number(self, path: Path, digits: str) -> Json:
+    def read_number(self, path: ValuePath, digits: str) -> JsonValue:
         self.at += len(digits)
         if self.at == len(self.text):
-            self.stop("a number at the very end")
+            self.raise_unreadable("a number at the very end")
         try:
             value = int(digits) if digits.lstrip("+-").isdigit() else float(digits)
         except ValueError:  # Python refuses integers of thousands of digits.
-            raise Unreadable("a number that is too long") from None
+            raise UnreadableJson("a number that is too long") from None
         if isinstance(value, float) and math.isinf(value):
-            raise Unreadable("a number that is too large")
+            raise UnreadableJson("a number that is too large")
         if digits.startswith(("+", ".", "-.")):
-            self.note(path, "number spelled as JSON")
+            self.note_change(path, "number spelled as JSON")
         return value
 
-    def word(self, path: Path, word: str) -> bool | None:
+    def read_word(self, path: ValuePath, word: str) -> bool | None:
         self.at += len(word)
         if word.lower() not in _LITERALS:
-            self.stop("a word without quotes")
+            self.raise_unreadable("a word without quotes")
         if word not in _LITERALS or word == "none":
-            self.note(path, "literal spelled as JSON")
+            self.note_change(path, "literal spelled as JSON")
         return _LITERALS[word.lower()]

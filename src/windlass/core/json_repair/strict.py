@@ -9,9 +9,9 @@ import re
 
 import msgspec
 
-from windlass.core.json_repair.strings import Unreadable
-from windlass.core.messages import Change
-from windlass.core.schema import Json, Path, spot
+from windlass.core.json_repair.strings import UnreadableJson
+from windlass.core.messages import ArgumentChange
+from windlass.core.schema import JsonValue, ValuePath, format_path
 
 CHANGES_MAX = 100
 """Repairs of one call that are told one by one."""
@@ -22,43 +22,43 @@ DEPTH_MAX = 100
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadJson(msgspec.Struct, frozen=True):
     """A value, and what had to be overlooked to read it."""
 
-    value: Json
-    changes: tuple[Change, ...] = ()
+    value: JsonValue
+    changes: tuple[ArgumentChange, ...] = ()
     open: int = 0
     """Containers that the text left open at its very end, after a whole value."""
 
 
-class Broken(msgspec.Struct, frozen=True):
+class BrokenJson(msgspec.Struct, frozen=True):
     """Text without one reading."""
 
     why: str
     cut: bool = False
 
 
-def strict(text: str) -> Read | Broken:
+def read_strict(text: str) -> ReadJson | BrokenJson:
     """JSON as it stands. An empty buffer is `{}`; a field that is said twice must say the same."""
     if not text or text.isspace():
-        return Read({})
-    if _depth(text) > DEPTH_MAX:
-        return Broken("nested too deeply")
+        return ReadJson({})
+    if _nesting_depth(text) > DEPTH_MAX:
+        return BrokenJson("nested too deeply")
     try:
-        value: Json = msgspec.json.decode(text)
+        value: JsonValue = msgspec.json.decode(text)
         # Each field has a colon: with no more colons than fields, none was lost.
         if isinstance(value, dict) and text.count(":") == len(value):
-            return Read(value)
-        return Read(value, _twice(text))
-    except Unreadable as stop:
-        return Broken(stop.why)
+            return ReadJson(value)
+        return ReadJson(value, _find_duplicates(text))
+    except UnreadableJson as stop:
+        return BrokenJson(stop.why)
     except RecursionError:
-        return Broken("nested too deeply")
+        return BrokenJson("nested too deeply")
     except ValueError:  # also what msgspec raises, and lone surrogates
-        return Broken("not JSON")
+        return BrokenJson("not JSON")
 
 
-def _depth(text: str) -> int:
+def _nesting_depth(text: str) -> int:
     """How deep the text may be nested. A bound of our own: Python's depends on who calls."""
     if text.count("{") + text.count("[") <= DEPTH_MAX:
         return 0
@@ -69,52 +69,58 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def note(changes: list[Change], path: Path, what: str) -> None:
+def note_change(changes: list[ArgumentChange], path: ValuePath, what: str) -> None:
     """Add a repair to a record that stays short however many there are."""
     if len(changes) < CHANGES_MAX:
-        changes.append(Change(spot(path), what))
+        changes.append(ArgumentChange(format_path(path), what))
     elif len(changes) == CHANGES_MAX:
-        changes.append(Change("arguments", "more repairs of these kinds"))
+        changes.append(ArgumentChange("arguments", "more repairs of these kinds"))
 
 
-def same(one: Json, other: Json) -> bool:
+def same_json(one: JsonValue, other: JsonValue) -> bool:
     """Equal as JSON: `1` is neither `true` nor `1.0`."""
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 
-class _Twice(Exception):
+class _DuplicateField(Exception):
     """Some object has two fields of one name."""
 
 
-def _twice(text: str) -> tuple[Change, ...]:
+def _find_duplicates(text: str) -> tuple[ArgumentChange, ...]:
     try:
-        _UNIQUE.decode(text)
-    except _Twice:
-        twice: list[Change] = []
-        json.loads(text, object_pairs_hook=lambda pairs: _joined(pairs, twice))
+        _UNIQUE_DECODER.decode(text)
+    except _DuplicateField:
+        twice: list[ArgumentChange] = []
+        json.loads(text, object_pairs_hook=lambda pairs: _join_duplicates(pairs, twice))
         return tuple(twice)
     return ()
 
 
-def _unique(pairs: list[tuple[str, Json]]) -> None:
+def _require_unique(pairs: list[tuple[str, JsonValue]]) -> None:
     if len(dict(pairs)) != len(pairs):
-        raise _Twice
+        raise _DuplicateField
 
 
-_UNIQUE = json.JSONDecoder(object_pairs_hook=_unique)
+_UNIQUE_DECODER = json.JSONDecoder(object_pairs_hook=_require_unique)
 
 
-def _joined(pairs: list[tuple[str, Json]], twice: list[Change]) -> Json:
-    fields: dict[str, Json] = {}
+def _join_duplicates(pairs: list[tuple[str, JsonValue]], twice: list[ArgumentChange]) -> JsonValue:
+    fields: dict[str, JsonValue] = {}
     for key, value in pairs:
-        put(fields, key, value, (key,), twice)
+        put_field(fields, key, value, (key,), twice)
     return fields
 
 
-def put(fields: dict[str, Json], key: str, value: Json, at: Path, twice: list[Change]) -> None:
+def put_field(
+    fields: dict[str, JsonValue],
+    key: str,
+    value: JsonValue,
+    at: ValuePath,
+    twice: list[ArgumentChange],
+) -> None:
     """Add a field to an object that is being read."""
     if key in fields:
-        if not same(fields[key], value):
-            raise Unreadable("a field is given twice, with different values")
-        note(twice, at, "the same field given twice")
+        if not same_json(fields[key], value):
+            raise UnreadableJson("a field is given twice, with different values")
+        note_change(twice, at, "the same field given twice")
     fields[key] = value

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Role: TypeAlias = Literal["key", "field", "item"]
+StringRole: TypeAlias = Literal["key", "field", "item"]
 """Where a string stands: as the name of a field, as its value, or in a list."""
 
 QUOTES = {
@@ -22,14 +22,14 @@ QUOTES = {
 }
 """Opening quotes, each with those that may end it."""
 
-NEAR = 64
+LOOK_BACK_CHARS = 64
 """Characters that are looked back at."""
 
 _STEPS = {
     quote: re.compile(rf"\\u[0-9a-fA-F]{{4}}|\\.|\\\Z|[{closers}]", re.DOTALL)
     for quote, closers in QUOTES.items()
 }
-_AFTER = re.compile(r"\s*(?:[,}\]]|\Z|//|/\*|#|```|</\w+>)")
+_CAN_FOLLOW_STRING = re.compile(r"\s*(?:[,}\]]|\Z|//|/\*|#|```|</\w+>)")
 KEY_AHEAD = re.compile(r"\s*([\"'])[A-Za-z_][\w-]{0,63}\1\s*:")
 _COLON = re.compile(r"\s*:")
 _COMMA_BEFORE = re.compile(r",\s*\Z")
@@ -42,7 +42,7 @@ _LITERAL_ESCAPE = re.compile(r"\\[A-DF-MO-Zcdg-mo-qswyz.()\[\]{}*+?|^-]")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
-class Unreadable(ValueError):
+class UnreadableJson(ValueError):
     """There is no one reading; `cut` if the text ends where it has to go on."""
 
     def __init__(self, why: str, *, cut: bool = False) -> None:
@@ -51,7 +51,7 @@ class Unreadable(ValueError):
         self.cut = cut
 
 
-class Quoted(msgspec.Struct, frozen=True):
+class QuotedString(msgspec.Struct, frozen=True):
     """A string, where it ends, and what had to be overlooked."""
 
     value: str
@@ -59,61 +59,63 @@ class Quoted(msgspec.Struct, frozen=True):
     changes: tuple[str, ...]
 
 
-def quoted(text: str, begin: int, role: Role) -> Quoted:
+def read_quoted(text: str, begin: int, role: StringRole) -> QuotedString:
     """The string that begins with this quote."""
     quote = text[begin]
     if text.startswith(quote * 3, begin):
-        return _triple(text, begin, role)
+        return _read_triple_quoted(text, begin, role)
     pieces: list[str] = []
     signs: set[str] = set()
     at, inner = begin + 1, 0
     while True:
         step = _STEPS[quote].search(text, at)
         if step is None:
-            raise Unreadable("a string without its end", cut=True)
-        pieces.append(_plain(text[at : step.start()]))
+            raise UnreadableJson("a string without its end", cut=True)
+        pieces.append(_escape_plain(text[at : step.start()]))
         at = step.end()
         if step.group().startswith("\\"):
             signs.add(step.group())
-            pieces.append(_escape(text, step))
-        elif _ends(text, at, role):
+            pieces.append(_read_escape(text, step))
+        elif _ends_string(text, at, role):
             break
         elif _is_content(text, step.start(), role, opens=inner % 2 == 0, first=at == begin + 2):
             inner += quote == '"'
-            pieces.append(_plain(step.group()))
+            pieces.append(_escape_plain(step.group()))
         else:
-            raise Unreadable("a quote inside a string that is not escaped")
+            raise UnreadableJson("a quote inside a string that is not escaped")
     if inner % 2:
-        raise Unreadable("an odd number of quotes that are not escaped")
+        raise UnreadableJson("an odd number of quotes that are not escaped")
     if role != "field" and _CONTROL.search(text, begin, at):
         # Two names or items whose quotes were lost between them look just so.
-        raise Unreadable("a line break in a name or a list item")
-    return Quoted(_decoded(pieces), at, _changes(text[begin:at], signs, inner))
+        raise UnreadableJson("a line break in a name or a list item")
+    return QuotedString(_decode_pieces(pieces), at, _describe_changes(text[begin:at], signs, inner))
 
 
-def escaped(text: str) -> str:
+def escape_controls(text: str) -> str:
     """The same text with its control characters spelled as JSON spells them."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
-def _triple(text: str, begin: int, role: Role) -> Quoted:
+def _read_triple_quoted(text: str, begin: int, role: StringRole) -> QuotedString:
     marks = text[begin] * 3
     end = text.find(marks, begin + 3)
     if end < 0:
-        raise Unreadable("a string without its end", cut=True)
+        raise UnreadableJson("a string without its end", cut=True)
     value = text[begin + 3 : end]
-    if "\\" in value or not _ends(text, end + 3, role):
-        raise Unreadable("a string in triple quotes with two readings")
-    return Quoted(_decoded([_plain(value)]), end + 3, ("triple quotes replaced",))
+    if "\\" in value or not _ends_string(text, end + 3, role):
+        raise UnreadableJson("a string in triple quotes with two readings")
+    return QuotedString(
+        _decode_pieces([_escape_plain(value)]), end + 3, ("triple quotes replaced",)
+    )
 
 
-def _ends(text: str, after: int, role: Role) -> bool:
-    if role == "key" or _AFTER.match(text, after):
+def _ends_string(text: str, after: int, role: StringRole) -> bool:
+    if role == "key" or _CAN_FOLLOW_STRING.match(text, after):
         return True
     return role == "field" and KEY_AHEAD.match(text, after) is not None
 
 
-def _is_content(text: str, at: int, role: Role, *, opens: bool, first: bool) -> bool:
+def _is_content(text: str, at: int, role: StringRole, *, opens: bool, first: bool) -> bool:
     """Whether a quote that ends nothing is an apostrophe, or one of a pair around some words."""
     before, after = text[at - 1], text[at + 1]
     if text[at] in "'\u2018\u2019":
@@ -122,16 +124,16 @@ def _is_content(text: str, at: int, role: Role, *, opens: bool, first: bool) -> 
         return False
     if opens:
         # After a comma it may be the start of the next field, and the quote before it was lost.
-        lost = _COMMA_BEFORE.search(text, max(0, at - NEAR), at)
+        lost = _COMMA_BEFORE.search(text, max(0, at - LOOK_BACK_CHARS), at)
         return not (lost or first or before.isalnum() or after.isspace() or after == '"')
     return not (before.isspace() or after.isalnum())
 
 
-def _plain(run: str) -> str:
-    return escaped(run.replace('"', '\\"'))
+def _escape_plain(run: str) -> str:
+    return escape_controls(run.replace('"', '\\"'))
 
 
-def _escape(text: str, step: re.Match[str]) -> str:
+def _read_escape(text: str, step: re.Match[str]) -> str:
     sign = step.group()
     if _ESCAPE.fullmatch(sign):
         return sign
@@ -140,21 +142,21 @@ def _escape(text: str, step: re.Match[str]) -> str:
     if _LITERAL_ESCAPE.fullmatch(sign):
         return f"\\{sign}"
     torn = _TORN_ESCAPE.match(text, step.start()) is not None
-    raise Unreadable("a backslash with two readings", cut=torn)
+    raise UnreadableJson("a backslash with two readings", cut=torn)
 
 
-def _decoded(pieces: list[str]) -> str:
+def _decode_pieces(pieces: list[str]) -> str:
     try:
         return msgspec.json.decode(f'"{"".join(pieces)}"', type=str)
     except ValueError:
-        raise Unreadable("half of a surrogate pair") from None
+        raise UnreadableJson("half of a surrogate pair") from None
 
 
-def _changes(source: str, signs: set[str], inner: int) -> tuple[str, ...]:
+def _describe_changes(source: str, signs: set[str], inner: int) -> tuple[str, ...]:
     kept = any(map(_LITERAL_ESCAPE.fullmatch, signs))
     if kept and any(map(_LETTER_ESCAPE.match, signs)):
         # `C:\Users\new`: was the second backslash meant as one, or as the start of a new line?
-        raise Unreadable("backslashes with two readings")
+        raise UnreadableJson("backslashes with two readings")
     said = {
         "quotes replaced": source[0] != '"',
         "quotes inside a string escaped": inner > 0,

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 Span = tuple[int, int]
-_Judge = Callable[[str, int, int], Span | None]
+_KeyJudge = Callable[[str, int, int], Span | None]
 
 
-class Shape(NamedTuple):
+class KeyShape(NamedTuple):
     """A public beginning, what may follow it, and whether that is a secret for sure."""
 
     prefix: str
     run: re.Pattern[str]
-    judge: _Judge
+    judge: _KeyJudge
 
 
-class Found(NamedTuple):
+class KeySearch(NamedTuple):
     """What a text holds. From `hold` on it may yet become a secret, which begins at `keep`."""
 
     spans: list[Span]
@@ -29,18 +29,18 @@ class Found(NamedTuple):
     keep: int
 
 
-def _run(characters: str) -> re.Pattern[str]:
+def _run_of(characters: str) -> re.Pattern[str]:
     return re.compile(f"(?:{characters})*+")
 
 
-_PLAIN = _run("[A-Za-z0-9]")
-_WORDS = _run("[A-Za-z0-9_]")
-_DASHED = _run("[A-Za-z0-9_-]")
-_DOTTED = _run("[A-Za-z0-9_.-]")
-_HEADER = _run("[A-Za-z0-9._~+/=-]")
-_USER = _run(r"""[^\s/@"'<>`|{}\[\]\\^#?*$]""")
+_PLAIN = _run_of("[A-Za-z0-9]")
+_WORDS = _run_of("[A-Za-z0-9_]")
+_DASHED = _run_of("[A-Za-z0-9_-]")
+_DOTTED = _run_of("[A-Za-z0-9_.-]")
+_HEADER = _run_of("[A-Za-z0-9._~+/=-]")
+_USER = _run_of(r"""[^\s/@"'<>`|{}\[\]\\^#?*$]""")
 # Base64 in lines, whose breaks may be escaped, with the head lines that old encrypted keys have.
-_PEM = _run(r"[A-Za-z0-9+/=:,]|-(?!-)|(?<=:)[ ]|[\r\n]+[ \t]*|\\{1,4}+[nrt]|\\+\Z")
+_PEM = _run_of(r"[A-Za-z0-9+/=:,]|-(?!-)|(?<=:)[ ]|[\r\n]+[ \t]*|\\{1,4}+[nrt]|\\+\Z")
 
 _APART = re.compile(r"[^A-Za-z0-9]+")
 _LINE = re.compile(r"[A-Za-z0-9+/=]{40}")
@@ -48,24 +48,24 @@ _AWS = re.compile(r"[A-Z0-9]{16}")
 _SAMPLES = ("pass", "password", "passwd", "pwd", "pw", "secret", "token", "xxx", "changeme")
 
 
-def _mixed(word: str) -> bool:
+def _is_mixed(word: str) -> bool:
     return not word.isalpha() and not word.isdigit()
 
 
-def _token(least: int, word: int = 12) -> _Judge:
+def _judge_token(least: int, word: int = 12) -> _KeyJudge:
     """Long enough, with a word of letters and digits that nobody would write by hand."""
 
     def judge(text: str, start: int, end: int) -> Span | None:
         if end - start < least:
             return None
         words = _APART.split(text[start:end])
-        sure = any(len(one) >= word and _mixed(one) for one in words)
+        sure = any(len(one) >= word and _is_mixed(one) for one in words)
         return (start, end) if sure else None
 
     return judge
 
 
-def _letters(least: int) -> _Judge:
+def _judge_letters(least: int) -> _KeyJudge:
     """Some tokens have no digits: then capitals must stand among the small letters."""
 
     def judge(text: str, start: int, end: int) -> Span | None:
@@ -76,11 +76,11 @@ def _letters(least: int) -> _Judge:
     return judge
 
 
-def _aws(text: str, start: int, end: int) -> Span | None:
+def _judge_aws_key(text: str, start: int, end: int) -> Span | None:
     return (start, end) if end - start == 16 and _AWS.match(text, start) else None  # noqa: PLR2004
 
 
-def _jwt(text: str, start: int, end: int) -> Span | None:
+def _judge_jwt(text: str, start: int, end: int) -> Span | None:
     """Three long parts in a row."""
     in_a_row = 0
     for part in text[start:end].split("."):
@@ -90,11 +90,11 @@ def _jwt(text: str, start: int, end: int) -> Span | None:
     return None
 
 
-def _pem(text: str, start: int, end: int) -> Span | None:
+def _judge_pem(text: str, start: int, end: int) -> Span | None:
     return (start, end) if _LINE.search(text, start, end) else None
 
 
-def _password(text: str, start: int, end: int) -> Span | None:
+def _judge_password(text: str, start: int, end: int) -> Span | None:
     """The password in `scheme://user:password@host`, but for one that only says what goes there."""
     if text[end : end + 1] != "@":
         return None
@@ -104,35 +104,35 @@ def _password(text: str, start: int, end: int) -> Span | None:
     return None if ordinary else (at, end)
 
 
-URL = "://"
-GROUPS: dict[str, tuple[Shape, ...]] = {
-    URL: (Shape(URL, _USER, _password),),
-    "sk-": (Shape("sk-", _DASHED, _token(16)),),
-    "AIza": (Shape("AIza", _DASHED, _token(30, 6)),),
-    "AKIA": (Shape("AKIA", _PLAIN, _aws),),
-    "ASIA": (Shape("ASIA", _PLAIN, _aws),),
-    **{f"gh{kind}_": (Shape(f"gh{kind}_", _WORDS, _token(30)),) for kind in "pousr"},
-    "github_pat_": (Shape("github_pat_", _WORDS, _token(40)),),
-    "glpat-": (Shape("glpat-", _DASHED, _token(18, 8)),),
-    "xox": tuple(Shape(f"xox{kind}-", _DASHED, _token(20, 8)) for kind in "abceprs"),
-    "xapp-": (Shape("xapp-", _DASHED, _token(20, 8)),),
-    "hf_": (Shape("hf_", _PLAIN, _letters(30)),),
-    "gsk_": (Shape("gsk_", _PLAIN, _token(40)),),
-    "npm_": (Shape("npm_", _PLAIN, _letters(34)),),
-    "pypi-": (Shape("pypi-", _DASHED, _token(50)),),
-    "k_live_": tuple(Shape(f"{kind}k_live_", _PLAIN, _token(16)) for kind in "sr"),
-    "earer ": tuple(Shape(f"{first}earer ", _HEADER, _token(16, 6)) for first in "Bb"),
-    "Basic ": (Shape("Basic ", _HEADER, _token(16, 6)),),
-    "PRIVATE KEY-----": (Shape("PRIVATE KEY-----", _PEM, _pem),),
-    "eyJ": (Shape("eyJ", _DOTTED, _jwt),),
+URL_PREFIX = "://"
+SHAPE_GROUPS: dict[str, tuple[KeyShape, ...]] = {
+    URL_PREFIX: (KeyShape(URL_PREFIX, _USER, _judge_password),),
+    "sk-": (KeyShape("sk-", _DASHED, _judge_token(16)),),
+    "AIza": (KeyShape("AIza", _DASHED, _judge_token(30, 6)),),
+    "AKIA": (KeyShape("AKIA", _PLAIN, _judge_aws_key),),
+    "ASIA": (KeyShape("ASIA", _PLAIN, _judge_aws_key),),
+    **{f"gh{kind}_": (KeyShape(f"gh{kind}_", _WORDS, _judge_token(30)),) for kind in "pousr"},
+    "github_pat_": (KeyShape("github_pat_", _WORDS, _judge_token(40)),),
+    "glpat-": (KeyShape("glpat-", _DASHED, _judge_token(18, 8)),),
+    "xox": tuple(KeyShape(f"xox{kind}-", _DASHED, _judge_token(20, 8)) for kind in "abceprs"),
+    "xapp-": (KeyShape("xapp-", _DASHED, _judge_token(20, 8)),),
+    "hf_": (KeyShape("hf_", _PLAIN, _judge_letters(30)),),
+    "gsk_": (KeyShape("gsk_", _PLAIN, _judge_token(40)),),
+    "npm_": (KeyShape("npm_", _PLAIN, _judge_letters(34)),),
+    "pypi-": (KeyShape("pypi-", _DASHED, _judge_token(50)),),
+    "k_live_": tuple(KeyShape(f"{kind}k_live_", _PLAIN, _judge_token(16)) for kind in "sr"),
+    "earer ": tuple(KeyShape(f"{first}earer ", _HEADER, _judge_token(16, 6)) for first in "Bb"),
+    "Basic ": (KeyShape("Basic ", _HEADER, _judge_token(16, 6)),),
+    "PRIVATE KEY-----": (KeyShape("PRIVATE KEY-----", _PEM, _judge_pem),),
+    "eyJ": (KeyShape("eyJ", _DOTTED, _judge_jwt),),
 }
 """The shapes, each under something that every text with one of them has in it."""
-PREFIX_CHARS_MAX = max(len(shape.prefix) for group in GROUPS.values() for shape in group)
-_RARE = ("-", "_", "/", "AIza", "IA", "eyJ", "earer ", "asic ")
+PREFIX_CHARS_MAX = max(len(shape.prefix) for group in SHAPE_GROUPS.values() for shape in group)
+_RARE_MARKS = ("-", "_", "/", "AIza", "IA", "eyJ", "earer ", "asic ")
 """Each of them has one of these in it, and most short texts have none."""
 
 
-def any_of(words: Iterable[str]) -> re.Pattern[str]:
+def compile_any(words: Iterable[str]) -> re.Pattern[str]:
     """Any of these, sorted by how they begin: so a search need try few of them at each place."""
     by_first: dict[str, list[str]] = {}
     for word in words:
@@ -140,33 +140,33 @@ def any_of(words: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_first.items()))
 
 
-_BEGINNING = any_of(GROUPS)
+_ANY_SHAPE_START = compile_any(SHAPE_GROUPS)
 
 
-def quiet(text: str) -> bool:
+def has_no_key(text: str) -> bool:
     """Whether no secret begins in a text; for most short ones, at the cost of a glance."""
-    for rare in _RARE:
+    for rare in _RARE_MARKS:
         if rare in text:
-            return _BEGINNING.search(text) is None
+            return _ANY_SHAPE_START.search(text) is None
     return True
 
 
-def find(text: str, *, whole: bool) -> Found:
+def find_keys(text: str, *, whole: bool) -> KeySearch:
     """The secrets in a text; unless it is whole, what its end leaves open is told apart."""
     spans: list[Span] = []
     size = hold = keep = len(text)
-    for known, group in GROUPS.items() if not quiet(text) else ():
+    for known, group in SHAPE_GROUPS.items() if not has_no_key(text) else ():
         for shape in group if known in text else ():
-            for at, start, end in _runs(shape, text):
+            for at, start, end in _find_runs(shape, text):
                 if end == size and not whole:
                     keep = min(keep, at)
-                    hold = min(hold, _from(shape, text, start))
+                    hold = min(hold, _secret_start(shape, text, start))
                 elif span := shape.judge(text, start, end):
                     spans.append(span)
-    return Found(spans, hold, keep)
+    return KeySearch(spans, hold, keep)
 
 
-def _runs(shape: Shape, text: str) -> Iterator[tuple[int, int, int]]:
+def _find_runs(shape: KeyShape, text: str) -> Iterator[tuple[int, int, int]]:
     """Where a shape begins, and from where to where what follows goes."""
     prefix = shape.prefix
     at = text.find(prefix)
@@ -180,9 +180,9 @@ def _runs(shape: Shape, text: str) -> Iterator[tuple[int, int, int]]:
         at = text.find(prefix, end)
 
 
-def _from(shape: Shape, text: str, start: int) -> int:
+def _secret_start(shape: KeyShape, text: str, start: int) -> int:
     """Where the secret would begin, in a run that reaches the end of the text."""
-    if shape.prefix != URL:
+    if shape.prefix != URL_PREFIX:
         return start
     colon = text.find(":", start)
     return len(text) if colon < 0 else colon + 1

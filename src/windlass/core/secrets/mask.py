@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from windlass.core.events import Fact
 from windlass.core.secrets import key_shapes
-from windlass.core.secrets.fact_masks import BARE, FactMask
+from windlass.core.secrets.fact_masks import TEXTLESS_FACTS, FactMask
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import Setup
 
@@ -27,7 +27,7 @@ _HTML_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _HTML = _HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&#x27;"})
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
-Marked = tuple[int, int, str]
+MaskedSpan = tuple[int, int, str]
 """From, to, and what is said in its place."""
 
 
@@ -54,17 +54,17 @@ class Mask:
             cast("Mapping[str, str]", values).items() if isinstance(values, Mapping) else values
         )
         named = [("", one) if isinstance(one, str) else one for one in listed]
-        known = [(_marker(name), value.strip()) for name, value in named]
+        known = [(_marker_for(name), value.strip()) for name, value in named]
         forms: dict[str, str] = {}
         for marker, value in known:
-            for form in _forms(value) if len(value) >= VALUE_CHARS_MIN else ():
+            for form in _encoded_forms(value) if len(value) >= VALUE_CHARS_MIN else ():
                 forms.setdefault(form, marker)
         self.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
         """Each form of each value, the shortest first, with what is said in its place."""
         self.key_like = key_like
         self._held = tuple(Secret(value) for _, value in known if hold)
 
-    def beside(self, other: "Mask | None") -> "Mask":
+    def combine_with(self, other: "Mask | None") -> "Mask":
         """This mask, with the values that another one knows: for who works for somebody else."""
         if other is None or not other.forms:
             return self
@@ -78,12 +78,12 @@ class Mask:
     def __repr__(self) -> str:
         return f"Mask({len(self.forms)} forms of known values, key_like={self.key_like})"
 
-    def text(self, text: str) -> str:
+    def mask_text(self, text: str) -> str:
         """The text without its secrets; the same object if it has none."""
-        found = self.found(text) if self.suspects(text) else ()
-        return shown(text, found, 0, len(text)) if found else text
+        found = self.find_secrets(text) if self.may_hold_secret(text) else ()
+        return mask_spans(text, found, 0, len(text)) if found else text
 
-    def suspects(self, text: str) -> bool:
+    def may_hold_secret(self, text: str) -> bool:
         """Whether a text is worth a closer look."""
         size = len(text)
         for form, _ in self.forms:
@@ -91,14 +91,16 @@ class Mask:
                 break
             if form in text:
                 return True
-        return self.key_like and size > VALUE_CHARS_MIN and not key_shapes.quiet(text)
+        return self.key_like and size > VALUE_CHARS_MIN and not key_shapes.has_no_key(text)
 
-    def found(self, text: str) -> list[Marked]:
+    def find_secrets(self, text: str) -> list[MaskedSpan]:
         """Where the secrets of a whole text are."""
-        spans = key_shapes.find(text, whole=True).spans if self.key_like else []
-        return merged([*self.known_in(text), *((start, end, SECRET) for start, end in spans)])
+        spans = key_shapes.find_keys(text, whole=True).spans if self.key_like else []
+        return merge_spans(
+            [*self.find_known_values(text), *((start, end, SECRET_MARKER) for start, end in spans)]
+        )
 
-    def known_in(self, text: str) -> Iterator[Marked]:
+    def find_known_values(self, text: str) -> Iterator[MaskedSpan]:
         """Where known values are; they may overlap."""
         for form, marker in self.forms:
             at = text.find(form)
@@ -106,26 +108,26 @@ class Mask:
                 yield at, at + len(form), marker
                 at = text.find(form, at + 1)
 
-    def fact(self, fact: Fact) -> Fact:
+    def mask_fact(self, fact: Fact) -> Fact:
         """The fact without its secrets; the same object if it has none."""
-        if type(fact) in BARE or not (self.forms or self.key_like):
+        if type(fact) in TEXTLESS_FACTS or not (self.forms or self.key_like):
             return fact
-        return FactMask(self.text).fact(fact)
+        return FactMask(self.mask_text).mask_fact(fact)
 
-    def setup(self, setup: Setup) -> Setup:
+    def mask_setup(self, setup: Setup) -> Setup:
         """The set-up without its secrets. What an agent offers must be what is recorded."""
-        return FactMask(self.text).setup(setup)
+        return FactMask(self.mask_text).mask_setup(setup)
 
 
-SECRET = "[secret]"  # noqa: S105 - what is said in the place of one
+SECRET_MARKER = "[secret]"  # noqa: S105 - what is said in the place of one
 
 
-def _marker(name: str) -> str:
+def _marker_for(name: str) -> str:
     name = _NAME.sub("-", name).strip("-")[:40]
-    return f"[secret: {name}]" if name else SECRET
+    return f"[secret: {name}]" if name else SECRET_MARKER
 
 
-def _forms(value: str) -> Iterator[str]:
+def _encoded_forms(value: str) -> Iterator[str]:
     """The value in each way in which it may be written down."""
     yield value
     for escaped in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
@@ -147,19 +149,19 @@ def _forms(value: str) -> Iterator[str]:
             yield core.replace("+", "-").replace("/", "_")
 
 
-def merged(found: list[Marked]) -> list[Marked]:
+def merge_spans(found: list[MaskedSpan]) -> list[MaskedSpan]:
     """What overlaps is one; a name that is known is told."""
-    spans: list[Marked] = []
+    spans: list[MaskedSpan] = []
     for start, end, marker in sorted(found):
         if spans and start < spans[-1][1]:
             first, last, told = spans[-1]
-            spans[-1] = first, max(last, end), marker if told == SECRET else told
+            spans[-1] = first, max(last, end), marker if told == SECRET_MARKER else told
         else:
             spans.append((start, end, marker))
     return spans
 
 
-def shown(text: str, found: Collection[Marked], start: int, end: int) -> str:
+def mask_spans(text: str, found: Collection[MaskedSpan], start: int, end: int) -> str:
     """A stretch of a text, with what was found in it masked."""
     pieces: list[str] = []
     for first, last, marker in found:

@@ -7,13 +7,13 @@ others, only what could still become one is held back, and no longer than it cou
 from typing import final
 
 from windlass.core.secrets import key_shapes
-from windlass.core.secrets.mask import SECRET, Marked, Mask, merged, shown
+from windlass.core.secrets.mask import SECRET_MARKER, Mask, MaskedSpan, mask_spans, merge_spans
 
 HELD_CHARS_MAX = 8_192
 """No key is longer than this: what is held back for longer is none."""
 _CONTEXT = key_shapes.PREFIX_CHARS_MAX + 4
 """What was passed on and may yet be the beginning of something."""
-_HEAD = 2
+_HEAD_CHARS = 2
 """A word that begins with so much of a known value is held back; inside a word it takes twice that.
 
 Less than that is shown: else nearly every piece of any text would have to wait for the next one.
@@ -22,7 +22,7 @@ _GLANCE_CHARS = 512
 
 
 @final
-class Heads:
+class ValueHeads:
     """The beginnings of known values, to be found in a text that goes on."""
 
     __slots__ = ("_any", "_forms", "_longest")
@@ -30,48 +30,48 @@ class Heads:
     def __init__(self, mask: Mask) -> None:
         self._forms: dict[str, list[str]] = {}
         for form, _ in mask.forms:
-            self._forms.setdefault(form[:_HEAD], []).append(form)
-        self._any = key_shapes.any_of(self._forms) if self._forms else None
+            self._forms.setdefault(form[:_HEAD_CHARS], []).append(form)
+        self._any = key_shapes.compile_any(self._forms) if self._forms else None
         self._longest = len(mask.forms[-1][0]) if mask.forms else 0
 
-    def open_at(self, text: str, since: int) -> int:
+    def find_open_head(self, text: str, since: int) -> int:
         """From where the end of a text may be the beginning of a known value."""
         size = len(text)
-        for at in range(max(0, since, size - self._longest), size - _HEAD + 1):
-            forms = self._forms.get(text[at : at + _HEAD])
-            if forms is not None and _begins(text, at, forms):
+        for at in range(max(0, since, size - self._longest), size - _HEAD_CHARS + 1):
+            forms = self._forms.get(text[at : at + _HEAD_CHARS])
+            if forms is not None and _begins_value(text, at, forms):
                 return at
         return size
 
-    def quiet(self, text: str, since: int) -> bool:
+    def has_no_head(self, text: str, since: int) -> bool:
         """Whether no known value begins in a short text."""
         since = max(0, since)
         if self._any is None or self._any.search(text, since) is None:
             return True
-        for at in range(since, len(text) - _HEAD + 1):
-            forms = self._forms.get(text[at : at + _HEAD])
+        for at in range(since, len(text) - _HEAD_CHARS + 1):
+            forms = self._forms.get(text[at : at + _HEAD_CHARS])
             if forms is None:
                 continue
-            if _begins(text, at, forms) or any(text.startswith(form, at) for form in forms):
+            if _begins_value(text, at, forms) or any(text.startswith(form, at) for form in forms):
                 return False
         return True
 
 
-def _begins(text: str, at: int, forms: list[str]) -> bool:
+def _begins_value(text: str, at: int, forms: list[str]) -> bool:
     """Whether what follows is the beginning of one of these, and enough of it to tell."""
     inside = at > 0 and text[at - 1].isalnum()
     tail = text[at:]
-    enough = len(tail) >= (2 * _HEAD if inside else _HEAD)
+    enough = len(tail) >= (2 * _HEAD_CHARS if inside else _HEAD_CHARS)
     return enough and any(form.startswith(tail) and form != tail for form in forms)
 
 
 @final
-class MaskedStream:
+class TextStreamMask:
     """One text under way."""
 
     __slots__ = ("_heads", "_mask", "_passed", "_text")
 
-    def __init__(self, mask: Mask, heads: Heads) -> None:
+    def __init__(self, mask: Mask, heads: ValueHeads) -> None:
         self._mask = mask
         self._heads = heads
         self._text = ""
@@ -80,49 +80,53 @@ class MaskedStream:
         """How much of that was passed on."""
 
     @property
-    def held(self) -> int:
+    def held_chars(self) -> int:
         """How many characters are held back."""
         return len(self._text) - self._passed
 
     def feed(self, piece: str) -> str:
         """What may be shown now; the piece itself if nothing is in doubt."""
         text, passed = self._text + piece, self._passed
-        if passed == len(self._text) and self._quiet(text, passed):
+        if passed == len(self._text) and self._is_harmless(text, passed):
             self._text = text[-_CONTEXT:]
             self._passed = len(self._text)
             return piece
-        return self._told(text, passed, whole=False)
+        return self._release_text(text, passed, whole=False)
 
     def end(self) -> str:
         """What was held back, now that no more comes."""
         text, passed = self._text, self._passed
-        return self._told(text, passed, whole=True) if self.held else ""
+        return self._release_text(text, passed, whole=True) if self.held_chars else ""
 
-    def _quiet(self, text: str, passed: int) -> bool:
+    def _is_harmless(self, text: str, passed: int) -> bool:
         if len(text) > _GLANCE_CHARS:
             return False
-        if self._mask.key_like and not key_shapes.quiet(text):
+        if self._mask.key_like and not key_shapes.has_no_key(text):
             return False
-        return self._heads.quiet(text, passed - 2 * _HEAD)
+        return self._heads.has_no_head(text, passed - 2 * _HEAD_CHARS)
 
-    def _told(self, text: str, passed: int, *, whole: bool) -> str:
-        found, hold, keep = self._found(text, passed, whole=whole)
+    def _release_text(self, text: str, passed: int, *, whole: bool) -> str:
+        found, hold, keep = self._find_spans(text, passed, whole=whole)
         if len(text) - hold > HELD_CHARS_MAX:
-            found, hold, keep = self._found(text, passed, whole=True)
-        told = shown(text, found, passed, hold)
+            found, hold, keep = self._find_spans(text, passed, whole=True)
+        told = mask_spans(text, found, passed, hold)
         cut = max(0, min(hold, keep, len(text) - _CONTEXT))
         self._text, self._passed = text[cut:], hold - cut
         return told
 
-    def _found(self, text: str, passed: int, *, whole: bool) -> tuple[list[Marked], int, int]:
+    def _find_spans(
+        self, text: str, passed: int, *, whole: bool
+    ) -> tuple[list[MaskedSpan], int, int]:
         """What is to be masked, up to where it may be shown, and from where it is still needed."""
         size = len(text)
         spans, hold, keep = [], size, size
         if self._mask.key_like:
-            spans, hold, keep = key_shapes.find(text, whole=whole)
+            spans, hold, keep = key_shapes.find_keys(text, whole=whole)
         if not whole:
-            hold = min(hold, self._heads.open_at(text, passed - 2 * _HEAD))
-        found = merged([*self._mask.known_in(text), *((a, b, SECRET) for a, b in spans)])
+            hold = min(hold, self._heads.find_open_head(text, passed - 2 * _HEAD_CHARS))
+        found = merge_spans(
+            [*self._mask.find_known_values(text), *((a, b, SECRET_MARKER) for a, b in spans)]
+        )
         # What may yet grow into something longer waits with it.
         for start, end, _ in reversed(found):
             hold = start if start < hold < end else hold

@@ -14,7 +14,7 @@ class Secret:
 
     def __init__(self, value: str) -> None:
         self._value = value
-        _live[id(self)] = self
+        _live_secrets[id(self)] = self
 
     def reveal(self) -> str:
         return self._value
@@ -40,9 +40,9 @@ class Secret:
 
 
 # By identity: of two that are equal, one may be gone before the other.
-_live: WeakValueDictionary[int, Secret] = WeakValueDictionary()
+_live_secrets: WeakValueDictionary[int, Secret] = WeakValueDictionary()
 
 
-def held_secrets() -> frozenset[str]:
+def live_secret_values() -> frozenset[str]:
     """The values that anybody in this process still holds: what no log may show."""
-    return frozenset(secret.reveal() for secret in tuple(_live.values()))
+    return frozenset(secret.reveal() for secret in tuple(_live_secrets.values()))

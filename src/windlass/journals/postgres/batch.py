@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 from windlass.core.errors import WindlassError
 from windlass.core.events import Fact
-from windlass.journals.chain import Link, check_order, hash_of
-from windlass.journals.codec import Record
-from windlass.journals.summary import Summary, advance
+from windlass.journals.chain import ChainLink, chain_hash, check_order
+from windlass.journals.codec import FactRecord
+from windlass.journals.summary import SessionSummary, advance_summary
 
-COLUMNS = "head, session, title, created, updated, facts, runs, steps, outcome, proposed, asked"
+SESSION_COLUMNS = (
+    "head, session, title, created, updated, facts, runs, steps, outcome, proposed, asked"
+)
 
-APPEND = """
+APPEND_SQL = """
 WITH line AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::bytea[], $2::bytea[], $3::text[], $4::text[], $5::float8[], $6::float8[],
@@ -58,57 +60,57 @@ WITH line AS MATERIALIZED (
 SELECT place, pg_notify($22, encode(sha256(convert_to(session, 'UTF8')), 'hex'))
 FROM kept JOIN line USING (place)
 """
-LOOK = "SELECT {columns} FROM {schema}.sessions WHERE session = ANY ($1::text[])"
-FIND_OURS = """
+FIND_SESSIONS_SQL = "SELECT {columns} FROM {schema}.sessions WHERE session = ANY ($1::text[])"
+FIND_OWN_RECORDS_SQL = """
 SELECT session FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS ours (session, seq, hash)
 JOIN {schema}.sessions USING (session) JOIN {schema}.records USING (number, seq, hash)
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class PendingAppend:
     """Facts on their way, and who waits for them."""
 
     session: str
     facts: Sequence[Fact]
-    records: Sequence[Record]
+    records: Sequence[FactRecord]
     done: asyncio.Future[None]
 
     @property
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         blobs = (len(data) for record in self.records for _, data in record.blobs)
         return sum(len(record.body) for record in self.records) + sum(blobs)
 
 
-class End(NamedTuple):
+class SessionEnd(NamedTuple):
     """Where a session ends."""
 
-    head: Link
-    summary: Summary
+    last_link: ChainLink
+    summary: SessionSummary
 
 
-def end_from(row: Sequence[Any]) -> End:
+def session_end_from_row(row: Sequence[Any]) -> SessionEnd:
     """Where a session ends, from a row of COLUMNS."""
     head, *columns = row
-    summary = Summary(*columns)
-    return End(Link(summary.facts, head), summary)
+    summary = SessionSummary(*columns)
+    return SessionEnd(ChainLink(summary.facts, head), summary)
 
 
-class Group:
+class AppendBatch:
     """The lists of one statement."""
 
     def __init__(self) -> None:
-        self.starts: dict[str, End] = {}
-        self.ends: dict[str, End] = {}
+        self.starts: dict[str, SessionEnd] = {}
+        self.ends: dict[str, SessionEnd] = {}
         self.places: dict[str, int] = {}
         self.records: list[tuple[int, int, str, bytes]] = []
         self.uses: list[tuple[int, str]] = []
         self.blobs: dict[str, bytes] = {}
-        self.refused: list[tuple[Append, WindlassError]] = []
+        self.refused: list[tuple[PendingAppend, WindlassError]] = []
 
-    def add(self, append: Append, start: End) -> None:
+    def add_append(self, append: PendingAppend, start: SessionEnd) -> None:
         end = self.ends.get(append.session, start)
-        head = end.head
+        head = end.last_link
         try:
             check_order(append.session, head.seq, append.facts)
         except WindlassError as error:
@@ -117,36 +119,41 @@ class Group:
         self.starts.setdefault(append.session, start)
         place = self.places.setdefault(append.session, len(self.places) + 1)
         for record in append.records:
-            head = Link(head.seq + 1, hash_of(head.hash, record.body))
+            head = ChainLink(head.seq + 1, chain_hash(head.hash, record.body))
             self.records.append((place, head.seq, record.body.decode(), head.hash))
             self.blobs.update(record.blobs)
             self.uses.extend((place, name) for name, _ in record.blobs)
-        self.ends[append.session] = End(head, advance(end.summary, append.facts))
+        self.ends[append.session] = SessionEnd(head, advance_summary(end.summary, append.facts))
 
-    def arguments(self) -> list[object]:
-        lines = [_line(self.starts[name], end) for name, end in self.ends.items()]
+    def statement_arguments(self) -> list[object]:
+        lines = [_session_row(self.starts[name], end) for name, end in self.ends.items()]
         columns: list[object] = [list(column) for column in zip(*lines, strict=True)]
-        columns += _columns(self.records, 4)
-        columns += _columns(self.uses, 2)
+        columns += _transpose_rows(self.records, 4)
+        columns += _transpose_rows(self.uses, 2)
         return [*columns, [*self.blobs], [*self.blobs.values()]]
 
     def last_records(self, names: Iterable[str]) -> list[list[object]]:
         """By what the sessions would be known to hold what this group wrote."""
-        heads = [(name, self.ends[name].head) for name in names]
-        return _columns([(name, head.seq, head.hash) for name, head in heads], 3)
+        heads = [(name, self.ends[name].last_link) for name in names]
+        return _transpose_rows([(name, head.seq, head.hash) for name, head in heads], 3)
 
 
-def _line(start: End, end: End) -> tuple[object, ...]:
+def _session_row(start: SessionEnd, end: SessionEnd) -> tuple[object, ...]:
     one = end.summary
     # Postgres has no NUL in its texts; the record itself has it escaped.
     title = one.title.replace("\0", "\ufffd")
     return (
-        *(start.head.hash if start.head.seq else None, end.head.hash, one.session, title),
+        *(
+            start.last_link.hash if start.last_link.seq else None,
+            end.last_link.hash,
+            one.session,
+            title,
+        ),
         *(one.created, one.updated, one.facts, one.runs, one.steps, one.outcome),
         *(one.proposed, one.asked),
     )
 
 
-def _columns(rows: Iterable[Sequence[object]], count: int) -> list[list[object]]:
+def _transpose_rows(rows: Iterable[Sequence[object]], count: int) -> list[list[object]]:
     columns = [list(column) for column in zip(*rows, strict=True)]
     return columns or [[] for _ in range(count)]

@@ -15,13 +15,13 @@ from windlass.core.errors import ConfigError, ForOperator, JournalFailed
 
 NAME_BYTES_MAX = 63
 """Postgres cuts a longer name of a schema."""
-CONNECT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 SILENCE_S = 5.0
 """How much longer than a statement may take an answer is waited for."""
 Durability = Literal["full", "relaxed"]
 
 
-class Connection(Protocol):
+class PostgresConnection(Protocol):
     """As much of `asyncpg.Connection` as is used here; it brings no types of its own."""
 
     async def execute(self, query: str, *args: object) -> str: ...
@@ -48,7 +48,7 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PostgresConfig:
     """A schema of a database, and how to deal with it."""
 
     dsn: str = field(repr=False)
@@ -81,28 +81,28 @@ class Place:
             raise ConfigError("a Postgres journal is named as postgresql://user@host/database")
 
     @property
-    def quoted(self) -> str:
+    def quoted_schema(self) -> str:
         return '"' + self.schema.replace('"', '""') + '"'
 
     @property
-    def title(self) -> str:
+    def display_url(self) -> str:
         """The place in a message; with neither user nor password."""
         parts = urlsplit(self.dsn)
         host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", []))
         return f"postgresql://{host}{parts.path}"
 
-    def key(self, *names: str) -> int:
+    def lock_key(self, *names: str) -> int:
         """The number of a lock; they are shared by all that use the database."""
         text = "\0".join(("windlass", self.schema, *names)).encode()
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 
-async def connect(place: Place) -> Connection:
-    relaxed = place.durability == "relaxed"
+async def connect_to_server(config: PostgresConfig) -> PostgresConnection:
+    relaxed = config.durability == "relaxed"
     settings = {
         "application_name": "windlass",
         "synchronous_commit": "off" if relaxed else "on",
-        "statement_timeout": f"{place.timeout_s * 1000:.0f}",
+        "statement_timeout": f"{config.timeout_s * 1000:.0f}",
         # A plan for any length of a list serves all of them: planning costs more than writing.
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",
@@ -111,16 +111,16 @@ async def connect(place: Place) -> Connection:
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
     }
-    return await _driver().connect(
-        place.dsn,
-        timeout=CONNECT_S,
+    return await _load_asyncpg().connect(
+        config.dsn,
+        timeout=CONNECT_TIMEOUT_S,
         # The server's own limit is first: what it gave up is known not to have happened.
-        command_timeout=place.timeout_s + SILENCE_S,
+        command_timeout=config.timeout_s + SILENCE_S,
         server_settings=settings,
     )
 
 
-def _driver() -> Any:  # noqa: ANN401 - it brings no types of its own
+def _load_asyncpg() -> Any:  # noqa: ANN401 - it brings no types of its own
     try:
         return import_module("asyncpg")
     except ImportError:
@@ -128,10 +128,10 @@ def _driver() -> Any:  # noqa: ANN401 - it brings no types of its own
         raise ConfigError(msg) from None
 
 
-_BRIEF = ("40001", "40P01")
+_CONFLICT_STATES = ("40001", "40P01")
 """Two transactions were in each other's way; the one that lost may simply try again."""
-_GONE = ("57P01", "57P02", "57P03", "57P05")
-_WORDS = {
+_SHUTDOWN_STATES = ("57P01", "57P02", "57P03", "57P05")
+_ERROR_TEXTS = {
     "28": "the server refused the user or the password; check both",
     "3D000": "there is no such database; make it, or name another one",
     "25006": "the server takes no writes, as a standby does; name the primary",
@@ -142,45 +142,45 @@ _WORDS = {
 }
 
 
-def lost(error: BaseException) -> bool:
+def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection broke, so that nobody knows what became of the statement."""
-    state = _state(error)
+    state = _sqlstate(error)
     if state is not None:
-        return state.startswith("08") or state in _GONE
+        return state.startswith("08") or state in _SHUTDOWN_STATES
     # What the driver says by itself of a connection that is no more.
     broken = type(error).__name__ in ("InterfaceError", "InternalClientError")
     return broken or isinstance(error, OSError | EOFError)
 
 
-def passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same may succeed in a moment."""
-    return lost(error) or _state(error) in _BRIEF
+    return is_connection_lost(error) or _sqlstate(error) in _CONFLICT_STATES
 
 
-def unfit(error: BaseException) -> bool:
+def is_unstorable(error: BaseException) -> bool:
     """Whether the server cannot hold the very values that it was given."""
-    return (_state(error) or "")[:2] in ("22", "54")
+    return (_sqlstate(error) or "")[:2] in ("22", "54")
 
 
-def failed(place: Place, error: BaseException) -> ForOperator:
+def postgres_error(config: PostgresConfig, error: BaseException) -> ForOperator:
     """What went wrong with the server, and what to do, in a line."""
-    state = _state(error) or ""
-    words = _WORDS.get(state) or _WORDS.get(state[:2])
-    if words is None and lost(error):
+    state = _sqlstate(error) or ""
+    words = _ERROR_TEXTS.get(state) or _ERROR_TEXTS.get(state[:2])
+    if words is None and is_connection_lost(error):
         words = "the server cannot be reached; check its address, and that it runs"
-    detail = _scrubbed(place, " ".join(str(error).split()) or type(error).__name__)
-    msg = f"journal {place.title}: {words or 'it failed'} ({detail})"
+    detail = _remove_passwords(config, " ".join(str(error).split()) or type(error).__name__)
+    msg = f"journal {config.display_url}: {words or 'it failed'} ({detail})"
     if isinstance(error, ValueError) and not state:
         return ConfigError(msg)
     return JournalFailed(msg)
 
 
-def _state(error: BaseException) -> str | None:
+def _sqlstate(error: BaseException) -> str | None:
     return getattr(error, "sqlstate", None)
 
 
-def _scrubbed(place: Place, text: str) -> str:
-    parts = urlsplit(place.dsn)
+def _remove_passwords(config: PostgresConfig, text: str) -> str:
+    parts = urlsplit(config.dsn)
     said = parts.netloc.rpartition("@")[0].partition(":")[2]
     secrets = {said, unquote(said), *parse_qs(parts.query).get("password", [])}
     for secret in sorted(secrets - {""}, key=len, reverse=True):

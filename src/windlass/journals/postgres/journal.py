@@ -12,18 +12,18 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from windlass.core.decide.reserving import window
+from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
-from windlass.journals.chain import Problem
-from windlass.journals.codec import blob_name, encode, is_blob_name
-from windlass.journals.postgres.batch import Append
-from windlass.journals.postgres.config import Durability, Place
-from windlass.journals.postgres.lease_connection import Held
-from windlass.journals.postgres.loop_resources import Desks
-from windlass.journals.postgres.queries import Queries
-from windlass.journals.summary import Summary
+from windlass.journals.chain import RecordProblem
+from windlass.journals.codec import blob_name, encode_fact, is_blob_name
+from windlass.journals.postgres.batch import PendingAppend
+from windlass.journals.postgres.config import Durability, PostgresConfig
+from windlass.journals.postgres.lease_connection import PostgresLease
+from windlass.journals.postgres.loop_resources import ResourcesByLoop
+from windlass.journals.postgres.queries import PostgresQueries
+from windlass.journals.summary import SessionSummary
 
 PRUNE_BATCH = 100
 """Sessions that are deleted together."""
@@ -48,7 +48,7 @@ class PostgresJournal:
         patience_s: float = 10.0,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._place = Place(
+        self._config = PostgresConfig(
             dsn=dsn,
             schema=schema,
             durability=durability,
@@ -56,17 +56,17 @@ class PostgresJournal:
             timeout_s=timeout_s,
             patience_s=patience_s,
         )
-        self._queries = Queries(self._place)
-        self._desks = Desks(self._place)
+        self._queries = PostgresQueries(self._config)
+        self._resources = ResourcesByLoop(self._config)
         self._now = now
 
     async def aclose(self) -> None:
         """Write what is waiting, in every event loop, and let go of the server."""
-        await self._desks.aclose()
+        await self._resources.aclose()
 
     def close(self) -> None:
         """As `aclose`, from where no event loop runs."""
-        self._desks.close()
+        self._resources.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,147 +99,176 @@ class PostgresJournal:
             done.set_result(None)
             return done
         try:
-            records = [encode(fact) for fact in facts]
-            self._desks.here().writer.put(Append(_named(session), facts, records, done))
+            records = [encode_fact(fact) for fact in facts]
+            self._resources.for_running_loop().writer.submit(
+                PendingAppend(_check_session_name(session), facts, records, done)
+            )
         except JournalFailed as error:
             done.set_exception(error)
         return done
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         """The facts of a session past a sequence number; each is checked against the chain."""
-        return tuple([self._sound(session, one) for one in await self._walk(session, after)])
+        return tuple(
+            [self._require_fact(session, one) for one in await self._walk_records(session, after)]
+        )
 
-    def _sound(self, session: str, found: Fact | Problem) -> Fact:
-        if isinstance(found, Problem):
-            where = f"journal {self._place.title}"
+    def _require_fact(self, session: str, found: Fact | RecordProblem) -> Fact:
+        if isinstance(found, RecordProblem):
+            where = f"journal {self._config.display_url}"
             raise JournalCorrupt(f"{where}: session {session!r} cannot be trusted: {found}")
         return found
 
-    async def verify(self, session: str) -> list[Problem]:
+    async def verify(self, session: str) -> list[RecordProblem]:
         """Every record of a session that was changed, moved or taken out."""
-        return [one for one in await self._walk(session, 0) if isinstance(one, Problem)]
+        return [
+            one for one in await self._walk_records(session, 0) if isinstance(one, RecordProblem)
+        ]
 
-    async def _walk(self, session: str, after: int) -> Sequence[Fact | Problem]:
-        desk, name = self._desks.here(), _named(session)
-        found = await desk.line.ask(lambda server: self._queries.read(server, name, after))
+    async def _walk_records(self, session: str, after: int) -> Sequence[Fact | RecordProblem]:
+        desk, name = self._resources.for_running_loop(), _check_session_name(session)
+        found = await desk.pool.run_on_connection(
+            lambda server: self._queries.read_session(server, name, after)
+        )
         if found is None:
             return ()
-        desk.writer.learn(found.end)
-        return await asyncio.to_thread(found.walk)
+        desk.writer.remember_end(found.end)
+        return await asyncio.to_thread(found.walk_records)
 
     # ── the list of sessions ─────────────────────────────────────────────────
 
     async def sessions(
         self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
-    ) -> list[Summary]:
+    ) -> list[SessionSummary]:
         """The sessions whose name or first prompt holds the query, the latest first."""
         asked = (query or "").replace("\0", "\ufffd")
-        return await self._desks.here().line.ask(
-            lambda server: self._queries.sessions(server, asked, limit, unfinished=unfinished)
+        return await self._resources.for_running_loop().pool.run_on_connection(
+            lambda server: self._queries.list_sessions(server, asked, limit, unfinished=unfinished)
         )
 
-    async def abandoned(self) -> list[Summary]:
+    async def abandoned(self) -> list[SessionSummary]:
         """The sessions with an open run that nobody drives or is asked about, the latest first."""
-        locks = await self._desks.here().standing.locks()
+        locks = await self._resources.for_running_loop().leases.held_lock_keys()
         return [
             one
             for one in await self.sessions(limit=2**31, unfinished=True)
-            if one.state == "open" and self._place.key("lease", one.session) not in locks
+            if one.state == "open" and self._config.lock_key("lease", one.session) not in locks
         ]
 
     async def delete(self, session: str) -> bool:
         """Delete a session and the attachments that only it used; whether there was one."""
-        names = [_named(session)]
-        desk = self._desks.here()
-        await desk.standing.all_let_go()
-        gone, driven = await desk.line.ask(lambda server: self._queries.delete(server, names))
+        names = [_check_session_name(session)]
+        desk = self._resources.for_running_loop()
+        await desk.leases.wait_for_releases()
+        gone, driven = await desk.pool.run_on_connection(
+            lambda server: self._queries.delete_sessions(server, names)
+        )
         if driven:
             raise SessionBusy(f"session {session!r}: somebody drives it; it cannot be deleted")
         return gone > 0
 
     async def prune(self, before: float) -> int:
         """Delete the sessions that ended and were not touched since; returns how many."""
-        desk, count = self._desks.here(), 0
-        await desk.standing.all_let_go()
-        line = desk.line
-        names = iter(await line.ask(lambda server: self._queries.ended(server, before)))
+        desk, count = self._resources.for_running_loop(), 0
+        await desk.leases.wait_for_releases()
+        line = desk.pool
+        names = iter(
+            await line.run_on_connection(lambda server: self._queries.list_ended(server, before))
+        )
         while batch := [*islice(names, PRUNE_BATCH)]:
-            count += (await line.ask(lambda it, b=batch: self._queries.delete(it, b, before)))[0]
+            count += (
+                await line.run_on_connection(
+                    lambda it, b=batch: self._queries.delete_sessions(it, b, before)
+                )
+            )[0]
         return count
 
     # ── leases and news ──────────────────────────────────────────────────────
 
-    async def lease(self, session: str) -> Held:
+    async def lease(self, session: str) -> PostgresLease:
         """Take the session; raises SessionBusy if somebody alive has it.
 
         It is the server that knows: the lease of a process that died is free at once, that of a
         machine that was cut off within half a minute.
         """
-        return await self._desks.here().standing.lease(_named(session))
+        return await self._resources.for_running_loop().leases.acquire_lease(
+            _check_session_name(session)
+        )
 
-    async def leased(self, session: str) -> bool:
+    async def is_leased(self, session: str) -> bool:
         """Whether somebody alive drives the session, in any process."""
-        key = self._place.key("lease", _named(session))
-        return key in await self._desks.here().standing.locks()
+        key = self._config.lock_key("lease", _check_session_name(session))
+        return key in await self._resources.for_running_loop().leases.held_lock_keys()
 
-    async def news(self, session: str, after: int) -> None:
+    async def wait_for_append(self, session: str, after: int) -> None:
         """Return when the session may have records past `after`; now and then also for nothing."""
-        desk, name = self._desks.here(), _named(session)
+        desk, name = self._resources.for_running_loop(), _check_session_name(session)
 
         async def is_there() -> bool:
-            return await desk.line.ask(lambda it: self._queries.last(it, name)) > after
+            return (
+                await desk.pool.run_on_connection(lambda it: self._queries.last_seq(it, name))
+                > after
+            )
 
-        await desk.standing.news(name, is_there)
+        await desk.leases.wait_for_news(name, is_there)
 
     # ── what is kept beside ──────────────────────────────────────────────────
 
-    async def keep(self, session: str, data: bytes) -> str:
+    async def put_blob(self, session: str, data: bytes) -> str:
         """Keep the data for as long as the session; its name, once it is durable."""
-        named, name = _named(session), blob_name(data)
-        line = self._desks.here().line
-        if not await line.ask(lambda server: self._queries.keep(server, named, name, data)):
+        named, name = _check_session_name(session), blob_name(data)
+        line = self._resources.for_running_loop().pool
+        if not await line.run_on_connection(
+            lambda server: self._queries.keep_blob(server, named, name, data)
+        ):
             raise JournalFailed(f"there is no session {session!r} to keep this for")
         return name
 
-    async def fetch(self, session: str, name: str) -> bytes | None:
+    async def get_blob(self, session: str, name: str) -> bytes | None:
         """What the session keeps under a name; a prefix of 16 characters will do."""
         if not is_blob_name(name):
             return None
-        named = _named(session)
-        found = await self._desks.here().line.ask(lambda it: self._queries.fetch(it, named, name))
+        named = _check_session_name(session)
+        found = await self._resources.for_running_loop().pool.run_on_connection(
+            lambda it: self._queries.fetch_blob(it, named, name)
+        )
         if found is not None and not blob_name(found).startswith(name):
-            raise JournalCorrupt(f"journal {self._place.title}: attachment {name} was changed")
+            raise JournalCorrupt(
+                f"journal {self._config.display_url}: attachment {name} was changed"
+            )
         return found
 
     # ── budgets ──────────────────────────────────────────────────────────────
 
-    async def draw(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
         """Raise what a run may spend in all to `wanted`, or as near as the budget allows."""
-        return await self._share(budget, session, run, wanted, spent=False)
+        return await self._change_share(budget, session, run, wanted, spent=False)
 
-    async def settle(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
         """Say what a run has spent in all; what it does not need goes back."""
-        await self._share(budget, session, run, spent, spent=True)
+        await self._change_share(budget, session, run, spent, spent=True)
 
-    async def spent(self, budget: Budget) -> Amount:
+    async def read_spending(self, budget: Budget) -> Amount:
         """What is spent or promised of the budget for now."""
-        period = window(budget, self._now())
-        found = await self._desks.here().line.ask(
-            lambda it: self._queries.pool(it, budget.name, period)
+        period = budget_window(budget, self._now())
+        found = await self._resources.for_running_loop().pool.run_on_connection(
+            lambda it: self._queries.promised_sum(it, budget.name, period)
         )
-        return found.of(budget)
+        return found.as_amount(budget)
 
-    async def _share(
+    async def _change_share(
         self, budget: Budget, session: str, run: int, said: Amount, *, spent: bool
     ) -> Amount:
-        whose = (budget.name, window(budget, self._now()), _named(session), run)
+        whose = (budget.name, budget_window(budget, self._now()), _check_session_name(session), run)
         amounts = (budget.usd, budget.tokens, said.usd, said.tokens)
-        line = self._desks.here().line
-        found = await line.ask(lambda it: self._queries.share(it, *whose, *amounts, spent))
-        return found.of(budget)
+        line = self._resources.for_running_loop().pool
+        found = await line.run_on_connection(
+            lambda it: self._queries.change_share(it, *whose, *amounts, spent)
+        )
+        return found.as_amount(budget)
 
 
-def _named(session: str) -> str:
+def _check_session_name(session: str) -> str:
     try:
         session.encode()
     except UnicodeEncodeError as error:

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from windlass.core.errors import SessionBusy, WindlassError
-from windlass.journals.postgres.config import Connection, lost
-from windlass.journals.postgres.pool import Line
+from windlass.journals.postgres.config import PostgresConnection, is_connection_lost
+from windlass.journals.postgres.pool import ConnectionPool
 
 T = TypeVar("T")
-GRACE_S = (0.01, 0.02, 0.03)
+RETRY_WAITS_S = (0.01, 0.02, 0.03)
 """A lease is let go without waiting; who asks another process for it waits so long at the most."""
-NEWS_S = 5.0
+NEWS_TIMEOUT_S = 5.0
 """After so long there is news for nothing: a connection may have died without a word."""
 
 _LOCK = "SELECT pg_try_advisory_lock($1)"
@@ -32,192 +32,198 @@ SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
-_all: WeakSet["Standing"] = WeakSet()
-_one_list = threading.Lock()
+_all_connections: WeakSet["LeaseConnection"] = WeakSet()
+_list_mutex = threading.Lock()
 
 
-class Held:
+class PostgresLease:
     """The lease of a session."""
 
-    def __init__(self, standing: "Standing", session: str) -> None:
-        self._standing: Standing | None = standing
+    def __init__(self, connection: "LeaseConnection", session: str) -> None:
+        self._connection: LeaseConnection | None = connection
         self._session = session
 
     def release(self) -> None:
         """Let go; from any thread, and as often as one likes."""
-        standing, self._standing = self._standing, None
+        standing, self._connection = self._connection, None
         if standing is not None:
-            standing.let_go(self._session)
+            standing.release_lease(self._session)
 
 
-class Standing:
+class LeaseConnection:
     """Opened at the first lease or the first question for news."""
 
-    def __init__(self, line: Line) -> None:
-        self.line = line
-        self._one_at_a_time = asyncio.Lock()
-        self._server: Connection | None = None
-        self._hears = self._listening = False
+    def __init__(self, pool: ConnectionPool) -> None:
+        self.pool = pool
+        self._mutex = asyncio.Lock()
+        self._server: PostgresConnection | None = None
+        self._wants_news = self._listening = False
         self._held: dict[str, bool] = {}
         """By session: whether the server has granted it, on this very connection."""
         self.releases = set[asyncio.Task[Any]]()
         self._tasks = set[asyncio.Task[Any]]()
-        self._ears: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
-        with _one_list:
-            _all.add(self)
+        self._waiters: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        with _list_mutex:
+            _all_connections.add(self)
 
-    async def lease(self, session: str) -> Held:
+    async def acquire_lease(self, session: str) -> PostgresLease:
         """Take the session; raises SessionBusy if somebody has it."""
-        await self.all_let_go()
+        await self.wait_for_releases()
         busy = SessionBusy(f"session {session!r}: another driver holds it")
         if session in self._held:
             raise busy
         self._held[session] = False
         try:
-            for wait_s in (0.0, *GRACE_S):
+            for wait_s in (0.0, *RETRY_WAITS_S):
                 await asyncio.sleep(wait_s)
-                if await self._do(lambda server: self._lock(server, session)):
-                    return Held(self, session)
+                if await self._run_on_connection(lambda server: self._try_lock(server, session)):
+                    return PostgresLease(self, session)
         except BaseException:
-            self.let_go(session)
+            self.release_lease(session)
             raise
-        self.let_go(session)
+        self.release_lease(session)
         raise busy
 
-    async def locks(self) -> set[int]:
+    async def held_lock_keys(self) -> set[int]:
         """The numbers of all locks that somebody alive holds in this database."""
-        await self.all_let_go()
-        return {row[0] for row in await self.line.ask(lambda server: server.fetch(_LOCKS))}
+        await self.wait_for_releases()
+        return {
+            row[0] for row in await self.pool.run_on_connection(lambda server: server.fetch(_LOCKS))
+        }
 
-    async def news(self, session: str, is_there: Callable[[], Awaitable[bool]]) -> None:
+    async def wait_for_news(self, session: str, is_there: Callable[[], Awaitable[bool]]) -> None:
         """Return when somebody wrote the session; at once if `is_there`; and now and then."""
         name = sha256(session.encode()).hexdigest()
         heard = asyncio.Event()
-        self._ears[name].add(heard)
-        self._hears = True
+        self._waiters[name].add(heard)
+        self._wants_news = True
         try:
-            await self._do(self._listen)
+            await self._run_on_connection(self._start_listening)
             # Asked when we listen already: what is written after this is heard.
             if not await is_there():
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(NEWS_S):
+                    async with asyncio.timeout(NEWS_TIMEOUT_S):
                         await heard.wait()
         finally:
-            self._ears[name].discard(heard)
-            if not self._ears[name]:
-                del self._ears[name]
+            self._waiters[name].discard(heard)
+            if not self._waiters[name]:
+                del self._waiters[name]
 
-    def let_go(self, session: str) -> None:
-        loop = self.line.loop
+    def release_lease(self, session: str) -> None:
+        loop = self.pool.loop
         try:
             here = asyncio.get_running_loop() is loop
         except RuntimeError:
             here = False
         if here:
-            self._let_go(session)
+            self._release_here(session)
             return
         # A loop that is closed has closed its connections, and the server has freed the lease.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._let_go, session)
+            loop.call_soon_threadsafe(self._release_here, session)
 
-    def _let_go(self, session: str) -> None:
+    def _release_here(self, session: str) -> None:
         granted, server = self._held.pop(session, False), self._server
         if granted and server is not None:
-            self._start(self._unlock(server, session), self.releases)
+            self._start_task(self._unlock_session(server, session), self.releases)
 
-    async def all_let_go(self) -> None:
+    async def wait_for_releases(self) -> None:
         """Wait until the server knows of each lease that was let go so far."""
         # By any journal of this loop: who lets go and then asks has a right to the answer.
-        with _one_list:
-            here = [one for one in _all if one.line.loop is self.line.loop]
+        with _list_mutex:
+            here = [one for one in _all_connections if one.pool.loop is self.pool.loop]
         releases = {task for one in here for task in one.releases}
         if releases:
             await asyncio.wait(releases)
 
-    async def _lock(self, server: Connection, session: str) -> bool:
+    async def _try_lock(self, server: PostgresConnection, session: str) -> bool:
         # A second lock of the same connection would need a second unlock.
-        granted = self._held.get(session) or await server.fetchval(_LOCK, self._key(session))
+        granted = self._held.get(session) or await server.fetchval(_LOCK, self._lock_key(session))
         if session in self._held:
             self._held[session] = granted
         elif granted:
             # Whoever wanted it has gone away meanwhile.
-            await server.fetchval(_UNLOCK, self._key(session))
+            await server.fetchval(_UNLOCK, self._lock_key(session))
         return granted
 
-    async def _unlock(self, server: Connection, session: str) -> None:
-        async with self._one_at_a_time:
+    async def _unlock_session(self, server: PostgresConnection, session: str) -> None:
+        async with self._mutex:
             try:
-                await server.fetchval(_UNLOCK, self._key(session))
+                await server.fetchval(_UNLOCK, self._lock_key(session))
             except Exception:  # noqa: BLE001 - a connection that is closed holds no lock
-                self.line.drop(server)
+                self.pool.drop_connection(server)
 
-    async def _listen(self, server: Connection) -> None:
+    async def _start_listening(self, server: PostgresConnection) -> None:
         if not self._listening:
-            await server.add_listener(self.line.place.schema, self._hear)
+            await server.add_listener(self.pool.config.schema, self._on_notification)
             self._listening = True
 
-    def _hear(self, _server: object, _process: int, _channel: str, name: object) -> None:
-        for heard in self._ears.get(str(name), ()):
+    def _on_notification(self, _server: object, _process: int, _channel: str, name: object) -> None:
+        for heard in self._waiters.get(str(name), ()):
             heard.set()
 
-    def _key(self, session: str) -> int:
-        return self.line.place.key("lease", session)
+    def _lock_key(self, session: str) -> int:
+        return self.pool.config.lock_key("lease", session)
 
-    async def _do(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run_on_connection(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         """Work on the connection, to the end even if nobody waits: others have leases on it."""
 
         async def once() -> T:
-            async with self._one_at_a_time:
-                server = await self._opened()
+            async with self._mutex:
+                server = await self._ensure_open()
                 try:
                     return await work(server)
                 except BaseException as error:
-                    if lost(error) or not (isinstance(error, WindlassError) or _answer(error)):
-                        self.line.drop(server)
-                        self._gone(server)
+                    if is_connection_lost(error) or not (
+                        isinstance(error, WindlassError) or _is_server_answer(error)
+                    ):
+                        self.pool.drop_connection(server)
+                        self._on_connection_lost(server)
                     raise
 
-        return await asyncio.shield(self._start(self.line.patiently(once), self._tasks))
+        return await asyncio.shield(
+            self._start_task(self.pool.retry_while_transient(once), self._tasks)
+        )
 
-    async def _opened(self) -> Connection:
+    async def _ensure_open(self) -> PostgresConnection:
         if self._server is not None and self._server.is_closed():
-            self._gone(self._server)
+            self._on_connection_lost(self._server)
         if self._server is None:
-            server = self._server = await self.line.open()
-            server.add_termination_listener(self._gone)
+            server = self._server = await self.pool.open_connection()
+            server.add_termination_listener(self._on_connection_lost)
             for session in [*self._held]:
-                await self._lock(server, session)
-            if self._hears:
-                await self._listen(server)
+                await self._try_lock(server, session)
+            if self._wants_news:
+                await self._start_listening(server)
         return self._server
 
-    def _gone(self, server: object) -> None:
+    def _on_connection_lost(self, server: object) -> None:
         if server is not self._server:
             return
         self._server, self._listening = None, False
-        for heard in (heard for ears in self._ears.values() for heard in ears):
+        for heard in (heard for ears in self._waiters.values() for heard in ears):
             heard.set()
         had = any(self._held.values())
         self._held = dict.fromkeys(self._held, False)
-        if had and not self.line.closed:
-            self._start(self._again(), self._tasks)
+        if had and not self.pool.is_closed:
+            self._start_task(self._reconnect(), self._tasks)
 
-    async def _again(self) -> None:
+    async def _reconnect(self) -> None:
         with suppress(WindlassError):
-            await self._do(_nothing)
+            await self._run_on_connection(_do_nothing)
 
-    def _start(
+    def _start_task(
         self, work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[Any]]
     ) -> asyncio.Task[T]:
-        task = self.line.loop.create_task(work)
+        task = self.pool.loop.create_task(work)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         return task
 
 
-async def _nothing(_server: Connection) -> None:
+async def _do_nothing(_server: PostgresConnection) -> None:
     """Opening is all that was wanted."""
 
 
-def _answer(error: BaseException) -> bool:
+def _is_server_answer(error: BaseException) -> bool:
     return hasattr(error, "sqlstate")

@@ -10,52 +10,59 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from windlass.core.errors import JournalFailed, WindlassError
-from windlass.journals.postgres.config import Connection, Place, connect, failed, lost, passing
-from windlass.journals.postgres.schema import bring_up
+from windlass.journals.postgres.config import (
+    PostgresConfig,
+    PostgresConnection,
+    connect_to_server,
+    is_connection_lost,
+    is_transient,
+    postgres_error,
+)
+from windlass.journals.postgres.schema import migrate_schema
 
 T = TypeVar("T")
-CLOSE_S = 2.0
+CLOSE_TIMEOUT_S = 2.0
 """How long the server may take to say goodbye."""
-WAIT_MAX_S = 1.0
+RETRY_WAIT_MAX_S = 1.0
 
 
-class _Holdings:
+class _OpenConnections:
     """Apart from the line, so that one which is forgotten is closed."""
 
     def __init__(self) -> None:
-        self.connections = set[Connection]()
+        self.connections = set[PostgresConnection]()
         self.closed = False
 
 
-class Line:
+class ConnectionPool:
     """What one event loop has open."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, config: PostgresConfig) -> None:
+        self.config = config
         self.loop = asyncio.get_running_loop()
-        self._room = asyncio.Semaphore(place.connections_max)
-        self._opening = asyncio.Lock()
-        self._idle: list[Connection] = []
-        self._held = _Holdings()
-        self._up = False
+        self._slots = asyncio.Semaphore(config.connections_max)
+        self._migration_lock = asyncio.Lock()
+        self._idle: list[PostgresConnection] = []
+        self._open = _OpenConnections()
+        self._schema_ready = False
         self._keeper: AsyncGenerator[None] | None = None
 
     @property
-    def closed(self) -> bool:
-        return self._held.closed
+    def is_closed(self) -> bool:
+        return self._open.closed
 
-    async def ask(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def run_on_connection(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         """Do the work on a connection, again if that one broke: it must bear being done twice."""
 
         async def once() -> T:
-            async with self._borrowed() as connection:
+            async with self._borrow_connection() as connection:
                 return await work(connection)
 
-        return await self.patiently(once)
+        return await self.retry_while_transient(once)
 
-    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def retry_while_transient(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until the server is back, or for as long as was agreed."""
-        until, wait_s = self.loop.time() + self.place.patience_s, 0.0
+        until, wait_s = self.loop.time() + self.config.patience_s, 0.0
         while True:
             try:
                 return await attempt()
@@ -64,70 +71,70 @@ class Line:
             except Exception as error:  # noqa: BLE001 - put into words, or tried again
                 late = self.loop.time() + wait_s > until
                 # A server that was never there is not waited for: its address may be wrong.
-                if late or self.closed or not (self._up and passing(error)):
-                    raise failed(self.place, error) from None
+                if late or self.is_closed or not (self._schema_ready and is_transient(error)):
+                    raise postgres_error(self.config, error) from None
             await asyncio.sleep(wait_s)
-            wait_s = min(max(2 * wait_s, 0.02), WAIT_MAX_S)
+            wait_s = min(max(2 * wait_s, 0.02), RETRY_WAIT_MAX_S)
 
-    async def open(self) -> Connection:
+    async def open_connection(self) -> PostgresConnection:
         """A new connection, to a schema that is up to date."""
-        if self.closed:
-            raise JournalFailed(f"journal {self.place.title}: it is closed")
-        connection = await connect(self.place)
-        self._held.connections.add(connection)
+        if self.is_closed:
+            raise JournalFailed(f"journal {self.config.display_url}: it is closed")
+        connection = await connect_to_server(self.config)
+        self._open.connections.add(connection)
         try:
-            await self._keep()
-            if not self._up:
-                async with self._opening:
-                    await bring_up(connection, self.place)
-                self._up = True
+            await self._start_keeper()
+            if not self._schema_ready:
+                async with self._migration_lock:
+                    await migrate_schema(connection, self.config)
+                self._schema_ready = True
         except BaseException:
-            self.drop(connection)
+            self.drop_connection(connection)
             raise
         return connection
 
-    def drop(self, connection: Connection) -> None:
+    def drop_connection(self, connection: PostgresConnection) -> None:
         """Let go of a connection at once."""
-        self._held.connections.discard(connection)
+        self._open.connections.discard(connection)
         with suppress(Exception):
             connection.terminate()
 
     async def close(self) -> None:
-        self._held.closed = True
+        self._open.closed = True
         if self._keeper is not None:
             await self._keeper.aclose()
 
     @asynccontextmanager
-    async def _borrowed(self) -> AsyncGenerator[Connection]:
-        async with self._room:
-            connection = await self._one()
+    async def _borrow_connection(self) -> AsyncGenerator[PostgresConnection]:
+        async with self._slots:
+            connection = await self._idle_or_new_connection()
             try:
                 yield connection
             except BaseException as error:
                 # Whatever was under way may still be: only an answer of the server ends it.
                 answered = isinstance(error, WindlassError) or hasattr(error, "sqlstate")
-                if lost(error) or not answered:
-                    self.drop(connection)
+                if is_connection_lost(error) or not answered:
+                    self.drop_connection(connection)
                 raise
             finally:
-                if connection in self._held.connections:
+                if connection in self._open.connections:
                     self._idle.append(connection)
 
-    async def _one(self) -> Connection:
+    async def _idle_or_new_connection(self) -> PostgresConnection:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-            self._held.connections.discard(connection)
-        return await self.open()
+            self._open.connections.discard(connection)
+        return await self.open_connection()
 
-    async def _keep(self) -> None:
+    async def _start_keeper(self) -> None:
         if self._keeper is None:
-            self._keeper = _until_the_end(self._held)
+            self._keeper = _close_with_loop(self._open)
             await anext(self._keeper)
 
 
-async def _until_the_end(held: _Holdings) -> AsyncGenerator[None]:
+async def _close_with_loop(held: _OpenConnections) -> AsyncGenerator[None]:
     # A loop closes the async generators that are still open when it shuts down, and so this one.
     try:
         yield
@@ -136,6 +143,6 @@ async def _until_the_end(held: _Holdings) -> AsyncGenerator[None]:
         while held.connections:
             connection = held.connections.pop()
             try:
-                await connection.close(timeout=CLOSE_S)
+                await connection.close(timeout=CLOSE_TIMEOUT_S)
             except Exception:  # noqa: BLE001 - a server that does not answer is left all the same
                 connection.terminate()

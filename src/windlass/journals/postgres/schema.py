@@ -5,7 +5,7 @@ at once, and one that is killed in the middle leaves nothing behind.
 """
 
 from windlass.core.errors import ConfigError, JournalFailed
-from windlass.journals.postgres.config import Connection, Place
+from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 
 STEPS = (
     # Half of a page of sessions stays free, so that a new head is written beside the old one.
@@ -104,44 +104,44 @@ _SET_VERSION = "UPDATE {}.windlass SET version = $1"
 _TABLES = "SELECT FROM pg_tables WHERE schemaname = $1"
 
 
-async def bring_up(connection: Connection, place: Place) -> None:
+async def migrate_schema(connection: PostgresConnection, config: PostgresConfig) -> None:
     """Make the tables, or the steps that are missing."""
-    if await _version(connection, place) == len(STEPS):
+    if await _read_schema_version(connection, config) == len(STEPS):
         return
     async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", place.key())
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", config.lock_key())
         # Another process may have been faster.
-        version = await _version(connection, place)
+        version = await _read_schema_version(connection, config)
         if not version:
-            await _claim(connection, place)
-        await connection.execute(f"SET LOCAL search_path TO {place.quoted}")
+            await _create_schema(connection, config)
+        await connection.execute(f"SET LOCAL search_path TO {config.quoted_schema}")
         for step in STEPS[version:]:
             await connection.execute(step)
-        await connection.execute(_SET_VERSION.format(place.quoted), len(STEPS))
+        await connection.execute(_SET_VERSION.format(config.quoted_schema), len(STEPS))
 
 
-async def _claim(connection: Connection, place: Place) -> None:
+async def _create_schema(connection: PostgresConnection, config: PostgresConfig) -> None:
     if await connection.fetchval("SHOW server_encoding") != "UTF8":
-        raise ConfigError(f"journal {place.title}: the database must be encoded in UTF8")
-    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {place.quoted}")
-    if await connection.fetchval(f"SELECT EXISTS ({_TABLES})", place.schema):
-        msg = f"journal {place.title}: schema {place.schema!r} belongs to another program"
+        raise ConfigError(f"journal {config.display_url}: the database must be encoded in UTF8")
+    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {config.quoted_schema}")
+    if await connection.fetchval(f"SELECT EXISTS ({_TABLES})", config.schema):
+        msg = f"journal {config.display_url}: schema {config.schema!r} belongs to another program"
         raise ConfigError(f"{msg}; name another one")
     await connection.execute(
-        f"""CREATE TABLE {place.quoted}.windlass AS SELECT 0 AS version;
-        COMMENT ON TABLE {place.quoted}.windlass IS 'the version of the tables beside this one'"""
+        f"""CREATE TABLE {config.quoted_schema}.windlass AS SELECT 0 AS version;
+        COMMENT ON TABLE {config.quoted_schema}.windlass IS 'the version of the tables beside this one'"""
     )
 
 
-async def _version(connection: Connection, place: Place) -> int:
+async def _read_schema_version(connection: PostgresConnection, config: PostgresConfig) -> int:
     """The version of the tables; 0 if there are none."""
     # Asked of a table and not by name: what a connection knows of a name may be out of date.
     ours = f"{_TABLES} AND tablename = 'windlass'"
-    if not await connection.fetchval(f"SELECT EXISTS ({ours})", place.schema):
+    if not await connection.fetchval(f"SELECT EXISTS ({ours})", config.schema):
         return 0
-    version: int = await connection.fetchval(_GET_VERSION.format(place.quoted))
+    version: int = await connection.fetchval(_GET_VERSION.format(config.quoted_schema))
     if version > len(STEPS):
         versions = f"its version is {version}, this one knows {len(STEPS)}"
-        msg = f"journal {place.title}: it was made by a newer Windlass; upgrade this one"
+        msg = f"journal {config.display_url}: it was made by a newer Windlass; upgrade this one"
         raise JournalFailed(f"{msg} ({versions})")
     return version

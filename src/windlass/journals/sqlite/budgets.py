@@ -8,72 +8,84 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from windlass.core.decide.reserving import window
+from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Amount, Budget
-from windlass.journals.budget_math import Sum, drawn, settled
-from windlass.journals.sqlite.file import File
+from windlass.journals.budget_math import BudgetSum, draw_share, settle_share
+from windlass.journals.sqlite.file import SqliteConnection
 
 
-class Run(NamedTuple):
+class ShareOwner(NamedTuple):
     """Whose share it is."""
 
     session: str
     number: int
 
 
-def draw(file: File, budget: Budget, run: Run, wanted: Amount, at: float) -> Amount:
+def draw_budget(
+    file: SqliteConnection, budget: Budget, run: ShareOwner, wanted: Amount, at: float
+) -> Amount:
     """Raise the share of a run, as far as the budget allows."""
-    return _change(file, budget, run, lambda whole, share: drawn(budget, whole, share, wanted), at)
+    return _change_share(
+        file, budget, run, lambda whole, share: draw_share(budget, whole, share, wanted), at
+    )
 
 
-def settle(file: File, budget: Budget, run: Run, spent: Amount, at: float) -> None:
+def settle_budget(
+    file: SqliteConnection, budget: Budget, run: ShareOwner, spent: Amount, at: float
+) -> None:
     """Make the share of a run what it has spent in all."""
-    _change(file, budget, run, lambda _, share: settled(budget, share, spent), at)
+    _change_share(file, budget, run, lambda _, share: settle_share(budget, share, spent), at)
 
 
-def spent(file: File, budget: Budget, at: float) -> Amount:
+def promised_amount(file: SqliteConnection, budget: Budget, at: float) -> Amount:
     """What all shares of the present window come to."""
-    return _promised(file, budget, window(budget, at)).of(budget)
+    return _promised_sum(file, budget, budget_window(budget, at)).as_amount(budget)
 
 
-def forget(file: File, session: str) -> None:
+def forget_shares(file: SqliteConnection, session: str) -> None:
     """What was spent stays spent; but another session of this name starts anew."""
     file.execute("DELETE FROM shares WHERE session = ?", (session,))
 
 
-def _change(
-    file: File, budget: Budget, run: Run, after: Callable[[Sum, Sum], Sum], at: float
+def _change_share(
+    file: SqliteConnection,
+    budget: Budget,
+    run: ShareOwner,
+    after: Callable[[BudgetSum, BudgetSum], BudgetSum],
+    at: float,
 ) -> Amount:
     mine = (*run, budget.name)
     row = file.execute(
         "SELECT period, usd, tokens FROM shares WHERE session = ? AND run = ? AND budget = ?", mine
     ).fetchone()
-    period, before = (row[0], _sum(row[1:])) if row else (window(budget, at), Sum())
-    promised = _promised(file, budget, period)
+    period, before = (
+        (row[0], _sum_from_row(row[1:])) if row else (budget_window(budget, at), BudgetSum())
+    )
+    promised = _promised_sum(file, budget, period)
     share = after(promised, before)
     # A run that got nothing has no share yet: the next window may have something for it.
     if share != before:
         file.execute(
             "INSERT OR REPLACE INTO shares VALUES (?, ?, ?, ?, ?, ?)",
-            (*mine, period, *_row(share)),
+            (*mine, period, *_row_from_sum(share)),
         )
         file.execute(
             "INSERT OR REPLACE INTO pools VALUES (?, ?, ?, ?)",
-            (budget.name, period, *_row(promised.plus(share, before))),
+            (budget.name, period, *_row_from_sum(promised.replace_share(share, before))),
         )
-    return share.of(budget)
+    return share.as_amount(budget)
 
 
-def _promised(file: File, budget: Budget, period: str) -> Sum:
+def _promised_sum(file: SqliteConnection, budget: Budget, period: str) -> BudgetSum:
     place = (budget.name, period)
     found = "SELECT usd, tokens FROM pools WHERE budget = ? AND period = ?"
     row = file.execute(found, place).fetchone()
-    return _sum(row) if row else Sum()
+    return _sum_from_row(row) if row else BudgetSum()
 
 
-def _sum(row: Sequence[Any]) -> Sum:
-    return Sum(Decimal(row[0]), row[1])
+def _sum_from_row(row: Sequence[Any]) -> BudgetSum:
+    return BudgetSum(Decimal(row[0]), row[1])
 
 
-def _row(amount: Sum) -> tuple[str, int]:
+def _row_from_sum(amount: BudgetSum) -> tuple[str, int]:
     return str(amount.usd), amount.tokens

@@ -16,7 +16,7 @@ import apsw
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed
 
 
-class Rows(Protocol):
+class SqliteRows(Protocol):
     """What a statement gives."""
 
     @property
@@ -29,13 +29,13 @@ class Rows(Protocol):
     def fetchone(self) -> tuple[Any, ...] | None: ...
 
 
-class File(Protocol):
+class SqliteConnection(Protocol):
     """As much of `apsw.Connection` as is used here: its own types need Python 3.12."""
 
     @property
     def in_transaction(self) -> bool: ...
 
-    def execute(self, statements: str, bindings: Sequence[Any] = ()) -> Rows: ...
+    def execute(self, statements: str, bindings: Sequence[Any] = ()) -> SqliteRows: ...
 
     def set_busy_timeout(self, milliseconds: int) -> None: ...
 
@@ -48,7 +48,7 @@ APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL`, in the header of the file: tells our files from those of other programs."""
 BUSY_MS = 30_000
 """How long to wait while another process writes."""
-AGAIN_S = 0.005
+RETRY_INTERVAL_S = 0.005
 
 STEPS = (
     # Records lie in the order in which they came: a group of many sessions fills a few pages. Kept
@@ -109,7 +109,7 @@ STEPS = (
 )
 """Each step brings a file to the next version; a new file starts at version 0."""
 
-_WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
+_ERROR_TEXTS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.FullError, "the disk is full; make room, then resume"),
     (apsw.ReadOnlyError, "the file is read-only; make it writable, or name another file"),
     (apsw.BusyError, "another program has held it for too long; stop that one, then resume"),
@@ -120,21 +120,21 @@ _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
 )
 
 
-def failed(path: Path, error: Exception) -> JournalFailed:
+def sqlite_error(path: Path, error: Exception) -> JournalFailed:
     """What went wrong with the file, and what to do, in a line."""
-    words = next((words for kind, words in _WORDS if isinstance(error, kind)), "it failed")
+    words = next((words for kind, words in _ERROR_TEXTS if isinstance(error, kind)), "it failed")
     return JournalFailed(f"journal {path}: {words} ({error})")
 
 
-def open_writer(path: Path, durability: Durability) -> File:
+def open_writer(path: Path, durability: Durability) -> SqliteConnection:
     """Open the file for writing; make it, its folder and its tables where they are missing."""
-    _touch(path)
+    _create_file(path)
     try:
-        file = connect(path, durability)
+        file = open_connection(path, durability)
         try:
-            _version(file, path)  # A file that is not ours is left as it is.
-            _log_ahead(file)
-            _bring_up(file, path)
+            _read_schema_version(file, path)  # A file that is not ours is left as it is.
+            _enable_wal(file)
+            _migrate_schema(file, path)
         except BaseException:
             file.close()
             raise
@@ -143,10 +143,10 @@ def open_writer(path: Path, durability: Durability) -> File:
         msg = f"journal {path}: the file is no SQLite database; name another file"
         raise ConfigError(msg) from error
     except apsw.Error as error:
-        raise failed(path, error) from error
+        raise sqlite_error(path, error) from error
 
 
-def _log_ahead(file: File) -> None:
+def _enable_wal(file: SqliteConnection) -> None:
     """Switch to WAL; SQLite itself does not wait here for a process that does the same."""
     ends = time.monotonic() + BUSY_MS / 1000
     while True:
@@ -155,23 +155,23 @@ def _log_ahead(file: File) -> None:
         except apsw.BusyError:
             if time.monotonic() > ends:
                 raise
-            time.sleep(AGAIN_S)
+            time.sleep(RETRY_INTERVAL_S)
         else:
             return
 
 
-def connect(path: Path, durability: Durability = "full") -> File:
+def open_connection(path: Path, durability: Durability = "full") -> SqliteConnection:
     opened = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    file = cast("File", opened)
+    file = cast("SqliteConnection", opened)
     file.set_busy_timeout(BUSY_MS)
     file.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
     return file
 
 
 @contextmanager
-def writing(file: File) -> Generator[None]:
+def write_transaction(file: SqliteConnection) -> Generator[None]:
     """One transaction, whole or not at all. It waits for other processes first, never midway."""
-    _abandon(file)
+    _rollback_leftover(file)
     file.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -179,37 +179,37 @@ def writing(file: File) -> Generator[None]:
     except BaseException:
         # If even this fails, the next transaction tries again before it begins.
         with suppress(apsw.Error):
-            _abandon(file)
+            _rollback_leftover(file)
         raise
 
 
 @contextmanager
-def reading(file: File) -> Generator[None]:
+def read_transaction(file: SqliteConnection) -> Generator[None]:
     """All that is read inside was true at one moment."""
-    _abandon(file)
+    _rollback_leftover(file)
     file.execute("BEGIN")
     try:
         yield
     finally:
         with suppress(apsw.Error):
-            _abandon(file)
+            _rollback_leftover(file)
 
 
-def _abandon(file: File) -> None:
+def _rollback_leftover(file: SqliteConnection) -> None:
     if file.in_transaction:
         file.execute("ROLLBACK")
 
 
-def _touch(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Sessions are private: the file is made for its owner only."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _creation_error(path, error) from error
 
 
-def _refused(path: Path, error: OSError) -> ForOperator:
+def _creation_error(path: Path, error: OSError) -> ForOperator:
     match error:
         case IsADirectoryError():
             return ConfigError(f"journal {path}: this is a folder; name a file in it")
@@ -222,18 +222,18 @@ def _refused(path: Path, error: OSError) -> ForOperator:
             return JournalFailed(f"journal {path}: it cannot be made: {error.strerror}")
 
 
-def _bring_up(file: File, path: Path) -> None:
-    if _version(file, path) == len(STEPS):
+def _migrate_schema(file: SqliteConnection, path: Path) -> None:
+    if _read_schema_version(file, path) == len(STEPS):
         return
-    with writing(file):
+    with write_transaction(file):
         # Another process may have been faster.
-        for step in STEPS[_version(file, path) :]:
+        for step in STEPS[_read_schema_version(file, path) :]:
             file.execute(step)
         file.execute(f"PRAGMA user_version = {len(STEPS)}")
         file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
-def _version(file: File, path: Path) -> int:
+def _read_schema_version(file: SqliteConnection, path: Path) -> int:
     version = file.execute("PRAGMA user_version").get
     owner = file.execute("PRAGMA application_id").get
     if owner != APPLICATION_ID and file.execute("SELECT count(*) FROM sqlite_schema").get:

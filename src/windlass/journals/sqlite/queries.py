@@ -5,78 +5,87 @@ from typing import Any
 
 from windlass.core.errors import JournalCorrupt, JournalFailed
 from windlass.core.events import Fact
-from windlass.journals.chain import Link, Problem, root, walk
-from windlass.journals.codec import Fetch, Unreadable, blob_name, is_blob_name
+from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
+from windlass.journals.codec import BlobFetcher, UnreadableRecord, blob_name, is_blob_name
 from windlass.journals.sqlite import budgets as shares
-from windlass.journals.sqlite.file import File
-from windlass.journals.sqlite.writer import FIND_SESSION, SELECT_SESSION, End, end_from
-from windlass.journals.summary import Summary
+from windlass.journals.sqlite.file import SqliteConnection
+from windlass.journals.sqlite.writer import (
+    FIND_SESSION,
+    SELECT_SESSION,
+    SessionEnd,
+    session_end_from_row,
+)
+from windlass.journals.summary import SessionSummary
 
-ENDED = "updated < ? AND outcome IS NOT NULL"
+ENDED_BEFORE = "updated < ? AND outcome IS NOT NULL"
 
 
-def facts_of(file: File, session: str, after: int) -> Iterator[Fact | Problem]:
+def read_facts(file: SqliteConnection, session: str, after: int) -> Iterator[Fact | RecordProblem]:
     """The facts of a session past a number, each checked against the chain."""
     row = file.execute(FIND_SESSION, (session,)).fetchone()
-    end = end_from(row) if row else None
-    if end is None or after >= end.head.seq:
+    end = session_end_from_row(row) if row else None
+    if end is None or after >= end.last_link.seq:
         return iter(())
     if end.summary.session != session:
-        return iter((Problem(0, f"it is filed under {end.summary.session!r}"),))
+        return iter((RecordProblem(0, f"it is filed under {end.summary.session!r}"),))
     rows = file.execute(
         """SELECT seq, CAST(body AS BLOB), hash FROM records
         WHERE number = ? AND seq > ? ORDER BY seq""",
         (end.number, after),
     )
-    return walk(rows, _start(file, end, after), end.head, _fetch(file))
+    return walk_chain(rows, _link_before(file, end, after), end.last_link, _blob_fetcher(file))
 
 
-def _start(file: File, end: End, after: int) -> Link:
+def _link_before(file: SqliteConnection, end: SessionEnd, after: int) -> ChainLink:
     if after <= 0:
-        return root(end.summary.session)
+        return chain_root(end.summary.session)
     place = (end.number, after)
     found = file.execute("SELECT hash FROM records WHERE number = ? AND seq = ?", place).get
-    return Link(after, found or b"")
+    return ChainLink(after, found or b"")
 
 
-def _fetch(file: File) -> Fetch:
+def _blob_fetcher(file: SqliteConnection) -> BlobFetcher:
     def fetch(name: str) -> bytes:
         data = file.execute("SELECT data FROM blobs WHERE hash = ?", (name,)).get
         if data is None:
-            raise Unreadable(f"its attachment {name} is missing")
+            raise UnreadableRecord(f"its attachment {name} is missing")
         if blob_name(data) != name:
-            raise Unreadable(f"its attachment {name} was changed")
+            raise UnreadableRecord(f"its attachment {name} was changed")
         return data
 
     return fetch
 
 
-def last_of(file: File, session: str) -> int:
+def last_seq(file: SqliteConnection, session: str) -> int:
     """The number of a session's last record; 0 if there is none."""
     return file.execute("SELECT facts FROM sessions WHERE session = ?", (session,)).get or 0
 
 
-def listed(file: File, query: str, limit: int, *, unfinished: bool) -> list[Summary]:
+def list_sessions(
+    file: SqliteConnection, query: str, limit: int, *, unfinished: bool
+) -> list[SessionSummary]:
     """The sessions whose name or title holds the query, the latest first."""
     where = ["outcome IS NULL"] if unfinished else []
     if query:
         where.append("instr(lower(session || char(10) || title), lower(?))")
     bindings = (query, limit) if query else (limit,)
-    return _summaries(file, " AND ".join(where) or "TRUE", bindings, "LIMIT ?")
+    return _select_summaries(file, " AND ".join(where) or "TRUE", bindings, "LIMIT ?")
 
 
-def left_open(file: File) -> list[Summary]:
+def list_open_sessions(file: SqliteConnection) -> list[SessionSummary]:
     """The sessions that have not ended and wait for nobody, the latest first."""
     # As `Summary.state` has it: many may wait for a person, and none of those is read.
-    return _summaries(file, "outcome IS NULL AND (asked = 0 OR proposed > 0)", (), "")
+    return _select_summaries(file, "outcome IS NULL AND (asked = 0 OR proposed > 0)", (), "")
 
 
-def _summaries(file: File, which: str, bindings: tuple[Any, ...], some: str) -> list[Summary]:
+def _select_summaries(
+    file: SqliteConnection, which: str, bindings: tuple[Any, ...], some: str
+) -> list[SessionSummary]:
     listing = f"{SELECT_SESSION} WHERE {which} ORDER BY updated DESC {some}"
-    return [end_from(row).summary for row in file.execute(listing, bindings)]
+    return [session_end_from_row(row).summary for row in file.execute(listing, bindings)]
 
 
-def keep(file: File, session: str, data: bytes) -> str:
+def keep_blob(file: SqliteConnection, session: str, data: bytes) -> str:
     """Keep data under its hash, for as long as the session."""
     number = file.execute("SELECT number FROM sessions WHERE session = ?", (session,)).get
     if number is None:
@@ -87,7 +96,7 @@ def keep(file: File, session: str, data: bytes) -> str:
     return name
 
 
-def fetch(file: File, session: str, name: str) -> bytes | None:
+def fetch_blob(file: SqliteConnection, session: str, name: str) -> bytes | None:
     """What the session keeps under a name, or under one that begins so."""
     if not is_blob_name(name):
         return None
@@ -105,25 +114,29 @@ def fetch(file: File, session: str, name: str) -> bytes | None:
     return data
 
 
-def nobody(_session: str) -> bool:
+def spare_nobody(_session: str) -> bool:
     """No session is spared."""
     return False
 
 
-def ended(file: File, before: float) -> list[int]:
+def list_ended_numbers(file: SqliteConnection, before: float) -> list[int]:
     """The numbers of the sessions that ended and were not touched since, the oldest first."""
-    return [end.number for end in _ends(file, f"{ENDED} ORDER BY updated", before)]
+    return [end.number for end in _select_ends(file, f"{ENDED_BEFORE} ORDER BY updated", before)]
 
 
-def prune(file: File, numbers: Sequence[int], before: float, spared: Callable[[str], bool]) -> int:
+def prune_sessions(
+    file: SqliteConnection, numbers: Sequence[int], before: float, spared: Callable[[str], bool]
+) -> int:
     """Delete those of these sessions that are still as `ended` found them."""
     named = ", ".join(map(str, numbers))
-    return delete(file, f"number IN ({named}) AND {ENDED}", before, spared)
+    return delete_sessions(file, f"number IN ({named}) AND {ENDED_BEFORE}", before, spared)
 
 
-def delete(file: File, which: str, given: str | float, spared: Callable[[str], bool]) -> int:
+def delete_sessions(
+    file: SqliteConnection, which: str, given: str | float, spared: Callable[[str], bool]
+) -> int:
     """Delete sessions, what only they used, and their shares; how many it were."""
-    gone = [end for end in _ends(file, which, given) if not spared(end.summary.session)]
+    gone = [end for end in _select_ends(file, which, given) if not spared(end.summary.session)]
     for end in gone:
         file.execute("DELETE FROM records WHERE number = ?", (end.number,))
         file.execute(
@@ -134,9 +147,12 @@ def delete(file: File, which: str, given: str | float, spared: Callable[[str], b
         )
         file.execute("DELETE FROM uses WHERE number = ?", (end.number,))
         file.execute("DELETE FROM sessions WHERE number = ?", (end.number,))
-        shares.forget(file, end.summary.session)
+        shares.forget_shares(file, end.summary.session)
     return len(gone)
 
 
-def _ends(file: File, which: str, given: str | float) -> list[End]:
-    return [end_from(row) for row in file.execute(f"{SELECT_SESSION} WHERE {which}", (given,))]
+def _select_ends(file: SqliteConnection, which: str, given: str | float) -> list[SessionEnd]:
+    return [
+        session_end_from_row(row)
+        for row in file.execute(f"{SELECT_SESSION} WHERE {which}", (given,))
+    ]

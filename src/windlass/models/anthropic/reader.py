@@ -10,21 +10,21 @@ import msgspec
 
 from windlass.core.events import (
     CallDelta,
-    Piece,
     ReplyEnd,
-    Stop,
+    ReplyPiece,
+    StopReason,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
 from windlass.core.messages import Usage
-from windlass.models.http.errors import from_stream
-from windlass.models.reader_helpers import is_known, malformed
+from windlass.models.http.errors import error_from_stream
+from windlass.models.reader_helpers import is_known_event, malformed_stream_error
 
-REDACTED = "redacted:"
+REDACTED_PREFIX = "redacted:"
 """Before a signature: the block was redacted as a whole. No signature of the API has a colon."""
 
-_STOPS: dict[str, Stop] = {
+_STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end",
     "stop_sequence": "end",
     "tool_use": "calls",
@@ -36,25 +36,25 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-class _Details(msgspec.Struct):
+class _AnthropicOutputDetails(msgspec.Struct):
     thinking_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _AnthropicUsage(msgspec.Struct):
     """Every figure is a total so far; one that is left out has not changed."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
-    output_tokens_details: _Details | None = None
+    output_tokens_details: _AnthropicOutputDetails | None = None
 
 
-class _Message(msgspec.Struct):
-    usage: _Usage | None = None
+class _AnthropicMessage(msgspec.Struct):
+    usage: _AnthropicUsage | None = None
 
 
-class _Block(msgspec.Struct):
+class _AnthropicBlock(msgspec.Struct):
     type: str = ""
     id: str | None = None
     name: str | None = None
@@ -65,7 +65,7 @@ class _Block(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Delta(msgspec.Struct):
+class _AnthropicDelta(msgspec.Struct):
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -74,16 +74,16 @@ class _Delta(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class _Event(msgspec.Struct):
+class _AnthropicEvent(msgspec.Struct):
     type: str = ""
     index: int = 0
-    delta: _Delta | None = None
-    content_block: _Block | None = None
-    message: _Message | None = None
-    usage: _Usage | None = None
+    delta: _AnthropicDelta | None = None
+    content_block: _AnthropicBlock | None = None
+    message: _AnthropicMessage | None = None
+    usage: _AnthropicUsage | None = None
 
 
-_KNOWN: dict[str, frozenset[str]] = {
+_KNOWN_KINDS: dict[str, frozenset[str]] = {
     "message_start": frozenset(),
     "message_delta": frozenset(),
     "content_block_start": frozenset(("text", "thinking", "redacted_thinking", "tool_use")),
@@ -91,7 +91,7 @@ _KNOWN: dict[str, frozenset[str]] = {
         ("text_delta", "thinking_delta", "signature_delta", "input_json_delta")
     ),
 }
-_decode = msgspec.json.Decoder(_Event).decode
+_decode_event = msgspec.json.Decoder(_AnthropicEvent).decode
 
 
 class AnthropicReader:
@@ -99,38 +99,38 @@ class AnthropicReader:
 
     def __init__(self) -> None:
         self._calls: set[int] = set()
-        self._stop: Stop | None = None
-        self._usage = _Usage()
+        self._stop: StopReason | None = None
+        self._usage = _AnthropicUsage()
 
-    def read(self, event: str, data: bytes) -> Iterable[Piece]:  # noqa: ARG002 - it is in the data
+    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - it is in the data
         try:
-            got = _decode(data)
+            got = _decode_event(data)
         except msgspec.ValidationError as error:
-            if is_known(data, _KNOWN, "content_block", "delta"):
-                raise malformed(error) from error
+            if is_known_event(data, _KNOWN_KINDS, "content_block", "delta"):
+                raise malformed_stream_error(error) from error
             return ()
         except msgspec.DecodeError as error:
-            raise malformed(error) from error
+            raise malformed_stream_error(error) from error
         match got.type:
             case "content_block_delta" if got.delta is not None:
-                return self._delta(got.index, got.delta)
+                return self._read_delta(got.index, got.delta)
             case "content_block_start" if got.content_block is not None:
-                return self._started(got.index, got.content_block)
+                return self._read_block_start(got.index, got.content_block)
             case "message_start" if got.message is not None:
-                return self._counted(got.message.usage)
+                return self._update_usage(got.message.usage)
             case "message_delta":
                 reason = got.delta and got.delta.stop_reason
                 if reason:
-                    self._stop = _STOPS.get(reason, "end")
-                return self._counted(got.usage)
+                    self._stop = _STOP_REASONS.get(reason, "end")
+                return self._update_usage(got.usage)
             case "message_stop":
                 return (ReplyEnd(self._stop or ("calls" if self._calls else "end")),)
             case "error":
-                raise from_stream(msgspec.json.decode(data))
+                raise error_from_stream(msgspec.json.decode(data))
             case _:
                 return ()
 
-    def _delta(self, index: int, delta: _Delta) -> Iterable[Piece]:
+    def _read_delta(self, index: int, delta: _AnthropicDelta) -> Iterable[ReplyPiece]:
         """A delta without content is no sign of life (S4)."""
         match delta.type:
             case "text_delta" if delta.text:
@@ -145,7 +145,7 @@ class AnthropicReader:
             case _:
                 return ()
 
-    def _started(self, index: int, block: _Block) -> Iterable[Piece]:
+    def _read_block_start(self, index: int, block: _AnthropicBlock) -> Iterable[ReplyPiece]:
         """Some servers give a block whole at its start."""
         match block.type:
             case "text" if block.text:
@@ -153,7 +153,7 @@ class AnthropicReader:
             case "thinking" if block.thinking or block.signature:
                 return (ThinkingDelta(block.thinking or "", block.signature or None),)
             case "redacted_thinking" if block.data:
-                return (ThinkingDelta("", REDACTED + block.data),)
+                return (ThinkingDelta("", REDACTED_PREFIX + block.data),)
             case "tool_use":
                 self._calls.add(index)
                 given = bytes(block.input)
@@ -162,16 +162,16 @@ class AnthropicReader:
             case _:
                 return ()
 
-    def _counted(self, usage: _Usage | None) -> Iterable[Piece]:
+    def _update_usage(self, usage: _AnthropicUsage | None) -> Iterable[ReplyPiece]:
         if usage is None:
             return ()
-        for name in _Usage.__struct_fields__:
+        for name in _AnthropicUsage.__struct_fields__:
             if (figure := getattr(usage, name)) is not None:
                 setattr(self._usage, name, figure)
-        return (UsageDelta(_total(self._usage)),)
+        return (UsageDelta(_convert_usage(self._usage)),)
 
 
-def _total(usage: _Usage) -> Usage:
+def _convert_usage(usage: _AnthropicUsage) -> Usage:
     """The API counts what came from or went into the cache apart from the rest of the input."""
     read, write = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
     details = usage.output_tokens_details

@@ -12,18 +12,18 @@ import msgspec
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
-    Piece,
     ReplyEnd,
-    Stop,
+    ReplyPiece,
+    StopReason,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
 from windlass.core.messages import Usage
-from windlass.models.http.errors import from_stream
-from windlass.models.reader_helpers import malformed
+from windlass.models.http.errors import error_from_stream
+from windlass.models.reader_helpers import malformed_stream_error
 
-_STOPS: dict[str, Stop] = {
+_STOP_REASONS: dict[str, StopReason] = {
     "MAX_TOKENS": "length",
     "SAFETY": "refusal",
     "RECITATION": "refusal",
@@ -36,40 +36,40 @@ _STOPS: dict[str, Stop] = {
     "IMAGE_RECITATION": "refusal",
     "ESCALATION": "refusal",
 }
-_BROKEN = frozenset(
+_MALFORMED_REASONS = frozenset(
     ("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "OTHER")
 )
 """The model, and not the request, went wrong; the next try may go well."""
 
 
-class _Call(msgspec.Struct):
+class _GeminiCall(msgspec.Struct):
     name: str = ""
     id: str | None = None
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Part(msgspec.Struct, rename="camel"):
+class _GeminiPart(msgspec.Struct, rename="camel"):
     text: str | None = None
     thought: bool = False
     thought_signature: str | None = None
-    function_call: _Call | None = None
+    function_call: _GeminiCall | None = None
 
 
-class _Content(msgspec.Struct):
-    parts: list[_Part] = []
+class _GeminiContent(msgspec.Struct):
+    parts: list[_GeminiPart] = []
 
 
-class _Candidate(msgspec.Struct, rename="camel"):
-    content: _Content | None = None
+class _GeminiCandidate(msgspec.Struct, rename="camel"):
+    content: _GeminiContent | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
 
 
-class _Feedback(msgspec.Struct, rename="camel"):
+class _GeminiFeedback(msgspec.Struct, rename="camel"):
     block_reason: str | None = None
 
 
-class _Usage(msgspec.Struct, rename="camel"):
+class _GeminiUsage(msgspec.Struct, rename="camel"):
     prompt_token_count: int = 0
     tool_use_prompt_token_count: int = 0
     cached_content_token_count: int = 0
@@ -77,14 +77,14 @@ class _Usage(msgspec.Struct, rename="camel"):
     thoughts_token_count: int = 0
 
 
-class _Chunk(msgspec.Struct, rename="camel"):
-    candidates: list[_Candidate] = []
-    usage_metadata: _Usage | None = None
-    prompt_feedback: _Feedback | None = None
+class _GeminiChunk(msgspec.Struct, rename="camel"):
+    candidates: list[_GeminiCandidate] = []
+    usage_metadata: _GeminiUsage | None = None
+    prompt_feedback: _GeminiFeedback | None = None
     error: dict[str, Any] | None = None
 
 
-_decode = msgspec.json.Decoder(_Chunk).decode
+_decode_chunk = msgspec.json.Decoder(_GeminiChunk).decode
 
 
 class GeminiReader:
@@ -93,28 +93,28 @@ class GeminiReader:
     def __init__(self) -> None:
         self._calls = 0
 
-    def read(self, event: str, data: bytes) -> Iterable[Piece]:  # noqa: ARG002 - there are no names
+    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - there are no names
         try:
-            chunk = _decode(data)
+            chunk = _decode_chunk(data)
         except msgspec.DecodeError as error:
-            raise malformed(error) from error
-        return self._pieces(chunk)
+            raise malformed_stream_error(error) from error
+        return self._read_chunk(chunk)
 
-    def _pieces(self, chunk: _Chunk) -> Iterator[Piece]:
+    def _read_chunk(self, chunk: _GeminiChunk) -> Iterator[ReplyPiece]:
         if chunk.usage_metadata is not None:
-            yield UsageDelta(_total(chunk.usage_metadata))
+            yield UsageDelta(_convert_usage(chunk.usage_metadata))
         if chunk.error is not None:
-            raise from_stream(chunk.error)
+            raise error_from_stream(chunk.error)
         for candidate in chunk.candidates[:1]:
             for part in candidate.content.parts if candidate.content else ():
-                yield from self._part(part)
+                yield from self._read_part(part)
             if candidate.finish_reason is not None:
-                yield from self._end(candidate.finish_reason, candidate.finish_message)
+                yield from self._read_finish(candidate.finish_reason, candidate.finish_message)
         blocked = chunk.prompt_feedback and chunk.prompt_feedback.block_reason
         if blocked and not chunk.candidates:
             yield ReplyEnd("refusal")
 
-    def _part(self, part: _Part) -> Iterator[Piece]:
+    def _read_part(self, part: _GeminiPart) -> Iterator[ReplyPiece]:
         signature = part.thought_signature or None
         if part.function_call is not None:
             call, number = part.function_call, self._calls
@@ -131,17 +131,17 @@ class GeminiReader:
             if signature:
                 yield ThinkingDelta("", signature)
 
-    def _end(self, reason: str, message: str | None) -> Iterator[Piece]:
-        if reason in _BROKEN:
+    def _read_finish(self, reason: str, message: str | None) -> Iterator[ReplyPiece]:
+        if reason in _MALFORMED_REASONS:
             said = f": {message}" if message else ""
             raise ModelError("malformed_stream", f"the model's reply went wrong ({reason}){said}")
         if reason == "MISSING_THOUGHT_SIGNATURE":
             raise ModelError("bad_request", "the history lacks a signature of the model's thoughts")
         if reason != "FINISH_REASON_UNSPECIFIED":
-            yield ReplyEnd(_STOPS.get(reason, "calls" if self._calls else "end"))
+            yield ReplyEnd(_STOP_REASONS.get(reason, "calls" if self._calls else "end"))
 
 
-def _total(usage: _Usage) -> Usage:
+def _convert_usage(usage: _GeminiUsage) -> Usage:
     """The API counts thoughts apart from the answer, and what is cached as part of the prompt."""
     return Usage(
         input=usage.prompt_token_count + usage.tool_use_prompt_token_count,

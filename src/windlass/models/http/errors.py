@@ -14,14 +14,14 @@ import msgspec
 from windlass.core.errors import ModelError
 from windlass.core.faults import RETRYABLE_KINDS, FaultKind
 from windlass.models.http.retry_after import retry_after_s
-from windlass.models.prices import meant
+from windlass.models.prices import suggest_models
 
-SAID_CHARS_MAX = 300
+PROVIDER_TEXT_CHARS_MAX = 300
 _REDIRECTS = range(300, 400)
 _REFUSALS = range(300, 500)
-_FAILURES = range(500, 600)
+_SERVER_ERRORS = range(500, 600)
 
-_OVERFLOW = re.compile(
+_OVERFLOW_WORDS = re.compile(
     r"context_length_exceeded|exceed_context_size|request_too_large|string_above_max_length"
     r"|model_max_prompt_tokens_exceeded"
     r"|maximum (?:context|sequence|model|input|prompt) length"
@@ -36,29 +36,29 @@ _OVERFLOW = re.compile(
     r"|larger than the maximum context|context window (?:exceeded|is full|limit)",
     re.IGNORECASE,
 )
-_QUOTA = re.compile(
+_QUOTA_WORDS = re.compile(
     r"insufficient_quota|exceeded your current quota|billing|insufficient (?:balance|credits|funds)"
     r"|credit balance is too low|requires more credits|arrearage|quota_exceeded_permanently",
     re.IGNORECASE,
 )
-_BAD_KEY = re.compile(
+_BAD_KEY_WORDS = re.compile(
     r"api[_ ]key[_ ](?:not valid|invalid|is invalid|expired)|invalid[_ ]api[_ ]key"
     r"|incorrect api key|authentication_error",
     re.IGNORECASE,
 )
-_NO_MODEL = re.compile(
+_UNKNOWN_MODEL_WORDS = re.compile(
     r"model_not_found|not_found_error model|models?/\S+ is not found|no endpoints found"
     r"|model[\w\s:/.,@`'\"-]{0,100}?(?:not found|does not exist|not exist|not available)"
     r"|(?:no such|unknown|invalid|not a valid) model",
     re.IGNORECASE,
 )
-_SECRETS = re.compile(
+_KEY_SHAPES = re.compile(
     r"(?i:bearer|basic)\s+[\w.~+/=-]{6,}"
     r"|\b(?:sk|pk|rk|gsk|xai|tgp|hf)[-_][\w*.-]{6,}|\bAIza[\w*-]{8,}"
     r"|(?<=[?&]key=)[^&\s]+|(?<=://)[^/@\s]+(?=@)"
 )
 # Gemini's words for a status, for an error inside a stream, which has no other.
-_STATUS_OF: dict[str, int] = {
+_STATUS_BY_CODE: dict[str, int] = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
     "UNAUTHENTICATED": 401,
@@ -87,7 +87,7 @@ _STATUS_OF: dict[str, int] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class RequestTarget:
     """Where a request goes, as an error must name it."""
 
     vendor: str
@@ -100,7 +100,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _ErrorReport:
     """The words of an error, whoever's they are."""
 
     error: object
@@ -109,66 +109,70 @@ class _Refusal:
     """Its code, type and status, for a machine to look through."""
 
     @property
-    def all(self) -> str:
+    def searchable_text(self) -> str:
         return f"{self.codes} {self.message}"
 
 
-def from_response(status: int, headers: Mapping[str, str], body: bytes, site: Site) -> ModelError:
+def error_from_response(
+    status: int, headers: Mapping[str, str], body: bytes, site: RequestTarget
+) -> ModelError:
     """The error for a response that is not a success."""
     lowered = {name.lower(): value for name, value in headers.items()}
-    refusal = _refusal(_decoded(body), body)
-    return _error(status, lowered, refusal, site)
+    refusal = _parse_error(_decode_body(body), body)
+    return _build_error(status, lowered, refusal, site)
 
 
-def from_stream(error: object, site: Site | None = None) -> ModelError:
+def error_from_stream(error: object, site: RequestTarget | None = None) -> ModelError:
     """The error that a server announces with a status of success; its JSON, decoded or not."""
-    refusal = _refusal(_decoded(error) if isinstance(error, bytes) else error, b"")
-    return _error(_status(refusal), {}, refusal, site)
+    refusal = _parse_error(_decode_body(error) if isinstance(error, bytes) else error, b"")
+    return _build_error(_implied_status(refusal), {}, refusal, site)
 
 
-def masked(text: str) -> str:
+def mask_keys(text: str) -> str:
     """The text without anything that looks like a key, on one line, and not too long."""
-    line = " ".join(_SECRETS.sub("****", text).split())
-    return line if len(line) <= SAID_CHARS_MAX else f"{line[:SAID_CHARS_MAX]}…"
+    line = " ".join(_KEY_SHAPES.sub("****", text).split())
+    return line if len(line) <= PROVIDER_TEXT_CHARS_MAX else f"{line[:PROVIDER_TEXT_CHARS_MAX]}…"
 
 
-def _error(
-    status: int, headers: Mapping[str, str], refusal: _Refusal, site: Site | None
+def _build_error(
+    status: int, headers: Mapping[str, str], refusal: _ErrorReport, site: RequestTarget | None
 ) -> ModelError:
     after_s = retry_after_s(headers, refusal.error, refusal.message)
-    kind, retryable = _kind(status, refusal, after_s)
+    kind, retryable = _classify_error(status, refusal, after_s)
     at = site.vendor if site else "the provider"
-    message = f"{at}: {_what(kind, status, refusal, site, retryable=retryable)}"
-    if said := masked(refusal.message):
+    message = f"{at}: {_describe_failure(kind, status, refusal, site, retryable=retryable)}"
+    if said := mask_keys(refusal.message):
         message = f"{message}: {said}"
-    if fix := _fix(kind, status, headers, refusal, site):
+    if fix := _suggest_fix(kind, status, headers, refusal, site):
         message = f"{message.rstrip('.')}. {fix}"
     return ModelError(
         kind, message, retryable=retryable, retry_after_s=after_s if retryable else None
     )
 
 
-def _kind(status: int, refusal: _Refusal, after_s: float | None) -> tuple[FaultKind, bool]:
+def _classify_error(
+    status: int, refusal: _ErrorReport, after_s: float | None
+) -> tuple[FaultKind, bool]:
     """The class of an error, and whether asking again may help."""
-    words = refusal.all
-    if status not in {401, 403, 404} and _OVERFLOW.search(words):
+    words = refusal.searchable_text
+    if status not in {401, 403, 404} and _OVERFLOW_WORDS.search(words):
         return "context_overflow", False
     match status:
         case 401 | 403:
             kind: FaultKind = "auth"
-        case 400 if _BAD_KEY.search(words):
+        case 400 if _BAD_KEY_WORDS.search(words):
             kind = "auth"
         case 402:
             return "rate_limit", False
         case 429:
-            return "rate_limit", not _quota_spent(refusal, after_s)
+            return "rate_limit", not _is_quota_exhausted(refusal, after_s)
         case 413:
             kind = "context_overflow"
         case 408 | 409 | 425:
             kind = "server"
         case 501 | 505:
             kind = "bad_request"
-        case _ if status in _FAILURES:
+        case _ if status in _SERVER_ERRORS:
             kind = "server"
         case _ if status in _REFUSALS:
             kind = "bad_request"
@@ -177,17 +181,22 @@ def _kind(status: int, refusal: _Refusal, after_s: float | None) -> tuple[FaultK
     return kind, kind in RETRYABLE_KINDS
 
 
-def _quota_spent(refusal: _Refusal, after_s: float | None) -> bool:
+def _is_quota_exhausted(refusal: _ErrorReport, after_s: float | None) -> bool:
     """Whether it takes money and not time. Gemini says "quota" for both, but tells how long."""
     if "insufficient_quota" in refusal.codes:
         return True
-    return after_s is None and bool(_QUOTA.search(refusal.all))
+    return after_s is None and bool(_QUOTA_WORDS.search(refusal.searchable_text))
 
 
-def _what(
-    kind: FaultKind, status: int, refusal: _Refusal, site: Site | None, *, retryable: bool
+def _describe_failure(
+    kind: FaultKind,
+    status: int,
+    refusal: _ErrorReport,
+    site: RequestTarget | None,
+    *,
+    retryable: bool,
 ) -> str:
-    if _no_model(status, refusal):
+    if _is_unknown_model(status, refusal):
         return f"no model {site.model if site else 'of that name'} ({status})"
     if kind == "rate_limit" and not retryable:
         return f"the quota is used up ({status})"
@@ -201,35 +210,39 @@ def _what(
     return f"{what} ({status})"
 
 
-def _fix(
-    kind: FaultKind, status: int, headers: Mapping[str, str], refusal: _Refusal, site: Site | None
+def _suggest_fix(
+    kind: FaultKind,
+    status: int,
+    headers: Mapping[str, str],
+    refusal: _ErrorReport,
+    site: RequestTarget | None,
 ) -> str:
     if site is None:
         return ""
     if kind == "auth":
         return f"Check {site.key_env}." if site.key_env else "Pass a valid key."
     if status in _REDIRECTS:
-        to = masked(headers.get("location", "elsewhere"))
+        to = mask_keys(headers.get("location", "elsewhere"))
         return f"It redirects to {to}: set base_url to where that is served."
-    if _no_model(status, refusal):
-        return f"Check the model's name at {site.vendor}.{meant(site.vendor, site.model)}"
+    if _is_unknown_model(status, refusal):
+        return f"Check the model's name at {site.vendor}.{suggest_models(site.vendor, site.model)}"
     if status in {404, 405}:
-        return f"Nothing answers at {masked(site.url)}: check base_url, which often ends in /v1."
+        return f"Nothing answers at {mask_keys(site.url)}: check base_url, which often ends in /v1."
     return ""
 
 
-def _no_model(status: int, refusal: _Refusal) -> bool:
-    return status in {400, 404} and bool(_NO_MODEL.search(refusal.all))
+def _is_unknown_model(status: int, refusal: _ErrorReport) -> bool:
+    return status in {400, 404} and bool(_UNKNOWN_MODEL_WORDS.search(refusal.searchable_text))
 
 
-def _decoded(body: bytes) -> object:
+def _decode_body(body: bytes) -> object:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
         return None
 
 
-def _refusal(error: object, body: bytes) -> _Refusal:
+def _parse_error(error: object, body: bytes) -> _ErrorReport:
     """Finds the words in any of the shapes that providers wrap them in."""
     if isinstance(error, list) and error:
         error = cast("list[Any]", error)[0]
@@ -237,16 +250,16 @@ def _refusal(error: object, body: bytes) -> _Refusal:
         outer = cast("dict[str, Any]", error)
         inner = outer.get("error", outer)
         if isinstance(inner, str):
-            return _Refusal(outer, inner, _codes(outer))
+            return _ErrorReport(outer, inner, _error_codes(outer))
         fields = cast("dict[str, Any]", inner) if isinstance(inner, dict) else outer
-        return _Refusal(fields, _message(fields), _codes(fields))
+        return _ErrorReport(fields, _error_message(fields), _error_codes(fields))
     if isinstance(error, str):
-        return _Refusal(error, error, "")
+        return _ErrorReport(error, error, "")
     text = body.decode("utf-8", "replace").strip()
-    return _Refusal(None, "an HTML page" if text.startswith("<") else text, "")
+    return _ErrorReport(None, "an HTML page" if text.startswith("<") else text, "")
 
 
-def _message(fields: dict[str, Any]) -> str:
+def _error_message(fields: dict[str, Any]) -> str:
     said = fields.get("message") or fields.get("detail") or fields.get("error") or ""
     text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
     # OpenRouter says only that "the provider returned an error", and hides what it was in here.
@@ -255,16 +268,16 @@ def _message(fields: dict[str, Any]) -> str:
     return f"{text}: {raw}" if isinstance(raw, str) and raw else text
 
 
-def _codes(fields: dict[str, Any]) -> str:
+def _error_codes(fields: dict[str, Any]) -> str:
     return " ".join(str(fields[name]) for name in ("code", "type", "status") if fields.get(name))
 
 
-def _status(refusal: _Refusal) -> int:
+def _implied_status(refusal: _ErrorReport) -> int:
     """The HTTP status that an error inside a stream would have had."""
     for code in refusal.codes.split():
-        if code.isdecimal() and (int(code) in _REFUSALS or int(code) in _FAILURES):
+        if code.isdecimal() and (int(code) in _REFUSALS or int(code) in _SERVER_ERRORS):
             return int(code)
-        if code in _STATUS_OF:
-            return _STATUS_OF[code]
+        if code in _STATUS_BY_CODE:
+            return _STATUS_BY_CODE[code]
     # A stream that had begun broke off on the server's side.
     return 500

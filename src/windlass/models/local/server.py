@@ -21,8 +21,8 @@ CACHE_MIB = 1_024
 
 def main() -> None:
     order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
-    _die_with(order["parent"])
-    server = _serving(order)
+    _exit_with_parent(order["parent"])
+    server = _start_server(order)
     ready = json.dumps({"url": server.listening_address})
     print(ready, flush=True)  # noqa: T201 - the parent waits for it
     # The parent holds the other end and never writes again: what ends this is the parent's end.
@@ -30,7 +30,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _die_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """Let the kernel end this process with its parent, even while a model is being loaded."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -38,7 +38,7 @@ def _die_with(parent: int) -> None:
             os._exit(0)
 
 
-def _serving(order: dict[str, Any]) -> Any:  # noqa: ANN401 - its library tells no types
+def _start_server(order: dict[str, Any]) -> Any:  # noqa: ANN401 - its library tells no types
     """A server that has loaded the model and listens on a free port, for as long as it is held."""
     library: Any = import_module("xllamacpp")
     settings = library.CommonParams()

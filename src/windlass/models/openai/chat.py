@@ -10,51 +10,51 @@ from typing_extensions import override
 
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, Effort, Options, WireRequest
-from windlass.models.fragments import Fragments
-from windlass.models.openai.chat_history import ChatEncoder, system_message
+from windlass.models.dialect import Dialect, Effort, ModelOptions, WireRequest
+from windlass.models.fragments import EncodedHistories
+from windlass.models.openai.chat_history import ChatEncoder, encode_system_message
 from windlass.models.openai.chat_reader import ChatReader
-from windlass.models.openai.quirks import Quirks
-from windlass.models.turns import body
+from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.turns import build_body
 
-_DEFAULTS = Quirks()
+_DEFAULT_QUIRKS = ChatQuirks()
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 class OpenAIChat(Dialect):
     """The dialect of `POST /chat/completions`."""
 
-    def __init__(self, quirks: Quirks = _DEFAULTS, vendor: str = "the server") -> None:
+    def __init__(self, quirks: ChatQuirks = _DEFAULT_QUIRKS, vendor: str = "the server") -> None:
         self._quirks = quirks
-        self._history = Fragments(partial(ChatEncoder, quirks, vendor))
+        self._history = EncodedHistories(partial(ChatEncoder, quirks, vendor))
 
     @override
-    def encode(self, prompt: Prompt, model: str, options: Options) -> WireRequest:
+    def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
         quirks = self._quirks
         head: dict[str, Any] = {"model": model, "stream": True}
         if quirks.stream_usage:
             head["stream_options"] = {"include_usage": True}
         head[quirks.output_cap] = prompt.output_max
-        head |= _sampling(options, quirks)
+        head |= _sampling_settings(options, quirks)
         if options.effort is not None:
-            head |= _effort(options.effort, quirks)
+            head |= _effort_settings(options.effort, quirks)
         if prompt.tools:
-            head |= _tools(prompt, quirks)
-        if prompt.output_schema is not None and _enforceable(prompt, quirks):
+            head |= _tool_settings(prompt, quirks)
+        if prompt.output_schema is not None and _can_enforce_schema(prompt, quirks):
             schema = {"name": "output", "schema": prompt.output_schema}
             head["response_format"] = {"type": "json_schema", "json_schema": schema}
-        messages = self._history.encoded(prompt.messages, prompt.model)
+        messages = self._history.encode_messages(prompt.messages, prompt.model)
         if prompt.system:
-            messages = system_message(quirks.system_role, prompt.system) + b"," + messages
-        encoded = body(head, options.extra_body, "messages", messages)
+            messages = encode_system_message(quirks.system_role, prompt.system) + b"," + messages
+        encoded = build_body(head, options.extra_body, "messages", messages)
         return WireRequest("/chat/completions", encoded, dict(options.extra_headers))
 
     @override
-    def reader(self, prompt: Prompt) -> ChatReader:
+    def new_reader(self, prompt: Prompt) -> ChatReader:
         return ChatReader()
 
 
-def _sampling(options: Options, quirks: Quirks) -> dict[str, Any]:
+def _sampling_settings(options: ModelOptions, quirks: ChatQuirks) -> dict[str, Any]:
     asked: dict[str, Any] = {
         "temperature": options.temperature,
         "top_p": options.top_p,
@@ -65,7 +65,7 @@ def _sampling(options: Options, quirks: Quirks) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _effort(effort: Effort, quirks: Quirks) -> dict[str, Any]:
+def _effort_settings(effort: Effort, quirks: ChatQuirks) -> dict[str, Any]:
     """How much to think, in the server's own words (S14)."""
     on = effort != "off"
     level = effort if on else quirks.effort_off
@@ -88,7 +88,7 @@ def _effort(effort: Effort, quirks: Quirks) -> dict[str, Any]:
             return {"chat_template_kwargs": told}
 
 
-def _tools(prompt: Prompt, quirks: Quirks) -> dict[str, Any]:
+def _tool_settings(prompt: Prompt, quirks: ChatQuirks) -> dict[str, Any]:
     tools = [
         {
             "type": "function",
@@ -100,11 +100,11 @@ def _tools(prompt: Prompt, quirks: Quirks) -> dict[str, Any]:
         }
         for spec in prompt.tools
     ]
-    choice = _choice(prompt.tool_choice, quirks)
+    choice = _encode_tool_choice(prompt.tool_choice, quirks)
     return {"tools": tools} if choice == "auto" else {"tools": tools, "tool_choice": choice}
 
 
-def _choice(choice: ToolChoice, quirks: Quirks) -> Any:  # noqa: ANN401 - a word or an object
+def _encode_tool_choice(choice: ToolChoice, quirks: ChatQuirks) -> Any:  # noqa: ANN401 - a word or an object
     match choice:
         case "auto" | "none":
             return choice
@@ -116,7 +116,7 @@ def _choice(choice: ToolChoice, quirks: Quirks) -> Any:  # noqa: ANN401 - a word
             return quirks.required_choice
 
 
-def _enforceable(prompt: Prompt, quirks: Quirks) -> bool:
+def _can_enforce_schema(prompt: Prompt, quirks: ChatQuirks) -> bool:
     match quirks.json_schema:
         case "always":
             return True

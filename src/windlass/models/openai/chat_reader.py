@@ -12,17 +12,17 @@ import msgspec
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
-    Piece,
     ReplyEnd,
-    Stop,
+    ReplyPiece,
+    StopReason,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
 from windlass.core.messages import Usage
-from windlass.models.http.errors import from_stream
+from windlass.models.http.errors import error_from_stream
 
-_STOPS: dict[str, Stop] = {
+_STOP_REASONS: dict[str, StopReason] = {
     "stop": "end",
     "tool_calls": "calls",
     "function_call": "calls",
@@ -32,74 +32,74 @@ _STOPS: dict[str, Stop] = {
     "content_filter": "refusal",
     "refusal": "refusal",
 }
-_FAILURES = frozenset(("error", "insufficient_system_resource", "abort"))
+_FAILURE_REASONS = frozenset(("error", "insufficient_system_resource", "abort"))
 """Reasons to finish that are none: the server broke off."""
 
 
-class _Function(msgspec.Struct):
+class _ChatFunction(msgspec.Struct):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class _Call(msgspec.Struct):
+class _ChatCall(msgspec.Struct):
     index: int | None = None
     id: str | None = None
-    function: _Function | None = None
+    function: _ChatFunction | None = None
 
 
-class _Bit(msgspec.Struct):
+class _ChatContentPart(msgspec.Struct):
     """A part of Mistral's content: text, or thinking made of texts."""
 
     type: str = ""
     text: str | None = None
-    thinking: "list[_Bit] | str | None" = None
+    thinking: "list[_ChatContentPart] | str | None" = None
 
 
-class _Delta(msgspec.Struct):
-    content: str | list[_Bit] | None = None
+class _ChatDelta(msgspec.Struct):
+    content: str | list[_ChatContentPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: list[_Call] | None = None
-    function_call: _Function | None = None
+    tool_calls: list[_ChatCall] | None = None
+    function_call: _ChatFunction | None = None
 
 
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
+class _ChatChoice(msgspec.Struct):
+    delta: _ChatDelta | None = None
     finish_reason: str | None = None
 
 
-class _InputDetails(msgspec.Struct):
+class _ChatInputDetails(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _OutputDetails(msgspec.Struct):
+class _ChatOutputDetails(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _ChatUsage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
+    prompt_tokens_details: _ChatInputDetails | None = None
+    completion_tokens_details: _ChatOutputDetails | None = None
     prompt_cache_hit_tokens: int | None = None
 
 
-class _Groq(msgspec.Struct):
-    usage: _Usage | None = None
+class _GroqExtra(msgspec.Struct):
+    usage: _ChatUsage | None = None
 
 
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    x_groq: _Groq | None = None
+class _ChatChunk(msgspec.Struct):
+    choices: list[_ChatChoice] | None = None
+    usage: _ChatUsage | None = None
+    x_groq: _GroqExtra | None = None
     error: Any = None
     object: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Chunk).decode
+_decode_chunk = msgspec.json.Decoder(_ChatChunk).decode
 
 
 class ChatReader:
@@ -108,15 +108,15 @@ class ChatReader:
     __slots__ = ("_ended", "_refused", "_stop")
 
     def __init__(self) -> None:
-        self._stop: Stop | None = None
+        self._stop: StopReason | None = None
         self._refused = False
         self._ended = False
 
-    def read(self, event: str, data: bytes) -> list[Piece]:
+    def read_event(self, event: str, data: bytes) -> list[ReplyPiece]:
         if data == b"[DONE]":
-            return self.end()
+            return self.finish()
         try:
-            chunk = _decode(data)
+            chunk = _decode_chunk(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ModelError("malformed_stream", f"a chunk cannot be read: {error}") from error
         choices = chunk.choices
@@ -124,41 +124,41 @@ class ChatReader:
         if choices and chunk.usage is None and chunk.error is None and not event:
             choice = choices[0]
             if choice.delta is not None and choice.finish_reason is None:
-                return _pieces(choice.delta, self)
-        return self._rare(event, data, chunk)
+                return _read_delta(choice.delta, self)
+        return self._read_uncommon(event, data, chunk)
 
-    def end(self) -> list[Piece]:
+    def finish(self) -> list[ReplyPiece]:
         """The stream is over: the end of the reply, if the model had finished it."""
         if self._stop is None or self._ended:
             return []
         self._ended = True
         return [ReplyEnd("refusal" if self._refused else self._stop)]
 
-    def refuse(self) -> None:
+    def mark_refused(self) -> None:
         self._refused = True
 
-    def _rare(self, event: str, data: bytes, chunk: _Chunk) -> list[Piece]:
+    def _read_uncommon(self, event: str, data: bytes, chunk: _ChatChunk) -> list[ReplyPiece]:
         if chunk.error is not None or "error" in (event, chunk.object):
-            raise from_stream(data)
-        pieces: list[Piece] = []
+            raise error_from_stream(data)
+        pieces: list[ReplyPiece] = []
         for choice in (chunk.choices or ())[:1]:
             if choice.delta is not None:
-                pieces += _pieces(choice.delta, self)
-            if choice.finish_reason in _FAILURES:
+                pieces += _read_delta(choice.delta, self)
+            if choice.finish_reason in _FAILURE_REASONS:
                 told = f"the server broke off ({choice.finish_reason})"
                 raise ModelError("server", told)
             if choice.finish_reason:
-                self._stop = _STOPS.get(choice.finish_reason, "end")
+                self._stop = _STOP_REASONS.get(choice.finish_reason, "end")
         usage = chunk.usage or (chunk.x_groq.usage if chunk.x_groq else None)
         if usage is not None:
-            pieces.append(UsageDelta(_usage(usage)))
+            pieces.append(UsageDelta(_convert_usage(usage)))
             if not chunk.choices:
-                pieces += self.end()
+                pieces += self.finish()
         return pieces
 
 
-def _pieces(delta: _Delta, reader: ChatReader) -> list[Piece]:
-    pieces: list[Piece] = []
+def _read_delta(delta: _ChatDelta, reader: ChatReader) -> list[ReplyPiece]:
+    pieces: list[ReplyPiece] = []
     if thought := delta.reasoning_content or delta.reasoning:
         pieces.append(ThinkingDelta(thought))
     content = delta.content
@@ -166,18 +166,18 @@ def _pieces(delta: _Delta, reader: ChatReader) -> list[Piece]:
         if isinstance(content, str):
             pieces.append(TextDelta(content))
         else:
-            pieces += [piece for bit in content for piece in _bits(bit)]
+            pieces += [piece for bit in content for piece in _read_content_part(bit)]
     if delta.refusal:
-        reader.refuse()
+        reader.mark_refused()
         pieces.append(TextDelta(delta.refusal))
     if delta.tool_calls:
-        pieces += [_call(call) for call in delta.tool_calls]
+        pieces += [_read_call(call) for call in delta.tool_calls]
     elif delta.function_call:
-        pieces.append(_call(_Call(0, None, delta.function_call)))
+        pieces.append(_read_call(_ChatCall(0, None, delta.function_call)))
     return pieces
 
 
-def _bits(bit: _Bit) -> list[Piece]:
+def _read_content_part(bit: _ChatContentPart) -> list[ReplyPiece]:
     thinking = bit.thinking
     if isinstance(thinking, list):
         thinking = "".join(inner.text or "" for inner in thinking)
@@ -186,17 +186,17 @@ def _bits(bit: _Bit) -> list[Piece]:
     return [TextDelta(bit.text)] if bit.text else []
 
 
-def _call(call: _Call) -> CallDelta:
-    function = call.function or _Function()
+def _read_call(call: _ChatCall) -> CallDelta:
+    function = call.function or _ChatFunction()
     arguments = function.arguments or ""
     if not isinstance(arguments, str):
         arguments = msgspec.json.encode(arguments).decode()
     return CallDelta(call.index, call.id or None, function.name or None, arguments)
 
 
-def _usage(usage: _Usage) -> Usage:
-    read = usage.prompt_tokens_details or _InputDetails()
-    written = usage.completion_tokens_details or _OutputDetails()
+def _convert_usage(usage: _ChatUsage) -> Usage:
+    read = usage.prompt_tokens_details or _ChatInputDetails()
+    written = usage.completion_tokens_details or _ChatOutputDetails()
     put_in, put_out = usage.prompt_tokens or 0, usage.completion_tokens or 0
     return Usage(
         input=put_in,

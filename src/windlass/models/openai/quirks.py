@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 
-class Quirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One server's ways."""
 
     system_role: Literal["system", "developer"] = "system"

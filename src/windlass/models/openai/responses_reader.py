@@ -12,45 +12,45 @@ import msgspec
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
-    Piece,
     ReplyEnd,
-    Stop,
+    ReplyPiece,
+    StopReason,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
 )
 from windlass.core.messages import Usage
-from windlass.models.http.errors import from_stream
-from windlass.models.reader_helpers import is_known, malformed
+from windlass.models.http.errors import error_from_stream
+from windlass.models.reader_helpers import is_known_event, malformed_stream_error
 
 
-class _InputDetails(msgspec.Struct):
+class _ResponsesInputDetails(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _OutputDetails(msgspec.Struct):
+class _ResponsesOutputDetails(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _ResponsesUsage(msgspec.Struct):
     input_tokens: int = 0
     output_tokens: int = 0
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
+    input_tokens_details: _ResponsesInputDetails | None = None
+    output_tokens_details: _ResponsesOutputDetails | None = None
 
 
-class _Reason(msgspec.Struct):
+class _IncompleteReason(msgspec.Struct):
     reason: str | None = None
 
 
-class _Response(msgspec.Struct):
-    usage: _Usage | None = None
+class _FinishedResponse(msgspec.Struct):
+    usage: _ResponsesUsage | None = None
     error: dict[str, Any] | None = None
-    incomplete_details: _Reason | None = None
+    incomplete_details: _IncompleteReason | None = None
 
 
-class _Item(msgspec.Struct):
+class _OutputItem(msgspec.Struct):
     type: str = ""
     id: str | None = None
     call_id: str | None = None
@@ -59,30 +59,30 @@ class _Item(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-class _Event(msgspec.Struct):
+class _ResponsesEvent(msgspec.Struct):
     type: str = ""
     delta: str | None = None
     item_id: str | None = None
     output_index: int | None = None
     summary_index: int = 0
-    item: _Item | None = None
-    response: _Response | None = None
+    item: _OutputItem | None = None
+    response: _FinishedResponse | None = None
 
 
-_ITEMS = frozenset(("function_call", "reasoning"))
-_KNOWN: dict[str, frozenset[str]] = {
+_KNOWN_ITEMS = frozenset(("function_call", "reasoning"))
+_KNOWN_KINDS: dict[str, frozenset[str]] = {
     "response.output_text.delta": frozenset(),
     "response.refusal.delta": frozenset(),
     "response.reasoning_text.delta": frozenset(),
     "response.reasoning_summary_text.delta": frozenset(),
     "response.function_call_arguments.delta": frozenset(),
-    "response.output_item.added": _ITEMS,
-    "response.output_item.done": _ITEMS,
+    "response.output_item.added": _KNOWN_ITEMS,
+    "response.output_item.done": _KNOWN_ITEMS,
     "response.completed": frozenset(),
     "response.incomplete": frozenset(),
     "response.failed": frozenset(),
 }
-_decode = msgspec.json.Decoder(_Event).decode
+_decode_event = msgspec.json.Decoder(_ResponsesEvent).decode
 
 
 class ResponsesReader:
@@ -92,39 +92,39 @@ class ResponsesReader:
         self._output_max = output_max
         self._calls: dict[int | str, int] = {}
         """The number of each call, by every name that the server has for it."""
-        self._filled: set[int] = set()
+        self._calls_with_arguments: set[int] = set()
         """The calls whose arguments came."""
         self._count = 0
         self._refused = False
 
-    def read(self, event: str, data: bytes) -> Iterable[Piece]:  # noqa: ARG002 - it is in the data
+    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - it is in the data
         if data == b"[DONE]":
             return ()
         try:
-            got = _decode(data)
+            got = _decode_event(data)
         except msgspec.ValidationError as error:
-            if is_known(data, _KNOWN, "item"):
-                raise malformed(error) from error
+            if is_known_event(data, _KNOWN_KINDS, "item"):
+                raise malformed_stream_error(error) from error
             return ()
         except msgspec.DecodeError as error:
-            raise malformed(error) from error
+            raise malformed_stream_error(error) from error
         if got.delta:
-            return self._delta(got, got.delta)
+            return self._read_delta(got, got.delta)
         match got.type:
             case "response.output_item.added" if got.item is not None:
-                return self._added(got, got.item)
+                return self._read_item_added(got, got.item)
             case "response.output_item.done" if got.item is not None:
-                return self._done(got, got.item)
+                return self._read_item_done(got, got.item)
             case "response.reasoning_summary_part.added" if got.summary_index > 0:
                 return (ThinkingDelta("\n\n"),)
             case "response.completed" | "response.incomplete" | "response.failed":
-                return self._ended(got.type, got.response or _Response())
+                return self._read_end(got.type, got.response or _FinishedResponse())
             case "error":
-                raise from_stream(msgspec.json.decode(data))
+                raise error_from_stream(msgspec.json.decode(data))
             case _:
                 return ()
 
-    def _delta(self, got: _Event, delta: str) -> Iterable[Piece]:
+    def _read_delta(self, got: _ResponsesEvent, delta: str) -> Iterable[ReplyPiece]:
         match got.type:
             case "response.output_text.delta":
                 return (TextDelta(delta),)
@@ -134,58 +134,58 @@ class ResponsesReader:
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 return (ThinkingDelta(delta),)
             case "response.function_call_arguments.delta":
-                number = self._number(got)
+                number = self._find_call(got)
                 if number is None:
                     return ()
-                self._filled.add(number)
+                self._calls_with_arguments.add(number)
                 return (CallDelta(number, arguments=delta),)
             case _:
                 return ()
 
-    def _added(self, got: _Event, item: _Item) -> Iterable[Piece]:
-        return (self._opened(got, item),) if item.type == "function_call" else ()
+    def _read_item_added(self, got: _ResponsesEvent, item: _OutputItem) -> Iterable[ReplyPiece]:
+        return (self._open_call(got, item),) if item.type == "function_call" else ()
 
-    def _done(self, got: _Event, item: _Item) -> Iterator[Piece]:
+    def _read_item_done(self, got: _ResponsesEvent, item: _OutputItem) -> Iterator[ReplyPiece]:
         if item.type == "reasoning" and item.encrypted_content:
             yield ThinkingDelta("", item.encrypted_content)
         if item.type != "function_call":
             return
-        number = self._number(got)
+        number = self._find_call(got)
         if number is None:
-            opened = self._opened(got, item)
+            opened = self._open_call(got, item)
             yield opened
             number = opened.index or 0
         # Some servers give the arguments only when they are whole.
-        if item.arguments and number not in self._filled:
-            self._filled.add(number)
+        if item.arguments and number not in self._calls_with_arguments:
+            self._calls_with_arguments.add(number)
             yield CallDelta(number, arguments=item.arguments)
 
-    def _opened(self, got: _Event, item: _Item) -> CallDelta:
+    def _open_call(self, got: _ResponsesEvent, item: _OutputItem) -> CallDelta:
         number, self._count = self._count, self._count + 1
         for name in (got.output_index, item.id, item.call_id):
             if name is not None:
                 self._calls[name] = number
         return CallDelta(number, item.call_id or item.id, item.name)
 
-    def _number(self, got: _Event) -> int | None:
+    def _find_call(self, got: _ResponsesEvent) -> int | None:
         """Not every server numbers its items, and not every server gives them ids."""
         item = got.item
         names = (got.output_index, got.item_id, item and item.id, item and item.call_id)
         return next((self._calls[name] for name in names if name in self._calls), None)
 
-    def _ended(self, kind: str, response: _Response) -> Iterator[Piece]:
+    def _read_end(self, kind: str, response: _FinishedResponse) -> Iterator[ReplyPiece]:
         used = 0
         if response.usage is not None:
             used = response.usage.output_tokens
-            yield UsageDelta(_total(response.usage))
+            yield UsageDelta(_convert_usage(response.usage))
         if kind == "response.failed":
-            raise _failure(response.error or {})
+            raise _failure_error(response.error or {})
         details = response.incomplete_details
         # Some servers call a reply complete that they cut off at the cap.
         cut = kind == "response.incomplete" or used >= self._output_max
-        yield ReplyEnd(self._stop(details.reason if details else None, cut=cut))
+        yield ReplyEnd(self._stop_reason(details.reason if details else None, cut=cut))
 
-    def _stop(self, reason: str | None, *, cut: bool) -> Stop:
+    def _stop_reason(self, reason: str | None, *, cut: bool) -> StopReason:
         if self._refused or reason == "content_filter":
             return "refusal"
         if cut:
@@ -193,7 +193,7 @@ class ResponsesReader:
         return "calls" if self._count else "end"
 
 
-def _total(usage: _Usage) -> Usage:
+def _convert_usage(usage: _ResponsesUsage) -> Usage:
     came, made = usage.input_tokens_details, usage.output_tokens_details
     return Usage(
         input=usage.input_tokens,
@@ -204,9 +204,9 @@ def _total(usage: _Usage) -> Usage:
     )
 
 
-def _failure(error: dict[str, Any]) -> ModelError:
+def _failure_error(error: dict[str, Any]) -> ModelError:
     """Codes about the prompt and its images say what is wrong, but not that it is a bad request."""
     code = str(error.get("code") or "")
     if code.startswith("invalid_") or "image" in code:
         error = {**error, "type": "invalid_request_error"}
-    return from_stream(error)
+    return error_from_stream(error)

@@ -6,14 +6,14 @@ the reply ends; if the stream breaks first, the attempt has failed, and nothing 
 
 from typing import Protocol
 
-from windlass.core.events import Piece, TextDelta
+from windlass.core.events import ReplyPiece, TextDelta
 from windlass.models.openai.chat_reader import ChatReader
 
-ALIVE = TextDelta("")
+KEEP_ALIVE = TextDelta("")
 """Text came and is held back: nobody is shown anything, and the watchdog knows of it (S4)."""
 
 
-class Scan(Protocol):
+class ReplyScan(Protocol):
     """Looks at each piece of one reply, in order."""
 
     @property
@@ -21,7 +21,7 @@ class Scan(Protocol):
         """It passes on everything from here."""
         ...
 
-    def take(self, piece: Piece) -> list[Piece]: ...
+    def scan_piece(self, piece: ReplyPiece) -> list[ReplyPiece]: ...
 
 
 class ScanningReader:
@@ -29,21 +29,21 @@ class ScanningReader:
 
     __slots__ = ("_inner", "_scans")
 
-    def __init__(self, inner: ChatReader, *scans: Scan) -> None:
+    def __init__(self, inner: ChatReader, *scans: ReplyScan) -> None:
         self._inner = inner
         self._scans = scans
 
-    def read(self, event: str, data: bytes) -> list[Piece]:
-        pieces = self._inner.read(event, data)
-        return self._through(pieces) if self._scans else pieces
+    def read_event(self, event: str, data: bytes) -> list[ReplyPiece]:
+        pieces = self._inner.read_event(event, data)
+        return self._run_scans(pieces) if self._scans else pieces
 
-    def end(self) -> list[Piece]:
+    def finish(self) -> list[ReplyPiece]:
         """The stream is over. Nothing is said behind a reply that did not end."""
-        return self._through(self._inner.end())
+        return self._run_scans(self._inner.finish())
 
-    def _through(self, pieces: list[Piece]) -> list[Piece]:
+    def _run_scans(self, pieces: list[ReplyPiece]) -> list[ReplyPiece]:
         for scan in self._scans:
-            pieces = [found for piece in pieces for found in scan.take(piece)]
+            pieces = [found for piece in pieces for found in scan.scan_piece(piece)]
             if scan.done:
                 self._scans = tuple(other for other in self._scans if other is not scan)
         return pieces

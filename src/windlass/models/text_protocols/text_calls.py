@@ -17,38 +17,38 @@ from typing import Any
 
 from typing_extensions import override
 
-from windlass.core.json_repair.strict import Read, strict
+from windlass.core.json_repair.strict import ReadJson, read_strict
 from windlass.core.messages import (
-    Assistant,
-    CallResult,
+    AssistantMessage,
+    CallOutcome,
     Message,
-    Results,
-    Text,
-    Thinking,
+    TextPart,
+    ThinkingPart,
     ToolCall,
+    ToolResults,
     ToolSpec,
-    User,
+    UserMessage,
 )
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, Options, Reader, WireRequest
-from windlass.models.fragments import Fragment, Fragments
+from windlass.models.dialect import Dialect, ModelOptions, ReplyReader, WireRequest
+from windlass.models.fragments import EncodedHistories, HistoryFragment
 from windlass.models.openai.chat import OpenAIChat
 from windlass.models.openai.chat_history import ChatEncoder
-from windlass.models.openai.quirks import Quirks
-from windlass.models.text_protocols.plain_calls import PlainScan
+from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.text_protocols.plain_calls import PlainCallScan
 from windlass.models.text_protocols.scanning import ScanningReader
 from windlass.models.text_protocols.text_scan import (
-    CALL,
     CALL_END,
-    INLINE,
-    THINK,
+    CALL_START,
+    INLINE_SIGNATURE,
     THINK_END,
+    THINK_START,
     TextScan,
 )
-from windlass.models.turns import encode
+from windlass.models.turns import encode_json
 
-_TOOLS = """\
+_TOOLS_PROMPT = """\
 # Tools
 
 You may call one or more functions to assist with the user query.
@@ -68,44 +68,48 @@ For each function call, return a json object with function name and arguments wi
 class TextCalls(Dialect):
     """Chat completions with the tools in the text."""
 
-    def __init__(self, quirks: Quirks, vendor: str) -> None:
-        self._chat = Spoken(quirks, vendor, TextEncoder)
+    def __init__(self, quirks: ChatQuirks, vendor: str) -> None:
+        self._chat = TextHistoryChat(quirks, vendor, TextCallEncoder)
 
     @override
-    def encode(self, prompt: Prompt, model: str, options: Options) -> WireRequest:
+    def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
         if not prompt.tools:
-            return self._chat.encode(prompt, model, options)
-        block = _TOOLS.format(tools=signatures(prompt.tools)) + _choice(prompt.tool_choice)
+            return self._chat.encode_request(prompt, model, options)
+        block = _TOOLS_PROMPT.format(tools=format_tools(prompt.tools)) + _tool_choice_text(
+            prompt.tool_choice
+        )
         # A schema would shut out the calls, which are text.
-        said = replace(prompt, system=below(prompt.system, block), tools=(), output_schema=None)
-        return self._chat.encode(said, model, options)
+        said = replace(
+            prompt, system=append_block(prompt.system, block), tools=(), output_schema=None
+        )
+        return self._chat.encode_request(said, model, options)
 
     @override
-    def reader(self, prompt: Prompt) -> Reader:
-        chat = self._chat.reader(prompt)
-        return ScanningReader(chat, TextScan(), *PlainScan.where_due(prompt))
+    def new_reader(self, prompt: Prompt) -> ReplyReader:
+        chat = self._chat.new_reader(prompt)
+        return ScanningReader(chat, TextScan(), *PlainCallScan.for_prompt(prompt))
 
 
-def signatures(tools: Sequence[ToolSpec]) -> str:
+def format_tools(tools: Sequence[ToolSpec]) -> str:
     """What each tool is and takes, one to a line."""
     told = (
         {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
         for spec in tools
     )
-    return "\n".join(dumped({"type": "function", "function": spec}) for spec in told)
+    return "\n".join(dump_json({"type": "function", "function": spec}) for spec in told)
 
 
-def below(system: str, block: str) -> str:
+def append_block(system: str, block: str) -> str:
     """The block at the end of the system prompt."""
     return f"{system}\n\n{block}" if system else block
 
 
-def dumped(value: object) -> str:
+def dump_json(value: object) -> str:
     """JSON with the spaces that these models know."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _choice(choice: ToolChoice) -> str:
+def _tool_choice_text(choice: ToolChoice) -> str:
     """What cannot be forced is asked for."""
     match choice:
         case "auto":
@@ -118,27 +122,27 @@ def _choice(choice: ToolChoice) -> str:
             return f"\n\nYou must call the function {name} now."
 
 
-class SpokenEncoder(ChatEncoder):
+class TextHistoryEncoder(ChatEncoder):
     """Encodes a history in which calls and results are words."""
 
     @override
-    def add(self, message: Message) -> Iterable[Fragment]:
+    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
         match message:
-            case User():
-                return super().add(message)
-            case Assistant():
-                self._open = None
-                return [Fragment(encode(self._assistant(message)))]
-            case Results(items):
-                return list(self._user(list(self._responses(items))))
+            case UserMessage():
+                return super().encode_message(message)
+            case AssistantMessage():
+                self._open_content = None
+                return [HistoryFragment(encode_json(self._encode_reply(message)))]
+            case ToolResults(items):
+                return list(self._user_fragments(list(self._response_blocks(items))))
 
-    def _responses(self, items: Sequence[CallResult]) -> Iterator[dict[str, Any]]:
+    def _response_blocks(self, items: Sequence[CallOutcome]) -> Iterator[dict[str, Any]]:
         """All results as one text, as far as they are text."""
         text = ""
         for number, item in enumerate(items):
             text += "\n<tool_response>\n" if number else "<tool_response>\n"
             for part in item.result.content:
-                block = self._shown(part)
+                block = self._encode_result_part(part)
                 if block["type"] == "text":
                     text += block["text"]
                     continue
@@ -149,53 +153,56 @@ class SpokenEncoder(ChatEncoder):
         yield {"type": "text", "text": text}
 
     @override
-    def _assistant(self, reply: Assistant) -> dict[str, Any]:
+    def _encode_reply(self, reply: AssistantMessage) -> dict[str, Any]:
         native = bool(reply.model) and reply.model == self._model
-        message = {"role": "assistant", "content": self._said(reply, native=native)}
+        message = {"role": "assistant", "content": self._reply_text(reply, native=native)}
         field = self._quirks.thinking_back
         thoughts = "".join(
             part.text
             for part in reply.parts
-            if isinstance(part, Thinking) and part.signature != INLINE
+            if isinstance(part, ThinkingPart) and part.signature != INLINE_SIGNATURE
         )
         return message | {field: thoughts} if native and field and thoughts else message
 
-    def _said(self, reply: Assistant, *, native: bool) -> str:
+    def _reply_text(self, reply: AssistantMessage, *, native: bool) -> str:
         raise NotImplementedError
 
 
-class TextEncoder(SpokenEncoder):
+class TextCallEncoder(TextHistoryEncoder):
     """Encodes one history for one model."""
 
     @override
-    def _said(self, reply: Assistant, *, native: bool) -> str:
+    def _reply_text(self, reply: AssistantMessage, *, native: bool) -> str:
         said = ""
         for part in reply.parts:
             match part:
-                case Text(text):
+                case TextPart(text):
                     said += text
-                case Thinking(text, signature) if native and signature == INLINE:
-                    said += THINK + text + THINK_END
-                case Thinking():
+                case ThinkingPart(text, signature) if native and signature == INLINE_SIGNATURE:
+                    said += THINK_START + text + THINK_END
+                case ThinkingPart():
                     pass
                 case ToolCall():
                     said += "" if not said or said.endswith("\n") else "\n"
-                    said += f"{CALL}\n{call_text(part)}\n{CALL_END}"
+                    said += f"{CALL_START}\n{format_call(part)}\n{CALL_END}"
         return said
 
 
-def call_text(call: ToolCall) -> str:
+def format_call(call: ToolCall) -> str:
     """A call as the model is to write it; arguments that are JSON stand as they are."""
     text = call.arguments or "{}"
-    arguments = text if isinstance(strict(text), Read) else dumped(text)
-    return f'{{"name": {dumped(call.name)}, "arguments": {arguments}}}'
+    arguments = text if isinstance(read_strict(text), ReadJson) else dump_json(text)
+    return f'{{"name": {dump_json(call.name)}, "arguments": {arguments}}}'
 
 
-class Spoken(OpenAIChat):
+class TextHistoryChat(OpenAIChat):
     """The dialect of chat completions with a history of this encoder's."""
 
     def __init__(
-        self, quirks: Quirks, vendor: str, encoder: Callable[[Quirks, str, str], ChatEncoder]
+        self,
+        quirks: ChatQuirks,
+        vendor: str,
+        encoder: Callable[[ChatQuirks, str, str], ChatEncoder],
     ) -> None:
         super().__init__(quirks, vendor)
-        self._history = Fragments(partial(encoder, quirks, vendor))
+        self._history = EncodedHistories(partial(encoder, quirks, vendor))

@@ -8,34 +8,41 @@ a marker inside a JSON string is content.
 import re
 from typing import Literal
 
-from windlass.core.events import CallDelta, Piece, ReplyEnd, Stop, TextDelta, ThinkingDelta
-from windlass.models.text_protocols.call_text import Written, in_string, written
-from windlass.models.text_protocols.scanning import ALIVE
+from windlass.core.events import (
+    CallDelta,
+    ReplyEnd,
+    ReplyPiece,
+    StopReason,
+    TextDelta,
+    ThinkingDelta,
+)
+from windlass.models.text_protocols.call_text import WrittenCall, ends_in_string, parse_call
+from windlass.models.text_protocols.scanning import KEEP_ALIVE
 
-INLINE = "think"
+INLINE_SIGNATURE = "think"
 """The signature of thinking that stood in the text, and goes back there."""
 
-CALL, CALL_END = "<tool_call>", "</tool_call>"
-THINK, THINK_END = "<think>", "</think>"
+CALL_START, CALL_END = "<tool_call>", "</tool_call>"
+THINK_START, THINK_END = "<think>", "</think>"
 
 
-class _Markers:
+class _MarkerSet:
     """The markers that count in some place."""
 
     def __init__(self, *markers: str) -> None:
         self._markers = markers
         self.search = re.compile("|".join(markers)).search
 
-    def begin_in(self, text: str) -> int:
+    def partial_start(self, text: str) -> int:
         """Where a marker may have begun that is not whole yet; the end of the text if none has."""
         at = text.rfind("<")  # Each marker has one, and begins with it.
         begun = at >= 0 and any(marker.startswith(text[at:]) for marker in self._markers)
         return at if begun else len(text)
 
 
-_IN_TEXT = _Markers(CALL, THINK)
-_IN_CALL = _Markers(CALL_END, CALL)
-_IN_THINK = _Markers(THINK_END)
+_TEXT_MARKERS = _MarkerSet(CALL_START, THINK_START)
+_CALL_MARKERS = _MarkerSet(CALL_END, CALL_START)
+_THINK_MARKERS = _MarkerSet(THINK_END)
 
 
 class TextScan:
@@ -54,107 +61,107 @@ class TextScan:
         """Where in the body the first closing marker stood that was taken for content."""
         self._calls = 0
 
-    def take(self, piece: Piece) -> list[Piece]:
+    def scan_piece(self, piece: ReplyPiece) -> list[ReplyPiece]:
         match piece:
             case TextDelta(text):
                 # By far the most deltas: words, in the middle of a text.
                 plain = self._blank is None and self._mode == "text" and not self._held
                 if plain and "<" not in text:
                     return [piece]
-                return self._scan(text) or [ALIVE]
+                return self._scan_text(text) or [KEEP_ALIVE]
             case ReplyEnd(stop):
-                return self._end(stop)
+                return self._finish_reply(stop)
             case _:
                 return [piece]
 
-    def _scan(self, text: str) -> list[Piece]:
-        out: list[Piece] = []
+    def _scan_text(self, text: str) -> list[ReplyPiece]:
+        out: list[ReplyPiece] = []
         rest: str | None = self._held + text
         self._held = ""
         while rest is not None:
             match self._mode:
                 case "text":
-                    rest = self._in_text(rest, out)
+                    rest = self._read_text(rest, out)
                 case "think":
-                    rest = self._in_think(rest, out)
+                    rest = self._read_thinking(rest, out)
                 case "call":
-                    rest = self._in_call(rest, out)
+                    rest = self._read_call(rest, out)
         return out
 
-    def _in_text(self, text: str, out: list[Piece]) -> str | None:
-        free, marker, rest = self._split(text, _IN_TEXT)
-        self._say(free, out)
+    def _read_text(self, text: str, out: list[ReplyPiece]) -> str | None:
+        free, marker, rest = self._split_at_marker(text, _TEXT_MARKERS)
+        self._emit_text(free, out)
         if marker:
-            self._mode = "call" if marker == CALL else "think"
+            self._mode = "call" if marker == CALL_START else "think"
             self._blank = []  # Space between two markers is layout, and no text.
         return rest
 
-    def _in_think(self, text: str, out: list[Piece]) -> str | None:
-        free, marker, rest = self._split(text, _IN_THINK)
+    def _read_thinking(self, text: str, out: list[ReplyPiece]) -> str | None:
+        free, marker, rest = self._split_at_marker(text, _THINK_MARKERS)
         if free:
             out.append(ThinkingDelta(free))
         if marker:
-            out.append(ThinkingDelta("", INLINE))
+            out.append(ThinkingDelta("", INLINE_SIGNATURE))
             self._mode = "text"
         return rest
 
-    def _in_call(self, text: str, out: list[Piece]) -> str | None:
-        free, marker, rest = self._split(text, _IN_CALL)
+    def _read_call(self, text: str, out: list[ReplyPiece]) -> str | None:
+        free, marker, rest = self._split_at_marker(text, _CALL_MARKERS)
         self._body.append(free)
         if not marker:
             return rest
         body = "".join(self._body)
-        if in_string(body):
+        if ends_in_string(body):
             if self._closer is None and marker == CALL_END:
                 self._closer = len(body)
             self._body = [body, marker]
             return rest
-        call = written(body)
-        if self._closer is not None and not call.whole:
-            return self._back(body, out) + marker + (rest or "")
-        self._call(call, out)
+        call = parse_call(body)
+        if self._closer is not None and not call.complete:
+            return self._rewind_call(body, out) + marker + (rest or "")
+        self._emit_call(call, out)
         # A call that begins where another should end: the closing marker was forgotten.
-        self._mode = "call" if marker == CALL else "text"
+        self._mode = "call" if marker == CALL_START else "text"
         return rest
 
-    def _back(self, body: str, out: list[Piece]) -> str:
+    def _rewind_call(self, body: str, out: list[ReplyPiece]) -> str:
         """What was taken for content was the end of the call: the text behind it, to be read."""
         at = self._closer or 0
-        self._call(written(body[:at]), out)
+        self._emit_call(parse_call(body[:at]), out)
         self._mode = "text"
         return body[at + len(CALL_END) :]
 
-    def _end(self, stop: Stop) -> list[Piece]:
-        out: list[Piece] = []
+    def _finish_reply(self, stop: StopReason) -> list[ReplyPiece]:
+        out: list[ReplyPiece] = []
         while self._mode == "call":
             body = "".join(self._body)
-            call = written(body, cut=True)
-            if not call.whole:
+            call = parse_call(body, cut=True)
+            if not call.complete:
                 body += self._held
-                call = written(body, cut=True)
+                call = parse_call(body, cut=True)
             self._held = ""
-            if not call.whole and self._closer is not None:
-                out += self._scan(self._back(body, out))
+            if not call.complete and self._closer is not None:
+                out += self._scan_text(self._rewind_call(body, out))
                 continue
-            self._call(call, out)
+            self._emit_call(call, out)
             self._mode = "text"
-            stop = stop if call.whole else "length"
+            stop = stop if call.complete else "length"
         if self._mode == "think":
-            out += [ThinkingDelta(self._held), ThinkingDelta("", INLINE)]
+            out += [ThinkingDelta(self._held), ThinkingDelta("", INLINE_SIGNATURE)]
         else:
-            self._say(self._held, out)
+            self._emit_text(self._held, out)
         return [*out, ReplyEnd(stop)]
 
-    def _split(self, text: str, markers: _Markers) -> tuple[str, str, str | None]:
+    def _split_at_marker(self, text: str, markers: _MarkerSet) -> tuple[str, str, str | None]:
         """What is before the first marker, the marker, and the rest; no rest is all read."""
         found = markers.search(text)
         if found is not None:
             return text[: found.start()], found[0], text[found.end() :]
-        at = markers.begin_in(text)
+        at = markers.partial_start(text)
         self._held = text[at:]
         return text[:at], "", None
 
-    def _say(self, text: str, out: list[Piece]) -> None:
+    def _emit_text(self, text: str, out: list[ReplyPiece]) -> None:
         if self._blank is not None:
             self._blank.append(text)
             if not text or text.isspace():
@@ -163,7 +170,7 @@ class TextScan:
         if text:
             out.append(TextDelta(text))
 
-    def _call(self, call: Written, out: list[Piece]) -> None:
+    def _emit_call(self, call: WrittenCall, out: list[ReplyPiece]) -> None:
         number = self._calls
         out.append(CallDelta(number, str(number + 1), call.name, call.arguments))
         self._calls += 1

@@ -14,10 +14,10 @@ PATTERN_CHARS_MAX = 1_000
 CHOICES_MAX = 100
 """Patterns that the braces of one may stand for."""
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACE_GROUP = re.compile(r"\{([^{}]*)\}")
 
 
-class Glob:
+class FileGlob:
     """One pattern, ready to match paths."""
 
     def __init__(self, pattern: str) -> None:
@@ -25,24 +25,24 @@ class Glob:
             raise ModelRetry("A glob starts in the folder `path`, without `/` or `..` before it.")
         if not pattern.strip() or len(pattern) > PATTERN_CHARS_MAX or "\0" in pattern:
             raise ModelRetry(f"A glob has 1 to {PATTERN_CHARS_MAX} characters, such as `**/*.py`.")
-        self._choices = [_steps(one) for one in _choices(pattern)]
+        self._alternatives = [_compile_steps(one) for one in _expand_braces(pattern)]
 
-    def fits(self, path: str) -> bool:
+    def matches_path(self, path: str) -> bool:
         names = path.split("/")
-        return any(_fits(steps, names) for steps in self._choices)
+        return any(_match_steps(steps, names) for steps in self._alternatives)
 
 
-_Step = re.Pattern[str] | None
+_GlobStep = re.Pattern[str] | None
 """One name of a path, or any number of them."""
 
 
-def _choices(pattern: str) -> list[str]:
+def _expand_braces(pattern: str) -> list[str]:
     """The pattern once for each of the choices in its braces."""
     done: list[str] = []
     todo = [pattern]
     while todo:
         one = todo.pop()
-        braces = _BRACES.search(one)
+        braces = _BRACE_GROUP.search(one)
         if braces is None:
             done.append(one)
         else:
@@ -53,7 +53,7 @@ def _choices(pattern: str) -> list[str]:
     return done
 
 
-def _steps(pattern: str) -> list[_Step]:
+def _compile_steps(pattern: str) -> list[_GlobStep]:
     names = [name for name in pattern.split("/") if name not in {"", "."}]
     anywhere = ["**"] if "/" not in pattern else []
     return [
@@ -61,15 +61,20 @@ def _steps(pattern: str) -> list[_Step]:
     ]
 
 
-def _fits(steps: list[_Step], names: list[str]) -> bool:
+def _match_steps(steps: list[_GlobStep], names: list[str]) -> bool:
     """Whether the steps lead through all names; at each name, `at` is where they may stand."""
-    at = set(_open(steps, 0))
+    at = set(_reachable_steps(steps, 0))
     for name in names:
-        at = {further for here in at if here < len(steps) for further in _after(steps, here, name)}
+        at = {
+            further
+            for here in at
+            if here < len(steps)
+            for further in _next_steps(steps, here, name)
+        }
     return len(steps) in at
 
 
-def _open(steps: list[_Step], here: int) -> Iterator[int]:
+def _reachable_steps(steps: list[_GlobStep], here: int) -> Iterator[int]:
     """A place, and those behind it that `**` leaves open."""
     yield here
     while here < len(steps) and steps[here] is None:
@@ -77,9 +82,9 @@ def _open(steps: list[_Step], here: int) -> Iterator[int]:
         yield here
 
 
-def _after(steps: list[_Step], here: int, name: str) -> Iterator[int]:
+def _next_steps(steps: list[_GlobStep], here: int, name: str) -> Iterator[int]:
     step = steps[here]
     if step is None:
-        yield from _open(steps, here)
+        yield from _reachable_steps(steps, here)
     elif step.match(name):
-        yield from _open(steps, here + 1)
+        yield from _reachable_steps(steps, here + 1)

@@ -21,29 +21,29 @@ BEFORE_CHARS = 100
 """What is shown of a long line before its match."""
 
 
-def main(asked: BinaryIO, answers: BinaryIO) -> None:
-    request = json.loads(asked.readline())
+def main(requests: BinaryIO, answers: BinaryIO) -> None:
+    request = json.loads(requests.readline())
     signal.alarm(request["seconds"])
     try:
         flags = re.IGNORECASE if request["ignore_case"] else 0
         pattern = re.compile(request["pattern"], flags)
     except (re.error, OverflowError, RecursionError) as error:
-        _say(answers, str(error))
+        _send_answer(answers, str(error))
         return
-    _say(answers, None)
-    while head := asked.read(16):
-        data = asked.read(int.from_bytes(head[:8], "big"))
+    _send_answer(answers, None)
+    while head := requests.read(16):
+        data = requests.read(int.from_bytes(head[:8], "big"))
         wanted = int.from_bytes(head[8:], "big")
-        _say(answers, found(pattern, lines_of(data), request["context"], wanted))
+        _send_answer(answers, find_matches(pattern, split_lines(data), request["context"], wanted))
 
 
-def lines_of(data: bytes) -> list[str]:
+def split_lines(data: bytes) -> list[str]:
     """The lines as `read` numbers them."""
     text = data.decode("utf-8-sig", "replace")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def found(
+def find_matches(
     pattern: re.Pattern[str], lines: list[str], context: int, wanted: int
 ) -> list[tuple[int, bool, str]]:
     matched: dict[int, str] = {}
@@ -51,19 +51,19 @@ def found(
         if len(matched) == wanted:
             break
         if (match := pattern.search(line)) is not None:
-            matched[at] = _short(line, match.start())
+            matched[at] = _shorten_line(line, match.start())
     around = {
         near
         for at in matched
         for near in range(max(0, at - context), min(len(lines), at + context + 1))
     }
     return [
-        (at + 1, at in matched, matched[at] if at in matched else _short(lines[at], 0))
+        (at + 1, at in matched, matched[at] if at in matched else _shorten_line(lines[at], 0))
         for at in sorted(around)
     ]
 
 
-def _short(line: str, at: int) -> str:
+def _shorten_line(line: str, at: int) -> str:
     if len(line) <= LINE_CHARS_MAX:
         return line
     start = max(0, min(at - BEFORE_CHARS, len(line) - LINE_CHARS_MAX))
@@ -71,7 +71,7 @@ def _short(line: str, at: int) -> str:
     return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
 
 
-def _say(answers: BinaryIO, answer: Any) -> None:  # noqa: ANN401 - any JSON
+def _send_answer(answers: BinaryIO, answer: Any) -> None:  # noqa: ANN401 - any JSON
     answers.write(json.dumps(answer).encode() + b"\n")
     answers.flush()
 

@@ -13,24 +13,24 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from windlass.core.errors import ModelRetry
-from windlass.core.messages import Image
-from windlass.tools.files.edits import Edit, diff, edited, state_of
-from windlass.tools.files.globs import Glob
-from windlass.tools.files.grep import Search, search
-from windlass.tools.files.paths import told
+from windlass.core.messages import ImagePart
+from windlass.tools.files.edits import Edit, apply_edits, build_diff, edit_state
+from windlass.tools.files.globs import FileGlob
+from windlass.tools.files.grep import GrepQuery, search_files
+from windlass.tools.files.paths import quote_path
 from windlass.tools.files.reading import (
     FILE_BYTES_MAX,
     LINES_MAX,
+    decode_text,
+    format_listing,
+    format_page,
+    format_size,
     is_binary,
-    listing,
-    page,
-    picture,
-    size_of,
-    text_of,
-    visible,
+    printable_name,
+    read_picture,
 )
-from windlass.tools.files.workspace import Content, Stamp, Workspace
-from windlass.tools.function import NOT_DONE, UNKNOWN, Function, Reconciliation, Tool, tool
+from windlass.tools.files.workspace import FileContent, FileStamp, Workspace
+from windlass.tools.function import NOT_DONE, UNKNOWN, Reconciliation, Tool, ToolFunction, tool
 from windlass.tools.run_context import RunContext
 
 PATHS_MAX = 500
@@ -40,8 +40,8 @@ WALKED_MAX = 200_000
 MATCHES_MAX = 100
 EDITED_BYTES_MAX = 8 * 2**20
 
-Path = Annotated[str, "A path in the workspace, such as src/main.py."]
-Folder = Annotated[str, "Where to look: a path in the workspace."]
+PathArgument = Annotated[str, "A path in the workspace, such as src/main.py."]
+FolderArgument = Annotated[str, "Where to look: a path in the workspace."]
 
 
 def file_tools(
@@ -55,23 +55,25 @@ def file_tools(
         untrusted: Its files come from strangers: as `private`.
     """
 
-    def labelled(function: Function, **traits: Any) -> Tool[..., Any]:  # noqa: ANN401 - see Traits
+    def make_tool(function: ToolFunction, **traits: Any) -> Tool[..., Any]:  # noqa: ANN401 - see Traits
         return tool(function, private=private, untrusted=untrusted, retries=0, **traits)
 
-    def resource(arguments: Mapping[str, Any]) -> str:
-        return f"file:{workspace.key(arguments['path'])}"
+    def file_resource(arguments: Mapping[str, Any]) -> str:
+        return f"file:{workspace.resource_key(arguments['path'])}"
 
-    files = Files(workspace)
+    files = FileToolset(workspace)
     return (
-        labelled(files.read, effect="read", resource=resource),
-        labelled(files.glob, effect="read"),
-        labelled(files.grep, effect="read"),
-        tool(files.write, effect="idempotent", resource=resource),
-        labelled(files.edit, effect="write", resource=resource, reconcile=files.look_after_edit),
+        make_tool(files.read, effect="read", resource=file_resource),
+        make_tool(files.glob, effect="read"),
+        make_tool(files.grep, effect="read"),
+        tool(files.write, effect="idempotent", resource=file_resource),
+        make_tool(
+            files.edit, effect="write", resource=file_resource, reconcile=files.reconcile_edit
+        ),
     )
 
 
-class Files:
+class FileToolset:
     """What the tools do."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -79,33 +81,37 @@ class Files:
 
     def read(
         self,
-        path: Path,
+        path: PathArgument,
         offset: Annotated[int, Meta(ge=1, description="The first line to read, from 1.")] = 1,
         limit: Annotated[
             int, Meta(ge=1, le=LINES_MAX, description="How many lines to read.")
         ] = LINES_MAX,
-    ) -> str | Image:
+    ) -> str | ImagePart:
         """Read a file: text with line numbers, or a picture. Of a folder, list what is in it."""
         if self._workspace.is_folder(path):
-            return listing(self._workspace.locate(path), self._workspace.entries(path))
-        content = self._workspace.read(path, FILE_BYTES_MAX)
-        return picture(content) or page(content, offset, limit)
+            return format_listing(
+                self._workspace.locate_path(path), self._workspace.list_entries(path)
+            )
+        content = self._workspace.read_file(path, FILE_BYTES_MAX)
+        return read_picture(content) or format_page(content, offset, limit)
 
     def glob(
         self,
         pattern: Annotated[str, "Such as **/*.py, src/**/test_*.{js,ts} or, in one folder, ./*."],
-        path: Folder = ".",
+        path: FolderArgument = ".",
     ) -> str:
         """Find files by their names.
 
         A pattern without a slash fits in all folders. Links, version control, caches, virtual
         environments and node_modules are left out, unless `path` leads into them.
         """
-        glob, base = Glob(pattern), self._workspace.locate(path)
+        glob, base = FileGlob(pattern), self._workspace.locate_path(path)
         below = "" if base == "." else f"{base}/"
-        walk = self._workspace.walk(base)
+        walk = self._workspace.walk_files(base)
         walked = itertools.islice(walk, WALKED_MAX)
-        found = [visible(one) for one in walked if glob.fits(one.removeprefix(below))]
+        found = [
+            printable_name(one) for one in walked if glob.matches_path(one.removeprefix(below))
+        ]
         notes = [f"[{len(found) - PATHS_MAX} more: narrow it]"] if len(found) > PATHS_MAX else []
         if next(walk, None) is not None:
             notes.append(f"[stopped after {WALKED_MAX} files: name a folder as `path`]")
@@ -115,7 +121,7 @@ class Files:
         self,
         context: RunContext,
         pattern: Annotated[str, "A regular expression, matched line by line, as Python knows it."],
-        path: Folder = ".",
+        path: FolderArgument = ".",
         glob: Annotated[str | None, "Only files that fit, such as *.py."] = None,
         ignore_case: Annotated[bool, "Take upper and lower case as the same."] = False,  # noqa: FBT002
         around: Annotated[
@@ -128,73 +134,75 @@ class Files:
         """Find lines in files, as path:number:line. What glob leaves out, this leaves out too."""
         if not pattern:
             raise ModelRetry("`pattern` is empty: it would match each line.")
-        chosen = Glob(glob) if glob else None
-        asked = Search(pattern, path, chosen, ignore_case, around, limit)
-        return search(self._workspace, asked, context)
+        chosen = FileGlob(glob) if glob else None
+        asked = GrepQuery(pattern, path, chosen, ignore_case, around, limit)
+        return search_files(self._workspace, asked, context)
 
-    def write(self, path: Path, content: Annotated[str, "All of what the file shall hold."]) -> str:
+    def write(
+        self, path: PathArgument, content: Annotated[str, "All of what the file shall hold."]
+    ) -> str:
         """Write a whole file, new or in place of the old one. To change a part, use edit."""
         try:
             data = content.encode()
         except UnicodeEncodeError:
             raise ModelRetry("`content` holds half a character: write it as text.") from None
-        new = self._workspace.write(path, data)
-        return f"{'Made' if new else 'Replaced'} {told(path)}: {size_of(len(data))}."
+        new = self._workspace.write_file(path, data)
+        return f"{'Made' if new else 'Replaced'} {quote_path(path)}: {format_size(len(data))}."
 
-    def edit(self, path: Path, edits: Annotated[list[Edit], Meta(min_length=1)]) -> str:
+    def edit(self, path: PathArgument, edits: Annotated[list[Edit], Meta(min_length=1)]) -> str:
         """Replace exact texts in a file: all edits are made, in their order, or none is."""
-        file = _Text.open(self._workspace, path)
-        after = edited(file.text, file.in_its_lines(edits))
-        self._workspace.write(path, file.encoded(after), file.stamp)
-        return f"Edited {told(path)}.\n{diff(file.text, after, visible(file.path))}"
+        file = _EditableText.open_file(self._workspace, path)
+        after = apply_edits(file.text, file.normalize_edits(edits))
+        self._workspace.write_file(path, file.encode_text(after), file.stamp)
+        return (
+            f"Edited {quote_path(path)}.\n{build_diff(file.text, after, printable_name(file.path))}"
+        )
 
-    def look_after_edit(
+    def reconcile_edit(
         self,
         context: RunContext,  # noqa: ARG002 - what is asked is in the file
         path: str,
         edits: list[Edit],
     ) -> str | Reconciliation:
         """Tell from the file what became of an edit that a crash interrupted."""
-        file = _Text.open(self._workspace, path)
-        match state_of(file.text, file.in_its_lines(edits)):
+        file = _EditableText.open_file(self._workspace, path)
+        match edit_state(file.text, file.normalize_edits(edits)):
             case "done":
-                return (
-                    f"Edited {told(path)}. (It was interrupted afterwards; the file was checked.)"
-                )
+                return f"Edited {quote_path(path)}. (It was interrupted afterwards; the file was checked.)"
             case "not_done":
                 return NOT_DONE
             case "unknown":
                 return UNKNOWN
 
 
-class _Text:
+class _EditableText:
     """A text file that can be put back byte by byte, but for what is edited.
 
     Where all lines end in CR LF they are shown and edited as if they ended in LF alone. Bytes that
     are not UTF-8 are carried along.
     """
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: FileContent) -> None:
         self.path = content.path
-        self.stamp: Stamp = content.stamp
-        self._mark = b"\xef\xbb\xbf" if content.data.startswith(b"\xef\xbb\xbf") else b""
-        text = content.data.removeprefix(self._mark).decode("utf-8", "surrogateescape")
+        self.stamp: FileStamp = content.stamp
+        self._byte_order_mark = b"\xef\xbb\xbf" if content.data.startswith(b"\xef\xbb\xbf") else b""
+        text = content.data.removeprefix(self._byte_order_mark).decode("utf-8", "surrogateescape")
         self._crlf = 0 < text.count("\r\n") == text.count("\n") == text.count("\r")
         self.text = text.replace("\r\n", "\n") if self._crlf else text
 
     @classmethod
-    def open(cls, workspace: Workspace, path: str) -> "_Text":
-        content = workspace.read(path, EDITED_BYTES_MAX)
+    def open_file(cls, workspace: Workspace, path: str) -> "_EditableText":
+        content = workspace.read_file(path, EDITED_BYTES_MAX)
         if is_binary(content.data):
-            text_of(content)  # Says what it is instead.
+            decode_text(content)  # Says what it is instead.
         if content.size > EDITED_BYTES_MAX:
             raise ModelRetry(
-                f"{told(path)} has {size_of(content.size)}: "
-                f"{size_of(EDITED_BYTES_MAX)} is the most that can be edited."
+                f"{quote_path(path)} has {format_size(content.size)}: "
+                f"{format_size(EDITED_BYTES_MAX)} is the most that can be edited."
             )
         return cls(content)
 
-    def in_its_lines(self, edits: list[Edit]) -> list[Edit]:
+    def normalize_edits(self, edits: list[Edit]) -> list[Edit]:
         if not self._crlf:
             return edits
         return [
@@ -202,9 +210,9 @@ class _Text:
             for one in edits
         ]
 
-    def encoded(self, text: str) -> bytes:
+    def encode_text(self, text: str) -> bytes:
         lines = text.replace("\n", "\r\n") if self._crlf else text
         try:
-            return self._mark + lines.encode("utf-8", "surrogateescape")
+            return self._byte_order_mark + lines.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             raise ModelRetry("`new` holds half a character: write it as text.") from None

@@ -4,9 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.messages import Result
-from windlass.tools.mcp.lists import all_prompts, all_resources, all_templates
-from windlass.tools.mcp.results import prompt_result, resource_lines, resource_result
+from windlass.core.messages import ToolResult
+from windlass.tools.mcp.lists import list_all_prompts, list_all_resources, list_all_templates
+from windlass.tools.mcp.results import (
+    convert_prompt_result,
+    convert_resource_result,
+    format_resources,
+)
 from windlass.tools.run_context import RunContext
 
 if TYPE_CHECKING:
@@ -14,67 +18,73 @@ if TYPE_CHECKING:
     from mcp_types import Prompt, Resource, ResourceTemplate
 
 ABOUT_CHARS_MAX = 200
-_NOT_KNOWN = -32601
+_METHOD_NOT_FOUND = -32601
 
-Request = Callable[["Client", RunContext[object], Mapping[str, Any]], Awaitable[Result]]
+McpRequest = Callable[["Client", RunContext[object], Mapping[str, Any]], Awaitable[ToolResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
+class ExtraTool:
     """A tool of ours over what a server has."""
 
     name: str
     description: str
     input_schema: dict[str, Any]
-    request: Request
+    request: McpRequest
     title: str | None = None
 
 
-async def extras(client: "Client") -> list[Extra]:
+async def list_extra_tools(client: "Client") -> list[ExtraTool]:
     """What can be offered of this server's resources and prompts."""
-    found: list[Extra] = []
+    found: list[ExtraTool] = []
     # Some servers say that they have resources, and have none.
-    if client.server_capabilities.resources is not None and any(await _resources(client)):
-        found += [_LIST, _READ]
+    if client.server_capabilities.resources is not None and any(await _list_resources(client)):
+        found += [_LIST_RESOURCES_TOOL, _READ_RESOURCE_TOOL]
     if client.server_capabilities.prompts is not None:
-        prompts = await all_prompts(client)
-        found += [_prompt(prompts)] if prompts else []
+        prompts = await list_all_prompts(client)
+        found += [_build_prompt_tool(prompts)] if prompts else []
     return found
 
 
-async def _resources(client: "Client") -> "tuple[list[Resource], list[ResourceTemplate]]":
+async def _list_resources(client: "Client") -> "tuple[list[Resource], list[ResourceTemplate]]":
     from mcp import MCPError  # noqa: PLC0415 - of the extra
 
-    resources = await all_resources(client)
+    resources = await list_all_resources(client)
     try:
-        return resources, await all_templates(client)
+        return resources, await list_all_templates(client)
     except MCPError as error:
-        if error.code != _NOT_KNOWN:
+        if error.code != _METHOD_NOT_FOUND:
             raise
         return resources, []
 
 
-async def _list(client: "Client", _: RunContext[object], _arguments: Mapping[str, Any]) -> Result:
-    lines = "\n".join(resource_lines(*await _resources(client)))
-    return Result.say("value", lines or "There are no resources.")
+async def _answer_list_resources(
+    client: "Client", _: RunContext[object], _arguments: Mapping[str, Any]
+) -> ToolResult:
+    lines = "\n".join(format_resources(*await _list_resources(client)))
+    return ToolResult.from_text("value", lines or "There are no resources.")
 
 
-async def _read(client: "Client", _: RunContext[object], arguments: Mapping[str, Any]) -> Result:
-    return resource_result(await client.read_resource(arguments["uri"]))
+async def _answer_read_resource(
+    client: "Client", _: RunContext[object], arguments: Mapping[str, Any]
+) -> ToolResult:
+    return convert_resource_result(await client.read_resource(arguments["uri"]))
 
 
-async def _get(client: "Client", _: RunContext[object], arguments: Mapping[str, Any]) -> Result:
+async def _answer_get_prompt(
+    client: "Client", _: RunContext[object], arguments: Mapping[str, Any]
+) -> ToolResult:
     given = arguments.get("arguments")
-    return prompt_result(await client.get_prompt(arguments["name"], given))
+    return convert_prompt_result(await client.get_prompt(arguments["name"], given))
 
 
-_LIST = Extra(
+_LIST_RESOURCES_TOOL = ExtraTool(
     "list_resources",
     "List the resources of this server: their addresses, for read_resource, and what they are.",
     {"type": "object", "properties": {}, "additionalProperties": False},
-    _list,
+    _answer_list_resources,
 )
-_READ = Extra(
+_READ_RESOURCE_TOOL = ExtraTool(
     "read_resource",
     "Read a resource of this server.",
     {
@@ -85,14 +95,14 @@ _READ = Extra(
         "required": ["uri"],
         "additionalProperties": False,
     },
-    _read,
+    _answer_read_resource,
 )
 
 
-def _prompt(prompts: "list[Prompt]") -> Extra:
-    about = "\n".join(map(_about, prompts))
+def _build_prompt_tool(prompts: "list[Prompt]") -> ExtraTool:
+    about = "\n".join(map(_describe_prompt, prompts))
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
-    return Extra(
+    return ExtraTool(
         "get_prompt",
         f"Get one of this server's prompts, which are instructions for a task:\n{about}",
         {
@@ -104,11 +114,11 @@ def _prompt(prompts: "list[Prompt]") -> Extra:
             "required": ["name"],
             "additionalProperties": False,
         },
-        _get,
+        _answer_get_prompt,
     )
 
 
-def _about(prompt: "Prompt") -> str:
+def _describe_prompt(prompt: "Prompt") -> str:
     taken = ", ".join(
         one.name if one.required else f"{one.name}?" for one in prompt.arguments or ()
     )

@@ -11,36 +11,38 @@ PAGES_MAX = 100
 """A server whose pages never end must not hold anybody up."""
 
 
-class Page(Protocol):
+class ListPage(Protocol):
     next_cursor: str | None
 
 
-PageT = TypeVar("PageT", bound=Page)
+ListPageT = TypeVar("ListPageT", bound=ListPage)
 
 
-async def all_tools(client: "Client") -> "list[Tool]":
+async def list_all_tools(client: "Client") -> "list[Tool]":
     if client.server_capabilities.tools is None:
         return []
-    pages = _pages(lambda cursor: client.list_tools(cursor=cursor))
+    pages = _iterate_pages(lambda cursor: client.list_tools(cursor=cursor))
     return [one async for page in pages for one in page.tools]
 
 
-async def all_prompts(client: "Client") -> "list[Prompt]":
-    pages = _pages(lambda cursor: client.list_prompts(cursor=cursor))
+async def list_all_prompts(client: "Client") -> "list[Prompt]":
+    pages = _iterate_pages(lambda cursor: client.list_prompts(cursor=cursor))
     return [one async for page in pages for one in page.prompts]
 
 
-async def all_resources(client: "Client") -> "list[Resource]":
-    pages = _pages(lambda cursor: client.list_resources(cursor=cursor))
+async def list_all_resources(client: "Client") -> "list[Resource]":
+    pages = _iterate_pages(lambda cursor: client.list_resources(cursor=cursor))
     return [one async for page in pages for one in page.resources]
 
 
-async def all_templates(client: "Client") -> "list[ResourceTemplate]":
-    pages = _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
+async def list_all_templates(client: "Client") -> "list[ResourceTemplate]":
+    pages = _iterate_pages(lambda cursor: client.list_resource_templates(cursor=cursor))
     return [one async for page in pages for one in page.resource_templates]
 
 
-async def _pages(fetch: Callable[[str | None], Awaitable[PageT]]) -> AsyncIterator[PageT]:
+async def _iterate_pages(
+    fetch: Callable[[str | None], Awaitable[ListPageT]],
+) -> AsyncIterator[ListPageT]:
     cursor: str | None = None
     for _ in range(PAGES_MAX):
         page = await fetch(cursor)

@@ -20,15 +20,15 @@ from windlass.tools.mcp.config import McpStdio
 
 LINE_BYTES_MAX = 64 * 2**20
 """One message: pictures travel in them."""
-LEAVE_S = 2.0
+STOP_STEP_S = 2.0
 """From the end of its input until it is told to end, and from there until it is killed."""
-EXIT_S = 1.0
+EXIT_CODE_S = 1.0
 """From the end of its output until its exit code is there."""
 POLL_S = 0.01
-SAID_LINES_MAX = 20
-SAID_CHARS_MAX = 300
+ERROR_LINES_MAX = 20
+ERROR_CHARS_MAX = 300
 
-_GUARDED = (
+_GUARD_SCRIPT = (
     '(trap "" HUP INT TERM; read -r _ <"/dev/fd/$1"; kill -KILL 0) '
     '</dev/null >/dev/null 2>&1 & shift; exec "$@"'
 )
@@ -41,7 +41,7 @@ class ServerProcess:
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int) -> None:
         self._process = process
         self._lifeline = lifeline
-        self._said: deque[str] = deque(maxlen=SAID_LINES_MAX)
+        self._error_lines: deque[str] = deque(maxlen=ERROR_LINES_MAX)
         assert process.stdin is not None  # noqa: S101 - all three are pipes
         assert process.stdout is not None  # noqa: S101
         assert process.stderr is not None  # noqa: S101
@@ -53,39 +53,39 @@ class ServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def hear(self, line: str) -> None:
+    def remember_error_line(self, line: str) -> None:
         """Remember what it wrote to its standard error, to tell it if it dies."""
         if line.strip():
-            self._said.append(line.strip())
+            self._error_lines.append(line.strip())
 
-    async def cause(self) -> str:
+    async def describe_exit(self) -> str:
         """What it died of, in words."""
-        await self._exited(EXIT_S)
+        await self._wait_for_exit(EXIT_CODE_S)
         code = self._process.returncode
         if code is None:
             return "it closed its output"
-        said = f": {self._said[-1][:SAID_CHARS_MAX]}" if self._said and code else ""
-        return f"it ended with {_named(code)}{said}"
+        said = f": {self._error_lines[-1][:ERROR_CHARS_MAX]}" if self._error_lines and code else ""
+        return f"it ended with {_describe_code(code)}{said}"
 
     async def stop(self) -> None:
         """Let it end by itself, then tell it to, then kill it; and its descendants in any case."""
         strays = _descendants(self.pid)
         try:
             self.input.close()
-            if not await self._exited(LEAVE_S):
-                self._signal(signal.SIGTERM)
-                await self._exited(LEAVE_S)
+            if not await self._wait_for_exit(STOP_STEP_S):
+                self._signal_group(signal.SIGTERM)
+                await self._wait_for_exit(STOP_STEP_S)
         finally:
-            self._kill(strays)
-        await self._exited(EXIT_S)
+            self._kill_all(strays)
+        await self._wait_for_exit(EXIT_CODE_S)
         # Nothing public closes the pipes while a survivor holds their other end.
         transport = getattr(self._process, "_transport", None)
         if isinstance(transport, asyncio.SubprocessTransport):
             with suppress(OSError):
                 transport.close()
 
-    def _kill(self, strays: frozenset[tuple[int, str]]) -> None:
-        self._signal(signal.SIGKILL)
+    def _kill_all(self, strays: frozenset[tuple[int, str]]) -> None:
+        self._signal_group(signal.SIGKILL)
         for pid, born in strays:
             if _born(pid) == born:
                 with suppress(OSError):
@@ -94,12 +94,12 @@ class ServerProcess:
             os.close(self._lifeline)
             self._lifeline = -1
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal_group(self, number: signal.Signals) -> None:
         if self._lifeline >= 0:  # Else the group is gone, and its number may be another's.
             with suppress(OSError):
                 os.killpg(self.pid, number)
 
-    async def _exited(self, seconds: float) -> bool:
+    async def _wait_for_exit(self, seconds: float) -> bool:
         """Whether it ended in time. `wait` would wait for its descendants' pipes as well."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -108,14 +108,22 @@ class ServerProcess:
         return self._process.returncode is not None
 
 
-async def start(settings: McpStdio) -> ServerProcess:
+async def start_server(settings: McpStdio) -> ServerProcess:
     """Start a server; raises ConfigError or OSError."""
-    program = _program(settings)
+    program = _find_program(settings)
     watched, lifeline = os.pipe()
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *("/bin/sh", "-c", _GUARDED, "windlass-mcp", str(watched), program, *settings.args),
+            *(
+                "/bin/sh",
+                "-c",
+                _GUARD_SCRIPT,
+                "windlass-mcp",
+                str(watched),
+                program,
+                *settings.args,
+            ),
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
@@ -134,7 +142,7 @@ async def start(settings: McpStdio) -> ServerProcess:
     return ServerProcess(process, lifeline)
 
 
-def _program(settings: McpStdio) -> str:
+def _find_program(settings: McpStdio) -> str:
     if settings.cwd is not None and not Path(settings.cwd).is_dir():
         raise ConfigError(f"there is no folder {settings.cwd!r}: mend its `cwd`")
     named = settings.command
@@ -148,7 +156,7 @@ def _program(settings: McpStdio) -> str:
     return found
 
 
-def _named(code: int) -> str:
+def _describe_code(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -15,17 +15,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
 from windlass.core.errors import ConfigError
-from windlass.core.messages import Effect, Label, Result
-from windlass.core.suggestions import did_you_mean
-from windlass.logs import logger
+from windlass.core.messages import Effect, Label, ToolResult
+from windlass.core.suggestions import suggest_names
+from windlass.logs import get_logger
 from windlass.tools.function import Tool
-from windlass.tools.mcp.config import McpSettings, override_of, passes
-from windlass.tools.mcp.extras import Extra, Request, extras
-from windlass.tools.mcp.link import Link, McpLost
-from windlass.tools.mcp.lists import all_tools
+from windlass.tools.mcp.config import McpSettings, find_override, is_tool_offered
+from windlass.tools.mcp.extras import ExtraTool, McpRequest, list_extra_tools
+from windlass.tools.mcp.link import McpLink, McpServerLost
+from windlass.tools.mcp.lists import list_all_tools
 from windlass.tools.mcp.names import tool_name
-from windlass.tools.mcp.results import call_result
-from windlass.tools.results import error_text, message_of
+from windlass.tools.mcp.results import convert_call_result
+from windlass.tools.results import error_message, error_text
 from windlass.tools.run_context import RunContext
 from windlass.tools.unavailable import ToolUnavailable
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import Tool as Listed
 
-_log = logger(__name__)
+_log = get_logger(__name__)
 _LABELS: tuple[Label, ...] = ("untrusted", "private", "external")
 
-Call = Callable[..., Awaitable[Result]]
+McpCall = Callable[..., Awaitable[ToolResult]]
 
 
 @final
@@ -47,7 +47,7 @@ class McpServer:
         self.settings = settings
         self.skipped: Mapping[str, str] = {}
         """The tools that could not be taken over, and why."""
-        self._link = Link(settings)
+        self._link = McpLink(settings)
         self._entered = False
 
     async def __aenter__(self) -> Self:
@@ -67,24 +67,24 @@ class McpServer:
         return self.settings.name
 
     @property
-    def connected(self) -> bool:
-        return self._link.connected
+    def is_connected(self) -> bool:
+        return self._link.is_connected
 
     async def tools(self) -> list[Tool[..., Any]]:
         """The tools that it has now; raises ToolUnavailable or ConfigError."""
         if not self._entered:
             raise ConfigError("an MCP server is left when a block is: `async with McpServers(...)`")
         async with asyncio.timeout(self.settings.timeout_s):
-            listed, more = await self._link.ask(_offer)
+            listed, more = await self._link.send_request(_list_offers)
         names = {one.name for one in listed}
         tools: dict[str, Tool[..., Any]] = {}
         skipped: dict[str, str] = {}
         for one in [*listed, *more]:
-            own = not isinstance(one, Extra)
+            own = not isinstance(one, ExtraTool)
             name = tool_name(self.name, one.name, taken=not own and one.name in names)
-            if passes(self.settings, one.name) and name not in tools:
+            if is_tool_offered(self.settings, one.name) and name not in tools:
                 try:
-                    tools[name] = self._tool(name, one)
+                    tools[name] = self._build_tool(name, one)
                 except ConfigError as error:
                     skipped[one.name] = str(error)
                     _log.warning("MCP server %s: a tool is left out: %s", self.name, error)
@@ -92,21 +92,21 @@ class McpServer:
         self._check_overrides([*names, *(one.name for one in more)])
         return list(tools.values())
 
-    def _tool(self, name: str, listed: "Listed | Extra") -> Tool[..., Any]:
+    def _build_tool(self, name: str, listed: "Listed | ExtraTool") -> Tool[..., Any]:
         """One of its tools; raises ConfigError if it has no schema that can be used."""
-        extra = isinstance(listed, Extra)
-        effect, labels = ("read", ("untrusted",)) if extra else _hints(listed)
-        timeout_s, said = self.settings.timeout_s, override_of(self.settings, listed.name)
+        extra = isinstance(listed, ExtraTool)
+        effect, labels = ("read", ("untrusted",)) if extra else _read_hints(listed)
+        timeout_s, said = self.settings.timeout_s, find_override(self.settings, listed.name)
         if said is not None:
             effect = said.effect or effect
             labels = labels if said.labels is None else said.labels
             timeout_s = said.timeout_s or timeout_s
-        request = listed.request if extra else _caller(listed.name)
+        request = listed.request if extra else _build_request(listed.name)
         made = Tool[..., Any].from_schema(
             name,
             listed.description or listed.title or "",
             listed.input_schema,
-            self._function(request, effect),
+            self._build_function(request, effect),
             effect=effect,
             timeout=timeout_s,
             endpoint=f"mcp:{self.name}",
@@ -116,11 +116,13 @@ class McpServer:
         )
         return replace(made, source=f"{listed.name!r} of MCP server {self.name!r}")
 
-    def _function(self, request: Request, effect: Effect) -> Call:
-        async def call(context: RunContext[object], /, **arguments: object) -> Result:
+    def _build_function(self, request: McpRequest, effect: Effect) -> McpCall:
+        async def call(context: RunContext[object], /, **arguments: object) -> ToolResult:
             try:
-                return await self._link.ask(lambda client: request(client, context, arguments))
-            except McpLost as lost:
+                return await self._link.send_request(
+                    lambda client: request(client, context, arguments)
+                )
+            except McpServerLost as lost:
                 unsure = "" if effect == "read" else ". Whether the call took effect is not known"
                 raise ToolUnavailable(f"{lost}{unsure}") from lost
 
@@ -130,7 +132,7 @@ class McpServer:
         """A setting for a tool that is not there is a mistake that nobody would see."""
         for pattern in (*(one.pattern for one in self.settings.overrides), *self.settings.include):
             if not set("*?[") & set(pattern) and pattern not in names:
-                near = did_you_mean(pattern, names)
+                near = suggest_names(pattern, names)
                 raise ConfigError(f"MCP server {self.name!r} has no tool {pattern!r}.{near}")
 
 
@@ -171,14 +173,14 @@ class McpServers:
         failures: dict[str, str] = {}
         for server, given in zip(servers, found, strict=True):
             if isinstance(given, BaseException):
-                failures[server.name] = _failure(server, given)
+                failures[server.name] = _describe_failure(server, given)
             else:
                 tools += given
         self.failures = failures
         return tools
 
 
-def _failure(server: McpServer, error: BaseException) -> str:
+def _describe_failure(server: McpServer, error: BaseException) -> str:
     """Why a server has no tools, if one may go on without them."""
     if isinstance(error, ConfigError) or not isinstance(error, Exception):
         raise error
@@ -192,11 +194,11 @@ def _failure(server: McpServer, error: BaseException) -> str:
     return why
 
 
-async def _offer(client: "Client") -> "tuple[list[Listed], list[Extra]]":
-    return await all_tools(client), await extras(client)
+async def _list_offers(client: "Client") -> "tuple[list[Listed], list[ExtraTool]]":
+    return await list_all_tools(client), await list_extra_tools(client)
 
 
-def _hints(listed: "Listed") -> tuple[Effect, tuple[Label, ...]]:
+def _read_hints(listed: "Listed") -> tuple[Effect, tuple[Label, ...]]:
     """What a server's hints make of a tool.
 
     Where it says nothing, the protocol's defaults hold: it writes, and it reaches the outside.
@@ -211,10 +213,10 @@ def _hints(listed: "Listed") -> tuple[Effect, tuple[Label, ...]]:
     return ("read" if hints.read_only_hint else effect), labels
 
 
-def _caller(name: str) -> Request:
+def _build_request(name: str) -> McpRequest:
     async def request(
         client: "Client", context: RunContext[object], arguments: Mapping[str, Any]
-    ) -> Result:
+    ) -> ToolResult:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
             context.report(f"{message} ({share})" if message else share)
@@ -223,11 +225,13 @@ def _caller(name: str) -> Request:
             answer = await client.call_tool(name, dict(arguments), progress_callback=report)
         except RuntimeError as error:
             # The SDK checks an answer against the schema that the server gave for it.
-            return Result.say("error", f"{name} was done, but its answer is wrong: {_short(error)}")
-        return call_result(answer)
+            return ToolResult.from_text(
+                "error", f"{name} was done, but its answer is wrong: {_first_line(error)}"
+            )
+        return convert_call_result(answer)
 
     return request
 
 
-def _short(error: Exception) -> str:
-    return message_of(error).partition("\n")[0]
+def _first_line(error: Exception) -> str:
+    return error_message(error).partition("\n")[0]

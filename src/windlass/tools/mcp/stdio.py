@@ -9,36 +9,36 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from windlass.logs import logger
+from windlass.logs import get_logger
 from windlass.tools.mcp.config import McpStdio
-from windlass.tools.mcp.process import ServerProcess, start
+from windlass.tools.mcp.process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client import Transport
     from mcp.shared.message import SessionMessage
 
-_log = logger(__name__)
+_log = get_logger(__name__)
 
 
-def stdio_transport(settings: McpStdio, ended: Callable[[str], None]) -> "Transport":
+def stdio_transport(settings: McpStdio, on_end: Callable[[str], None]) -> "Transport":
     """A server process to connect to; `ended` is told why there is nothing more to come."""
-    return _streams(settings, ended)
+    return _open_streams(settings, on_end)
 
 
 @asynccontextmanager
-async def _streams(
-    settings: McpStdio, ended: Callable[[str], None]
+async def _open_streams(
+    settings: McpStdio, on_end: Callable[[str], None]
 ) -> "AsyncGenerator[tuple[MemoryObjectReceiveStream[Any], MemoryObjectSendStream[Any]]]":
     import anyio  # noqa: PLC0415 - of the extra
 
-    process = await start(settings)
+    process = await start_server(settings)
     send_in, receive_in = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
     send_out, receive_out = anyio.create_memory_object_stream["SessionMessage"](0)
     pumps = [
-        asyncio.create_task(_listen(process, settings.name)),
-        asyncio.create_task(_read(process, send_in, ended)),
-        asyncio.create_task(_write(process, receive_out)),
+        asyncio.create_task(_log_errors(process, settings.name)),
+        asyncio.create_task(_read_messages(process, send_in, on_end)),
+        asyncio.create_task(_write_messages(process, receive_out)),
     ]
     try:
         yield receive_in, send_out
@@ -53,10 +53,10 @@ async def _streams(
                 stream.close()
 
 
-async def _read(
+async def _read_messages(
     process: ServerProcess,
-    to: "MemoryObjectSendStream[SessionMessage | Exception]",
-    ended: Callable[[str], None],
+    stream: "MemoryObjectSendStream[SessionMessage | Exception]",
+    on_end: Callable[[str], None],
 ) -> None:
     """Hand its messages on, until its output ends.
 
@@ -66,16 +66,18 @@ async def _read(
     why = ""
     try:
         while line := await process.output.readline():
-            await _hand_on(line, to)
+            await _deliver_line(line, stream)
     except ValueError:
         why = "it sent a message that is too long"
     except OSError as error:
         why = str(error)
-    ended(why or await process.cause())
-    to.close()
+    on_end(why or await process.describe_exit())
+    stream.close()
 
 
-async def _hand_on(line: bytes, to: "MemoryObjectSendStream[SessionMessage | Exception]") -> None:
+async def _deliver_line(
+    line: bytes, stream: "MemoryObjectSendStream[SessionMessage | Exception]"
+) -> None:
     import anyio  # noqa: PLC0415 - of the extra
     from mcp.shared.message import SessionMessage  # noqa: PLC0415 - of the extra
     from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - of the extra
@@ -87,10 +89,10 @@ async def _hand_on(line: bytes, to: "MemoryObjectSendStream[SessionMessage | Exc
             # Programs print where they should not: that is no reason to leave them.
             _log.debug("an MCP server wrote a line that is no message: %.200r", line)
         else:
-            await to.send(SessionMessage(message))
+            await stream.send(SessionMessage(message))
 
 
-async def _write(
+async def _write_messages(
     process: ServerProcess, messages: "MemoryObjectReceiveStream[SessionMessage]"
 ) -> None:
     with suppress(OSError):  # A broken pipe: its output ends too, and that is told.
@@ -100,7 +102,7 @@ async def _write(
             await process.input.drain()
 
 
-async def _listen(process: ServerProcess, name: str) -> None:
+async def _log_errors(process: ServerProcess, name: str) -> None:
     """What it writes to its standard error goes to the log."""
     while True:
         try:
@@ -110,5 +112,5 @@ async def _listen(process: ServerProcess, name: str) -> None:
         if not line:
             return
         said = line.decode("utf-8", "replace").rstrip()
-        process.hear(said)
+        process.remember_error_line(said)
         _log.debug("%s: %s", name, said)

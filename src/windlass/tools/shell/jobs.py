@@ -20,27 +20,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, final
 
-from windlass.tools.shell.output import REPORT_EVERY_S, Lines, Output
-from windlass.tools.shell.reaper import MARKER, Reaper, end_marked
-from windlass.tools.shell.sandbox import Confinement
-from windlass.tools.shell.supervisor import BOOT, KILL_S, Order
+from windlass.tools.shell.output import REPORT_EVERY_S, LineReporter, OutputBuffer
+from windlass.tools.shell.reaper import MARKER, ProcessReaper, kill_marked
+from windlass.tools.shell.sandbox import ActiveSandbox
+from windlass.tools.shell.supervisor import BOOT, KILL_S, CommandOrder
 
-SETTLE_S = 5.0
+SUPERVISOR_SLACK_S = 5.0
 """How much later than it should have ended a supervisor is itself killed."""
-DRAIN_S = 0.5
+OUTPUT_DRAIN_S = 0.5
 """How long the output may stay open after the end: one that cannot be killed may hold it."""
-IDLE_S = 1.0
+IDLE_POLL_S = 1.0
 
-Cause = Literal["exited", "timed_out", "stopped", "failed", "lost"]
+EndCause = Literal["exited", "timed_out", "stopped", "failed", "lost"]
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class JobEnd:
     """How a command ended."""
 
-    cause: Cause
+    cause: EndCause
     code: int | None = None
     """As the system says it: below zero, the signal that killed it."""
     left: int = 0
@@ -52,7 +52,7 @@ class End:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class JobLimits:
     """What one command may take."""
 
     timeout_s: float | None
@@ -61,70 +61,70 @@ class Bounds:
 
 
 @final
-class Job:
+class ShellJob:
     """One command, from its start to its end."""
 
     def __init__(
         self,
         argv: list[str],
-        confinement: Confinement,
-        reaper: Reaper,
-        bounds: Bounds,
+        sandbox: ActiveSandbox,
+        reaper: ProcessReaper,
+        bounds: JobLimits,
         report: Callable[[str], None],
         *,
         command: str,
     ) -> None:
-        self.output = Output(bounds.output_bytes_max)
-        self.ended: Future[End] = Future()
-        self.ended.set_running_or_notify_cancel()  # From here on nobody can cancel it.
+        self.output = OutputBuffer(bounds.output_bytes_max)
+        self.end_future: Future[JobEnd] = Future()
+        self.end_future.set_running_or_notify_cancel()  # From here on nobody can cancel it.
         self._reaper = reaper
         self._bounds = bounds
-        self._lines = Lines(report)
+        self._reporter = LineReporter(report)
         self._stopping = threading.Event()
-        self._give_up_at: float | None = None
+        self._deadline: float | None = None
         if bounds.timeout_s is not None:
-            self._bound_to(bounds.timeout_s)
-        self._marker = reaper.register(command)
+            self._set_deadline(bounds.timeout_s)
+        self._marker = reaper.register_command(command)
         try:
-            self._start(argv, confinement)
+            self._start_supervisor(argv, sandbox)
         except BaseException:
-            reaper.forget(self._marker)
+            reaper.forget_command(self._marker)
             raise
 
     @property
-    def running(self) -> bool:
-        return not self.ended.done()
+    def is_running(self) -> bool:
+        return not self.end_future.done()
 
     @property
-    def state(self) -> str:
+    def state_text(self) -> str:
         """In words."""
-        if self.running:
+        if self.is_running:
             return "still running"
-        return _words(self.ended.result(), self._bounds.timeout_s)
+        return _describe_end(self.end_future.result(), self._bounds.timeout_s)
 
     def stop(self) -> None:
         """Tell it to end: SIGTERM, the grace, SIGKILL. Returns at once."""
         if not self._stopping.is_set():
             self._stopping.set()
-            self._bound_to(0)
+            self._set_deadline(0)
             with suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
 
-    def _bound_to(self, seconds: float) -> None:
-        slack = self._bounds.grace_s + KILL_S + SETTLE_S
-        self._give_up_at = time.monotonic() + seconds + slack
+    def _set_deadline(self, seconds: float) -> None:
+        slack = self._bounds.grace_s + KILL_S + SUPERVISOR_SLACK_S
+        self._deadline = time.monotonic() + seconds + slack
 
-    def _start(self, argv: list[str], confinement: Confinement) -> None:
+    def _start_supervisor(self, argv: list[str], sandbox: ActiveSandbox) -> None:
         marker = {MARKER: self._marker}
-        order = Order(
-            argv=confinement.wrap(argv, [self._reaper.folder]),
-            env={**confinement.environment(), **marker},
-            cwd=str(confinement.root),
-            wrapped=confinement.tier == "bubblewrap",
+        order = CommandOrder(
+            argv=sandbox.wrap_command(argv, [self._reaper.folder]),
+            env={**sandbox.build_environment(), **marker},
+            cwd=str(sandbox.root),
+            wrapped=sandbox.tier == "bubblewrap",
             runtime=os.getpid(),
             timeout_s=self._bounds.timeout_s,
             grace_s=self._bounds.grace_s,
-            limits=confinement.sandbox.limits,
+            limits=sandbox.options.limits,
         )
         self._control, theirs = socket.socketpair()
         try:
@@ -143,36 +143,39 @@ class Job:
         finally:
             theirs.close()
         threading.Thread(
-            target=self._watch, args=(order.line(),), name="windlass-job", daemon=True
+            target=self._watch_supervisor,
+            args=(order.to_json_line(),),
+            name="windlass-job",
+            daemon=True,
         ).start()
 
-    def _watch(self, order: bytes) -> None:
+    def _watch_supervisor(self, order: bytes) -> None:
         """In the thread: give the order, read until the end, leave nothing behind, tell."""
-        end = End(cause="lost", error="its supervisor was killed, or does not answer")
+        end = JobEnd(cause="lost", error="its supervisor was killed, or does not answer")
         try:
             with suppress(OSError):  # It died at once, or we were stopped.
                 self._control.sendall(order)
-            if status := self._pump():
-                end = End(**json.loads(status))
+            if status := self._read_until_end():
+                end = JobEnd(**json.loads(status))
         except Exception as error:  # noqa: BLE001 - who waits must hear of it
-            end = End(cause="lost", error=f"{type(error).__name__}: {error}")
+            end = JobEnd(cause="lost", error=f"{type(error).__name__}: {error}")
         try:
             self._clean_up(sweep=end.cause == "lost" or bool(end.stuck))
         finally:
             stopped = end.cause == "lost" and self._stopping.is_set()
-            self.ended.set_result(End(cause="stopped") if stopped else end)
+            self.end_future.set_result(JobEnd(cause="stopped") if stopped else end)
 
     def _clean_up(self, *, sweep: bool) -> None:
         if sweep:
             # The supervisor, if it lives, is among them: what lost its marker is still below it.
-            end_marked(self._marker)
+            kill_marked(self._marker)
         self._supervisor.kill()
         self._supervisor.wait()
         self._control.close()
         with suppress(OSError):
-            self._reaper.forget(self._marker)
+            self._reaper.forget_command(self._marker)
 
-    def _pump(self) -> bytes:
+    def _read_until_end(self) -> bytes:
         """Read output and status until both are over, or it takes too long."""
         assert self._supervisor.stdout is not None  # noqa: S101 - it was asked for
         with self._supervisor.stdout as pipe:
@@ -181,32 +184,36 @@ class Job:
             poll.register(out, select.POLLIN)
             poll.register(control, select.POLLIN)
             status, is_open = b"", {out, control}
-            while is_open and not self._is_late():
-                wait_s = REPORT_EVERY_S if self._lines.pending or len(is_open) < 2 else IDLE_S  # noqa: PLR2004 - one of both is over
+            while is_open and not self._is_past_deadline():
+                wait_s = (
+                    REPORT_EVERY_S
+                    if self._reporter.has_pending or len(is_open) < 2
+                    else IDLE_POLL_S
+                )
                 for fd, _ in poll.poll(1000 * wait_s):
-                    data = _read(fd)
+                    data = _read_available(fd)
                     if not data:
                         poll.unregister(fd)
                         is_open.discard(fd)
                         if fd == control:
-                            self._give_up_at = time.monotonic() + DRAIN_S
+                            self._deadline = time.monotonic() + OUTPUT_DRAIN_S
                     elif fd == out:
-                        self.output.add(data)
-                        self._lines.add(data)
+                        self.output.add_data(data)
+                        self._reporter.add_data(data)
                     else:
                         status += data
-                self._lines.tick()
-            self._lines.close()
+                self._reporter.report_due()
+            self._reporter.close()
         return status
 
-    def _is_late(self) -> bool:
-        return self._give_up_at is not None and time.monotonic() > self._give_up_at
+    def _is_past_deadline(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
 
 
-def _words(end: End, timeout_s: float | None) -> str:
+def _describe_end(end: JobEnd, timeout_s: float | None) -> str:
     match end.cause:
         case "exited":
-            words = _code(end.code or 0)
+            words = _describe_exit_code(end.code or 0)
         case "timed_out":
             words = f"timed out after {timeout_s or 0:g} s, and was killed"
         case "stopped":
@@ -222,7 +229,7 @@ def _words(end: End, timeout_s: float | None) -> str:
     return words
 
 
-def _code(code: int) -> str:
+def _describe_exit_code(code: int) -> str:
     """A shell says 128 and the number of the signal where the system says minus the number."""
     number = -code if code < 0 else code - 128
     with suppress(ValueError):
@@ -231,7 +238,7 @@ def _code(code: int) -> str:
     return f"exit code {code}"
 
 
-def _read(fd: int) -> bytes:
+def _read_available(fd: int) -> bytes:
     try:
         return os.read(fd, 65_536)
     except OSError:

@@ -13,52 +13,52 @@ from typing import final
 REPORT_EVERY_S = 0.1
 REPORT_CHARS_MAX = 2_000
 """Of what came in one interval, the watcher is shown this much, the end of it."""
-UNENDED_S = 1.0
+PARTIAL_LINE_S = 1.0
 """So long a line may wait for its end: a question without one must be seen, too."""
 
 
 @final
-class Output:
+class OutputBuffer:
     """The first and the last bytes of a stream, and a count of those between."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._half = max(1, bytes_max // 2)
+        self._half_bytes = max(1, bytes_max // 2)
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
-    def total(self) -> int:
+    def total_bytes(self) -> int:
         return self._total
 
-    def add(self, data: bytes) -> None:
-        with self._one_at_a_time:
-            room = self._half - len(self._head)
+    def add_data(self, data: bytes) -> None:
+        with self._lock:
+            room = self._half_bytes - len(self._head)
             self._head += data[:room]
             self._tail += data[max(0, room) :]
-            if len(self._tail) > 2 * self._half:
-                del self._tail[: -self._half]
+            if len(self._tail) > 2 * self._half_bytes:
+                del self._tail[: -self._half_bytes]
             self._total += len(data)
 
-    def text(self, since: int = 0) -> tuple[str, int]:
+    def read_text(self, since: int = 0) -> tuple[str, int]:
         """What was kept from a position on, and the position of its end."""
-        with self._one_at_a_time:
+        with self._lock:
             total = self._total
-            head, tail = bytes(self._head[since:]), bytes(self._tail[-self._half :])
+            head, tail = bytes(self._head[since:]), bytes(self._tail[-self._half_bytes :])
             begin = total - len(tail)
             gap = begin - max(since, len(self._head))
             tail = tail[max(0, since - begin) :]
         if gap <= 0:
-            return _decoded(head + tail), total
+            return _decode_text(head + tail), total
         # A cut may go through a character.
-        first, last = _decoded(head).rstrip("\ufffd"), _decoded(tail).lstrip("\ufffd")
+        first, last = _decode_text(head).rstrip("\ufffd"), _decode_text(tail).lstrip("\ufffd")
         note = f"[… {gap} bytes left out; to keep all, let the command write to a file …]"
         return f"{first}\n{note}\n{last}", total
 
 
 @final
-class Lines:
+class LineReporter:
     """Passes whole lines on, several at a time, and not too often."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
@@ -69,10 +69,10 @@ class Lines:
         self._since = self._reported = 0.0
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, data: bytes) -> None:
+    def add_data(self, data: bytes) -> None:
         if not self._waiting:
             self._since = time.monotonic()
         self._waiting += self._decode(data)
@@ -81,24 +81,24 @@ class Lines:
             self._skipped += over
             self._waiting = self._waiting[over:]
 
-    def tick(self) -> None:
+    def report_due(self) -> None:
         """Report what is due."""
         now = time.monotonic()
         if not self._waiting or now - self._reported < REPORT_EVERY_S:
             return
         due = self._waiting.rfind("\n") + 1
-        if now - self._since >= UNENDED_S:
+        if now - self._since >= PARTIAL_LINE_S:
             due = len(self._waiting)
         if due:
-            self._pass_on(due)
+            self._report_text(due)
             self._since = self._reported = now
 
     def close(self) -> None:
         self._waiting += self._decode(b"", True)  # noqa: FBT003 - the decoder's own way to say it
         if self._waiting:
-            self._pass_on(len(self._waiting))
+            self._report_text(len(self._waiting))
 
-    def _pass_on(self, due: int) -> None:
+    def _report_text(self, due: int) -> None:
         text, self._waiting = self._waiting[:due].rstrip("\n"), self._waiting[due:]
         skipped, self._skipped = self._skipped, 0
         note = f"[… {skipped} characters …]\n" if skipped else ""
@@ -107,5 +107,5 @@ class Lines:
                 self._report((note + text).replace("\0", "\ufffd"))
 
 
-def _decoded(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode(errors="replace").replace("\0", "\ufffd")

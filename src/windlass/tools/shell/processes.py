@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 
 HAS_PROC = os.path.isdir("/proc/self/fd")  # noqa: PTH112 - the supervisor must start fast
-EXEC_LOOKS_MAX = 200
-EXEC_LOOK_EVERY_S = 0.005
-_DEAD = ("Z", "X")
+EXEC_POLLS_MAX = 200
+EXEC_POLL_S = 0.005
+_DEAD_STATES = ("Z", "X")
 
 
-class Process:
+class ProcessInfo:
     """One process. Its start tells it from a later one with the same number."""
 
     __slots__ = ("parent", "pid", "start", "state")
@@ -28,15 +28,15 @@ class Process:
         self.state = state
 
     @property
-    def alive(self) -> bool:
-        return self.state not in _DEAD
+    def is_alive(self) -> bool:
+        return self.state not in _DEAD_STATES
 
-    def is_the_one(self) -> bool:
+    def is_same_process(self) -> bool:
         """Whether its number still means this process."""
-        now = process(self.pid)
+        now = find_process(self.pid)
         return now is not None and now.start == self.start
 
-    def read(self, name: str) -> bytes:
+    def read_proc_file(self, name: str) -> bytes:
         """What /proc holds under a name; nothing if that may not be read, or no longer."""
         try:
             with open(f"/proc/{self.pid}/{name}", "rb") as file:  # noqa: PTH123 - as above
@@ -44,27 +44,27 @@ class Process:
         except OSError:
             return b""
 
-    def environ(self) -> bytes:
+    def read_environ(self) -> bytes:
         """The environment that it was started with."""
-        for _ in range(EXEC_LOOKS_MAX):
-            if (data := self.read("environ")) or not self._is_between_programs():
-                return data or self.read("environ")
-            time.sleep(EXEC_LOOK_EVERY_S)
+        for _ in range(EXEC_POLLS_MAX):
+            if (data := self.read_proc_file("environ")) or not self._is_in_exec():
+                return data or self.read_proc_file("environ")
+            time.sleep(EXEC_POLL_S)
         return b""
 
-    def _is_between_programs(self) -> bool:
+    def _is_in_exec(self) -> bool:
         """Whether it is in the middle of an `exec`, when its environment cannot be seen yet."""
         try:
             with open(f"/proc/{self.pid}/environ", "rb") as file:  # noqa: PTH123 - as above
                 if file.read(1):
                     return False
-            fields = _fields(self.pid)
+            fields = _stat_fields(self.pid)
             # It has memory, and no place in it for an environment, not even for an empty one.
             return int(fields[20]) > 0 and int(fields[47]) == 0
         except (OSError, IndexError, ValueError):
             return False
 
-    def send(self, number: int) -> bool:
+    def send_signal(self, number: int) -> bool:
         """Signal it, and never another that got its number meanwhile."""
         try:
             handle = os.pidfd_open(self.pid)
@@ -72,7 +72,7 @@ class Process:
             return False
         try:
             # A handle is bound to a process, so once this holds it cannot cease to.
-            if not self.is_the_one():
+            if not self.is_same_process():
                 return False
             signal.pidfd_send_signal(handle, number)
             return True
@@ -82,36 +82,36 @@ class Process:
             os.close(handle)
 
 
-def process(pid: int) -> Process | None:
+def find_process(pid: int) -> ProcessInfo | None:
     """The process that has a number now."""
     try:
-        fields = _fields(pid)
-        return Process(pid, int(fields[1]), int(fields[19]), fields[0].decode())
+        fields = _stat_fields(pid)
+        return ProcessInfo(pid, int(fields[1]), int(fields[19]), fields[0].decode())
     except (OSError, IndexError, ValueError):
         return None
 
 
-def _fields(pid: int) -> list[bytes]:
+def _stat_fields(pid: int) -> list[bytes]:
     """What /proc/PID/stat says, from the third field on."""
     with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - as above
         # A command's name stands in brackets, and may hold some itself.
         return file.read().rpartition(b")")[2].split()
 
 
-def processes() -> list[Process]:
+def list_processes() -> list[ProcessInfo]:
     """All that live and can be seen; none where there is no /proc."""
     if not HAS_PROC:
         return []
-    seen = [process(int(name)) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    seen = [find_process(int(name)) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
     return [one for one in seen if one is not None]
 
 
-def below(*roots: int) -> list[Process]:
+def find_descendants(*roots: int) -> list[ProcessInfo]:
     """The living descendants of some processes."""
-    children: dict[int, list[Process]] = {}
-    for one in processes():
+    children: dict[int, list[ProcessInfo]] = {}
+    for one in list_processes():
         children.setdefault(one.parent, []).append(one)
-    found: list[Process] = []
+    found: list[ProcessInfo] = []
     queue, known = list(roots), set(roots)
     while queue:
         for child in children.get(queue.pop(), ()):
@@ -119,23 +119,23 @@ def below(*roots: int) -> list[Process]:
                 known.add(child.pid)
                 queue.append(child.pid)
                 found.append(child)
-    return [one for one in found if one.alive]
+    return [one for one in found if one.is_alive]
 
 
-def above(pid: int) -> set[int]:
+def find_ancestors(pid: int) -> set[int]:
     """A process and its ancestors."""
     line: set[int] = set()
-    while pid not in line and (one := process(pid)) is not None:
+    while pid not in line and (one := find_process(pid)) is not None:
         line.add(pid)
         pid = one.parent
     return line
 
 
-def slay(find: Callable[[], list[Process]]) -> list[Process]:
+def kill_processes(find: Callable[[], list[ProcessInfo]]) -> list[ProcessInfo]:
     """SIGKILL all that is found; stopped first, so that nothing can fork away meanwhile."""
-    seen: dict[tuple[int, int], Process] = {}
+    seen: dict[tuple[int, int], ProcessInfo] = {}
     while new := [one for one in find() if (one.pid, one.start) not in seen]:
         for one in new:
-            one.send(signal.SIGSTOP)
+            one.send_signal(signal.SIGSTOP)
             seen[one.pid, one.start] = one
-    return [one for one in seen.values() if one.send(signal.SIGKILL)]
+    return [one for one in seen.values() if one.send_signal(signal.SIGKILL)]

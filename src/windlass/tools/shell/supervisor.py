@@ -19,9 +19,9 @@ import signal
 import sys
 import time
 
-from windlass.tools.shell.processes import HAS_PROC, Process, below, slay
+from windlass.tools.shell.processes import HAS_PROC, ProcessInfo, find_descendants, kill_processes
 
-LEFT_BEHIND_GRACE_S = 0.2
+LEFTOVER_GRACE_S = 0.2
 """What the background processes of a finished command get between SIGTERM and SIGKILL."""
 KILL_S = 3.0
 """What is not dead by then is stuck in the kernel, or is another user's; it is told of."""
@@ -37,10 +37,10 @@ main()
 """Imports this module and not the package around it, which takes ten times as long."""
 
 _PDEATHSIG, _CHILD_SUBREAPER = 1, 36
-_LIMITS = {"memory_bytes": resource.RLIMIT_AS, "cpu_s": resource.RLIMIT_CPU}
+_RESOURCE_LIMITS = {"memory_bytes": resource.RLIMIT_AS, "cpu_s": resource.RLIMIT_CPU}
 
 
-class Order:
+class CommandOrder:
     """What to run, and for how long."""
 
     def __init__(
@@ -67,47 +67,49 @@ class Order:
         """Between SIGTERM and SIGKILL."""
         self.limits = limits
 
-    def line(self) -> bytes:
+    def to_json_line(self) -> bytes:
         return json.dumps(vars(self)).encode() + b"\n"
 
 
-class Supervisor:
+class CommandSupervisor:
     """Runs one order to its end."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: CommandOrder) -> None:
         self._order = order
-        self._prctl = _prctl()
+        self._prctl = _find_prctl()
         self._status: int | None = None
-        self._told_to_stop = False
-        self._main = 0
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(self._wake, False)
+        self._stop_requested = False
+        self._command_pid = 0
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
 
     def run(self) -> dict[str, object]:
         self._prctl(_CHILD_SUBREAPER, 1)
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._note)
-        error = self._start()
+            signal.signal(number, self._on_signal)
+        error = self._fork_command()
         if error:
             return {"cause": "failed", "error": error}
-        cause = self._watch()
-        left = [] if self._order.wrapped or cause != "exited" else below(os.getpid())
-        stuck = self._end(LEFT_BEHIND_GRACE_S if cause == "exited" else self._order.grace_s)
-        return {"cause": cause, "code": self._code(), "left": len(left), "stuck": len(stuck)}
+        cause = self._wait_for_cause()
+        left = [] if self._order.wrapped or cause != "exited" else find_descendants(os.getpid())
+        stuck = self._end_descendants(
+            LEFTOVER_GRACE_S if cause == "exited" else self._order.grace_s
+        )
+        return {"cause": cause, "code": self._exit_code(), "left": len(left), "stuck": len(stuck)}
 
-    def _note(self, number: int, _frame: object) -> None:
-        self._told_to_stop = self._told_to_stop or number != signal.SIGCHLD
+    def _on_signal(self, number: int, _frame: object) -> None:
+        self._stop_requested = self._stop_requested or number != signal.SIGCHLD
 
-    def _start(self) -> str:
+    def _fork_command(self) -> str:
         """Fork, and return what went wrong before the command could start."""
         told, tell = os.pipe()
         parent = os.getpid()
-        self._main = os.fork()
-        if self._main == 0:
+        self._command_pid = os.fork()
+        if self._command_pid == 0:
             try:
-                self._become(parent)
+                self._exec_command(parent)
             except BaseException as error:  # noqa: BLE001 - this process must not go on
                 os.write(tell, str(error).encode(errors="replace") or b"?")
             os._exit(127)
@@ -120,7 +122,7 @@ class Supervisor:
         os.close(told)
         return error.decode(errors="replace")
 
-    def _become(self, parent: int) -> None:
+    def _exec_command(self, parent: int) -> None:
         """In the child: turn into the command."""
         os.setsid()
         self._prctl(_PDEATHSIG, signal.SIGKILL)
@@ -133,16 +135,16 @@ class Supervisor:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for name, most in self._order.limits.items():
-            resource.setrlimit(_LIMITS[name], (most, most))
+            resource.setrlimit(_RESOURCE_LIMITS[name], (most, most))
         os.chdir(self._order.cwd)
         os.execve(self._order.argv[0], self._order.argv, self._order.env)  # noqa: S606 - no shell
 
-    def _watch(self) -> str:
+    def _wait_for_cause(self) -> str:
         """Wait for a reason to end; say which."""
         poll = select.poll()
         poll.register(0, select.POLLIN)
-        poll.register(self._woken, select.POLLIN)
-        runtime = _handle(self._order.runtime)
+        poll.register(self._wake_reader, select.POLLIN)
+        runtime = _open_pidfd(self._order.runtime)
         if runtime is not None:
             poll.register(runtime, select.POLLIN)
         if os.getppid() != self._order.runtime:
@@ -150,10 +152,10 @@ class Supervisor:
         timeout_s = self._order.timeout_s
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            self._reap()
+            self._collect_children()
             if self._status is not None:
                 return "exited"
-            if self._told_to_stop:
+            if self._stop_requested:
                 return "stopped"
             left_s = None if until is None else until - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -161,44 +163,44 @@ class Supervisor:
             ready = {fd for fd, _ in poll.poll(None if left_s is None else left_s * 1000 + 1)}
             if 0 in ready or runtime in ready:
                 return "stopped"
-            _read(self._woken)
+            _read_available(self._wake_reader)
 
-    def _end(self, grace_s: float) -> list[Process]:
+    def _end_descendants(self, grace_s: float) -> list[ProcessInfo]:
         """End all that is below, and return what would not go."""
-        self._ask_all_to_go()
+        self._terminate_all()
         until = time.monotonic() + grace_s
-        while self._reap() and time.monotonic() < until:
-            self._pause()
+        while self._collect_children() and time.monotonic() < until:
+            self._wait_briefly()
         until = time.monotonic() + KILL_S
-        while self._reap():
+        while self._collect_children():
             if time.monotonic() > until:
-                return below(os.getpid())
-            slay(lambda: below(os.getpid()))
+                return find_descendants(os.getpid())
+            kill_processes(lambda: find_descendants(os.getpid()))
             if not HAS_PROC:
-                self._to_group(signal.SIGKILL)
-            self._pause()
+                self._signal_group(signal.SIGKILL)
+            self._wait_briefly()
         return []
 
-    def _ask_all_to_go(self) -> None:
-        for one in below(os.getpid()):
-            if not (self._order.wrapped and one.pid == self._main):
-                one.send(signal.SIGTERM)
-                one.send(signal.SIGCONT)
+    def _terminate_all(self) -> None:
+        for one in find_descendants(os.getpid()):
+            if not (self._order.wrapped and one.pid == self._command_pid):
+                one.send_signal(signal.SIGTERM)
+                one.send_signal(signal.SIGCONT)
         if not HAS_PROC:
-            self._to_group(signal.SIGTERM)
+            self._signal_group(signal.SIGTERM)
 
-    def _to_group(self, number: int) -> None:
+    def _signal_group(self, number: int) -> None:
         try:
-            os.killpg(self._main, number)
+            os.killpg(self._command_pid, number)
         except OSError:
             return
 
-    def _pause(self) -> None:
+    def _wait_briefly(self) -> None:
         """Until a child ends, but not for long: a grandchild's end is not told."""
-        select.select([self._woken], [], [], 0.02)
-        _read(self._woken)
+        select.select([self._wake_reader], [], [], 0.02)
+        _read_available(self._wake_reader)
 
-    def _reap(self) -> bool:
+    def _collect_children(self) -> bool:
         """Collect who has ended; say whether anyone is left."""
         while True:
             try:
@@ -207,27 +209,27 @@ class Supervisor:
                 return False
             if pid == 0:
                 return True
-            if pid == self._main:
+            if pid == self._command_pid:
                 self._status = status
 
-    def _code(self) -> int | None:
+    def _exit_code(self) -> int | None:
         return None if self._status is None else os.waitstatus_to_exitcode(self._status)
 
 
-def _prctl() -> "ctypes._NamedFuncPointer":  # pyright: ignore[reportPrivateUsage] - no public name
+def _find_prctl() -> "ctypes._NamedFuncPointer":  # pyright: ignore[reportPrivateUsage] - no public name
     """A way to tell the kernel; where there is none, nobody listens."""
     libc = ctypes.CDLL(None)
     return libc.prctl if sys.platform == "linux" else libc.getpid
 
 
-def _handle(pid: int) -> int | None:
+def _open_pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
 
 
-def _read(fd: int) -> bytes:
+def _read_available(fd: int) -> bytes:
     try:
         return os.read(fd, 65_536)
     except OSError:
@@ -238,13 +240,13 @@ def main() -> None:
     """Take the order, carry it out, and tell how it ended."""
     line = b""
     while not line.endswith(b"\n"):
-        more = _read(0)
+        more = _read_available(0)
         if not more:
             return
         line += more
     status: dict[str, object]
     try:
-        status = Supervisor(Order(**json.loads(line))).run()
+        status = CommandSupervisor(CommandOrder(**json.loads(line))).run()
     except Exception as error:  # noqa: BLE001 - the runtime must hear of it
         status = {"cause": "failed", "error": f"{type(error).__name__}: {error}"}
     try:

@@ -16,18 +16,18 @@ from typing import Annotated, Any, Protocol, final
 from msgspec import Meta
 
 from windlass.core.errors import ConfigError, ModelRetry
-from windlass.core.messages import Result
+from windlass.core.messages import ToolResult
 from windlass.tools.function import Tool, tool
 from windlass.tools.run_context import RunContext
-from windlass.tools.shell.jobs import Bounds, End, Job
-from windlass.tools.shell.reaper import Reaper
-from windlass.tools.shell.sandbox import PATH, Confinement, Sandbox, confine
+from windlass.tools.shell.jobs import JobEnd, JobLimits, ShellJob
+from windlass.tools.shell.reaper import ProcessReaper
+from windlass.tools.shell.sandbox import DEFAULT_PATH, ActiveSandbox, Sandbox, activate_sandbox
 
 COMMAND_BYTES_MAX = 100_000
 """The kernel takes 128 KiB in one argument."""
-STATE = Path(".windlass") / "processes"
+STATE_FOLDER = Path(".windlass") / "processes"
 """Where a workspace keeps the registry of what runs in it."""
-ENDED_MAX = 32
+ENDED_JOBS_MAX = 32
 """Background commands that are over, and can still be read."""
 WAIT_S_MAX = 300.0
 
@@ -55,56 +55,61 @@ class ShellLimits:
 
 
 @final
-class Shell:
+class WorkspaceShell:
     """The commands of one workspace."""
 
     def __init__(
-        self, confinement: Confinement, reaper: Reaper, limits: ShellLimits | None = None
+        self, sandbox: ActiveSandbox, reaper: ProcessReaper, limits: ShellLimits | None = None
     ) -> None:
-        self.confinement = confinement
+        self.sandbox = sandbox
         self.reaper = reaper
         self.limits = limits or ShellLimits()
-        path = confinement.environment().get("PATH", PATH)
+        path = sandbox.build_environment().get("PATH", DEFAULT_PATH)
         shell = shutil.which("bash", path=path) or shutil.which("sh", path=path)
         if shell is None:
             raise ConfigError(f"there is neither bash nor sh in {path}")
         self._program = shell
-        self._jobs: dict[tuple[str, str], Job] = {}
+        self._jobs: dict[tuple[str, str], ShellJob] = {}
 
-    def start(
+    def start_job(
         self, context: RunContext, command: str, timeout_s: float | None, *, background: bool
-    ) -> Job:
-        _check(command)
-        if background and sum(job.running for job in self._jobs.values()) >= self._most:
-            raise ModelRetry(f"{self._most} background commands run already: end one first.")
-        bounds = Bounds(
+    ) -> ShellJob:
+        _check_command(command)
+        if (
+            background
+            and sum(job.is_running for job in self._jobs.values()) >= self._background_max
+        ):
+            raise ModelRetry(
+                f"{self._background_max} background commands run already: end one first."
+            )
+        bounds = JobLimits(
             timeout_s=timeout_s,
             grace_s=self.limits.grace_s,
             output_bytes_max=self.limits.output_bytes_max,
         )
-        return Job(
+        return ShellJob(
             [self._program, "-c", command],
-            self.confinement,
+            self.sandbox,
             self.reaper,
             bounds,
-            _unheard if background else context.report,
+            _discard_report if background else context.report,
             command=command,
         )
 
     @property
-    def _most(self) -> int:
+    def _background_max(self) -> int:
         return self.limits.background_max
 
-    def keep(self, session: str, job: Job) -> str:
+    def keep_job(self, session: str, job: ShellJob) -> str:
         """Give a background command the name to find it by, in its own session."""
-        over = [name for name, job in self._jobs.items() if not job.running]
-        for name in over[: -ENDED_MAX + 1]:
+        over = [name for name, job in self._jobs.items() if not job.is_running]
+        for name in over[: -ENDED_JOBS_MAX + 1]:
             del self._jobs[name]
         handle = f"bg-{secrets.token_hex(3)}"
         self._jobs[session, handle] = job
         return handle
 
-    def find(self, session: str, handle: str) -> Job:
+    def find_job(self, session: str, handle: str) -> ShellJob:
         job = self._jobs.get((session, handle))
         if job is None:
             own = [name for owner, name in self._jobs if owner == session]
@@ -114,35 +119,35 @@ class Shell:
             )
         return job
 
-    def told(self, job: Job, end: End) -> Result:
+    def build_result(self, job: ShellJob, end: JobEnd) -> ToolResult:
         """The result of a command that is over."""
-        text, _ = job.output.text()
+        text, _ = job.output.read_text()
         body = text.rstrip("\n") or "(no output)"
-        said = f"{body}\n[{job.state}; {self.confinement.short}]"
+        said = f"{body}\n[{job.state_text}; {self.sandbox.short_text}]"
         match end.cause:
             case "timed_out":
-                return Result.say("timed_out", said)
+                return ToolResult.from_text("timed_out", said)
             case "failed" | "lost":
-                return Result.say("error", said)
+                return ToolResult.from_text("error", said)
             case "exited" | "stopped":
-                return Result.say("value", said)
+                return ToolResult.from_text("value", said)
 
     def close(self) -> None:
         """End what runs in the background."""
         for job in self._jobs.values():
             job.stop()
         for job in self._jobs.values():
-            job.ended.result()
+            job.end_future.result()
         self.reaper.close()
 
     def recover(self) -> list[str]:
         """End what a dead runtime left running here."""
-        return [f"{one.program} (of: {one.command})" for one in self.reaper.reap()]
+        return [f"{one.program} (of: {one.command})" for one in self.reaper.reap_leftovers()]
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
-        bash = replace(_bash(self), recover=self.recover)
-        return bash, _bash_output(self), _bash_kill(self)
+        bash = replace(_build_bash(self), recover=self.recover)
+        return bash, _build_bash_output(self), _build_bash_kill(self)
 
 
 def shell_tools(
@@ -168,17 +173,17 @@ def open_shell(
     environ: Mapping[str, str] | None = None,
     state: Path | None = None,
     limits: ShellLimits | None = None,
-) -> Shell:
+) -> WorkspaceShell:
     """The same with a handle on it: to close it, or to say what is in force."""
     folder = root if isinstance(root, Path) else root.root
-    confinement = confine(folder, sandbox, environ)
-    return Shell(confinement, Reaper(state or confinement.root / STATE), limits)
+    active = activate_sandbox(folder, sandbox, environ)
+    return WorkspaceShell(active, ProcessReaper(state or active.root / STATE_FOLDER), limits)
 
 
-def _bash(shell: Shell) -> Tool[..., Any]:
-    limits, confinement = shell.limits, shell.confinement
-    network = "" if confinement.network else " There is no network."
-    writable = "" if confinement.tier == "process" else " Only the workspace can be written."
+def _build_bash(shell: WorkspaceShell) -> Tool[..., Any]:
+    limits, sandbox = shell.limits, shell.sandbox
+    network = "" if sandbox.has_network else " There is no network."
+    writable = "" if sandbox.tier == "process" else " Only the workspace can be written."
 
     @tool(
         description=(
@@ -188,8 +193,8 @@ def _bash(shell: Shell) -> Tool[..., Any]:
         ),
         timeout=limits.timeout_s_max + limits.grace_s + 15,
         # What can reach others brings their words along.
-        untrusted=confinement.network,
-        external=confinement.network,
+        untrusted=sandbox.has_network,
+        external=sandbox.has_network,
     )
     async def bash(
         context: RunContext,
@@ -202,19 +207,19 @@ def _bash(shell: Shell) -> Tool[..., Any]:
         background: Annotated[
             bool, "Return a handle at once; read it with bash_output, end it with bash_kill."
         ] = False,
-    ) -> Result:
+    ) -> ToolResult:
         if background:
-            job = shell.start(context, command, timeout_s, background=True)
-            handle = shell.keep(context.session_id, job)
-            text = f'Started in the background: handle "{handle}". [{confinement.short}]'
-            return Result.say("value", text)
-        job = shell.start(context, command, timeout_s or limits.timeout_s, background=False)
-        return shell.told(job, await _end_of(job))
+            job = shell.start_job(context, command, timeout_s, background=True)
+            handle = shell.keep_job(context.session_id, job)
+            text = f'Started in the background: handle "{handle}". [{sandbox.short_text}]'
+            return ToolResult.from_text("value", text)
+        job = shell.start_job(context, command, timeout_s or limits.timeout_s, background=False)
+        return shell.build_result(job, await _wait_for_end(job))
 
     return bash
 
 
-def _bash_output(shell: Shell) -> Tool[..., Any]:
+def _build_bash_output(shell: WorkspaceShell) -> Tool[..., Any]:
     @tool(effect="read", timeout=WAIT_S_MAX + 10, retries=0)
     async def bash_output(
         context: RunContext,
@@ -227,34 +232,34 @@ def _bash_output(shell: Shell) -> Tool[..., Any]:
         ] = 0,
     ) -> str:
         """Read what a background command has printed, and whether it still runs."""
-        job = shell.find(context.session_id, handle)
-        ended = asyncio.wrap_future(job.ended)
+        job = shell.find_job(context.session_id, handle)
+        ended = asyncio.wrap_future(job.end_future)
         await asyncio.wait({ended}, timeout=wait_s)
         ended.cancel()  # Only this wait for it: the command goes on.
-        state = job.state
-        text, total = job.output.text(since)
+        state = job.state_text
+        text, total = job.output.read_text(since)
         body = text.rstrip("\n") or "(no output)"
-        return f"{body}\n[{state}; go on with since={total}; {shell.confinement.short}]"
+        return f"{body}\n[{state}; go on with since={total}; {shell.sandbox.short_text}]"
 
     return bash_output
 
 
-def _bash_kill(shell: Shell) -> Tool[..., Any]:
+def _build_bash_kill(shell: WorkspaceShell) -> Tool[..., Any]:
     @tool(effect="idempotent", retries=0)
     async def bash_kill(
         context: RunContext, handle: Annotated[str, "The handle that bash gave."]
-    ) -> Result:
+    ) -> ToolResult:
         """End a background command and everything that it started."""
-        job = shell.find(context.session_id, handle)
+        job = shell.find_job(context.session_id, handle)
         job.stop()
-        return shell.told(job, await _end_of(job))
+        return shell.build_result(job, await _wait_for_end(job))
 
     return bash_kill
 
 
-async def _end_of(job: Job) -> End:
+async def _wait_for_end(job: ShellJob) -> JobEnd:
     """Wait for the end. A cancel ends the command, and waits for that."""
-    ended = asyncio.wrap_future(job.ended)
+    ended = asyncio.wrap_future(job.end_future)
     try:
         return await asyncio.shield(ended)
     except asyncio.CancelledError:
@@ -266,7 +271,7 @@ async def _end_of(job: Job) -> End:
         ended.cancel()
 
 
-def _check(command: str) -> None:
+def _check_command(command: str) -> None:
     try:
         size = len(command.encode())
     except UnicodeEncodeError:
@@ -280,5 +285,5 @@ def _check(command: str) -> None:
         )
 
 
-def _unheard(_text: str) -> None:
+def _discard_report(_text: str) -> None:
     """Nobody watches what goes on in the background; it is read."""

@@ -34,16 +34,16 @@ Attributes = Sequence[tuple[str, str | None]]
 
 def html_to_text(html: str, base: str = "") -> tuple[str, str]:
     """The title and the text of a page. Links are shown as `text (address)`."""
-    page = _Page(base)
+    page = _TextExtractor(base)
     for start in range(0, len(html), FED_CHARS):
         page.feed(html[start : start + FED_CHARS])
         if len(page.rawdata) > UNFINISHED_CHARS_MAX:
-            page.give_up()
-    page.end()
-    return page.title.strip(), page.text()
+            page.flush_unfinished()
+    page.finish_page()
+    return page.title.strip(), page.collected_text()
 
 
-class _Page(HTMLParser):
+class _TextExtractor(HTMLParser):
     """Collects text while it walks through the tags; nothing has to be closed properly."""
 
     def __init__(self, base: str) -> None:
@@ -58,20 +58,20 @@ class _Page(HTMLParser):
         self._verbatim = 0
         self._in_title = False
 
-    def text(self) -> str:
+    def collected_text(self) -> str:
         lines = "".join(self._out).split("\n")
         return _WIDE.sub("\n\n", "\n".join(line.rstrip() for line in lines)).strip("\n")
 
-    def give_up(self) -> None:
+    def flush_unfinished(self) -> None:
         """Take what cannot be finished as text."""
         rest, self.rawdata = self.rawdata, ""
         self.clear_cdata_mode()
         if not self._dropped:
             self.handle_data(rest)
 
-    def end(self) -> None:
+    def finish_page(self) -> None:
         if self.rawdata:
-            self.give_up()
+            self.flush_unfinished()
         self.close()
 
     @override
@@ -80,52 +80,52 @@ class _Page(HTMLParser):
             self._in_title = not self.title
         elif tag == "body":
             self._dropped = ""  # A head that was never closed ends here.
-        if self._drops(tag):
+        if self._is_dropped(tag):
             return
         values = dict(attrs)
         if tag in _HEADINGS:
-            self._say(f"\n\n{_HEADINGS[tag]} ")
+            self._write(f"\n\n{_HEADINGS[tag]} ")
         elif tag == "a" and (address := values.get("href")):
             self._link = address, len(self._out)
         elif tag == "img" and (words := values.get("alt")):
             self.handle_data(f"[{words}]")
         else:
-            self._structure(tag)
+            self._handle_structure(tag)
 
-    def _drops(self, tag: str) -> bool:
+    def _is_dropped(self, tag: str) -> bool:
         """Whether a tag stands in what is dropped, or begins it. Only tags of its kind end it."""
         if not self._dropped and tag in _DROPPED:
             self._dropped, self._dropped_deep = tag, 0
         self._dropped_deep += tag == self._dropped
         return bool(self._dropped)
 
-    def _structure(self, tag: str) -> None:
+    def _handle_structure(self, tag: str) -> None:
         """What a tag means for the lines."""
         if tag in {"ol", "ul"}:
-            self._say("" if self._lists else "\n\n")
+            self._write("" if self._lists else "\n\n")
             self._lists.append(0 if tag == "ol" else None)
         elif tag == "li":
-            self._item()
+            self._start_item()
         elif tag in {"br", "tr"}:
-            self._say("\n")
+            self._write("\n")
         elif tag in {"td", "th"}:
-            self._say("| " if self._at_start(("\n",)) else " | ")
+            self._write("| " if self._is_at_start(("\n",)) else " | ")
         elif tag == "pre":
             self._verbatim += 1
-            self._say("\n\n")
+            self._write("\n\n")
         elif tag == "hr":
-            self._say("\n\n---\n\n")
+            self._write("\n\n---\n\n")
         elif tag in _BLOCKS:
-            self._say("\n\n")
+            self._write("\n\n")
 
-    def _item(self) -> None:
+    def _start_item(self) -> None:
         number = self._lists[-1] if self._lists else None
         mark = "-"
         if number is not None:
             self._lists[-1] = number + 1
             mark = f"{number + 1}."
         deep = min(max(len(self._lists) - 1, 0), ITEMS_DEEP_MAX)
-        self._say(f"\n{'  ' * deep}{mark} ")
+        self._write(f"\n{'  ' * deep}{mark} ")
 
     @override
     def handle_endtag(self, tag: str) -> None:
@@ -140,12 +140,12 @@ class _Page(HTMLParser):
             self._end_link()
         elif tag in {"ol", "ul"} and self._lists:
             self._lists.pop()
-            self._say("" if self._lists else "\n\n")
+            self._write("" if self._lists else "\n\n")
         elif tag == "pre":
             self._verbatim = max(0, self._verbatim - 1)
-            self._say("\n\n")
+            self._write("\n\n")
         elif tag in _HEADINGS or tag in _BLOCKS:
-            self._say("\n\n")
+            self._write("\n\n")
 
     def _end_link(self) -> None:
         if self._link is None:
@@ -158,7 +158,7 @@ class _Page(HTMLParser):
         except ValueError:  # Such as a half-written IPv6 address.
             return
         if words and whole.startswith(("http://", "https://", "mailto:")) and words != whole:
-            self._say(f" ({whole})")
+            self._write(f" ({whole})")
 
     @override
     def handle_data(self, data: str) -> None:
@@ -166,15 +166,15 @@ class _Page(HTMLParser):
             self.title = _SPACE.sub(" ", self.title + data[:TITLE_CHARS_MAX]).lstrip()
             self._in_title = len(self.title) < TITLE_CHARS_MAX
         elif not self._dropped:
-            self._say(data if self._verbatim else self._squeezed(data))
+            self._write(data if self._verbatim else self._collapse_spaces(data))
 
-    def _squeezed(self, data: str) -> str:
+    def _collapse_spaces(self, data: str) -> str:
         words = _SPACE.sub(" ", data)
-        return words.lstrip(" ") if self._at_start((" ", "\n")) else words
+        return words.lstrip(" ") if self._is_at_start((" ", "\n")) else words
 
-    def _at_start(self, ends: tuple[str, ...]) -> bool:
+    def _is_at_start(self, ends: tuple[str, ...]) -> bool:
         return not self._out or self._out[-1].endswith(ends)
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         if text:
             self._out.append(text)
