@@ -111,7 +111,7 @@ async def test_a_run_is_a_tree_of_spans(collector: SpanCollector, clock: Virtual
         "operation.cost": pytest.approx(0.0004),
         "windlass.purpose": "main",
         "windlass.step": 1,
-        "windlass.runtime.attempt": 1,
+        "windlass.attempt": 1,
     }
     assert attributes_of(ran) == {
         "gen_ai.operation.name": "execute_tool",
@@ -215,7 +215,7 @@ async def test_each_attempt_is_a_span(collector: SpanCollector, clock: VirtualCl
         ("chat gpt-x", "stalled"),
         ("chat c-1", None),
     ]
-    assert [attributes_of(one)["windlass.runtime.attempt"] for one in spans[:2]] == [1, 2]
+    assert [attributes_of(one)["windlass.attempt"] for one in spans[:2]] == [1, 2]
     assert "gen_ai.response.model" not in attributes_of(spans[0])
     assert attributes_of(spans[1])["gen_ai.response.time_to_first_chunk"] == pytest.approx(0.0)
     assert error_type_of(collector.only_span("invoke_agent")) is None

@@ -79,7 +79,7 @@ class TelemetryNames:
 
     PURPOSE = "windlass.purpose"
     STEP = "windlass.step"
-    ATTEMPT = "windlass.runtime.attempt"
+    ATTEMPT = "windlass.attempt"
     OUTCOME = "windlass.outcome"
     ESTIMATED = "windlass.usage.estimated"
     VERDICT = "windlass.verdict"
