@@ -9,8 +9,8 @@ from windlass.cli.renderer import QUIET
 from windlass.cli.screen import Screen
 from windlass.cli.terminal import read_stdin_line
 from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.journals.summary import SessionSummary
 from windlass.project.launches import sessions_of_folder
 
 LISTED_MAX = 10

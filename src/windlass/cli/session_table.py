@@ -18,8 +18,8 @@ from rich.text import Text
 
 from windlass.cli.screen import Screen
 from windlass.core.errors import ConfigError
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.journals.summary import SessionSummary
 from windlass.project.files import default_journal_path, load_settings
 
 T = TypeVar("T")

@@ -24,10 +24,10 @@ from windlass.core.audit.replay import replay as replayed
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.archive import fork as forked
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.journals.summary import SessionSummary
 from windlass.project.launches import find_session
 
 LISTED_MAX = 1_000_000_000

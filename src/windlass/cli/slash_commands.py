@@ -10,7 +10,7 @@ from windlass.cli.session_picker import format_age
 from windlass.cli.status import format_figures
 from windlass.core.messages import Ledger, ToolSpec
 from windlass.core.result import RunResult
-from windlass.journals.summary import SessionSummary
+from windlass.core.session_summary import SessionSummary
 
 SLASH_COMMANDS: Mapping[str, str] = {
     "help": "this list",

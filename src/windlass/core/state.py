@@ -189,11 +189,15 @@ class State(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_waiting(self) -> bool:
         """Whether nothing can move until a person answers."""
-        step = self.step
-        return step is not None and (
-            any(call.phase == "asked" for call in step.calls)
-            and not any(call.phase == "proposed" for call in step.calls)
-        )
+        if self.step is None:
+            return False
+        phases = [call.phase for call in self.step.calls]
+        return waits_for_person(phases.count("proposed"), phases.count("asked"))
+
+
+def waits_for_person(proposed: int, asked: int) -> bool:
+    """Whether nothing can move until a person answers, from the calls in these two phases."""
+    return asked > 0 and proposed == 0
 
 
 def find_call(state: State, call_id: str) -> CallState | None:

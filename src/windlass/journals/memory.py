@@ -9,12 +9,12 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
+from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.journals.budget_math import BudgetSum, draw_share, settle_share
 from windlass.journals.chain import check_order
 from windlass.journals.codec import blob_name, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
 from windlass.journals.notifier import AppendNotifier
-from windlass.journals.summary import SessionSummary, advance_summary
 
 
 class MemoryJournal:

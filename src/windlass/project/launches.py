@@ -17,9 +17,9 @@ import msgspec
 
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import Fact, RunStarted
+from windlass.core.session_summary import SessionSummary
 from windlass.core.suggestions import suggest_names
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.journals.summary import SessionSummary
 from windlass.project.settings import NO_LIMIT, SETTING_KEYS, Settings
 
 CONTEXT_KEY = "windlass"

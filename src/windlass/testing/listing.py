@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from windlass.core.errors import SessionBusy
-from windlass.journals.summary import SessionSummary
+from windlass.core.session_summary import SessionSummary
 from windlass.ports import Journal, SessionLeases
 from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
 from windlass.testing.samples import facts_of_every_kind, note_facts

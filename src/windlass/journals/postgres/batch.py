@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from windlass.core.errors import WindlassError
 from windlass.core.events import Fact
+from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.journals.chain import ChainLink, chain_hash, check_order
 from windlass.journals.codec import FactRecord
-from windlass.journals.summary import SessionSummary, advance_summary
 
 SESSION_COLUMNS = (
     "head, session, title, created, updated, facts, runs, steps, outcome, proposed, asked"

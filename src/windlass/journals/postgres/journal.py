@@ -16,6 +16,7 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name, encode_fact, is_blob_name
 from windlass.journals.postgres.batch import PendingAppend
@@ -23,7 +24,6 @@ from windlass.journals.postgres.config import Durability, PostgresConfig
 from windlass.journals.postgres.lease_connection import PostgresLease
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.queries import PostgresQueries
-from windlass.journals.summary import SessionSummary
 
 PRUNE_BATCH = 100
 """Sessions that are deleted together."""

@@ -9,12 +9,12 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from windlass.core.events import Fact
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.budget_math import BudgetSum
 from windlass.journals.chain import ChainLink, RecordProblem, RecordRow, chain_root, walk_chain
 from windlass.journals.codec import UnreadableRecord, blob_name
 from windlass.journals.postgres.batch import SESSION_COLUMNS, session_end_from_row
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
-from windlass.journals.summary import SessionSummary
 
 _LIST_SESSIONS = """
 SELECT {columns} FROM {}.sessions

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windlass.core.errors import JournalFailed, SessionBusy
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import chain_root
 from windlass.journals.postgres.batch import (
     APPEND_SQL,
@@ -27,7 +28,6 @@ from windlass.journals.postgres.batch import (
 )
 from windlass.journals.postgres.config import PostgresConnection, is_unstorable, postgres_error
 from windlass.journals.postgres.pool import ConnectionPool
-from windlass.journals.summary import SessionSummary
 
 BATCH_APPENDS_MAX = 500
 """Appends in one statement."""

@@ -21,6 +21,7 @@ import apsw
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import encode_fact
 from windlass.journals.leases import FileLeaseTable, HeldLease
@@ -36,7 +37,6 @@ from windlass.journals.sqlite.file import (
     sqlite_error,
 )
 from windlass.journals.sqlite.writer import FileChange, PendingAppend, SqliteWriter
-from windlass.journals.summary import SessionSummary
 
 T = TypeVar("T")
 DAMAGE_ERRORS = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeError)

@@ -5,6 +5,7 @@ from typing import Any
 
 from windlass.core.errors import JournalCorrupt, JournalFailed
 from windlass.core.events import Fact
+from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
 from windlass.journals.codec import BlobFetcher, UnreadableRecord, blob_name, is_blob_name
 from windlass.journals.sqlite import budgets as shares
@@ -15,7 +16,6 @@ from windlass.journals.sqlite.writer import (
     SessionEnd,
     session_end_from_row,
 )
-from windlass.journals.summary import SessionSummary
 
 ENDED_BEFORE = "updated < ? AND outcome IS NOT NULL"
 

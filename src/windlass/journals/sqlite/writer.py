@@ -23,10 +23,10 @@ import apsw
 
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import Fact
+from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.journals.chain import ChainLink, chain_hash, chain_root, check_order
 from windlass.journals.codec import FactRecord
 from windlass.journals.sqlite.file import SqliteConnection, sqlite_error, write_transaction
-from windlass.journals.summary import SessionSummary, advance_summary
 
 GROUP_APPENDS_MAX = 1_000
 """Appends in one transaction."""
