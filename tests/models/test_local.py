@@ -156,7 +156,7 @@ async def test_a_model_that_cannot_be_loaded(
     """S2: said in one line; tried again only where that may help, and by another process."""
     code, retryable, told = STILLBORN[program]
     (tmp_path / "server.py").write_text(code, "utf-8")
-    monkeypatch.setattr(local_process, "_PROGRAM", tmp_path / "server.py")
+    monkeypatch.setattr(local_process, "_SERVER_PROGRAM", tmp_path / "server.py")
     weights = LocalWeights(gguf(tmp_path), program, 512, 1)
     for _ in range(2):
         with pytest.raises(ModelError) as caught:

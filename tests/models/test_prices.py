@@ -286,9 +286,9 @@ import sys
 opened = []
 sys.addaudithook(lambda event, args: event == "open" and opened.append(str(args[0])))
 import windlass, windlass.models.resolve
-from windlass.models.prices import lookup
+from windlass.models.prices import find_listing
 assert not any("prices.json" in one for one in opened)
-assert lookup("openai", "gpt-5") and lookup("openai", "gpt-5-mini") and lookup("xai", "grok-4")
+assert find_listing("openai", "gpt-5") and find_listing("openai", "gpt-5-mini") and find_listing("xai", "grok-4")
 assert sum("prices.json" in one for one in opened) == 1
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

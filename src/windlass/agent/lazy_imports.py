@@ -15,7 +15,7 @@ from windlass.ports import Gate, Model
 
 def resolve_model(name: str, **options: Any) -> Model:  # noqa: ANN401 - as `models.resolve` takes them
     """The model of a name."""
-    resolving: Callable[..., Model] = import_module("windlass.models.resolve").resolve
+    resolving: Callable[..., Model] = import_module("windlass.models.resolve").resolve_model
     return resolving(name, **options)
 
 

@@ -25,7 +25,7 @@ from windlass.core.errors import ModelError
 from windlass.core.secrets.secret import Secret
 from windlass.models.http.errors import mask_keys
 
-_SERVER_PROGRAM = Path(__file__).with_name("local_server.py")
+_SERVER_PROGRAM = Path(__file__).with_name("server.py")
 EXIT_WAIT_S = 1.0
 """How long a connection may be broken before its server is seen to be dead."""
 LOG_BYTES_MAX = 4_096

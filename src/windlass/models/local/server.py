@@ -2,7 +2,7 @@
 
 The law: a crash in native code must not take the runtime with it, so this runs as a child; and it
 never outlives its parent, whatever that dies of. It imports nothing of ours, so that it starts
-fast: `python -P local_server.py`, the order on stdin, one line on stdout once it listens.
+fast: `python -P server.py`, the order on stdin, one line on stdout once it listens.
 """
 
 import ctypes
