@@ -84,6 +84,7 @@ async def test_an_agent_reads_what_another_was_shown_in_part(tmp_path: Path) -> 
         assert "line 1800 ø" in str(to_builtins(result.messages))
 
 
+@pytest.mark.slow
 def test_another_process_reads_on(tmp_path: Path) -> None:
     """T10."""
     program = """
@@ -93,13 +94,13 @@ sys.path.insert(0, sys.argv[1])
 import test_artifacts as here
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel, call, say
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 from windlass.tools.toolbox import Toolbox
 async def main():
     with SqliteJournal(sys.argv[2]) as journal:
         box = Toolbox([here.report])
         if len(sys.argv) == 3:
-            await journal.append("s", notes(1, 1))
+            await journal.append("s", note_facts(1, 1))
             print(here.name_in((await here.use(box, "report", journal)).text))
         else:
             print(await here.read_all(box, journal, sys.argv[3]) == here.WHOLE)

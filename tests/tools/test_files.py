@@ -483,7 +483,7 @@ async def test_a_pattern_that_takes_for_ever_takes_nobody_along(
     box: Toolbox, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T13, T3: it is matched in a process of its own, which is ended."""
-    monkeypatch.setattr(grep_module, "SECONDS_MAX", 1)
+    monkeypatch.setattr(grep_module, "SEARCH_S_MAX", 1)
     (root / "a.txt").write_text("a" * 60 + "!\n")
     assert "took more than 1 s" in await fail(box, "grep", pattern="^(a+)+$")
 

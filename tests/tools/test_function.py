@@ -201,6 +201,7 @@ def test_a_property_that_is_called_title_stays() -> None:
     assert "title" not in definitions["Node"]
 
 
+@pytest.mark.slow
 def test_pydantic_is_not_imported_for_those_who_do_not_use_it() -> None:
     """T1: an import of the tools, and a tool, without pydantic."""
     code = (

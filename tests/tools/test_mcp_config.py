@@ -134,6 +134,7 @@ async def test_a_missing_package_is_named_with_its_fix(monkeypatch: pytest.Monke
             await servers.tools()
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_before_it_is_used() -> None:
     loaded = "bool({'anyio', 'mcp'} & set(sys.modules))"
     code = f"import sys, windlass.tools.mcp.servers; sys.exit({loaded})"

@@ -30,7 +30,7 @@ from windlass.tools.shell.processes import ProcessInfo, find_descendants, find_p
 from windlass.tools.shell.reaper import MARKER, ProcessReaper, ReapedProcess, kill_marked
 from windlass.tools.shell.sandbox import SandboxTier
 
-pytestmark = [pytest.mark.realtime]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]  # Starts real shells.
 nap = pytest.fixture(unique_sleep_for_test, name="nap")
 
 RUNTIME = """
@@ -209,7 +209,6 @@ def test_a_runtime_that_lives_keeps_its_processes(state: Path, nap: str) -> None
     alive.close()
 
 
-@pytest.mark.slow
 @pytest.mark.contract("T14")
 def test_a_process_that_is_just_starting_is_seen(state: Path, nap: str) -> None:
     """In the middle of an `exec` there is no environment to read: it has to be waited for."""
@@ -243,8 +242,8 @@ def test_a_torn_record_does_no_harm(state: Path, nap: str, torn: str) -> None:
 def test_who_reaps_is_spared(state: Path) -> None:
     """A runtime that a command of a dead one had started does not end itself."""
     dead = _dead(state)
-    code = "import sys, pathlib; from windlass.tools.shell.reaper import Reaper\n"
-    code += "print(Reaper(pathlib.Path(sys.argv[1])).reap())"
+    code = "import sys, pathlib; from windlass.tools.shell.reaper import ProcessReaper\n"
+    code += "print(ProcessReaper(pathlib.Path(sys.argv[1])).reap_leftovers())"
     argv = ["sh", "-c", 'python="$1"; shift; "$python" "$@"; :', "sh", sys.executable]
     seen = subprocess.run(
         [*argv, "-c", code, str(state)],

@@ -25,7 +25,7 @@ from windlass.tools.shell.sandbox import (
 )
 from windlass.tools.shell.tools import open_shell
 
-pytestmark = [pytest.mark.realtime]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]  # Starts real shells.
 MISSING = BubblewrapProbe("", "", "bubblewrap is not installed: …")
 
 
@@ -166,7 +166,6 @@ async def test_a_workspace_may_be_a_home_or_hold_one(root: Path) -> None:
     above.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tier", ["process", "bubblewrap"])
 async def test_memory_and_time_can_be_limited(root: Path, tier: module.SandboxTier) -> None:
     settings = Sandbox(require=tier, memory_bytes=300 * 2**20, cpu_s=1)
@@ -183,7 +182,7 @@ async def test_memory_and_time_can_be_limited(root: Path, tier: module.SandboxTi
 def test_the_tier_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe_sandbox().startswith("bubblewrap ")
     assert "network off" in describe_sandbox()
-    monkeypatch.setattr(module, "_program", lambda: None)
+    monkeypatch.setattr(module, "_find_bubblewrap", lambda: None)
     module._probe_cached.cache_clear()
     try:
         assert describe_sandbox().startswith("process: commands are not confined")
@@ -206,7 +205,7 @@ def test_one_that_does_not_work_is_not_used(
         "echo 'bwrap: No permissions to create new namespace' >&2; exit 1\n"
     )
     program.chmod(0o755)
-    monkeypatch.setattr(module, "_program", lambda: str(program))
+    monkeypatch.setattr(module, "_find_bubblewrap", lambda: str(program))
     module._probe_cached.cache_clear()
     try:
         assert activate_sandbox(tmp_path).tier == "process"
@@ -217,7 +216,7 @@ def test_one_that_does_not_work_is_not_used(
 
 def test_it_is_tried_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probe_bubblewrap()
-    monkeypatch.setattr(module, "_output", lambda _argv: pytest.fail("tried again"))
+    monkeypatch.setattr(module, "_run_program", lambda _argv: pytest.fail("tried again"))
     assert activate_sandbox(root).tier == "bubblewrap"
 
 

@@ -38,7 +38,7 @@ from windlass.tools.shell.tools import (
 )
 from windlass.tools.toolbox import Toolbox
 
-pytestmark = [pytest.mark.realtime]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]  # Starts real shells.
 nap = pytest.fixture(unique_sleep_for_test, name="nap")
 
 
@@ -254,7 +254,6 @@ async def test_a_command_may_clean_up_within_its_grace(
     assert (tmp_path / "note").read_text() == "bye\n"
 
 
-@pytest.mark.slow
 @pytest.mark.contract("T14")
 async def test_a_fork_bomb_is_defused(shell: WorkspaceShell, nap: str) -> None:
     """A tame one: each of its processes starts the next, for as long as it lives."""
@@ -278,13 +277,12 @@ async def test_a_command_that_kills_its_supervisor_takes_itself_along(
     assert zombie_children() == []
 
 
-@pytest.mark.slow
 @pytest.mark.contract("T14")
 async def test_a_supervisor_that_does_not_answer_is_ended_with_all_below_it(
     tmp_path: Path, nap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even with what has thrown its marker away."""
-    monkeypatch.setattr(jobs, "SETTLE_S", -jobs.KILL_S)
+    monkeypatch.setattr(jobs, "SUPERVISOR_SLACK_S", -jobs.KILL_S)
     plain = open_shell(tmp_path, sandbox=Sandbox(require="process"))
     command = f"{escape_command(nap)} sleep 0.2; kill -STOP $PPID; sleep {nap}"
     result = await run(plain, command, timeout_s=0.5)
@@ -293,7 +291,6 @@ async def test_a_supervisor_that_does_not_answer_is_ended_with_all_below_it(
     assert zombie_children() == []
 
 
-@pytest.mark.slow
 @pytest.mark.contract("T14", "C1")
 async def test_a_cancel_at_the_very_start(shell: WorkspaceShell, nap: str) -> None:
     """Before the supervisor has heard what to run, or just as it does."""

@@ -390,11 +390,12 @@ async def test_a_thread_that_hangs_stands_in_nobodys_way(clock: VirtualClock) ->
     release.set()
 
 
+@pytest.mark.slow
 def test_the_program_ends_without_the_threads_that_hang() -> None:
     """T5: an abandoned thread does not hold up the end of the process."""
     code = """
 import asyncio, time
-from windlass.testing.tools import call_context, cleared
+from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.function import tool
 from windlass.tools.toolbox import Toolbox
 
@@ -403,7 +404,7 @@ def stuck() -> None:
     time.sleep(3600)
 
 box = Toolbox([stuck], grace=0.01)
-print(asyncio.run(box.run(cleared(box.specs[0]), call_context())).kind)
+print(asyncio.run(box.run(cleared_call(box.specs[0]), call_context())).kind)
 """
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)

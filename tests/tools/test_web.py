@@ -113,6 +113,7 @@ def test_its_spec() -> None:
     assert (spec.name, spec.effect, spec.labels) == ("fetch", "read", ("untrusted", "external"))
 
 
+@pytest.mark.slow
 def test_aiohttp_is_imported_at_the_first_use() -> None:
     code = "import sys, windlass.tools.core_tools; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -304,6 +305,7 @@ async def test_a_huge_body_is_cut() -> None:
     assert sent < 20 * 2**20
 
 
+@pytest.mark.slow
 async def test_a_bomb_does_not_go_off() -> None:
     """T13: what is packed is unpacked up to the bound only."""
     bomb = gzip.compress(b"x" * 100_000_000, 9)
@@ -420,6 +422,7 @@ async def test_pictures_are_parts_and_the_rest_is_refused_by_name() -> None:
     "piece",
     ["<", "<!--", "<!", "<?", "<![CDATA[", "<a b='", "</", "&", "<a ", "<svg>", "<title>x<"],
 )
+@pytest.mark.slow
 def test_a_hostile_page_takes_no_longer_than_another(piece: str) -> None:
     """T13: this would time out if the time grew with the square of the size."""
     html_to_text(piece * (500_000 // len(piece)))
