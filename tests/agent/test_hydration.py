@@ -100,7 +100,11 @@ async def test_files_and_addresses_are_looked_up_before_the_first_step(
     assert "the page https://example.org" in block
     check_prompt(model.prompts[0])
     facts = await journal.read("s")
-    assert [type(one).__name__ for one in facts[:3]] == ["RunStarted", "Hydrated", "CallJudged"]
+    assert [type(one).__name__ for one in facts[:3]] == [
+        "RunStarted",
+        "LookupsPlanned",
+        "CallJudged",
+    ]
     assert fold("s", facts).labels == {"untrusted"}
     assert result.steps == 1
 

@@ -33,7 +33,7 @@ def test_no_move_can_be_subclassed_in_the_types(kind: type[Any]) -> None:
 
 def test_the_seal_is_of_a_type_that_nobody_else_can_name() -> None:
     """L2: strict types guard what begins with an underscore."""
-    assert [name for name in vars(moves) if "seal" in name.lower()] == ["_Seal", "_SEAL"]
+    assert [name for name in vars(moves) if "seal" in name.lower()] == ["_MoveSeal", "_SEAL"]
 
 
 @pytest.mark.parametrize(("name", "repeatable"), [("look", True), ("touch", True), ("send", False)])

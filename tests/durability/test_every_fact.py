@@ -44,10 +44,15 @@ async def test_the_story_has_everything_in_it() -> None:
     twin = await play_story(in_memory())
     kinds = Counter(type(fact).__name__ for fact in twin.facts)
     assert kinds["StepProposed"] == len(SCRIPT)
-    assert {"Hydrated", "Allotted", "AttemptFailed", "Steered", "Heeded", "CallAnswered"} <= {
-        *kinds
-    }
-    assert kinds["Compacted"] >= 1
+    assert {
+        "LookupsPlanned",
+        "BudgetAllotted",
+        "AttemptFailed",
+        "SteeringGiven",
+        "SteeringTaken",
+        "CallAnswered",
+    } <= {*kinds}
+    assert kinds["ContextCompacted"] >= 1
     assert twin.text == "All is done."
     assert twin.outside.times("note").total() == 5
 

@@ -236,7 +236,7 @@ def make_agent(process: StoryProcess) -> Agent[str]:
         """What a person says once, and says again if nobody confirmed that it was heard."""
         await process.check_alive()
         facts = await journal.read(SESSION)
-        if not any(type(fact).__name__ == "Steered" for fact in facts):
+        if not any(type(fact).__name__ == "SteeringGiven" for fact in facts):
             await driven.steer(SESSION, "Mind the step.", by="ann")
         await process.check_alive()
 

@@ -311,11 +311,11 @@ def test_a_next_run_keeps_the_transcript_and_starts_new_counters() -> None:
         .start_run("More")
     )
     assert [type(message).__name__ for message in story.state.transcript] == [
-        "User",
-        "Assistant",
-        "Results",
-        "Assistant",
-        "User",
+        "UserMessage",
+        "AssistantMessage",
+        "ToolResults",
+        "AssistantMessage",
+        "UserMessage",
     ]
     assert (story.run.number, story.run.new_from) == (2, 4)
     assert (story.run.steps, story.run.ledger.usage, story.run.text) == (0, None, "")

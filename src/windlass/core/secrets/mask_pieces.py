@@ -35,7 +35,7 @@ class PieceMask:
         "_mask",
         "_progress_streams",
         "_text_stream",
-        "_thinking_stream",
+        "_thinking",
     )
 
     def __init__(self, mask: Mask) -> None:
