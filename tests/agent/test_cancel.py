@@ -141,7 +141,7 @@ def instrumented(
         counted.append(Awaits(plain(self), at, act))
         return await counted[-1]
 
-    monkeypatch.setattr(driver_module.RunDriver, "_run", run)
+    monkeypatch.setattr(driver_module.RunDriver, "_run_body", run)
     return counted
 
 

@@ -6,7 +6,7 @@ question holds. It can be written by whoever has the journal; the run goes on wh
 
 from collections.abc import Iterator
 
-from windlass.agent.lazy_imports import make_grant
+from windlass.agent import lazy_imports
 from windlass.agent.secrets import build_mask
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import CallAnswered
@@ -104,7 +104,7 @@ def _answer_always(
     spec = state.setup.find_tool(call.call.name) if state.setup else None
     if spec is None or (call.question and call.question.rule == "interrupted"):
         raise ConfigError(f"a yes for more than this one call of {call.call.name} cannot be given")
-    grant = make_grant(spec, call.decoded_arguments, reply.pattern, state.labels)
+    grant = lazy_imports.grant_for(spec, call.decoded_arguments, reply.pattern, state.labels)
     return CallAnswered(call.id, Allow(reply.rule or "always"), asked_digest, by, grant)
 
 

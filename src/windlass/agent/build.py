@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from windlass.agent.lazy_imports import ask_gate, grant_gate, resolve_model
+from windlass.agent import lazy_imports
 from windlass.agent.observers import RunObserver
 from windlass.agent.openings import InstructionFunction, RunOpenings
 from windlass.agent.options import AgentOptions
@@ -116,7 +116,15 @@ def _resolve_model(model: Model | str, timeouts: Timeouts, options: AgentOptions
             words = ", ".join(f"{name}=" for name, value in model_options.items() if value)
             raise ConfigError(f"{words} goes with the name of a model, not with a model")
         return model
-    return resolve_model(model, environ=read_environment(), timeouts=timeouts, **model_options)
+    return lazy_imports.resolve_model(
+        model,
+        environ=read_environment(),
+        key=options.get("key"),
+        base_url=options.get("base_url"),
+        options=options.get("options"),
+        timeouts=timeouts,
+        price=options.get("price"),
+    )
 
 
 def _build_world(
@@ -145,8 +153,8 @@ def _build_world(
 def _build_gate(gate: Gate | None, approver: Approver | None) -> Gate | None:
     """Without a gate of its own, an agent with somebody to ask asks before it changes anything."""
     if gate is None and approver is not None:
-        gate = ask_gate()
-    return None if gate is None else grant_gate(gate)
+        gate = lazy_imports.ask()
+    return None if gate is None else lazy_imports.Granted(gate)
 
 
 def _build_setup(world: World, settings: Setup) -> Setup:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from windlass.agent.approver import consult_approver
 from windlass.agent.events import EventStream
 from windlass.agent.state_cache import StateCache
-from windlass.core.decide.reserving import settle_attempt as settle_attempt
+from windlass.core.decide.reserving import settle_attempt
 from windlass.core.errors import ForOperator, JournalCorrupt, JournalFailed
 from windlass.core.events import (
     CallLate,

@@ -1,43 +1,27 @@
-"""What an agent may need and most do not: loaded by name when it is first used.
+"""What most agents do not need: modules that are imported when they are first used.
 
-The wire and the reading of rules are more than half of what there is to load; who brings a model of
-their own, or sets no gate, does not wait for them.
+The HTTP models and the parsing of rules are more than half of all there is to load. A program that
+brings its own model, or sets no gate, does not wait for them.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-from windlass.core.messages import Label, ToolSpec
-from windlass.core.verdicts import Grant
-from windlass.ports import Gate, Model
+from windlass.lazy_modules import LazyModules, lazy_attributes
 
+if TYPE_CHECKING:
+    from windlass.gates.combined import stricter
+    from windlass.gates.grants import Granted, grant_for
+    from windlass.gates.presets import ask
+    from windlass.models.resolve import resolve_model
 
-def resolve_model(name: str, **options: Any) -> Model:  # noqa: ANN401 - as `models.resolve` takes them
-    """The model of a name."""
-    resolving: Callable[..., Model] = import_module("windlass.models.resolve").resolve_model
-    return resolving(name, **options)
+__all__ = ["Granted", "ask", "grant_for", "resolve_model", "stricter"]
 
-
-def grant_gate(gate: Gate) -> Gate:
-    """A gate whose questions a person may have answered for the session."""
-    return import_module("windlass.gates.grants").Granted(gate)
-
-
-def ask_gate() -> Gate:
-    """The gate of an agent that has nobody's rules but somebody to ask."""
-    return import_module("windlass.gates.presets").ask()
-
-
-def combine_gates(outer: Gate | None, inner: Gate | None) -> Gate | None:
-    """Both gates as one, of which the stricter counts."""
-    if outer is None and inner is None:
-        return None
-    return import_module("windlass.gates.combined").stricter(outer, inner)
-
-
-def make_grant(
-    tool: ToolSpec, arguments: Mapping[str, Any], pattern: str, labels: Collection[Label]
-) -> Grant:
-    """The grant that a yes for more than one call gives."""
-    return import_module("windlass.gates.grants").grant_for(tool, arguments, pattern, labels)
+LAZY_MODULES: LazyModules = {
+    "Granted": "windlass.gates.grants",
+    "ask": "windlass.gates.presets",
+    "grant_for": "windlass.gates.grants",
+    "resolve_model": "windlass.models.resolve",
+    "stricter": "windlass.gates.combined",
+}
+if not TYPE_CHECKING:
+    __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

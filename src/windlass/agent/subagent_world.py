@@ -8,7 +8,7 @@ from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
-from windlass.agent.lazy_imports import combine_gates
+from windlass.agent import lazy_imports
 from windlass.core.result import Question
 from windlass.core.verdicts import Allow, Ask, Deny, PersonAnswer, Verdict
 from windlass.ports import Approver, Gate, GateRequest, World
@@ -22,7 +22,9 @@ def restrict_world(caller_world: World, own_world: World, name: str) -> World:
     if gate is not None and caller_world.approver is None:
         gate = DenyUnanswered(gate)
     approver = _ask_or_deny(caller_world.approver or own_world.approver, name)
-    return replace(own_world, gate=combine_gates(gate, own_world.gate), approver=approver)
+    if gate is not None or own_world.gate is not None:
+        own_world = replace(own_world, gate=lazy_imports.stricter(gate, own_world.gate))
+    return replace(own_world, approver=approver)
 
 
 class DenyUnanswered:

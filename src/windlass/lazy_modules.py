@@ -1,0 +1,55 @@
+"""Lazy imports of our own modules: in one format that types, the import contract and a test read.
+
+The law: a module that is imported by name, when it is first used, stands in a table called
+`LAZY_MODULES`, beside the same import under `TYPE_CHECKING`. Python reads the table; type checkers
+and the import contract read the import. `tests/test_tidy.py` checks that the two agree, and that no
+other text names a module of ours.
+
+A package that offers names without loading their modules says so in its `__init__`:
+
+    from typing import TYPE_CHECKING
+
+    from windlass.lazy_modules import LazyModules, lazy_attributes
+
+    if TYPE_CHECKING:
+        from windlass.journals.memory import MemoryJournal
+        from windlass.journals.sqlite.journal import SqliteJournal
+
+    __all__ = ["MemoryJournal", "SqliteJournal"]
+
+    LAZY_MODULES: LazyModules = {
+        "MemoryJournal": "windlass.journals.memory",
+        "SqliteJournal": "windlass.journals.sqlite.journal",
+    }
+    if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
+        __getattr__ = lazy_attributes(__name__, LAZY_MODULES)
+
+Any other module may have such a table, for example one of functions that few programs need. A name
+in the table must not be the name of a submodule of the same package: once a submodule is imported,
+Python sets it as an attribute of the package, and the two would replace each other.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeAlias
+
+LazyModules: TypeAlias = Mapping[str, str]
+"""The full name of the module that defines it, by the name of the attribute."""
+
+
+def lazy_attributes(package: str, modules: LazyModules) -> Callable[[str], Any]:
+    """Return the `__getattr__` (PEP 562) of a module, which imports what the table names.
+
+    The value is then set on the module itself, so that each name is looked up here only once.
+    """
+
+    def load_attribute(name: str) -> Any:  # noqa: ANN401 - whatever the module defines
+        module = modules.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load_attribute
