@@ -12,7 +12,7 @@ SAMPLE = 5
 LEAST = 20
 
 
-def _loaded() -> ModuleType:
+def _load_runner() -> ModuleType:
     spec = importlib.util.spec_from_file_location("mutants_run", RUNNER)
     assert spec is not None
     assert spec.loader is not None
@@ -22,8 +22,8 @@ def _loaded() -> ModuleType:
     return module
 
 
-runner = _loaded()
-MUTANTS = runner.mutants()
+runner = _load_runner()
+MUTANTS = runner.load_mutants()
 CHOSEN = [mutant.name for mutant in MUTANTS[:: len(MUTANTS) // SAMPLE][:SAMPLE]]
 """The same ones each time, from all over the list."""
 

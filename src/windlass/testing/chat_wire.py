@@ -28,7 +28,9 @@ def sse_event(value: object, event: str = "") -> bytes:
 
 
 def chat_chunk(
-    delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any
+    delta: dict[str, Any] | None = None,
+    finish: str | None = None,
+    **more: Any,  # noqa: ANN401
 ) -> bytes:
     """One chunk of a reply."""
     choice = {"index": 0, "delta": delta or {}, "finish_reason": finish}

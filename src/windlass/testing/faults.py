@@ -20,13 +20,14 @@ T = TypeVar("T")
 JournalMethod = Callable[..., Awaitable[Any]]
 
 _OPTIONAL_PORTS: dict[type, tuple[str, ...]] = {
-    SessionLeases: ("lease", "leased"),
-    AppendSignals: ("news",),
-    BlobStore: ("keep", "fetch"),
-    SharedBudgets: ("draw", "settle", "spent"),
+    SessionLeases: ("lease", "is_leased"),
+    AppendSignals: ("wait_for_append",),
+    BlobStore: ("put_blob", "get_blob"),
+    SharedBudgets: ("draw_budget", "settle_budget", "read_spending"),
 }
-_METHODS_WITHOUT_DISK = ("lease", "leased", "news")
-"""What does not wait for a disk."""
+"""The methods of each optional port: a wrapper has those that its journal has."""
+_METHODS_WITHOUT_DISK = ("lease", "is_leased", "wait_for_append")
+"""Methods that answer without waiting for a disk."""
 
 
 class _JournalWrapper:
@@ -36,7 +37,7 @@ class _JournalWrapper:
         self._journal = journal
         for port, names in _OPTIONAL_PORTS.items():
             for name in names if isinstance(journal, port) else ():
-                # On the instance: that is where `isinstance(…, Leasing)` looks for them.
+                # On the instance: that is where `isinstance(…, SessionLeases)` looks for them.
                 setattr(self, name, partial(self._call_journal, name, getattr(journal, name)))
 
     async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
@@ -227,7 +228,9 @@ class RealTimeJournal(_JournalWrapper):
     async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
         # Whoever waits for news waits for somebody else, who needs the time to go on.
         return await (
-            method(*arguments) if name == "news" else _await_holding_time(method(*arguments))
+            method(*arguments)
+            if name == "wait_for_append"
+            else _await_holding_time(method(*arguments))
         )
 
 
