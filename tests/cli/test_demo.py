@@ -100,7 +100,7 @@ def test_it_shows_what_it_knows_a_stall_a_denial_a_kill_and_the_proof(
                 "✗ kill -9 ",
                 "opens journal.db",
                 "← refund: its key is in outbox.txt",
-                "← Made 'report.md': 84 bytes.",
+                "← Created 'report.md': 84 bytes.",
                 "8, in 9 attempts: 1 fell silent",
                 "6: 5 ran, 1 denied by the gate",
                 "1 note in journal.db, 1 skill, 1 answer of a sub-agent",

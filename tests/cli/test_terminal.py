@@ -248,7 +248,7 @@ def test_a_window_that_is_made_smaller(shell: Shell) -> None:
         replace(text_answer("less " * 30), before=(wait(1.0),)),
     )
     with shell.windlass("run", *MODEL, "go", width=90) as terminal:
-        terminal.wait_for_text("No file fits")
+        terminal.wait_for_text("No file matches")
         terminal.resize(50)
         assert terminal.wait_for_exit() == 0
     lines = terminal.page.text.splitlines()

@@ -18,7 +18,7 @@ from windlass.testing.tools import call_context, cleared_call
 from windlass.tools.core_tools import core_tools
 from windlass.tools.files import grep as grep_module
 from windlass.tools.files.edits import Edit, apply_edits, build_diff, edit_state
-from windlass.tools.files.globs import FileGlob
+from windlass.tools.files.file_globs import FileGlob
 from windlass.tools.files.tools import file_tools
 from windlass.tools.files.workspace import Workspace
 from windlass.tools.results import TEXT_BYTES_MAX
@@ -105,7 +105,7 @@ async def test_read_numbers_the_lines(box: Toolbox, root: Path) -> None:
     (root / "a.txt").write_text("one\ntwo\nthree\n")
     assert await say(box, "read", path="a.txt") == "     1\tone\n     2\ttwo\n     3\tthree"
     page = await say(box, "read", path="a.txt", offset=2, limit=1)
-    assert page == "     2\ttwo\n[lines 2 to 2 of 3; go on with offset=3]"
+    assert page == "     2\ttwo\n[lines 2 to 2 of 3; continue with offset=3]"
     assert "has 3 lines" in await fail(box, "read", path="a.txt", offset=4)
 
 
@@ -120,7 +120,7 @@ async def test_read_shows_a_big_file_page_by_page(box: Toolbox, root: Path) -> N
         assert len(page.encode()) <= TEXT_BYTES_MAX
         assert "left out" not in page
         seen += [line.partition("\t")[2] for line in page.splitlines() if "\t" in line]
-        further = re.search(r"go on with offset=(\d+)", page)
+        further = re.search(r"continue with offset=(\d+)", page)
         offset = int(further[1]) if further else None
     assert seen == lines
 
@@ -139,7 +139,7 @@ async def test_read_shows_long_lines_in_part(box: Toolbox, root: Path) -> None:
         ("wide".encode("utf-16"), "     1\twide"),
         (
             b"caf\xe9",
-            "     1\tcaf\ufffd\n[not all of it is UTF-8: other bytes are shown as \ufffd]",
+            "     1\tcaf\ufffd\n[the file is not entirely UTF-8: invalid bytes are shown as \ufffd]",
         ),
     ],
 )
@@ -197,7 +197,7 @@ async def test_read_tells_what_is_wrong(box: Toolbox, root: Path) -> None:
 
 async def test_write_makes_and_replaces(box: Toolbox, root: Path) -> None:
     """T13: twice is as good as once."""
-    assert await say(box, "write", path="x/a.txt", content="é\n") == "Made 'x/a.txt': 3 bytes."
+    assert await say(box, "write", path="x/a.txt", content="é\n") == "Created 'x/a.txt': 3 bytes."
     assert await say(box, "write", path="x/a.txt", content="é\n") == "Replaced 'x/a.txt': 3 bytes."
     assert (root / "x" / "a.txt").read_text("utf-8") == "é\n"
 
@@ -229,11 +229,11 @@ async def test_edit_replaces_and_shows_a_diff(box: Toolbox, root: Path) -> None:
 @pytest.mark.parametrize(
     ("edits", "why"),
     [
-        ([{"old": "gone", "new": "x"}], "is not in the file"),
+        ([{"old": "gone", "new": "x"}], "was not found in the file"),
         ([{"old": "one", "new": "1"}, {"old": "gone", "new": "x"}], "Edit 2 of 2"),
-        ([{"old": "two", "new": "x"}], "more than once (lines 2, 3)"),
+        ([{"old": "two", "new": "x"}], "more than once in the file (lines 2, 3)"),
         ([{"old": "one", "new": "one"}], "are the same"),
-        ([{"old": "one\n  two", "new": "x"}], "Line 1 differs from it in white space only"),
+        ([{"old": "one\n  two", "new": "x"}], "Line 1 differs from it only in white space"),
         ([{"old": "     1\tone", "new": "x"}], "Leave out the line numbers"),
         ([{"old": "aa", "new": "x"}], "more than once"),
     ],
@@ -377,7 +377,7 @@ async def test_glob_finds_files(
 ) -> None:
     """T13: sorted, without version control, caches and node_modules."""
     told = await say(box, "glob", pattern=pattern, path=path)
-    assert told == ("\n".join(found.split()) or "No file fits.")
+    assert told == ("\n".join(found.split()) or "No file matches.")
 
 
 async def test_glob_is_bounded_and_shows_odd_names(box: Toolbox, root: Path) -> None:
@@ -387,7 +387,7 @@ async def test_glob_is_bounded_and_shows_odd_names(box: Toolbox, root: Path) -> 
     lines = (await say(box, "glob", pattern="*.txt")).splitlines()
     assert (lines[0], lines[-1], len(lines)) == (
         "'000\\n.txt'",
-        "[100 more: narrow it]",
+        "[100 more: narrow the pattern]",
         501,
     )
 

@@ -90,13 +90,13 @@ def test_paths_outside_are_refused(workspace: Workspace, path: str) -> None:
     ("path", "why"),
     [
         ("a\0b", "NUL"),
-        ("a\ud800", "half a character"),
+        ("a\ud800", "unpaired surrogate"),
         ("x" * 256, "too long"),
         ("x/" * 3_000, "too long"),
         ("d/" * (DEPTH_MAX + 5) + "x", "deep"),
         ("~/x", "`~`"),
-        ("new\nname", "cannot be shown"),
-        ("new\x1b[2J/x", "cannot be shown"),
+        ("new\nname", "unprintable"),
+        ("new\x1b[2J/x", "unprintable"),
     ],
 )
 def test_odd_paths_are_refused_in_words(workspace: Workspace, path: str, why: str) -> None:

@@ -1,12 +1,13 @@
-"""Finds the lines that a pattern matches, in a process of its own.
+"""Finds the lines that match a pattern, in a process of its own.
 
-The law: a pattern that takes for ever takes nobody along. Python matches without letting another
-thread run, so a model's pattern is never matched in the runtime's own process; and this one ends by
-its own alarm, whatever became of whoever started it.
+The law: a pattern that takes forever blocks nobody. Python's `re` does not let other threads run
+while it matches, so a pattern from a model is never matched in the process of the runtime. This
+process also ends by its own alarm, even if the process that started it is gone.
 
-Started by its path, with nothing of the package: one line of JSON says what to look for, then each
-file comes as its length, the matches that are still wanted and its bytes, and is answered by one
-line of JSON: the lines found, each as number, whether it matches, and text.
+It is started by its path with `python -I -S`, without the rest of the package. The first line on
+standard input is JSON that says what to look for. Each file follows as its length, the number of
+matches still wanted, and its bytes. The answer to each file is one line of JSON: the lines found,
+each as number, whether it matches, and text.
 """
 
 import json
@@ -16,9 +17,9 @@ import sys
 from typing import Any, BinaryIO
 
 LINE_CHARS_MAX = 300
-"""What is shown of a line."""
+"""Characters of a line that are shown."""
 BEFORE_CHARS = 100
-"""What is shown of a long line before its match."""
+"""Characters of a long line that are shown before its match."""
 
 
 def main(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -38,37 +39,42 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def split_lines(data: bytes) -> list[str]:
-    """The lines as `read` numbers them."""
+    """Split a file into the lines that `read` numbers."""
     text = data.decode("utf-8-sig", "replace")
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+    if not text:
+        return []
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
 def find_matches(
     pattern: re.Pattern[str], lines: list[str], context: int, wanted: int
 ) -> list[tuple[int, bool, str]]:
+    """Return number, whether it matches, and text of each match and each line around it."""
     matched: dict[int, str] = {}
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if len(matched) == wanted:
             break
         if (match := pattern.search(line)) is not None:
-            matched[at] = _shorten_line(line, match.start())
-    around = {
+            matched[index] = _shorten_line(line, match.start())
+    shown = {
         near
-        for at in matched
-        for near in range(max(0, at - context), min(len(lines), at + context + 1))
+        for index in matched
+        for near in range(max(0, index - context), min(len(lines), index + context + 1))
     }
     return [
-        (at + 1, at in matched, matched[at] if at in matched else _shorten_line(lines[at], 0))
-        for at in sorted(around)
+        (index + 1, index in matched, matched.get(index) or _shorten_line(lines[index], 0))
+        for index in sorted(shown)
     ]
 
 
-def _shorten_line(line: str, at: int) -> str:
+def _shorten_line(line: str, match_start: int) -> str:
     if len(line) <= LINE_CHARS_MAX:
         return line
-    start = max(0, min(at - BEFORE_CHARS, len(line) - LINE_CHARS_MAX))
+    start = max(0, min(match_start - BEFORE_CHARS, len(line) - LINE_CHARS_MAX))
     end = start + LINE_CHARS_MAX
-    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+    before = "…" if start else ""
+    after = "…" if end < len(line) else ""
+    return f"{before}{line[start:end]}{after}"
 
 
 def _send_answer(answers: BinaryIO, answer: Any) -> None:  # noqa: ANN401 - any JSON

@@ -1,6 +1,7 @@
-"""A file's bytes in; what a model is shown of them out: numbered lines, or a picture.
+"""Turn the bytes of a file into what a model reads: numbered lines, or a picture.
 
-What is neither is refused with a word on what it is: its bytes would only fill the prompt.
+Other files are refused with a text that names their kind, because their bytes would only fill the
+prompt.
 """
 
 from windlass.core.errors import ModelRetry
@@ -12,13 +13,13 @@ from windlass.tools.results import to_content
 LINES_MAX = 2_000
 """Lines in one page."""
 LINE_CHARS_MAX = 2_000
-"""What is shown of a line."""
+"""Characters of a line that are shown."""
 PAGE_BYTES_MAX = 30 * 1024
-"""Stays below the size at which a result is clipped, so that a page is whole."""
+"""Less than the size at which a result is clipped, so that a page is never clipped."""
 PICTURE_BYTES_MAX = 5 * 2**20
-"""What the models' providers take."""
+"""The largest picture that the model providers accept."""
 FILE_BYTES_MAX = 64 * 2**20
-"""Of a longer file, only the beginning can be read in pages."""
+"""Only this much of a file can be read in pages."""
 ENTRIES_MAX = 1_000
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -43,27 +44,30 @@ _SNIFFED_BYTES = 8_192
 
 
 def read_picture(content: FileContent) -> ImagePart | None:
-    """The picture that a file is, if it is one."""
-    part = to_content(content.data)[0] if detect_binary_kind(content.data) else None
+    """Return the picture in a file, or None if the file is not a picture.
+
+    Raises ModelRetry if the picture is larger than PICTURE_BYTES_MAX.
+    """
+    part = to_content(content.data)[0] if is_binary(content.data) else None
     if not isinstance(part, ImagePart):
         return None
     if content.size > PICTURE_BYTES_MAX:
         raise ModelRetry(
-            f"{quote_path(content.path)} is a picture of {format_size(content.size)}: "
+            f"{quote_path(content.path)} is a picture of {format_size(content.size)}, and "
             f"{format_size(PICTURE_BYTES_MAX)} is the most that can be shown."
         )
     return part
 
 
 def decode_text(content: FileContent) -> str:
-    """The text that a file is."""
+    """Return the text of a file. Raises ModelRetry, which names its kind, if it is binary."""
     if content.data.startswith(_UTF16_MARKS):
         return content.data.decode("utf-16", "replace")
     kind = detect_binary_kind(content.data)
     if kind:
         raise ModelRetry(
-            f"{quote_path(content.path)} is not text but {kind} of {format_size(content.size)}: "
-            "it cannot be read or edited as text."
+            f"{quote_path(content.path)} is not text but {kind} of {format_size(content.size)}. "
+            "It cannot be read or edited as text."
         )
     return content.data.decode("utf-8-sig", "replace")
 
@@ -73,10 +77,12 @@ def is_binary(data: bytes) -> bool:
 
 
 def detect_binary_kind(data: bytes) -> str:
-    """What a file is, if it is not text."""
+    """Return the kind of a binary file, such as "a zip archive"; empty for text."""
     head = data[:_SNIFFED_BYTES]
     for magic, kind in _BINARY_SIGNATURES:
-        if head.startswith(magic) and not (magic.isascii() and magic.isalnum() and head.isascii()):
+        # A signature of letters, such as "ID3", may also be the first word of a text.
+        looks_like_text = magic.isascii() and magic.isalnum() and head.isascii()
+        if head.startswith(magic) and not looks_like_text:
             return kind
     if b"\x00" in head or head.startswith((b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")):
         return "binary data"
@@ -84,51 +90,56 @@ def detect_binary_kind(data: bytes) -> str:
 
 
 def format_page(content: FileContent, offset: int, limit: int) -> str:
-    """Numbered lines from `offset` on, as many as fit, and how to read on."""
+    """Return numbered lines from line `offset` on, as many as fit, and a note on how to read on.
+
+    Raises ModelRetry if the file is binary, or has fewer lines than `offset`.
+    """
     text = decode_text(content)
-    lines = text.removesuffix("\n").split("\n") if text else []
-    if not lines:
+    if not text:
         return f"[{printable_name(content.path)} is empty]"
+    lines = text.removesuffix("\n").split("\n")
     if offset > len(lines):
         raise ModelRetry(
-            f"{quote_path(content.path)} has {len(lines)} lines: offset={offset} is past it."
+            f"{quote_path(content.path)} has {len(lines)} lines: offset={offset} is past the end."
         )
-    kept: list[str] = []
-    room = PAGE_BYTES_MAX
+    page_lines: list[str] = []
+    bytes_left = PAGE_BYTES_MAX
     for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
-        one = f"{number:>6}\t{_shorten_line(line.removesuffix(chr(13)))}"
-        room -= len(one.encode("utf-8", "replace")) + 1
-        if room < 0 and kept:
+        page_line = f"{number:>6}\t{_shorten_line(line.removesuffix(chr(13)))}"
+        bytes_left -= len(page_line.encode("utf-8", "replace")) + 1
+        if bytes_left < 0 and page_lines:
             break
-        kept.append(one)
-    return "\n".join(kept + _page_notes(content, text, offset, len(kept), len(lines)))
+        page_lines.append(page_line)
+    last_line = offset - 1 + len(page_lines)
+    if last_line < len(lines):
+        page_lines.append(
+            f"[lines {offset} to {last_line} of {len(lines)}; continue with offset={last_line + 1}]"
+        )
+    return "\n".join(page_lines + _file_notes(content, text))
 
 
-def _page_notes(
-    content: FileContent, text: str, offset: int, shown_lines: int, lines: int
-) -> list[str]:
-    """What a reader of a page must know."""
+def _file_notes(content: FileContent, text: str) -> list[str]:
+    """Say what a page does not show of its file."""
     notes: list[str] = []
-    last = offset - 1 + shown_lines
-    if last < lines:
-        notes.append(f"[lines {offset} to {last} of {lines}; go on with offset={last + 1}]")
     if content.size > len(content.data):
         notes.append(
-            f"[the file has {format_size(content.size)}; only the first {format_size(len(content.data))} "
-            "can be read so: use grep for the rest]"
+            f"[the file has {format_size(content.size)}; only the first "
+            f"{format_size(len(content.data))} can be read this way: use grep for the rest]"
         )
     if "\ufffd" in text and b"\xef\xbf\xbd" not in content.data:
-        notes.append("[not all of it is UTF-8: other bytes are shown as \ufffd]")
+        notes.append("[the file is not entirely UTF-8: invalid bytes are shown as \ufffd]")
     return notes
 
 
 def format_listing(path: str, entries: list[tuple[str, str]]) -> str:
-    """A folder's names, marked as `ls -F` marks them."""
+    """List the names in a folder, marked as `ls -F` marks them."""
     marks = {"folder": "/", "link": "@", "other": "?"}
     names = [f"{printable_name(name)}{marks.get(kind, '')}" for name, kind in entries[:ENTRIES_MAX]]
     if len(entries) > ENTRIES_MAX:
         names.append(f"[{len(entries) - ENTRIES_MAX} more: use glob]")
-    return "\n".join([f"{printable_name(path)} is a folder:", *(names or ["[it is empty]"])])
+    if not names:
+        names = ["[it is empty]"]
+    return "\n".join([f"{printable_name(path)} is a folder:", *names])
 
 
 def _shorten_line(line: str) -> str:
@@ -138,11 +149,12 @@ def _shorten_line(line: str) -> str:
 
 
 def printable_name(name: str) -> str:
-    """A name in one line: a line break in it must not look like a second name."""
+    """Return a name on one line: a line break in it must not look like a second name."""
     return name if name.isprintable() else repr(name)
 
 
 def format_size(size: int) -> str:
+    """Format a number of bytes, such as "1.5 MB"."""
     for unit, factor in (("MB", 2**20), ("kB", 2**10)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"

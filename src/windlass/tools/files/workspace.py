@@ -1,12 +1,12 @@
-"""Files below one folder, and no others.
+"""Access to the files below one folder, and to no others.
 
-The law: nothing is reached but by the walk of `paths`, so that no `..`, link or race leads out of
-the root. A write goes to a new file beside the old one and takes its place at once: a crash leaves
-the old content or the new, never a mixture, and a link that is put there at the last moment is
-replaced and not followed. Only plain files are read or replaced.
+The law: every access goes through the walk in `paths`, so no `..`, link or race leads out of the
+root. A write goes to a new file beside the old one, which is then renamed over it: after a crash
+there is the old content or the new, never a mixture, and a link that is placed there at the last
+moment is replaced and not followed. Only regular files are read or replaced.
 
-What is trusted: the way to the root itself, and that nobody moves a folder of it elsewhere or makes
-hard links into it, which nobody can tell from files.
+Two things are trusted: the path to the root itself, and that nobody moves one of its folders
+elsewhere or makes hard links into it, which cannot be told from ordinary files.
 """
 
 import os
@@ -32,12 +32,12 @@ SKIPPED_FOLDERS = frozenset(
     {".git", ".hg", ".svn", ".tox", ".venv", "__pycache__", "node_modules"}
     | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 )
-"""Folders that `walk` does not go into: much in them, and seldom what is sought."""
+"""Folders that `walk_files` skips: they hold many files, and seldom the one that is wanted."""
 
 FileStamp: TypeAlias = tuple[int, int, int]
-"""Tells whether a file is still the one that was read."""
+"""Inode, time of change (ns) and size: differs once a file is not the one that was read."""
 
-# Not waiting: to open a pipe that nobody writes to would take for ever.
+# O_NONBLOCK, because opening a pipe that has no writer would otherwise block forever.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _Entries: TypeAlias = list[tuple[str, str]]
@@ -46,11 +46,12 @@ _Listing: TypeAlias = tuple[str, _Entries]
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """What was read of a file."""
+    """The beginning of a file, as it was read."""
 
     path: str
     data: bytes
     size: int
+    """Bytes of the whole file; more than `len(data)` if it was not read to the end."""
     stamp: FileStamp
 
 
@@ -58,8 +59,8 @@ class FileContent:
 class Workspace:
     """The one folder that tools may read and change. Paths are relative to it.
 
-    Absolute paths are taken as well if they lead into it; so are links. What is wrong with a path
-    is told to the model, in a line (`ModelRetry`).
+    Absolute paths and links are accepted if they lead into it. A path that cannot be used raises
+    `ModelRetry`, with one line that tells the model why.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -72,23 +73,27 @@ class Workspace:
         return self._root.path
 
     def resource_key(self, path: str) -> str:
-        """One name for a file, however a call spells it: what two calls may not change at once."""
+        """Return the same key for every spelling of a path.
+
+        Two calls with the same key must not change the file at the same time.
+        """
         real = os.path.realpath(self.root.joinpath(*self._root.split_path(path)))
         return os.path.relpath(real, self.root)
 
     def read_file(self, path: str, bytes_max: int) -> FileContent:
-        """The beginning of a plain file."""
+        """Read up to `bytes_max` bytes from the beginning of a regular file."""
         with self._root.resolve_path(path) as place:
-            found = _require_regular(place.file_stat, place.path)
-            if found is None:
+            if _require_regular(place.file_stat, place.path) is None:
                 raise ModelRetry(f"There is no file {quote_path(path)}.{_suggest_name(place)}")
             with os.fdopen(os.open(place.name, _READ_FLAGS, dir_fd=place.folder_fd), "rb") as file:
-                now = os.fstat(file.fileno())
-                _require_regular(now, place.path)
-                return FileContent(place.path, file.read(bytes_max), now.st_size, _file_stamp(now))
+                # Checked again on the open file: another process may have swapped it meanwhile.
+                opened = os.fstat(file.fileno())
+                _require_regular(opened, place.path)
+                data = file.read(bytes_max)
+                return FileContent(place.path, data, opened.st_size, _file_stamp(opened))
 
     def list_entries(self, path: str = ".") -> list[tuple[str, str]]:
-        """What a folder holds: each name, and `file`, `folder`, `link` or `other`, sorted."""
+        """List a folder: each name with `file`, `folder`, `link` or `other`, sorted."""
         return self._list_folder(path)[1]
 
     def is_folder(self, path: str) -> bool:
@@ -96,16 +101,16 @@ class Workspace:
             return place.file_stat is not None and stat.S_ISDIR(place.file_stat.st_mode)
 
     def locate_path(self, path: str) -> str:
-        """The path from the root to which a path leads, with no link in it."""
+        """Return the path from the root, with links resolved; raises ModelRetry if missing."""
         with self._root.resolve_path(path) as place:
             if place.file_stat is None:
                 raise ModelRetry(f"There is no {quote_path(path)}.{_suggest_name(place)}")
             return place.path
 
     def walk_files(self, path: str = ".", skip: Collection[str] = SKIPPED_FOLDERS) -> Iterator[str]:
-        """The plain files below a folder, each by its path from the root. Links are left alone.
+        """Yield the regular files below a folder as paths from the root, without following links.
 
-        They come sorted, name by name of their paths.
+        The order is by the names in the paths, so all files of a folder come together.
         """
         folder, entries = self._list_folder(path)
         todo = _walk_order(folder, entries, skip)
@@ -117,19 +122,20 @@ class Workspace:
                 todo += _walk_order(*self._list_folder_or_nothing(name), skip)
 
     def write_file(self, path: str, data: bytes, expected: FileStamp | None = None) -> bool:
-        """Put a whole file in place, for good once this returns. True if there was none before.
+        """Write a whole file, and missing folders. It is durable once this returns.
 
-        With `expected`, only if the file is still the one that was read. Folders are made.
+        With `expected`, raises ModelRetry unless the file still has this stamp. Returns True if
+        the file is new.
         """
         with self._root.resolve_path(path, make=True) as place:
             old = _require_regular(place.file_stat, place.path)
             if old is None:
                 check_new_name(place.name)
             elif not old.st_mode & 0o222:
-                raise ModelRetry(f"{quote_path(path)} is read-only: it is not to be changed.")
+                raise ModelRetry(f"{quote_path(path)} is read-only and must not be changed.")
             if expected is not None and (old is None or _file_stamp(old) != expected):
                 raise ModelRetry(
-                    f"{quote_path(path)} changed meanwhile: read it again, then change it."
+                    f"{quote_path(path)} changed meanwhile. Read it again, then change it."
                 )
             _replace_file(place, data, old)
             return old is None
@@ -139,16 +145,16 @@ class Workspace:
             if place.file_stat is None:
                 raise ModelRetry(f"There is no folder {quote_path(path)}.{_suggest_name(place)}")
             if not stat.S_ISDIR(place.file_stat.st_mode):
-                raise ModelRetry(f"{quote_path(path)} is a file, and not a folder.")
-            folder = os.open(place.name, OPEN_FOLDER_FLAGS, dir_fd=place.folder_fd)
+                raise ModelRetry(f"{quote_path(path)} is a file, not a folder.")
+            folder_fd = os.open(place.name, OPEN_FOLDER_FLAGS, dir_fd=place.folder_fd)
             try:
-                with os.scandir(folder) as entries:
-                    return place.path, sorted((one.name, _entry_kind(one)) for one in entries)
+                with os.scandir(folder_fd) as entries:
+                    return place.path, sorted((entry.name, _entry_kind(entry)) for entry in entries)
             finally:
-                os.close(folder)
+                os.close(folder_fd)
 
     def _list_folder_or_nothing(self, path: str) -> _Listing:
-        """As `_entries`; nothing, if the folder went away or may not be read."""
+        """Like `_list_folder`, but empty if the folder was removed or may not be read."""
         try:
             return self._list_folder(path)
         except (ModelRetry, OSError):
@@ -160,7 +166,7 @@ def _join_path(folder: str, name: str) -> str:
 
 
 def _walk_order(folder: str, entries: _Entries, skip: Collection[str]) -> _Entries:
-    """What is to be walked of a folder, the first of it last."""
+    """Return the entries to walk in reverse order, because they are taken from the end."""
     return [
         (_join_path(folder, name), kind)
         for name, kind in reversed(entries)
@@ -173,12 +179,13 @@ def _file_stamp(found: os.stat_result) -> FileStamp:
 
 
 def _require_regular(found: os.stat_result | None, path: str) -> os.stat_result | None:
+    """Return what was found if it is a regular file or nothing; raises ModelRetry otherwise."""
     if found is None or stat.S_ISREG(found.st_mode):
         return found
     if stat.S_ISDIR(found.st_mode):
-        raise ModelRetry(f"{quote_path(path)} is a folder: name a file in it.")
+        raise ModelRetry(f"{quote_path(path)} is a folder. Name a file in it.")
     raise ModelRetry(
-        f"{quote_path(path)} is a pipe, a socket or a device, and not a file: leave it."
+        f"{quote_path(path)} is a pipe, a socket or a device, not a file. It cannot be used."
     )
 
 
@@ -196,21 +203,22 @@ def _suggest_name(place: ResolvedPath) -> str:
 
 
 def _replace_file(place: ResolvedPath, data: bytes, old: os.stat_result | None) -> None:
-    fresh = f".windlass-{secrets.token_hex(8)}.tmp"
-    descriptor = os.open(fresh, _CREATE_FLAGS, 0o666, dir_fd=place.folder_fd)
+    temporary = f".windlass-{secrets.token_hex(8)}.tmp"
+    descriptor = os.open(temporary, _CREATE_FLAGS, 0o666, dir_fd=place.folder_fd)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             if old is not None:
-                with suppress(PermissionError):  # Only root may give a file away.
+                with suppress(PermissionError):  # Only root may change the owner of a file.
                     os.fchown(descriptor, old.st_uid, old.st_gid)
                 os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
             file.flush()
             os.fsync(descriptor)
-        os.rename(fresh, place.name, src_dir_fd=place.folder_fd, dst_dir_fd=place.folder_fd)
+        os.rename(temporary, place.name, src_dir_fd=place.folder_fd, dst_dir_fd=place.folder_fd)
     except BaseException:
         with suppress(OSError):
-            os.unlink(fresh, dir_fd=place.folder_fd)
+            os.unlink(temporary, dir_fd=place.folder_fd)
         raise
-    with suppress(OSError):  # Some file systems cannot make a name durable, and none loses data.
+    # Makes the new name durable. Some file systems cannot do it, and lose no data either.
+    with suppress(OSError):
         os.fsync(place.folder_fd)
