@@ -141,7 +141,7 @@ async def test_a_database_of_an_older_version_is_read_and_gone_on_with(
             await go_on(journal)
             assert [await journal.verify(one) for one in LEFT_OPEN] == [[]] * len(LEFT_OPEN)
     finally:
-        await asyncio.to_thread(pytest.importorskip("postgres").stop)
+        await asyncio.to_thread(pytest.importorskip("postgres").stop_server)
 
 
 @versions

@@ -1,39 +1,49 @@
-"""What a watcher sees of a run and no journal keeps."""
+"""Deltas: what a watcher sees of a run and no journal keeps."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from windlass.core.messages import Usage
 
 StopReason = Literal["end", "calls", "length", "refusal"]
+"""Why a reply stopped: at its end, for calls, at the output limit, or by a refusal."""
 
 
 class PlacedEvent(
     msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="type"
 ):
-    """Something that happened at a place in a session."""
+    """An event at a place in a session: the base of all facts and deltas."""
+
+    from_outside: ClassVar[bool] = False
+    """Of a fact: whether the world says it, and not the rules (see `core/events.py`)."""
 
     seq: int = 0
     nth: int = 0
     at: float = 0.0
+    """When it happened, in seconds since the epoch."""
 
     @property
     def place(self) -> str:
+        """The place as text: `12` for a fact, `12.3` for the third delta after it."""
         return f"{self.seq}.{self.nth}" if self.nth else str(self.seq)
 
 
 class TextDelta(PlacedEvent, frozen=True, tag="TextDelta"):
+    """More text of the reply."""
+
     text: str
 
 
 class ThinkingDelta(PlacedEvent, frozen=True, tag="ThinkingDelta"):
+    """More of the model's reasoning."""
+
     text: str
     signature: str | None = None
 
 
 class CallDelta(PlacedEvent, frozen=True, tag="CallDelta"):
-    """A fragment of a call. Not visible output: a call counts only when the reply is whole."""
+    """A fragment of a call. It is not visible output: a call counts only in a complete reply."""
 
     index: int | None = None
     id: str | None = None
@@ -44,7 +54,7 @@ class CallDelta(PlacedEvent, frozen=True, tag="CallDelta"):
 
 
 class UsageDelta(PlacedEvent, frozen=True, tag="UsageDelta"):
-    """The attempt's usage so far; a later one replaces it."""
+    """The usage of the attempt so far. A later one replaces it."""
 
     usage: Usage
 
@@ -56,7 +66,7 @@ class ReplyEnd(PlacedEvent, frozen=True, tag="ReplyEnd"):
 
 
 class AttemptDiscarded(PlacedEvent, frozen=True, tag="AttemptDiscarded"):
-    """What was shown of this attempt does not count; the step starts again."""
+    """The text shown of this attempt does not count; the step starts again."""
 
     step: int
     attempt: int
@@ -64,7 +74,7 @@ class AttemptDiscarded(PlacedEvent, frozen=True, tag="AttemptDiscarded"):
 
 
 class AttemptRetrying(PlacedEvent, frozen=True, tag="Retrying"):
-    """The step will ask again, after a while."""
+    """The step will send another request after `wait_s` seconds."""
 
     step: int
     attempt: int
@@ -73,14 +83,14 @@ class AttemptRetrying(PlacedEvent, frozen=True, tag="Retrying"):
 
 
 class StreamStalled(PlacedEvent, frozen=True, tag="Stalled"):
-    """The model fell silent, and is not waited for any longer."""
+    """The model sent nothing for too long, so the attempt was given up."""
 
     step: int
     attempt: int
 
 
 class ModelFellBack(PlacedEvent, frozen=True, tag="FellBack"):
-    """The attempts at one model are spent; the next one is asked."""
+    """No attempts are left for one model; the next model gets the request."""
 
     step: int
     model: str
@@ -88,23 +98,23 @@ class ModelFellBack(PlacedEvent, frozen=True, tag="FellBack"):
 
 
 class CallProgress(PlacedEvent, frozen=True, tag="CallProgress"):
-    """A running tool says how it is getting on."""
+    """A running tool reports its progress."""
 
     call_id: str
     text: str
 
 
 class NestedEvent(PlacedEvent, frozen=True, tag="Nested"):
-    """An event of a session that works for a call of this one."""
+    """An event of another session, which works for a call of this one."""
 
     call_id: str
     agent: str
     session: str
     event: Any
-    """As it was told there: a fact or a delta, with its place in that session."""
+    """A fact or a delta, with its place in that session."""
 
 
 class RunSuspended(PlacedEvent, frozen=True, tag="RunSuspended"):
-    """The run waits for a person. Not an end: the last event only of this watch."""
+    """The run waits for a person. It has not ended: only this stream of events has."""
 
     call_ids: tuple[str, ...]

@@ -1,14 +1,26 @@
-"""One closed union of events, in two kinds.
+"""One closed union of events, in two kinds: facts and deltas.
 
-A fact is written before anyone acts on it; a delta is for whoever watches.
+A fact is written to the journal before anyone acts on it. A delta is only for watchers.
 
-Every event has a place: `seq` is the number of the fact, and a delta shares the number of the last
-fact before it and counts on from there with `nth`. So places are unique within a session, and a
-watcher that names the last place it saw can be told the rest.
+Every event has a place. `seq` is the number of the fact. A delta shares the number of the last
+fact before it and counts on from there with `nth`. Places are unique within a session, so a
+watcher that names the last place it saw can be given the rest.
+
+Each fact declares beside its fields what the rest of the package must know about it:
+
+- `masked_fields`: the fields whose text is masked before the fact is written. The other fields
+  hold ids, numbers and names that the runtime itself made.
+- `from_outside`: True if the world says it (a model, a person, a crash), so that a replay takes it
+  from the record. Otherwise the rules decide it, and a replay compares it.
+- `describe()`: its words for `windlass explain` and the terminal. Facts that need the session to
+  be put into words have theirs in `core/audit/explain.py` instead.
+
+Pyright refuses a fact without `masked_fields` or without words, because the readers access them on
+the whole union.
 """
 
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -40,6 +52,15 @@ from windlass.core.messages import (
     ToolCall,
     ToolResult,
 )
+from windlass.core.phrases import (
+    count_attachments,
+    format_amount,
+    format_charge,
+    format_count,
+    join_texts,
+    printable_line,
+    quote_text,
+)
 from windlass.core.setup import Setup
 from windlass.core.verdicts import (
     Allow,
@@ -57,8 +78,8 @@ RULES = 1
 """The version of the rules, which each run records when it is opened and when it is resumed.
 
 Raise it when the same facts lead to another move, or to other words for the model: when `decide`,
-the fold, the notes, the estimates or what is reserved change, so that a replay of a session that
-was made before would differ. A new field, or a choice that nobody had made, does not raise it.
+the fold, the notes, the estimates or the reservations change, so that a replay of an older session
+would differ. A new field, or a new choice that nobody has made yet, does not raise it.
 """
 
 Outcome = Literal[
@@ -75,10 +96,11 @@ Outcome = Literal[
     "failed",
     "suspended",
 ]
+"""How a run ended. `suspended` is not an end: the run waits for a person."""
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What an attempt may cost at the most."""
+    """The most that an attempt may cost, in tokens and US dollars."""
 
     input: int
     output: int
@@ -86,51 +108,58 @@ class Reservation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
-    """A prompt opens a run. No set-up means the one of the run before."""
+    """A prompt opens a run. Without a setup, the setup of the previous run stays in force."""
 
+    masked_fields: ClassVar = ("prompt", "setup", "caller", "context")
+    from_outside: ClassVar = True
     run: int
     prompt: tuple[ContentPart, ...]
     setup: Setup | None = None
     caller: str = ""
-    """On whose behalf, as the program that runs the agent says."""
+    """On whose behalf the run works, as the host program says."""
     context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    """What that program says about the run, for the gate alone: no model can write it."""
+    """What the host program says about the run. Only the gate sees it; no model can write it."""
     pinned: bool = False
     """The prompt stays in view, however long the session grows."""
     parent: str = ""
-    """The session and call that this one works for."""
+    """The session and call that this session works for."""
     labels: tuple[Label, ...] = ()
     """What the prompt brings along: outside text, private data."""
     rules: int = 0
-    """The version of the rules that decide in this run; 0: made before it was recorded."""
+    """The version of the rules that decide in this run. 0: written before it was recorded."""
 
 
 class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):
     """Another driver takes over a run that has not ended."""
 
+    masked_fields: ClassVar = ("drift", "setup", "reaped")
+    from_outside: ClassVar = True
     drift: tuple[str, ...] = ()
     setup: Setup | None = None
     reaped: tuple[str, ...] = ()
-    """What the dead driver had left running, and was ended."""
+    """Processes that the dead driver left running, and that were ended."""
     rules: int = 0
-    """The version of the rules that decide from here on; 0: made before it was recorded."""
+    """The version of the rules that decide from here on. 0: written before it was recorded."""
 
 
 class AttemptStarted(PlacedEvent, frozen=True, tag="AttemptStarted"):
-    """A request goes out; from here on it may cost what is reserved."""
+    """A request goes out. From here on it may cost what is reserved."""
 
+    masked_fields: ClassVar = ()
     step: int
     attempt: int
     model: str
     reserved: Reservation
     landing: bool = False
-    """The cap of steps is reached: this one more reply is asked for with the tools switched off."""
+    """The step limit is reached: this last reply is requested with the tools switched off."""
     purpose: Purpose = "main"
 
 
 class AttemptFailed(PlacedEvent, frozen=True, tag="AttemptFailed"):
-    """A request gave no whole reply. `visible`: a watcher saw some of its text."""
+    """A request gave no complete reply. `visible`: a watcher saw some of its text."""
 
+    masked_fields: ClassVar = ("fault", "partial")
+    from_outside: ClassVar = True
     fault: Fault
     charge: Charge | None = None
     established: bool = False
@@ -140,16 +169,19 @@ class AttemptFailed(PlacedEvent, frozen=True, tag="AttemptFailed"):
 
 
 class StepProposed(PlacedEvent, frozen=True, tag="StepProposed"):
-    """A whole reply, as the model gave it, before anyone judged it."""
+    """A complete reply, as the model gave it, before anything in it was judged."""
 
+    masked_fields: ClassVar = ("reply",)
+    from_outside: ClassVar = True
     reply: AssistantMessage
     stop: StopReason
     charge: Charge | None = None
 
 
 class CallJudged(PlacedEvent, frozen=True, tag="CallJudged"):
-    """A call's verdict. No arguments means those that the model wrote, unchanged."""
+    """The verdict on a call. `arguments` is None if those of the model stay unchanged."""
 
+    masked_fields: ClassVar = ("verdict", "arguments", "resource")
     call_id: str
     verdict: Verdict | InvalidCall
     arguments: dict[str, Any] | None = None
@@ -160,17 +192,20 @@ class CallJudged(PlacedEvent, frozen=True, tag="CallJudged"):
 class CallAnswered(PlacedEvent, frozen=True, tag="CallAnswered"):
     """A person's answer to `Ask`, bound to the digest of the exact arguments."""
 
+    masked_fields: ClassVar = ("verdict", "by")
+    from_outside: ClassVar = True
     call_id: str
     verdict: AnswerVerdict
     digest: str
     by: str = ""
     grant: Grant | None = None
-    """What was allowed along with it for the rest of the session."""
+    """What the person also allowed for the rest of the session."""
 
 
 class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):
     """The effect begins. The key is the same each time this call is tried."""
 
+    masked_fields: ClassVar = ()
     call_id: str
     key: str
 
@@ -178,15 +213,18 @@ class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):
 class CallFinished(PlacedEvent, frozen=True, tag="CallFinished"):
     """The effect is over."""
 
+    masked_fields: ClassVar = ("result",)
     call_id: str
     result: ToolResult
     charges: tuple[Charge, ...] = ()
-    """What the tool paid to models of its own, such as a sub-agent's."""
+    """What the tool paid to models of its own, such as those of a sub-agent."""
 
 
 class CallLate(PlacedEvent, frozen=True, tag="CallLate"):
-    """A result that came when its call had been given up. It is kept, and changes nothing."""
+    """A result that came after its call had been given up. It is kept and changes nothing."""
 
+    masked_fields: ClassVar = ("result",)
+    from_outside: ClassVar = True
     call_id: str
     result: ToolResult
 
@@ -194,75 +232,113 @@ class CallLate(PlacedEvent, frozen=True, tag="CallLate"):
 class ReplyJudged(PlacedEvent, frozen=True, tag="ReplyJudged"):
     """A final reply passed, was denied, or did not fit the output type."""
 
+    masked_fields: ClassVar = ("verdict",)
     verdict: Allow | Deny | OutputMismatch
 
 
 class NoteGiven(PlacedEvent, frozen=True, tag="NoteGiven"):
     """The runtime tells the model something, as a note in the transcript."""
 
+    masked_fields: ClassVar = ("text",)
     text: str
     why: Literal["same_call"]
 
+    def describe(self) -> str:
+        return f"The model was told: {quote_text(self.text)}"
+
 
 class BudgetAllotted(PlacedEvent, frozen=True, tag="Allotted"):
-    """What a shared budget lets this run spend in all. `dry`: it has no more for now."""
+    """The total that a shared budget lets this run spend. `dry`: it has no more for now."""
 
+    masked_fields: ClassVar = ()
     budget: str
     amount: Amount
     dry: bool = False
 
+    def describe(self) -> str:
+        budget = printable_line(self.budget)
+        more = "; it has no more for now" if self.dry else ""
+        return f"The budget {budget} gives this run {format_amount(self.amount)} in all{more}"
+
 
 class ContextCompacted(PlacedEvent, frozen=True, tag="Compacted"):
-    """What the model is shown gets shorter from here on; the transcript keeps all of it.
+    """The view of the model gets shorter from here on. The transcript keeps everything.
 
-    Up to a message, what came before is left out for a note, or summed up in one, or the results
-    of its calls are masked.
+    The messages before `upto` are replaced by a note, summarized in one, or kept with the results
+    of their calls masked.
     """
 
+    masked_fields: ClassVar = ("note",)
     upto: int
     note: str = ""
     how: Literal["window", "summary", "mask"] = "window"
     charge: Charge | None = None
 
+    def describe(self) -> str:
+        messages = f"The first {format_count(self.upto, 'message')}"
+        if self.how == "mask":
+            return f"{messages}: the results in them were removed from the view"
+        verb = "were summarized" if self.how == "summary" else "were removed from the view"
+        return f"{messages} {verb}: {quote_text(self.note)}{format_charge(self.charge)}"
+
 
 class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):
-    """A person says something while the run is under way. It is heeded before the next step."""
+    """A person says something while the run works. The model sees it before the next step."""
 
+    masked_fields: ClassVar = ("prompt", "by")
+    from_outside: ClassVar = True
     prompt: tuple[ContentPart, ...]
     by: str = ""
 
+    def describe(self) -> str:
+        person = printable_line(self.by) if self.by else "Somebody"
+        text = quote_text(join_texts(self.prompt))
+        return f"{person} said during the run: {text}{count_attachments(self.prompt)}"
+
 
 class SteeringTaken(PlacedEvent, frozen=True, tag="Heeded"):
-    """What was said meanwhile goes into the conversation here."""
+    """The messages that a person gave during the run enter the conversation here."""
+
+    masked_fields: ClassVar = ()
+
+    def describe(self) -> str:
+        return "The messages given during the run entered the conversation"
 
 
 class LookupsPlanned(PlacedEvent, frozen=True, tag="Hydrated"):
-    """What a prompt speaks of is looked up before the first step, by calls like any other."""
+    """The runtime looks up what the prompt refers to before the first step, by ordinary calls."""
 
+    masked_fields: ClassVar = ("calls",)
     calls: tuple[ToolCall, ...]
 
 
 class KnowledgeRecalled(PlacedEvent, frozen=True, tag="Recalled"):
-    """What is known about a prompt: shown beside it in this run, and not kept in the conversation.
+    """What the memory knows about a prompt. Empty if it knows nothing.
 
-    Nothing may be known, and then it is empty.
+    The model sees it beside the prompt in this run only. It does not enter the conversation.
     """
 
+    masked_fields: ClassVar = ("text",)
     text: str
     labels: tuple[Label, ...] = ()
 
+    def describe(self) -> str:
+        known = quote_text(self.text) if self.text else "nothing"
+        return f"Recalled about the prompt: {known}"
+
 
 class RunEnded(PlacedEvent, frozen=True, tag="RunEnded"):
-    """The one end of a run. It settles an attempt and closes the calls that were under way."""
+    """The only end of a run. It settles the open attempt and closes the calls in flight."""
 
+    masked_fields: ClassVar = ("reason", "fault", "partial")
     outcome: Outcome
     reason: str = ""
     fault: Fault | None = None
     partial: str = ""
     charge: Charge | None = None
-    """Of the attempt that was under way."""
+    """Of the attempt that was in flight."""
     charges: tuple[Charge, ...] = ()
-    """Of the calls that were under way."""
+    """Of the calls that were in flight."""
 
 
 InRunFact = (

@@ -135,14 +135,14 @@ def test_what_was_said_of_a_reply_is_told() -> None:
     story.start_run().take_reply("One").add(ReplyJudged(OutputMismatch("a number is missing")))
     story.take_reply("Two").add(ReplyJudged(Deny("too short", "words")))
     story.start_attempt(landing=True).end_run("refused", reason="the model refused", partial="No")
-    landing = "the tools are switched off, since the cap is reached"
+    landing = "the tools are switched off, since the step limit is reached"
     assert told(story).splitlines()[6:] == [
         '   4      The reply does not fit the output type: "a number is missing"',
         "   5    Step 2: asked test:model; it may take 100 tokens in, 100 out",
         '   6      It replied "Two"',
         '   7      The reply was withheld by the rule "words": "too short"',
         f"   8    Step 3: asked test:model; it may take 100 tokens in, 100 out; {landing}",
-        '   9      The reply had come to "No"',
+        '   9      The reply so far was "No"',
         "   9    Run 1 ended as refused: the model refused",
         "        In all: 2 steps, 3 requests, no usage known, 8 s at work",
     ]
@@ -167,22 +167,22 @@ def test_what_comes_into_the_conversation_and_what_leaves_it_is_told() -> None:
     lines = told(story).splitlines()
     assert lines[0] == '   1  Run 1 began for above/c1_0: "See notes."'
     assert lines[4:7] == [
-        '   2    What is known about the prompt: "Ann is a dentist."',
-        "   3    The prompt speaks of what 1 call can look up",
+        '   2    Recalled about the prompt: "Ann is a dentist."',
+        "   3    The prompt refers to what 1 call can look up",
         "   3        look (h1_0) called with {}",
     ]
     assert lines[-6:-1] == [
-        '  12    ann said meanwhile: "Hurry."',
-        '  13    Somebody said meanwhile: "!"',
-        "  14    What was said meanwhile went into the conversation",
+        '  12    ann said during the run: "Hurry."',
+        '  13    Somebody said during the run: "!"',
+        "  14    The messages given during the run entered the conversation",
         "  15    Asked m:small for a summary; it may take 9 tokens in, 2 out",
-        '  16    The first 2 messages were summed up: "Goals: none." [9 tokens in, 2 out]',
+        '  16    The first 2 messages were summarized: "Goals: none." [9 tokens in, 2 out]',
     ]
 
 
 def test_what_a_run_waits_for_is_told() -> None:
     story = Story().start_run().take_calls(make_call("c1", "send"))
-    assert told(story).endswith("Run 1 has not ended: it is under way, or waits to be resumed")
+    assert told(story).endswith("Run 1 has not ended: it is working, or has to be resumed")
     story.add(CallJudged("c1", Ask("May I?")))
     assert told(story).endswith('It waits for an answer: "May I?" (c1)')
 
@@ -190,7 +190,7 @@ def test_what_a_run_waits_for_is_told() -> None:
 def test_a_model_that_stands_in_is_told() -> None:
     story = Story(fallbacks=(ModelInfo("test:other"),)).start_run().fail_attempt(failed_attempt())
     story.add(AttemptStarted(1, 1, "test:other", Reservation(1, 1)))
-    assert "asked test:other, since the attempts at test:model are spent" in told(story)
+    assert "asked test:other, since no attempts are left for test:model" in told(story)
     assert "The model: test:model, then test:other." in told(story)
 
 

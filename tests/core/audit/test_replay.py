@@ -10,7 +10,7 @@ from proof.simulate import draw_plan, play_plan
 from windlass.core.audit.replay import replay
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
-from windlass.core.differences import OtherRules, ReplayDifference
+from windlass.core.audit.differences import OtherRules, ReplayDifference
 from windlass.core.events import (
     RULES,
     AttemptStarted,
@@ -367,7 +367,7 @@ def test_a_summary_is_asked_for_and_taken_as_the_rules_would() -> None:
     assert difference([*facts, asked, replace(failed_attempt(), at=99.0)]) is None
     otherwise = difference([*facts, replace(asked, purpose="main")])
     assert otherwise is not None
-    assert otherwise.rules == f"sum up all before message {move.upto}"
+    assert otherwise.rules == f"summarize all before message {move.upto}"
     elsewhere = difference([*facts, asked, replace(summed, upto=move.upto + 2)])
     assert elsewhere is not None
     assert elsewhere.rules == "wait for the model's reply"

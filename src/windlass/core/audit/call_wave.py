@@ -1,4 +1,8 @@
-"""Calls that run side by side, as a journal tells of them: who may start, and who may end."""
+"""The calls that run at the same time, as a journal shows them: which may start, and which may end.
+
+`RunCalls` hands the loop a group of calls. Their facts may come in many orders, and a replay has to
+tell the possible orders from the impossible ones.
+"""
 
 from dataclasses import dataclass
 from typing import Self
@@ -15,54 +19,64 @@ class CallWave:
     waiting: dict[str, ClearedCall]
     running: set[str]
     lost: set[str]
-    """Writes that a crash interrupted: they are settled first, and by themselves."""
+    """Writes that a crash interrupted. They are settled first, and nothing else starts before."""
     at_once_max: int
-    ask_unknown: bool
+    ask_if_unknown: bool
     had_lost: bool
 
     @classmethod
     def from_move(cls, move: RunCalls) -> Self:
-        lost = {one.call.id for one in move.calls if one.interrupted and not one.repeatable}
-        waiting = {one.call.id: one for one in move.calls}
+        lost = {
+            cleared.call.id
+            for cleared in move.calls
+            if cleared.interrupted and not cleared.repeatable
+        }
+        waiting = {cleared.call.id: cleared for cleared in move.calls}
         return cls(waiting, set(), lost, move.at_once_max, move.ask_if_unknown, bool(lost))
 
     @property
     def is_over(self) -> bool:
-        return not self.lost if self.had_lost else not (self.waiting or self.running)
+        """Whether the loop asks for the next move now: lost writes are a wave of their own."""
+        if self.had_lost:
+            return not self.lost
+        return not self.waiting and not self.running
 
     @property
     def next_actions(self) -> str:
+        """What may happen next, in words."""
         if self.lost:
             return f"find out what became of {', '.join(sorted(self.lost))}"
-        keys = [one.key for one in self.waiting.values()]
-        begin = f"start {keys[0]}" if keys and len(self.running) < self.at_once_max else ""
-        wait = f"wait for {', '.join(sorted(self.running))}" if self.running else ""
-        return " or ".join(filter(None, (begin, wait)))
+        actions: list[str] = []
+        if self.waiting and len(self.running) < self.at_once_max:
+            actions.append(f"start {next(iter(self.waiting.values())).key}")
+        if self.running:
+            actions.append(f"wait for {', '.join(sorted(self.running))}")
+        return " or ".join(actions)
 
     def try_start(self, call_id: str) -> bool:
-        """Whether this call is the next to start: in the model's order, and not too many."""
-        room = not self.lost and len(self.running) < self.at_once_max
-        if not room or next(iter(self.waiting)) != call_id:
+        """Start a call, if it is the next in the model's order and not too many run."""
+        has_room = not self.lost and len(self.running) < self.at_once_max
+        if not has_room or next(iter(self.waiting)) != call_id:
             return False
         del self.waiting[call_id]
         self.running.add(call_id)
         return True
 
     def try_settle(self, call_id: str, fact: CallFinished | CallJudged) -> bool:
-        """Whether this ends a call that runs, or settles one that a crash interrupted."""
+        """End a call that runs, or settle one that a crash interrupted, if the fact can do so."""
         if call_id in self.running and isinstance(fact, CallFinished):
             self.running.discard(call_id)
             return True
         cleared = self.waiting.get(call_id)
         if cleared is None or not cleared.interrupted:
             return False
-        lost = call_id in self.lost
+        is_lost = call_id in self.lost
         if isinstance(fact, CallFinished):
-            fits = lost or fact.result.kind == "unknown"
+            fits = is_lost or fact.result.kind == "unknown"
         elif isinstance(fact.verdict, Ask):
-            fits = self.ask_unknown
+            fits = self.ask_if_unknown
         else:
-            fits = lost and isinstance(fact.verdict, Allow)
+            fits = is_lost and isinstance(fact.verdict, Allow)
         if fits:
             del self.waiting[call_id]
             self.lost.discard(call_id)

@@ -1,8 +1,8 @@
-"""A session run again from its journal, with no model and no tools.
+"""Run a session again from its journal, with no model and no tools.
 
-What the rules decide is decided anew and compared; what the world said, such as a reply, a verdict
-or a cancel, is taken from the record. The law: every move and every fact has its arm here, so that
-a new one does not compile until it is said what it leads to, or who says it.
+What the rules decide is decided again and compared. What the world said, such as a reply or an
+answer, is taken from the record: those facts are marked `from_outside`. The law: every move has its
+arm here, so that a new move does not type-check until its facts are named.
 """
 
 from collections import deque
@@ -13,20 +13,22 @@ from typing import assert_never
 import msgspec
 
 from windlass.core.audit.call_wave import CallWave
-from windlass.core.audit.compare import clip_value, fact_name, format_fact, same_fact
+from windlass.core.audit.differences import (
+    OtherRules,
+    ReplayDifference,
+    clip_value,
+    format_fact,
+    same_fact,
+)
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import covers_amount
-from windlass.core.differences import OtherRules, ReplayDifference
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
     RULES,
-    AttemptFailed,
     AttemptStarted,
     BudgetAllotted,
-    CallAnswered,
     CallFinished,
     CallJudged,
-    CallLate,
     CallStarted,
     ContextCompacted,
     Fact,
@@ -39,7 +41,6 @@ from windlass.core.events import (
     RunStarted,
     SteeringGiven,
     SteeringTaken,
-    StepProposed,
 )
 from windlass.core.fold.run import apply_fact
 from windlass.core.messages import ToolResult
@@ -68,98 +69,93 @@ class ReplayResult(msgspec.Struct, frozen=True):
     """How far a session could be run again."""
 
     state: State
-    """After the last record that is as the rules would have it."""
+    """After the last record that the rules would have written as well."""
     difference: ReplayDifference | None = None
-    """The first one; what comes after it says nothing."""
+    """The first one. Records after it are not compared."""
     other_rules: OtherRules | None = None
-    """Why nothing can be said of what comes after: neither that it is the same, nor otherwise."""
+    """Set if other rules made the rest of the session, so that it cannot be compared."""
 
     @property
     def is_same(self) -> bool:
+        """Whether the rules lead to exactly these records."""
         return self.difference is None and self.other_rules is None
 
 
 def replay(session: str, facts: Iterable[Fact]) -> ReplayResult:
     """Run a session again from nothing, and stop at the first difference."""
-    player, state, version = _Replayer(session), State(session), RULES
+    replayer = _Replayer(session)
+    state = State(session)
+    version = RULES
     for fact in facts:
         if isinstance(fact, RunStarted | RunResumed):
             version = fact.rules
-        would = player.find_difference(state, fact)
-        if would is not None and version != RULES:
+        difference = replayer.find_difference(state, fact)
+        if difference is not None and version != RULES:
             return ReplayResult(state, other_rules=OtherRules(fact.seq, version))
-        if would is not None:
-            return ReplayResult(state, ReplayDifference(fact.seq, *would))
+        if difference is not None:
+            return ReplayResult(state, difference)
         try:
             state = apply_fact(state, fact)
         except IllegalFact as error:
-            # No rules of any version lead to a journal that cannot be read.
-            told = (fact_name(fact), f"not go on with it: {error}")
-            return ReplayResult(state, ReplayDifference(fact.seq, *told))
+            # No version of the rules leads to a journal that cannot be folded.
+            rules = f"not go on with it: {error}"
+            return ReplayResult(state, ReplayDifference(fact.seq, type(fact).__name__, rules))
     return ReplayResult(state)
 
 
 @dataclass(slots=True)
 class _Replayer:
-    """Follows a journal; knows what is being performed, which no single fact says."""
+    """Follows a journal. It knows which move is being performed; no single fact says so."""
 
     session: str
     awaiting_verdicts: deque[str] = field(default_factory=deque[str])
-    """Calls whose verdicts are to follow: they are all recorded together."""
+    """Calls whose verdicts follow next: they are all recorded together."""
     wave: CallWave | None = None
     summary_upto: int | None = None
-    """The message up to which the view is being summed up."""
+    """The message up to which the view is being summarized."""
     state_before_steering: State | None = None
-    """The state before a person said something that is not heeded yet."""
+    """The state before a person gave steering that has not been taken yet."""
     has_own_keys: bool = False
-    """An effect began under this session's name: from here on, no other name can come."""
+    """An effect started under this session's own name, so no other name may follow."""
 
-    def find_difference(self, state: State, fact: Fact) -> tuple[str, str] | None:
-        """None if the fact is what comes next; else what it is, and what the rules would do."""
+    def find_difference(self, state: State, fact: Fact) -> ReplayDifference | None:
+        """Return None if the fact is what comes next, else what the rules would do instead."""
         match fact:
             case RunStarted():
                 self._reset()
-                run = state.run.number + 1 if state.run else 1
-                return None if fact.run == run else (f"run {fact.run}", f"begin run {run}")
+                number = state.run.number + 1 if state.run else 1
+                if fact.run == number:
+                    return None
+                return ReplayDifference(fact.seq, f"run {fact.run}", f"begin run {number}")
             case RunResumed():
-                # Whatever the last driver was doing, the next one asks anew what to do.
+                # The next driver asks for a move, whatever the last one was doing.
                 self._reset()
                 return None
-            case CallLate() | CallAnswered() | StepProposed() | AttemptFailed():
-                # The world's to say; the fold knows whether it had been asked.
+            case SteeringGiven():
+                # The current move was decided before this was said.
+                self.state_before_steering = self.state_before_steering or state
                 return None
             case CallJudged(_, Ask(rule="fork")) if _is_disowned_by_fork(state, fact):
                 return None
-            case SteeringGiven():
-                # What is being done was decided before it was said.
-                self.state_before_steering = self.state_before_steering or state
-                return None
             case RunEnded() if _is_external_end(fact):
                 return None
-            case (
-                RunEnded()
-                | AttemptStarted()
-                | CallJudged()
-                | CallStarted()
-                | CallFinished()
-                | ReplyJudged()
-                | NoteGiven()
-                | BudgetAllotted()
-                | ContextCompacted()
-                | SteeringTaken()
-                | LookupsPlanned()
-                | KnowledgeRecalled()
-            ):
-                would = self._check_decision(state, fact)
-                return None if would is None else (format_fact(fact), would)
+            case _ if fact.from_outside:
+                # The fold knows whether anyone had asked for it.
+                return None
             case _:
-                assert_never(fact)
+                rules = self._check_decision(state, fact)
+                if rules is None:
+                    return None
+                return ReplayDifference(fact.seq, format_fact(fact), rules)
 
     def _reset(self) -> None:
         self.awaiting_verdicts.clear()
-        self.wave = self.summary_upto = self.state_before_steering = None
+        self.wave = None
+        self.summary_upto = None
+        self.state_before_steering = None
 
     def _check_decision(self, state: State, fact: Fact) -> str | None:
+        """Return what the rules would do instead of this fact; None if it is theirs."""
         if not state.is_active:
             return None  # The fold says that no run is open.
         if state.run and state.run.attempt:
@@ -168,108 +164,141 @@ class _Replayer:
             return self._check_next_verdict(fact)
         if self.wave is not None and not self.wave.is_over:
             return self._check_wave(fact, self.wave)
-        would = self._check_move(decide(state), fact)
-        if would is not None and self.state_before_steering is not None:
-            would = self._check_move(decide(self.state_before_steering), fact) and would
+        rules = self._check_move(decide(state), fact)
+        if rules is not None and self.state_before_steering is not None:
+            # The move may have been decided before the steering was recorded.
+            rules = self._check_move(decide(self.state_before_steering), fact) and rules
         self.state_before_steering = None
-        return None if _is_disowned_by_fork(state, fact) else would
+        return None if _is_disowned_by_fork(state, fact) else rules
 
     def _check_summary(self, fact: Fact) -> str | None:
-        """Only a summary is a reply that is no step."""
-        wanted, self.summary_upto = self.summary_upto, None
-        match fact:
-            case ContextCompacted(upto, how="summary") if upto == wanted:
-                return None
-            case _:
-                return "wait for the model's reply"
+        """During an attempt, only a summary ends it without being `from_outside`."""
+        upto = self.summary_upto
+        self.summary_upto = None
+        if isinstance(fact, ContextCompacted) and fact.how == "summary" and fact.upto == upto:
+            return None
+        return "wait for the model's reply"
 
     def _check_move(self, move: Move, fact: Fact) -> str | None:
-        """None if the move leads to the fact; else what it would lead to."""
+        """Return None if the move leads to the fact, else what it would lead to."""
         match move:
-            case RequestReply():
-                return None if same_fact(fact, _expected_attempt(move)) else _describe_request(move)
             case JudgeCalls(calls):
-                self.awaiting_verdicts = deque(one.call.id for one in calls)
+                self.awaiting_verdicts = deque(proposed.call.id for proposed in calls)
                 return self._check_next_verdict(fact)
             case RunCalls():
                 self.wave = CallWave.from_move(move)
                 return self._check_wave(fact, self.wave)
-            case JudgeReply():
-                return None if isinstance(fact, ReplyJudged) else "judge the reply"
-            case RemindModel(text):
-                told = NoteGiven(text, "same_call")
-                return None if same_fact(fact, told) else f"tell the model: {clip_value(text)}"
-            case DrawBudget(budget, wanted):
-                drawn = isinstance(fact, BudgetAllotted) and _matches_draw(fact, move)
-                return None if drawn else f"draw {clip_value(wanted)} in all from {budget.name}"
-            case Compact(upto, note, how):
-                shorter = same_fact(fact, ContextCompacted(upto, note, how))
-                return None if shorter else f"shorten the view before message {upto} ({how})"
             case Summarize(upto=upto):
                 self.summary_upto = upto
-                return (
-                    None
-                    if same_fact(fact, _expected_summary_attempt(move))
-                    else f"sum up all before message {upto}"
-                )
-            case TakeSteering():
-                return None if isinstance(fact, SteeringTaken) else "heed what was said meanwhile"
-            case LookUp(calls):
-                return (
-                    None
-                    if same_fact(fact, LookupsPlanned(calls))
-                    else f"look up {clip_value(calls)}"
-                )
-            case RecallKnowledge():
-                return None if isinstance(fact, KnowledgeRecalled) else "recall what is known"
-            case WaitForAnswers(questions):
-                ids = ", ".join(call.id for call, _ in questions)
-                return f"wait for an answer about {ids}"
-            case EndRun(outcome, reason, fault=fault):
-                ended = isinstance(fact, RunEnded)
-                same = ended and (outcome, reason, fault) == (fact.outcome, fact.reason, fact.fault)
-                return None if same else f"end the run as {outcome} ({clip_value(reason)})"
             case _:
-                assert_never(move)
+                pass
+        return None if _leads_to(move, fact) else _describe_move(move)
 
     def _check_next_verdict(self, fact: Fact) -> str | None:
         call_id = self.awaiting_verdicts.popleft()
-        judged = isinstance(fact, CallJudged) and fact.call_id == call_id
-        return None if judged else f"judge call {call_id}"
+        if isinstance(fact, CallJudged) and fact.call_id == call_id:
+            return None
+        return f"judge call {call_id}"
 
     def _check_wave(self, fact: Fact, wave: CallWave) -> str | None:
         match fact:
             case CallStarted(call_id, key):
                 cleared = wave.waiting.get(call_id)
-                if (
-                    cleared is None
-                    or not self._accepts_key(key, cleared)
-                    or not wave.try_start(call_id)
-                ):
-                    return wave.next_actions
+                fits = (
+                    cleared is not None
+                    and self._accepts_key(key, cleared)
+                    and wave.try_start(call_id)
+                )
             case CallFinished(call_id) | CallJudged(call_id):
-                if not wave.try_settle(call_id, fact):
-                    return wave.next_actions
+                fits = wave.try_settle(call_id, fact)
             case _:
-                return wave.next_actions
-        return None
+                fits = False
+        return None if fits else wave.next_actions
 
     def _accepts_key(self, key: str, cleared: ClearedCall) -> bool:
-        """A session that began as another one holds that one's keys first, and then its own."""
+        """A fork holds the keys of the session it began as first, and then its own."""
         if key == cleared.key:
             self.has_own_keys = self.has_own_keys or key.startswith(f"{self.session}/")
             return True
         return not self.has_own_keys and key.endswith(f"/{cleared.call.id}")
 
 
+def _leads_to(move: Move, fact: Fact) -> bool:
+    """Whether a move that records one fact records this one."""
+    match move:
+        case RequestReply():
+            return same_fact(fact, _expected_attempt(move))
+        case Summarize():
+            return same_fact(fact, _expected_summary_attempt(move))
+        case JudgeReply():
+            return isinstance(fact, ReplyJudged)
+        case RemindModel(text):
+            return same_fact(fact, NoteGiven(text, "same_call"))
+        case DrawBudget():
+            return isinstance(fact, BudgetAllotted) and _matches_draw(fact, move)
+        case Compact(upto, note, how):
+            return same_fact(fact, ContextCompacted(upto, note, how))
+        case TakeSteering():
+            return isinstance(fact, SteeringTaken)
+        case LookUp(calls):
+            return same_fact(fact, LookupsPlanned(calls))
+        case RecallKnowledge():
+            return isinstance(fact, KnowledgeRecalled)
+        case EndRun(outcome, reason, fault=fault):
+            end = (outcome, reason, fault)
+            return isinstance(fact, RunEnded) and end == (fact.outcome, fact.reason, fact.fault)
+        case WaitForAnswers() | JudgeCalls() | RunCalls():
+            return False
+        case _:
+            assert_never(move)
+
+
+def _describe_move(move: Move) -> str:
+    """Return what a move would do, in words that follow "the rules would"."""
+    match move:
+        case RequestReply():
+            return f"make the request {format_fact(_expected_attempt(move))}"
+        case Summarize(upto=upto):
+            return f"summarize all before message {upto}"
+        case JudgeReply():
+            return "judge the reply"
+        case RemindModel(text):
+            return f"tell the model: {clip_value(text)}"
+        case DrawBudget(budget, total):
+            return f"draw {clip_value(total)} in all from {budget.name}"
+        case Compact(upto, _, how):
+            return f"shorten the view before message {upto} ({how})"
+        case TakeSteering():
+            return "take the steering into the conversation"
+        case LookUp(calls):
+            return f"look up {clip_value(calls)}"
+        case RecallKnowledge():
+            return "recall what is known"
+        case WaitForAnswers(questions):
+            return f"wait for an answer about {', '.join(call.id for call, _ in questions)}"
+        case EndRun(outcome, reason):
+            return f"end the run as {outcome} ({clip_value(reason)})"
+        case JudgeCalls(calls):
+            return f"judge call {calls[0].call.id}"
+        case RunCalls(calls):
+            return f"start {calls[0].key}"
+        case _:
+            assert_never(move)
+
+
 def _is_external_end(end: RunEnded) -> bool:
-    """Whether a run ended by what no rule decides: a cancel, a deadline, a journal, a bug."""
-    broken = end.fault is not None and end.fault.kind in ("journal", "bug")
-    return end.outcome in ("cancelled", "timed_out") or (end.outcome == "failed" and broken)
+    """Whether a run ended by something no rule decides: a cancel, a deadline, a journal, a bug."""
+    if end.outcome == "failed":
+        return end.fault is not None and end.fault.kind in ("journal", "bug")
+    return end.outcome in ("cancelled", "timed_out")
 
 
 def _is_disowned_by_fork(state: State, fact: Fact) -> bool:
-    """Whether a fork says of a call that it is the old session's to make, or to know the end of."""
+    """Whether a fork leaves a call to the session that it was forked from.
+
+    The old session alone may run the call, or knows how it ended; so a fork asks about it, or
+    records its result as unknown.
+    """
     match fact:
         case CallFinished(call_id, ToolResult("unknown")) | CallJudged(
             call_id, Ask(rule="interrupted")
@@ -284,9 +313,8 @@ def _is_disowned_by_fork(state: State, fact: Fact) -> bool:
 
 
 def _matches_draw(fact: BudgetAllotted, move: DrawBudget) -> bool:
-    return fact.budget == move.budget.name and fact.dry is not covers_amount(
-        fact.amount, move.total_wanted
-    )
+    is_covered = covers_amount(fact.amount, move.total_wanted)
+    return fact.budget == move.budget.name and fact.dry is not is_covered
 
 
 def _expected_attempt(move: RequestReply) -> AttemptStarted:
@@ -296,7 +324,3 @@ def _expected_attempt(move: RequestReply) -> AttemptStarted:
 def _expected_summary_attempt(move: Summarize) -> AttemptStarted:
     model = move.prompt.model
     return AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction")
-
-
-def _describe_request(move: RequestReply) -> str:
-    return f"make the request {format_fact(_expected_attempt(move))}"

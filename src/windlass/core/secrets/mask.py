@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from windlass.core.events import Fact
 from windlass.core.secrets import key_shapes
-from windlass.core.secrets.fact_masks import TEXTLESS_FACTS, FactMask
+from windlass.core.secrets.fact_masks import FactMask
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import Setup
 
@@ -110,7 +110,7 @@ class Mask:
 
     def mask_fact(self, fact: Fact) -> Fact:
         """The fact without its secrets; the same object if it has none."""
-        if type(fact) in TEXTLESS_FACTS or not (self.forms or self.key_like):
+        if not fact.masked_fields or not (self.forms or self.key_like):
             return fact
         return FactMask(self.mask_text).mask_fact(fact)
 
