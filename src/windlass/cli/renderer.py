@@ -6,7 +6,7 @@ had said stays where it is, marked as cut: the next attempt says it anew.
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
@@ -101,7 +101,8 @@ class EventRenderer:
             ):
                 pass
             case _:
-                assert_never(event)
+                # A fact that has no arm of its own is shown in its own words.
+                self._show_line(self._screen.glyphs.progress, event.describe(), QUIET)
         if not isinstance(event, AttemptFailed | StreamStalled):
             self._last_event_at = self._clock()
 
