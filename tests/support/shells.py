@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from windlass.tools.shell.processes import ProcessInfo, list_processes
+from windlass.tools.processes import ProcessInfo, list_processes
 from windlass.tools.shell.sandbox import SandboxTier, probe_bubblewrap
 
 TIERS: tuple[SandboxTier, ...] = ("process", "bubblewrap")

@@ -26,7 +26,7 @@ from shells import (
     zombie_children,
 )
 from windlass.tools.shell import reaper as module
-from windlass.tools.shell.processes import ProcessInfo, find_descendants, find_process
+from windlass.tools.processes import ProcessInfo, find_descendants, find_process
 from windlass.tools.shell.reaper import MARKER, ProcessReaper, ReapedProcess, kill_marked
 from windlass.tools.shell.sandbox import SandboxTier
 

@@ -337,7 +337,7 @@ async def test_a_background_command_is_read_and_ended_by_its_handle(
     assert "still running" in await read(shell, handle)
     await asyncio.to_thread(comes_true, lambda: shell.find_job("s", handle).output.total_bytes == 8)
     first = await read(shell, handle)
-    assert first.startswith("one\ntwo\n[still running; go on with since=8;")
+    assert first.startswith("one\ntwo\n[still running; continue with since=8;")
     assert (await read(shell, handle, since=4)).startswith("two\n[still running")
     assert (await read(shell, handle, since=8)).startswith("(no output)\n[still running")
     ended = await shell.tools[2](context(), handle)
@@ -360,7 +360,7 @@ async def test_a_background_command_may_have_a_time(shell: WorkspaceShell, nap: 
 
 async def test_handles_belong_to_their_session(shell: WorkspaceShell) -> None:
     handle = await start(shell, "sleep 20")
-    with pytest.raises(ModelRetry, match="There is none"):
+    with pytest.raises(ModelRetry, match="There are none"):
         await read(shell, handle, session="other")
     with pytest.raises(ModelRetry, match=handle):
         await read(shell, "bg-0")

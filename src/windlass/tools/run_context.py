@@ -12,8 +12,8 @@ from windlass.ports import BlobStore, CallContext
 DepsT_co = TypeVar("DepsT_co", covariant=True, default=object)
 
 
-def _discard_report(_text: str) -> None:
-    """Nobody watches."""
+def discard_report(_text: str) -> None:
+    """Ignore a report: nobody watches."""
 
 
 @final
@@ -30,7 +30,7 @@ class RunContext(Generic[DepsT_co]):
     """Names this effect: the same each time this call is tried, and no other call's."""
     attempt: int = 1
     """Counts the tries of this call, from 1."""
-    report: Callable[[str], None] = field(default=_discard_report, repr=False)
+    report: Callable[[str], None] = field(default=discard_report, repr=False)
     """Show progress to whoever watches. May be called from any thread."""
     stopping: threading.Event = field(default_factory=threading.Event, repr=False)
     """Set once the tool should stop: what `cancelled` looks at."""

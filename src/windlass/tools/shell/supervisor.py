@@ -1,13 +1,13 @@
-"""The parent of one command: a small process of its own, between the runtime and the shell.
+"""The parent of one command: a small process between the runtime and the shell.
 
-The law: it goes last. It adopts whatever the command leaves behind (also what called `setsid` or
-forked twice), so that all of it stays below it; and it ends only when nothing is left there. It
-ends the command when its time is up, when it is told to, and when the runtime is gone, be it by
-SIGKILL.
+The law: the supervisor ends last. It adopts every process that the command leaves behind (also one
+that called `setsid` or forked twice), so all of them stay its descendants, and it exits only when
+none is left. It ends the command when its time is up, when the runtime asks for it, and when the
+runtime is gone, even by SIGKILL.
 
-It talks over the socket on its standard input: one `Order` in; then the end of the file, which says
-stop, whoever closed it; one line of JSON out. It runs by itself, without the rest of the package,
-and imports little: every command waits for it to start.
+It talks over a socket on its standard input. It reads one `CommandOrder`; then the end of the file
+means stop, whoever closed it. It writes one line of JSON at the end. It runs without the rest of
+the package and imports little, because every command waits for it to start.
 """
 
 import ctypes
@@ -19,12 +19,12 @@ import signal
 import sys
 import time
 
-from windlass.tools.shell.processes import HAS_PROC, ProcessInfo, find_descendants, kill_processes
+from windlass.tools.processes import HAS_PROC, ProcessInfo, find_descendants, kill_processes
 
 LEFTOVER_GRACE_S = 0.2
-"""What the background processes of a finished command get between SIGTERM and SIGKILL."""
+"""For the background processes of a finished command, between SIGTERM and SIGKILL."""
 KILL_S = 3.0
-"""What is not dead by then is stuck in the kernel, or is another user's; it is told of."""
+"""A process that is alive after this is stuck in the kernel, or another user's. It is reported."""
 
 BOOT = """
 import sys, types
@@ -34,9 +34,11 @@ for name, path in (("windlass", sys.argv[1]), ("windlass.tools", sys.argv[1] + "
 from windlass.tools.shell.supervisor import main
 main()
 """
-"""Imports this module and not the package around it, which takes ten times as long."""
+"""Imports this module without the packages around it, which would take ten times as long."""
 
-_PDEATHSIG, _CHILD_SUBREAPER = 1, 36
+# Options of prctl(2).
+_PDEATHSIG = 1
+_CHILD_SUBREAPER = 36
 _RESOURCE_LIMITS = {"memory_bytes": resource.RLIMIT_AS, "cpu_s": resource.RLIMIT_CPU}
 
 
@@ -61,7 +63,7 @@ class CommandOrder:
         self.wrapped = wrapped
         """The child is a wrapper, such as bubblewrap, that ends by itself after the command."""
         self.runtime = runtime
-        """The process that must live for the command to go on."""
+        """The process id of the runtime. The command ends when the runtime does."""
         self.timeout_s = timeout_s
         self.grace_s = grace_s
         """Between SIGTERM and SIGKILL."""
@@ -85,6 +87,7 @@ class CommandSupervisor:
         os.set_blocking(self._wake_writer, False)
 
     def run(self) -> dict[str, object]:
+        """Run the command, and return the fields of a `JobEnd`."""
         self._prctl(_CHILD_SUBREAPER, 1)
         signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -93,40 +96,44 @@ class CommandSupervisor:
         if error:
             return {"cause": "failed", "error": error}
         cause = self._wait_for_cause()
-        left = [] if self._order.wrapped or cause != "exited" else find_descendants(os.getpid())
-        stuck = self._end_descendants(
-            LEFTOVER_GRACE_S if cause == "exited" else self._order.grace_s
-        )
+        left: list[ProcessInfo] = []
+        grace_s = self._order.grace_s
+        if cause == "exited":
+            grace_s = LEFTOVER_GRACE_S
+            if not self._order.wrapped:
+                left = find_descendants(os.getpid())
+        stuck = self._end_descendants(grace_s)
         return {"cause": cause, "code": self._exit_code(), "left": len(left), "stuck": len(stuck)}
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._stop_requested = self._stop_requested or number != signal.SIGCHLD
 
     def _fork_command(self) -> str:
-        """Fork, and return what went wrong before the command could start."""
-        told, tell = os.pipe()
+        """Fork, and return what went wrong before the command could start; empty if nothing did."""
+        error_reader, error_writer = os.pipe()
         parent = os.getpid()
         self._command_pid = os.fork()
         if self._command_pid == 0:
             try:
                 self._exec_command(parent)
-            except BaseException as error:  # noqa: BLE001 - this process must not go on
-                os.write(tell, str(error).encode(errors="replace") or b"?")
+            except BaseException as error:  # noqa: BLE001 - the child must not run on
+                os.write(error_writer, str(error).encode(errors="replace") or b"?")
             os._exit(127)
-        os.close(tell)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        # The output now belongs to the command alone, so it ends when the command does.
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-        error = os.read(told, 65_536)
-        os.close(told)
+        os.close(error_writer)
+        devnull = os.open(os.devnull, os.O_RDWR)
+        # From now on only the command holds the output, so the output ends when the command does.
+        os.dup2(devnull, 1)
+        os.dup2(devnull, 2)
+        # A successful exec closes the other end of the pipe, and the read returns nothing.
+        error = os.read(error_reader, 65_536)
+        os.close(error_reader)
         return error.decode(errors="replace")
 
     def _exec_command(self, parent: int) -> None:
-        """In the child: turn into the command."""
+        """In the child: become the command."""
         os.setsid()
         self._prctl(_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # The parent died before PDEATHSIG was set.
             return
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -134,39 +141,41 @@ class CommandSupervisor:
                 signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for name, most in self._order.limits.items():
-            resource.setrlimit(_RESOURCE_LIMITS[name], (most, most))
+        for name, limit in self._order.limits.items():
+            resource.setrlimit(_RESOURCE_LIMITS[name], (limit, limit))
         os.chdir(self._order.cwd)
         os.execve(self._order.argv[0], self._order.argv, self._order.env)  # noqa: S606 - no shell
 
     def _wait_for_cause(self) -> str:
-        """Wait for a reason to end; say which."""
+        """Wait for a reason to end the command, and return it as an `EndCause`."""
         poll = select.poll()
         poll.register(0, select.POLLIN)
         poll.register(self._wake_reader, select.POLLIN)
-        runtime = _open_pidfd(self._order.runtime)
-        if runtime is not None:
-            poll.register(runtime, select.POLLIN)
-        if os.getppid() != self._order.runtime:
+        runtime_fd = _open_pidfd(self._order.runtime)
+        if runtime_fd is not None:
+            poll.register(runtime_fd, select.POLLIN)
+        if os.getppid() != self._order.runtime:  # The runtime died before the pidfd was opened.
             return "stopped"
-        timeout_s = self._order.timeout_s
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        started = time.monotonic()
         while True:
             self._collect_children()
             if self._status is not None:
                 return "exited"
             if self._stop_requested:
                 return "stopped"
-            left_s = None if until is None else until - time.monotonic()
-            if left_s is not None and left_s <= 0:
-                return "timed_out"
-            ready = {fd for fd, _ in poll.poll(None if left_s is None else left_s * 1000 + 1)}
-            if 0 in ready or runtime in ready:
+            wait_ms = None
+            if self._order.timeout_s is not None:
+                left_s = started + self._order.timeout_s - time.monotonic()
+                if left_s <= 0:
+                    return "timed_out"
+                wait_ms = left_s * 1000 + 1
+            ready = {fd for fd, _ in poll.poll(wait_ms)}
+            if 0 in ready or runtime_fd in ready:
                 return "stopped"
-            _read_available(self._wake_reader)
+            read_available(self._wake_reader)
 
     def _end_descendants(self, grace_s: float) -> list[ProcessInfo]:
-        """End all that is below, and return what would not go."""
+        """End all descendants, and return those that could not be killed."""
         self._terminate_all()
         until = time.monotonic() + grace_s
         while self._collect_children() and time.monotonic() < until:
@@ -182,10 +191,12 @@ class CommandSupervisor:
         return []
 
     def _terminate_all(self) -> None:
-        for one in find_descendants(os.getpid()):
-            if not (self._order.wrapped and one.pid == self._command_pid):
-                one.send_signal(signal.SIGTERM)
-                one.send_signal(signal.SIGCONT)
+        for process in find_descendants(os.getpid()):
+            # A wrapper ends by itself after the command. Ended before, it would take the command
+            # along without its grace.
+            if not (self._order.wrapped and process.pid == self._command_pid):
+                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGCONT)  # A stopped process sees SIGTERM only then.
         if not HAS_PROC:
             self._signal_group(signal.SIGTERM)
 
@@ -196,12 +207,12 @@ class CommandSupervisor:
             return
 
     def _wait_briefly(self) -> None:
-        """Until a child ends, but not for long: a grandchild's end is not told."""
+        """Wait for a child to end, but not for long: there is no signal for a grandchild's end."""
         select.select([self._wake_reader], [], [], 0.02)
-        _read_available(self._wake_reader)
+        read_available(self._wake_reader)
 
     def _collect_children(self) -> bool:
-        """Collect who has ended; say whether anyone is left."""
+        """Collect the children that have ended, and return whether any are left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -217,7 +228,7 @@ class CommandSupervisor:
 
 
 def _find_prctl() -> "ctypes._NamedFuncPointer":  # pyright: ignore[reportPrivateUsage] - no public name
-    """A way to tell the kernel; where there is none, nobody listens."""
+    """Return prctl(2); elsewhere than on Linux a function without effect."""
     libc = ctypes.CDLL(None)
     return libc.prctl if sys.platform == "linux" else libc.getpid
 
@@ -229,7 +240,8 @@ def _open_pidfd(pid: int) -> int | None:
         return None
 
 
-def _read_available(fd: int) -> bytes:
+def read_available(fd: int) -> bytes:
+    """Read what is there; empty at the end of the file, or if it cannot be read."""
     try:
         return os.read(fd, 65_536)
     except OSError:
@@ -237,17 +249,17 @@ def _read_available(fd: int) -> bytes:
 
 
 def main() -> None:
-    """Take the order, carry it out, and tell how it ended."""
+    """Read the order, run it, and write how it ended."""
     line = b""
     while not line.endswith(b"\n"):
-        more = _read_available(0)
+        more = read_available(0)
         if not more:
             return
         line += more
     status: dict[str, object]
     try:
         status = CommandSupervisor(CommandOrder(**json.loads(line))).run()
-    except Exception as error:  # noqa: BLE001 - the runtime must hear of it
+    except Exception as error:  # noqa: BLE001 - the runtime must learn of it
         status = {"cause": "failed", "error": f"{type(error).__name__}: {error}"}
     try:
         os.write(0, json.dumps(status).encode() + b"\n")
