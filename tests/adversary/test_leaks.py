@@ -24,7 +24,8 @@ from windlass.gates.flow_guard import flow_guard
 from windlass.gates.presets import allow_all
 from windlass.gates.rules import Rule, RuleGate
 from windlass.gates.written_calls import parse_written_call
-from windlass.journals.archive import export_session, fork, import_session
+from windlass.journals.archive import export_session, import_session
+from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call
 from windlass.tools.shell.sandbox import Sandbox

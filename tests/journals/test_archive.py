@@ -21,9 +21,10 @@ from windlass.core.moves import ClearedCall
 from windlass.core.run_report import open_questions
 from windlass.core.setup import LoopPolicy
 from windlass.core.verdicts import Allow
-from windlass.journals.archive import export_session, fork, import_session
+from windlass.journals.archive import export_session, import_session
 from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import encode_fact
+from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import CallContext, Journal, ReconcileOutcome
@@ -137,7 +138,7 @@ def records(lines: Sequence[bytes]) -> list[bytes]:
 async def test_a_broken_line_is_named_by_its_number() -> None:
     lines = (await exported(await filled(note_facts(1, 5)))).splitlines(keepends=True)
     lines[3] = lines[3].replace(b"note 3", b"note 4")
-    with pytest.raises(JournalCorrupt, match="line 4: record 3 was changed, moved or taken out"):
+    with pytest.raises(JournalCorrupt, match="line 4: record 3 was changed, moved or removed"):
         await import_session(MemoryJournal(), io.BytesIO(b"".join(lines)))
     for page in (b"", b"{}\n", b"\xff\xfe", b'{"format":"x","version":1,"session":"s"}\n'):
         with pytest.raises(JournalCorrupt, match="line 1: "):
@@ -165,7 +166,7 @@ async def test_a_file_of_a_newer_version_is_refused() -> None:
 async def test_a_session_that_is_there_is_never_written_over() -> None:
     journal = await filled()
     page = await exported(journal)
-    with pytest.raises(ConfigError, match="exists already; give another name"):
+    with pytest.raises(ConfigError, match="exists already; choose another name"):
         await import_session(journal, io.BytesIO(page))
     assert await import_session(journal, io.BytesIO(page), into="copy") == "copy"
     assert list(await journal.read("copy")) == facts_of_every_kind()
@@ -232,7 +233,7 @@ async def test_a_fork_is_named_after_where_it_comes_from() -> None:
         await fork(journal, SESSION, 1, "mine")
     last = len(facts_of_every_kind())
     for at in (0, -1, last + 1):
-        with pytest.raises(ConfigError, match=f"has records 1 to {last}, and no record {at}"):
+        with pytest.raises(ConfigError, match=f"has records 1 to {last}, but no record {at}"):
             await fork(journal, SESSION, at)
     with pytest.raises(ConfigError, match="there is no session 'none'"):
         await fork(journal, "none", 1)

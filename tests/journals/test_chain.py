@@ -84,7 +84,7 @@ def test_a_record_of_another_session_is_found() -> None:
 
 def test_a_record_under_another_number_is_found_even_with_a_good_chain() -> None:
     rows = chained("s", [encode_fact(fact).body for fact in (*note_facts(1, 1), *note_facts(3, 3))])
-    assert problems(rows, ChainLink(2, rows[-1][2])) == [RecordProblem(2, "it holds record 3")]
+    assert problems(rows, ChainLink(2, rows[-1][2])) == [RecordProblem(2, "it contains record 3")]
 
 
 def test_a_record_too_many_is_found() -> None:

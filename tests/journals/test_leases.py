@@ -43,8 +43,8 @@ async def test_where_only_processes_have_locks_they_exclude_one_another(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L14: as on a system without locks of open files; they meet those of other processes."""
-    monkeypatch.setattr(leases, "_SET", fcntl.F_SETLK)
-    monkeypatch.setattr(leases, "_GET", fcntl.F_GETLK)
+    monkeypatch.setattr(leases, "_SET_LOCK", fcntl.F_SETLK)
+    monkeypatch.setattr(leases, "_GET_LOCK", fcntl.F_GETLK)
     with SqliteJournal(path) as journal, start_child("race", path) as other:
         assert other.read_line() == "ready"
         other.write_line("s")
@@ -162,9 +162,11 @@ async def test_what_cannot_be_held_is_told(path: Path) -> None:
     path.with_name("journal.db-drivers").mkdir()
     with SqliteJournal(path) as journal:
         for attempt in (journal.lease("s"), journal.is_leased("s")):
-            with pytest.raises(JournalFailed, match=r"journal\.db-drivers: no session"):
+            with pytest.raises(
+                JournalFailed, match=r"journal\.db-drivers: the lock file cannot be used"
+            ):
                 await attempt
-        with pytest.raises(JournalFailed, match="no name"):
+        with pytest.raises(JournalFailed, match="not a valid session name"):
             await journal.lease("\ud800")
 
 

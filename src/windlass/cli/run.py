@@ -24,7 +24,7 @@ from windlass.cli.session_picker import pick_session
 from windlass.cli.terminal_run import TerminalRun, open_terminal
 from windlass.core.errors import ConfigError, RunUnfinished
 from windlass.core.messages import ContentPart
-from windlass.journals.archive import fork
+from windlass.journals.forking import fork
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.project.launches import (

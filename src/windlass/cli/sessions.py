@@ -26,7 +26,7 @@ from windlass.core.events import Fact
 from windlass.core.fold.run import fold
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.archive import export_session, import_session
-from windlass.journals.archive import fork as forked
+from windlass.journals.forking import fork as forked
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.project.launches import find_session
 

@@ -1,10 +1,13 @@
-"""What a budget that many runs share may give, and what is left of it: the arithmetic alone.
+"""The arithmetic of a budget that many runs share.
 
-A run has a share of the budget: what it may spend in all. The shares of one window never add up to
-more than the budget, as long as each run spends no more than its share. A store keeps the shares
-and their sum, and changes both in one transaction.
+Each run has a share of the budget: the total that it may spend. A store keeps the shares and their
+sum, and changes both in one transaction.
+
+The law: the shares of one window never add up to more than the budget, as long as each run spends
+no more than its share.
 """
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -15,36 +18,44 @@ ZERO_USD = Decimal(0)
 
 
 class BudgetSum(NamedTuple):
-    """So much money and so many tokens, with nothing left open."""
+    """An amount of money and tokens. Unlike an `Amount`, neither of the two can be None."""
 
     usd: Decimal = ZERO_USD
     tokens: int = 0
 
     def replace_share(self, after: "BudgetSum", before: "BudgetSum") -> "BudgetSum":
-        """This sum, once one of the shares in it has changed."""
+        """Return this sum after one of the shares in it has changed."""
         usd = EXACT_MATH.add(self.usd, EXACT_MATH.subtract(after.usd, before.usd))
         return BudgetSum(usd, self.tokens + after.tokens - before.tokens)
 
     def as_amount(self, budget: Budget) -> Amount:
-        """As much of it as the budget counts."""
+        """Return the sum without what the budget does not limit."""
         usd = None if budget.usd is None else self.usd
-        return Amount(usd, None if budget.tokens is None else self.tokens)
+        tokens = None if budget.tokens is None else self.tokens
+        return Amount(usd, tokens)
+
+
+ShareChange = Callable[[BudgetSum, BudgetSum], BudgetSum]
+"""Takes the sum of all shares and the share of one run; returns the new share of that run."""
 
 
 def draw_share(budget: Budget, promised: BudgetSum, share: BudgetSum, wanted: Amount) -> BudgetSum:
-    """The share of a run that wants so much in all, when so much is promised to all runs."""
+    """Raise the share of a run to the total that it wants, or as far as the budget allows.
+
+    `promised` is the sum of all shares, this one included. A share never shrinks here.
+    """
     usd, tokens = share
     if budget.usd is not None and wanted.usd is not None:
-        room = max(EXACT_MATH.subtract(budget.usd, promised.usd), ZERO_USD)
-        usd = max(usd, min(wanted.usd, EXACT_MATH.add(usd, room)))
+        unpromised = max(EXACT_MATH.subtract(budget.usd, promised.usd), ZERO_USD)
+        usd = max(usd, min(wanted.usd, EXACT_MATH.add(usd, unpromised)))
     if budget.tokens is not None and wanted.tokens is not None:
-        room = max(budget.tokens - promised.tokens, 0)
-        tokens = max(tokens, min(wanted.tokens, tokens + room))
+        unpromised = max(budget.tokens - promised.tokens, 0)
+        tokens = max(tokens, min(wanted.tokens, tokens + unpromised))
     return BudgetSum(usd, tokens)
 
 
 def settle_share(budget: Budget, share: BudgetSum, spent: Amount) -> BudgetSum:
-    """The share of a run that has spent so much in all: exactly that, even if it was more."""
+    """Set the share of a run to the total that it has spent, even if that is more than it had."""
     usd, tokens = share
     if budget.usd is not None and spent.usd is not None:
         usd = max(spent.usd, ZERO_USD)

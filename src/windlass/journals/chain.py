@@ -1,8 +1,9 @@
-"""The order of a session's records, and the proof of it.
+"""The order of a session's records, and the proof that it was not changed.
 
-Each record is chained to the one before it by a hash, and the first one to the name of its session:
-a record that was changed, taken out, or moved breaks the chain at its place. A store keeps the
-number and the hash of the last record beside the session, so that a missing tail shows as well.
+Each record is chained to the one before it by a hash, and the first one to the name of its session.
+A record that was changed, removed or moved breaks the chain at its place. A store also keeps the
+number and the hash of the last record beside the session, so that missing records at the end are
+noticed as well.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +21,14 @@ RecordRow = tuple[int, bytes, bytes]
 
 
 class ChainLink(msgspec.Struct, frozen=True):
-    """A place in the chain: the number of a record, and the hash up to and with it."""
+    """A place in the chain: the number of a record, and the hash of all records up to it."""
 
     seq: int
     hash: bytes
 
 
 class RecordProblem(msgspec.Struct, frozen=True):
-    """What is wrong with a journal, and at which record."""
+    """What is wrong with a record of a session; `str()` gives it as a message."""
 
     seq: int
     what: str
@@ -38,37 +39,45 @@ class RecordProblem(msgspec.Struct, frozen=True):
 
 
 def chain_root(session: str) -> ChainLink:
-    """What the first record of a session is chained to."""
+    """Return the link that the first record of a session is chained to."""
     return ChainLink(0, chain_hash(b"", session.encode()))
 
 
 def chain_hash(previous: bytes, body: bytes) -> bytes:
+    """Return the hash of a record whose predecessor has the hash `previous`."""
     return blake2b(previous + body, digest_size=32).digest()
 
 
 def check_order(session: str, last: int, facts: Sequence[Fact]) -> None:
-    """Refuse facts that do not follow record `last` one by one."""
+    """Check that the facts are numbered one by one and follow record number `last`.
+
+    Raises SessionBusy if the numbers are taken, which is how a second driver is stopped, and
+    JournalFailed if they have gaps.
+    """
     first = facts[0].seq
     if [fact.seq for fact in facts] != list(range(first, first + len(facts))) or first < 1:
         numbers = ", ".join(str(fact.seq) for fact in facts)
-        msg = f"session {session!r}: records must be numbered one by one from 1, not {numbers}"
-        raise JournalFailed(msg)
+        raise JournalFailed(
+            f"session {session!r}: records must be numbered one by one from 1, not {numbers}"
+        )
     if first <= last:
-        msg = f"session {session!r}: record {first} is taken; another driver writes this session"
-        raise SessionBusy(msg)
+        raise SessionBusy(
+            f"session {session!r}: another driver has already written record {first}; "
+            "wait until it ends, or watch the session"
+        )
     if first > last + 1:
-        msg = f"session {session!r}: record {first} cannot follow record {last}"
-        raise JournalFailed(msg)
+        raise JournalFailed(f"session {session!r}: record {first} cannot follow record {last}")
 
 
 def walk_chain(
     rows: Iterable[RecordRow], start: ChainLink, end: ChainLink, fetch: BlobFetcher
 ) -> Iterator[Fact | RecordProblem]:
-    """The facts after `start` up to `end`, with a problem in place of each that is not as it was.
+    """Yield the facts after `start` up to `end`, and a problem in place of each damaged record.
 
     After a problem the chain is taken up again at the next record, so that all of them are found.
     """
-    expected, previous = start.seq + 1, start.hash
+    expected = start.seq + 1
+    previous = start.hash
     for seq, body, stored in rows:
         if seq != expected:
             yield _missing_records(expected, seq - 1)
@@ -76,17 +85,18 @@ def walk_chain(
             yield RecordProblem(seq, "it was changed or moved")
         else:
             yield _decode_record(seq, body, fetch)
-        expected, previous = seq + 1, stored
+        expected = seq + 1
+        previous = stored
     if expected <= end.seq:
         yield _missing_records(expected, end.seq)
     elif (expected - 1, previous) != (end.seq, end.hash):
-        yield RecordProblem(expected - 1, "it is not where the session ends")
+        yield RecordProblem(expected - 1, "the session should not end with it")
 
 
 def _missing_records(first: int, last: int) -> RecordProblem:
-    return RecordProblem(
-        first, "it is missing" if first == last else f"it is missing, and up to {last}"
-    )
+    if first == last:
+        return RecordProblem(first, "it is missing")
+    return RecordProblem(first, f"it is missing, and so are all records up to {last}")
 
 
 def _decode_record(seq: int, body: bytes, fetch: BlobFetcher) -> Fact | RecordProblem:
@@ -94,4 +104,6 @@ def _decode_record(seq: int, body: bytes, fetch: BlobFetcher) -> Fact | RecordPr
         fact = decode_fact(body, fetch)
     except UnreadableRecord as error:
         return RecordProblem(seq, str(error))
-    return fact if fact.seq == seq else RecordProblem(seq, f"it holds record {fact.seq}")
+    if fact.seq != seq:
+        return RecordProblem(seq, f"it contains record {fact.seq}")
+    return fact

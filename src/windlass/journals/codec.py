@@ -1,11 +1,13 @@
 """Facts to bytes and back.
 
-A record is one JSON object with its version in front: `{"v":1,"type":"CallStarted",…}`. Attachments
-and long texts leave the record and are kept once, under their hash; the record says which parts of
-its content to fill again: `{"v":1,"blobs":[[0,"<hash>"]],"type":…}`.
+A record is one JSON object that begins with its version: `{"v":1,"type":"CallStarted",…}`.
+Attachments and long texts are not part of the record. They are stored once, as blobs named by their
+hash, and the record lists which of its content parts have to be filled in again:
+`{"v":1,"blobs":[[0,"<hash>"]],"type":…}`.
 
-The law: what was encoded once is decoded for ever. When the vocabulary changes so that an old
-record would be misread, its version grows and `UPCASTS` learns the way from the old one.
+The law: a record that was encoded once can be decoded for ever. When the vocabulary changes so that
+an old record would be misread, the version goes up and `UPCASTS` gets a function from the old
+version to the next.
 """
 
 import hashlib
@@ -27,18 +29,18 @@ from windlass.core.events import (
 from windlass.core.messages import ContentPart, TextPart
 
 LARGE_TEXT_CHARS = 16_384
-"""Characters from which on a text is kept apart from its record."""
+"""A text with more characters than this is stored as a blob."""
 
 BLOB_NAME_CHARS = 64
 BLOB_PREFIX_CHARS_MIN = 16
-"""How much of a name tells it from all others."""
+"""The shortest beginning of a blob name that is accepted in place of the whole name."""
 
 RecordUpcast = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTS: Mapping[int, RecordUpcast] = {}
-"""For each old version, what turns a record of it into one of the next version."""
+"""For each old version, the function that turns its records into records of the next version."""
 
 BlobFetcher = Callable[[str], bytes]
-"""Gives the bytes that are kept under a hash; raises Unreadable when they are not there."""
+"""Returns the blob with this name; raises UnreadableRecord if it is missing or was changed."""
 
 
 class UnreadableRecord(ValueError):
@@ -46,17 +48,18 @@ class UnreadableRecord(ValueError):
 
 
 class FactRecord(NamedTuple):
-    """A fact as it is kept."""
+    """A fact as it is stored: its JSON, and the blobs that belong to it by name."""
 
     body: bytes
     blobs: tuple[tuple[str, bytes], ...] = ()
 
 
 class _RecordEnvelope(msgspec.Struct):
-    """What stands around a fact in its record."""
+    """The fields of a record that are not fields of its fact."""
 
     v: int
     blobs: tuple[tuple[int, str], ...] = ()
+    """The index of a content part, and the name of the blob that fills it."""
 
 
 _PLAIN_PREFIX = b'{"v":%d,"type":' % VOCABULARY_VERSION
@@ -67,51 +70,67 @@ _decode_tree = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def encode_fact(fact: Fact) -> FactRecord:
-    """The record of a fact; raises JournalFailed for what no JSON can hold."""
+    """Return the record of a fact; raises JournalFailed if it cannot be written as JSON."""
     try:
         content = _content_of(fact)
-        if content and any(map(_is_kept_as_blob, content)):
+        if content and any(map(_is_stored_as_blob, content)):
             record = _encode_with_blobs(fact, content)
         else:
             record = FactRecord(b'{"v":%d,%b' % (VOCABULARY_VERSION, _encode_json(fact)[1:]))
-        _decode_fact_json(record.body)  # What cannot be read back is never written.
+        # A record that cannot be read back must not be written: it would make the session useless.
+        _decode_fact_json(record.body)
         return record
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        msg = f"{type(fact).__name__} cannot be written down: {error}"
-        raise JournalFailed(msg) from error
+        raise JournalFailed(f"{type(fact).__name__} cannot be recorded as JSON: {error}") from error
 
 
 def decode_fact(
     body: bytes, fetch: BlobFetcher, upcasts: Mapping[int, RecordUpcast] = UPCASTS
 ) -> Fact:
-    """The fact of a record. Raises Unreadable for damage, JournalFailed for a newer version."""
+    """Return the fact of a record.
+
+    Raises UnreadableRecord if the record is damaged, and JournalFailed if its version is newer than
+    this program.
+    """
     try:
+        # Nearly all records are like this, and need no second look at their JSON.
         if body.startswith(_PLAIN_PREFIX):
             return _decode_fact_json(body)
         envelope = _decode_envelope(body)
         if envelope.v > VOCABULARY_VERSION:
-            msg = f"a record has version {envelope.v}, this Windlass knows {VOCABULARY_VERSION}: upgrade it"
-            raise JournalFailed(msg)
-        fact = _decode_fact_json(
-            body if envelope.v == VOCABULARY_VERSION else _upcast_record(body, envelope.v, upcasts)
-        )
-        return _fill_blobs(fact, {at: fetch(blob) for at, blob in envelope.blobs})
+            raise JournalFailed(
+                f"a record was written by a newer Windlass; upgrade this one to read it "
+                f"(the record has version {envelope.v}, this Windlass supports up to "
+                f"{VOCABULARY_VERSION})"
+            )
+        if envelope.v < VOCABULARY_VERSION:
+            body = _upcast_record(body, envelope.v, upcasts)
+        fact = _decode_fact_json(body)
+        return _fill_blobs(fact, {index: fetch(name) for index, name in envelope.blobs})
     except UnreadableRecord:
         raise
     except (msgspec.MsgspecError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise UnreadableRecord(f"it is no record: {error}") from error
+        raise UnreadableRecord(f"it is not a record: {error}") from error
 
 
 def blob_name(data: bytes) -> str:
-    """The hash that these bytes are kept under."""
+    """Return the name that these bytes are stored under: their hash in hexadecimal."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 def is_blob_name(text: str) -> bool:
-    """Whether a text can be the name of kept bytes, or as much of one as tells it from others."""
-    return BLOB_PREFIX_CHARS_MIN <= len(text) <= BLOB_NAME_CHARS and not text.strip(
-        "0123456789abcdef"
-    )
+    """Whether a text can be the name of a blob, or a long enough beginning of one."""
+    is_hexadecimal = not text.strip("0123456789abcdef")
+    return is_hexadecimal and BLOB_PREFIX_CHARS_MIN <= len(text) <= BLOB_NAME_CHARS
+
+
+def check_blob(name: str, data: bytes | None) -> bytes:
+    """Return a blob that a record refers to; raises UnreadableRecord unless it is the right one."""
+    if data is None:
+        raise UnreadableRecord(f"its attachment {name} is missing")
+    if blob_name(data) != name:
+        raise UnreadableRecord(f"its attachment {name} was changed")
+    return data
 
 
 def _upcast_record(body: bytes, version: int, upcasts: Mapping[int, RecordUpcast]) -> bytes:
@@ -122,45 +141,52 @@ def _upcast_record(body: bytes, version: int, upcasts: Mapping[int, RecordUpcast
 
 
 def _content_of(fact: Fact) -> tuple[ContentPart, ...]:
-    """Where a fact can hold attachments and long texts."""
+    """Return the parts of a fact that can be attachments or long texts."""
     if isinstance(fact, CallFinished | CallLate):
         return fact.result.content
-    return fact.prompt if isinstance(fact, RunStarted | SteeringGiven) else ()
+    if isinstance(fact, RunStarted | SteeringGiven):
+        return fact.prompt
+    return ()
 
 
-def _is_kept_as_blob(part: ContentPart) -> bool:
-    return (
-        len(part.text) > LARGE_TEXT_CHARS if isinstance(part, TextPart) else part.data is not None
-    )
+def _is_stored_as_blob(part: ContentPart) -> bool:
+    if isinstance(part, TextPart):
+        return len(part.text) > LARGE_TEXT_CHARS
+    return part.data is not None
 
 
 def _encode_with_blobs(fact: Fact, content: Iterable[ContentPart]) -> FactRecord:
     blobs: list[tuple[str, bytes]] = []
-    places: list[tuple[int, str]] = []
-    lean: list[ContentPart] = []
-    for at, part in enumerate(content):
-        if not _is_kept_as_blob(part):
-            lean.append(part)
+    blob_places: list[tuple[int, str]] = []
+    emptied: list[ContentPart] = []
+    for index, part in enumerate(content):
+        if not _is_stored_as_blob(part):
+            emptied.append(part)
             continue
-        is_text = isinstance(part, TextPart)
-        data = part.text.encode() if is_text else part.data or b""
-        lean.append(replace(part, text="") if is_text else replace(part, data=None))
-        blobs.append((blob_name(data), data))
-        places.append((at, blobs[-1][0]))
-    fields = _encode_json(_replace_content(fact, tuple(lean)))[1:]
-    return FactRecord(
-        b'{"v":%d,"blobs":%b,%b' % (VOCABULARY_VERSION, _encode_json(places), fields), tuple(blobs)
-    )
+        if isinstance(part, TextPart):
+            data = part.text.encode()
+            emptied.append(replace(part, text=""))
+        else:
+            data = part.data or b""
+            emptied.append(replace(part, data=None))
+        name = blob_name(data)
+        blobs.append((name, data))
+        blob_places.append((index, name))
+    fields = _encode_json(_replace_content(fact, tuple(emptied)))[1:]
+    body = b'{"v":%d,"blobs":%b,%b' % (VOCABULARY_VERSION, _encode_json(blob_places), fields)
+    return FactRecord(body, tuple(blobs))
 
 
 def _fill_blobs(fact: Fact, blobs: Mapping[int, bytes]) -> Fact:
     if not blobs:
         return fact
     content = list(_content_of(fact))
-    for at, data in blobs.items():
-        part = content[at]
-        is_text = isinstance(part, TextPart)
-        content[at] = replace(part, text=data.decode()) if is_text else replace(part, data=data)
+    for index, data in blobs.items():
+        part = content[index]
+        if isinstance(part, TextPart):
+            content[index] = replace(part, text=data.decode())
+        else:
+            content[index] = replace(part, data=data)
     return _replace_content(fact, tuple(content))
 
 

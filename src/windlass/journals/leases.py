@@ -1,8 +1,8 @@
-"""Who drives a session: one at a time, for as long as they live.
+"""Who drives a session: one driver at a time, for as long as its process lives.
 
-In a file, a driver holds a lock on one byte, at a place that the name of the session says. The
-kernel lets go of it the moment the process is gone, however it went: there is no heartbeat, and
-nothing that could time out while its driver is alive.
+For a journal in a file, the driver locks one byte of a lock file beside it. The offset of the byte
+is a hash of the session's name. The kernel releases the lock as soon as the process is gone, even
+after SIGKILL, so there is no heartbeat and no time-out that could expire while the driver lives.
 """
 
 import errno
@@ -18,21 +18,23 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
-from windlass.core.errors import JournalFailed, SessionBusy
+from windlass.core.errors import JournalFailed
+from windlass.journals.wording import closed_error, forked_error, session_busy_error
 
-# Locks of an open file shut out everybody else's, in the same process too. Where the system has
-# only those of a process, two journals in one process do not keep each other out.
-_SET: int = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
-_GET: int = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
+# Locks that belong to an open file also exclude other journals in the same process. Where the
+# system has only locks that belong to a process (macOS), two journals in one process can both take
+# a session.
+_SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
+_GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
 _IS_BSD = sys.platform != "linux"
 _FLOCK_STRUCT = struct.Struct("qqihh" if _IS_BSD else "hhqqi4x")
-"""The kernel's `struct flock`: kind, whence, start, length, process; start first on a BSD."""
+"""The kernel's `struct flock`: type, whence, start, length, pid; on a BSD the type comes fourth."""
 _LOCK_TAKEN_ERRNOS = (errno.EAGAIN, errno.EACCES)
 
 
 @final
 class HeldLease:
-    """A lease. Letting go twice is letting go once."""
+    """The lease of a session. Releasing it a second time does nothing."""
 
     def __init__(self, leases: "LeaseTable", session: str) -> None:
         self.session = session
@@ -43,7 +45,7 @@ class HeldLease:
 
 
 class LeaseTable:
-    """The sessions that are driven through one journal."""
+    """The sessions that are driven through one journal object in memory."""
 
     def __init__(self) -> None:
         self._held: dict[str, HeldLease] = {}
@@ -51,58 +53,58 @@ class LeaseTable:
         self._mutex = Lock()
 
     def acquire(self, session: str) -> HeldLease:
-        """Take a session; raises SessionBusy at once if somebody alive has it."""
+        """Take the lease of a session; raises SessionBusy at once if a live driver has it."""
         with self._mutex:
             if session in self._held or not self._try_lock(session):
-                msg = f"session {session!r}: another driver holds it; wait for its end, or watch it"
-                raise SessionBusy(msg)
+                raise session_busy_error(session)
             lease = self._held[session] = HeldLease(self, session)
             return lease
 
     def is_taken(self, session: str) -> bool:
-        """Whether somebody alive has a session, through this journal or another."""
+        """Whether a live driver has the session, through this journal or another."""
         with self._mutex:
             return session in self._held or self._is_locked(session)
 
     def release_lease(self, lease: HeldLease) -> None:
+        """Release a lease, unless the session has been leased again since."""
         with self._mutex:
             if self._held.get(lease.session) is lease:
                 del self._held[lease.session]
                 self._unlock_session(lease.session)
 
     def _try_lock(self, session: str) -> bool:
-        """Shut out others; whether that went well."""
-        del session  # Nobody else could have it.
+        """Lock the session against other journals; False if one of them has it."""
+        del session  # No other journal can see the sessions of this one.
         return True
 
     def _is_locked(self, session: str) -> bool:
-        """Whether others shut us out."""
+        """Whether another journal has locked the session."""
         del session
         return False
 
     def _unlock_session(self, session: str) -> None:
-        """Let others in."""
+        """Undo `_try_lock`."""
 
 
 @final
 class FileLeaseTable(LeaseTable):
-    """As locks on a file beside the journal, for all the processes of a machine."""
+    """Leases that hold among all processes of a machine, as locks on a file beside the journal."""
 
     _with_open_file: ClassVar[WeakSet["FileLeaseTable"]] = WeakSet()
-    """What the child of a fork must not keep: its copy would hold the locks of a dead parent."""
+    """The tables that a forked child must close: its copy would keep a dead parent's locks."""
     _has_fork_hook: ClassVar[bool] = False
 
     def __init__(self, journal: Path) -> None:
         super().__init__()
-        # The same file has the same locks, by whatever link it was opened.
+        # Resolved, so that a journal has the same lock file through every link to it.
         self._path = f"{os.path.realpath(journal)}-drivers"
         self._file: int | None = None
         self._closed = False
         self._process = os.getpid()
 
     def close(self) -> None:
-        """Let go of all sessions."""
-        with self._one_at_a_time:
+        """Release all leases and close the lock file."""
+        with self._mutex:
             self._closed = True
             self._held.clear()
             self._close_lock_file()
@@ -110,7 +112,7 @@ class FileLeaseTable(LeaseTable):
     @override
     def _try_lock(self, session: str) -> bool:
         try:
-            fcntl.fcntl(self._open_lock_file(), _SET, _pack_flock(fcntl.F_WRLCK, session))
+            fcntl.fcntl(self._open_lock_file(), _SET_LOCK, _pack_flock(fcntl.F_WRLCK, session))
         except OSError as error:
             if error.errno in _LOCK_TAKEN_ERRNOS:
                 return False
@@ -120,22 +122,23 @@ class FileLeaseTable(LeaseTable):
     @override
     def _is_locked(self, session: str) -> bool:
         try:
-            lock = fcntl.fcntl(self._open_lock_file(), _GET, _pack_flock(fcntl.F_WRLCK, session))
+            request = _pack_flock(fcntl.F_WRLCK, session)
+            answer = fcntl.fcntl(self._open_lock_file(), _GET_LOCK, request)
         except OSError as error:
             raise self._lock_file_error(error) from error
-        return _FLOCK_STRUCT.unpack(lock)[3 if _IS_BSD else 0] != fcntl.F_UNLCK
+        # The kernel answers F_UNLCK if the lock could be taken.
+        return _FLOCK_STRUCT.unpack(answer)[3 if _IS_BSD else 0] != fcntl.F_UNLCK
 
     @override
     def _unlock_session(self, session: str) -> None:
         if self._file is not None:
-            fcntl.fcntl(self._file, _SET, _pack_flock(fcntl.F_UNLCK, session))
+            fcntl.fcntl(self._file, _SET_LOCK, _pack_flock(fcntl.F_UNLCK, session))
 
     def _open_lock_file(self) -> int:
         if self._process != os.getpid():
-            msg = f"{self._path}: it was opened before a fork; open the journal anew in the child"
-            raise JournalFailed(msg)
+            raise forked_error(self._path)
         if self._closed:
-            raise JournalFailed(f"{self._path}: the journal is closed")
+            raise closed_error(self._path)
         if self._file is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._file = os.open(self._path, flags, 0o600)
@@ -144,7 +147,10 @@ class FileLeaseTable(LeaseTable):
         return self._file
 
     def _lock_file_error(self, error: OSError) -> JournalFailed:
-        return JournalFailed(f"{self._path}: no session can be held by it: {error.strerror}")
+        return JournalFailed(
+            f"{self._path}: the lock file cannot be used, so no session can be run: "
+            f"{error.strerror}; check that it is a file and that you may write to it"
+        )
 
     def _close_lock_file(self) -> None:
         self._with_open_file.discard(self)
@@ -153,9 +159,9 @@ class FileLeaseTable(LeaseTable):
             self._file = None
 
     def drop_inherited_locks(self) -> None:
-        """In the child of a fork: drop the copy of what the parent holds."""
-        # A thread that is not here any more may have had the old one.
-        self._one_at_a_time = Lock()
+        """In a forked child: close the copy of the parent's lock file."""
+        # A thread of the parent may have held the old mutex, and that thread is not in the child.
+        self._mutex = Lock()
         self._held.clear()
         self._close_lock_file()
 
@@ -167,7 +173,7 @@ class FileLeaseTable(LeaseTable):
 
     @classmethod
     def list_open(cls) -> list["FileLeaseTable"]:
-        """All whose file is open in this process."""
+        """Return all tables whose lock file is open in this process."""
         return list(cls._with_open_file)
 
 
@@ -176,8 +182,9 @@ def _drop_inherited_locks() -> None:
         leases.drop_inherited_locks()
 
 
-def _pack_flock(kind: int, session: str) -> bytes:
+def _pack_flock(lock_type: int, session: str) -> bytes:
+    # Shifted to 62 bits: an offset in a file is a signed number.
     offset = int.from_bytes(blake2b(session.encode(), digest_size=8).digest()) >> 2
     if _IS_BSD:
-        return _FLOCK_STRUCT.pack(offset, 1, 0, kind, os.SEEK_SET)
-    return _FLOCK_STRUCT.pack(kind, os.SEEK_SET, offset, 1, 0)
+        return _FLOCK_STRUCT.pack(offset, 1, 0, lock_type, os.SEEK_SET)
+    return _FLOCK_STRUCT.pack(lock_type, os.SEEK_SET, offset, 1, 0)

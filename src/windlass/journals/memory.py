@@ -1,4 +1,4 @@
-"""Sessions that live as long as the process."""
+"""A journal in memory: its sessions live as long as the process."""
 
 import asyncio
 import time
@@ -6,27 +6,29 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 
 from windlass.core.decide.reserving import budget_window
-from windlass.core.errors import JournalFailed, WindlassError
+from windlass.core.errors import WindlassError
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import SessionSummary, advance_summary
-from windlass.journals.budget_math import BudgetSum, draw_share, settle_share
+from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
 from windlass.journals.chain import check_order
 from windlass.journals.codec import blob_name, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
 from windlass.journals.notifier import AppendNotifier
+from windlass.journals.wording import session_missing_error
 
 
 class MemoryJournal:
-    """Keeps facts as they are. An append is done when it returns: nothing is waited for."""
+    """Keeps facts as Python objects. An append is complete when the call returns."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
+        """Make an empty journal. `now` gives seconds since the epoch, for budgets with a window."""
         self._sessions: dict[str, list[Fact]] = {}
         self._blobs: dict[str, dict[str, bytes]] = {}
         self._shares: dict[tuple[str, int, str], tuple[str, BudgetSum]] = {}
-        """By session, run and budget: the window that it counts for, and how much it is."""
+        """By session, run and budget: the window that the share counts for, and the share."""
         self._promised_sums: dict[tuple[str, str], BudgetSum] = {}
-        """By budget and window: what all shares come to."""
+        """By budget and window: the sum of all shares."""
         self._leases = LeaseTable()
         self._notifier = AppendNotifier()
         self._now = now
@@ -34,11 +36,14 @@ class MemoryJournal:
         self._mutex = Lock()
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
-        """The facts of a session past a sequence number."""
+        """Return the facts of a session after number `after`; none if there is no such session."""
         return tuple(self._sessions.get(session, ())[after:])
 
     def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
-        """Keep the facts, all or none."""
+        """Keep the facts, all or none. The returned future is already done.
+
+        It raises SessionBusy if another driver has taken their sequence numbers.
+        """
         done = asyncio.get_running_loop().create_future()
         try:
             self._append_facts(session, facts)
@@ -59,105 +64,106 @@ class MemoryJournal:
         self._notifier.notify((session,))
 
     async def lease(self, session: str) -> HeldLease:
-        """Take a session; raises SessionBusy if somebody has it."""
+        """Take the lease of a session; raises SessionBusy if another driver has it."""
         return self._leases.acquire(session)
 
     async def is_leased(self, session: str) -> bool:
-        """Whether somebody drives a session."""
+        """Whether a driver has the lease of the session."""
         return self._leases.is_taken(session)
 
     async def wait_for_append(self, session: str, after: int) -> None:
-        """Return once a session has records past `after`."""
-        with self._notifier.subscribe(session) as heard:
+        """Return once the session has facts after number `after`."""
+        with self._notifier.subscribe(session) as appended:
             if len(self._sessions.get(session, ())) <= after:
-                await heard
+                await appended
 
     async def put_blob(self, session: str, data: bytes) -> str:
-        """Keep data for as long as the session; its name."""
+        """Keep data for as long as the session, and return its name.
+
+        Raises JournalFailed if there is no such session.
+        """
         with self._mutex:
             if session not in self._sessions:
-                raise JournalFailed(f"session {session!r}: there is none that could keep anything")
+                raise session_missing_error(session)
             name = blob_name(data)
             self._blobs.setdefault(session, {})[name] = data
             return name
 
     async def get_blob(self, session: str, name: str) -> bytes | None:
-        """What the session keeps under a name, or under one that begins so."""
+        """Return the data that the session keeps under a name, or the first 16 characters of it."""
         if not is_blob_name(name):
             return None
-        kept = self._blobs.get(session, {})
-        return next((kept[whole] for whole in tuple(kept) if whole.startswith(name)), None)
+        blobs = self._blobs.get(session, {})
+        return next((blobs[whole] for whole in tuple(blobs) if whole.startswith(name)), None)
 
     async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        """Raise what a run may spend in all, as far as the budget allows."""
+        """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
         return self._change_share(
-            budget, session, run, lambda whole, share: draw_share(budget, whole, share, wanted)
+            budget,
+            session,
+            run,
+            lambda promised, share: draw_share(budget, promised, share, wanted),
         )
 
     async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        """Say what a run has spent in all."""
+        """Record the total that a run has spent; the rest of its share goes back."""
         self._change_share(
             budget, session, run, lambda _, share: settle_share(budget, share, spent)
         )
 
     async def read_spending(self, budget: Budget) -> Amount:
-        """What is spent or promised of the budget for now."""
+        """Return what is spent or promised of the budget in its present window."""
         place = (budget.name, budget_window(budget, self._now()))
         return self._promised_sums.get(place, BudgetSum()).as_amount(budget)
 
-    def _change_share(
-        self,
-        budget: Budget,
-        session: str,
-        run: int,
-        after: Callable[[BudgetSum, BudgetSum], BudgetSum],
-    ) -> Amount:
-        mine = (session, run, budget.name)
+    def _change_share(self, budget: Budget, session: str, run: int, change: ShareChange) -> Amount:
+        key = (session, run, budget.name)
         with self._mutex:
-            fresh = (budget_window(budget, self._now()), BudgetSum())
-            period, before = self._shares.get(mine, fresh)
-            promised = self._promised_sums.get((budget.name, period), BudgetSum())
-            share = after(promised, before)
+            unshared = (budget_window(budget, self._now()), BudgetSum())
+            window, before = self._shares.get(key, unshared)
+            promised = self._promised_sums.get((budget.name, window), BudgetSum())
+            share = change(promised, before)
+            # A run that got nothing is not tied to this window: the next one may have something.
             if share != before:
-                self._shares[mine] = (period, share)
-                self._promised_sums[budget.name, period] = promised.replace_share(share, before)
+                self._shares[key] = (window, share)
+                self._promised_sums[budget.name, window] = promised.replace_share(share, before)
             return share.as_amount(budget)
 
     async def sessions(
         self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
     ) -> list[SessionSummary]:
-        """The sessions whose name or first prompt holds the query, the latest first."""
+        """List the sessions whose name or first prompt contains the query, the latest first."""
         wanted = (query or "").casefold()
         found = [
-            one
-            for one in self._list_summaries()
-            if wanted in f"{one.session}\n{one.title}".casefold()
-            and not (unfinished and one.outcome)
+            summary
+            for summary in self._list_summaries()
+            if wanted in f"{summary.session}\n{summary.title}".casefold()
+            and not (unfinished and summary.outcome)
         ]
         return found[:limit]
 
     async def abandoned(self) -> list[SessionSummary]:
-        """The sessions that have not ended, wait for nobody and are driven by nobody."""
+        """List the sessions with an open run that has no driver and waits for no person."""
         return [
-            one
-            for one in self._list_summaries()
-            if one.state == "open" and not self._leases.is_taken(one.session)
+            summary
+            for summary in self._list_summaries()
+            if summary.state == "open" and not self._leases.is_taken(summary.session)
         ]
 
     def _list_summaries(self) -> list[SessionSummary]:
         sessions = tuple(self._sessions.items())
         found = [advance_summary(SessionSummary(name), tuple(facts)) for name, facts in sessions]
-        return sorted(found, key=lambda one: one.updated, reverse=True)
+        return sorted(found, key=lambda summary: summary.updated, reverse=True)
 
     async def delete(self, session: str) -> bool:
-        """Forget a session, unless somebody drives it; whether there was one."""
-        held = self._leases.acquire(session)
+        """Delete a session; returns whether there was one. Raises SessionBusy if it is driven."""
+        lease = self._leases.acquire(session)
         try:
             with self._mutex:
                 self._blobs.pop(session, None)
-                # What was spent stays spent; but another session of this name starts anew.
-                for mine in [one for one in self._shares if one[0] == session]:
-                    del self._shares[mine]
+                # The budgets keep what was spent, but a new session of this name has no share yet.
+                for key in [key for key in self._shares if key[0] == session]:
+                    del self._shares[key]
                 return self._sessions.pop(session, None) is not None
         finally:
-            held.release()
+            lease.release()

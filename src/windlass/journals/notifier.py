@@ -1,4 +1,4 @@
-"""Tells those who follow a session that something was written, in whatever event loop they are."""
+"""Wakes those who wait for an append to a session, in whatever event loop they run."""
 
 import asyncio
 from collections.abc import Generator, Iterable
@@ -7,38 +7,42 @@ from threading import Lock
 
 
 class AppendNotifier:
-    """Rung by whoever wrote; heard by all who listened by then."""
+    """The waiters of one journal. The writer calls `notify`; each waiter holds a future."""
 
     def __init__(self) -> None:
-        self._subscribers: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._mutex = Lock()
 
     @contextmanager
     def subscribe(self, session: str) -> Generator[asyncio.Future[None]]:
-        """A future that is done at the next news of the session. Listen first, then look."""
-        woken = asyncio.get_running_loop().create_future()
+        """Give a future that is done at the next append to the session.
+
+        Subscribe first and then read the session: an append in between is not missed that way.
+        """
+        appended = asyncio.get_running_loop().create_future()
         with self._mutex:
-            self._subscribers.setdefault(session, set()).add(woken)
+            self._waiters.setdefault(session, set()).add(appended)
         try:
-            yield woken
+            yield appended
         finally:
             with self._mutex:
-                self._subscribers[session].discard(woken)
-                if not self._subscribers[session]:
-                    del self._subscribers[session]
+                self._waiters[session].discard(appended)
+                if not self._waiters[session]:
+                    del self._waiters[session]
 
     def notify(self, sessions: Iterable[str]) -> None:
-        """There is news of these sessions. May be called from any thread."""
-        if not self._subscribers:
+        """Wake all who wait for one of these sessions. May be called from any thread."""
+        # Most journals are never followed, and this runs after every write.
+        if not self._waiters:
             return
         with self._mutex:
-            told = [one for session in sessions for one in self._subscribers.get(session, ())]
-        for heard in told:
-            # A loop that is closed has nobody left who waits.
+            waiting = [waiter for session in sessions for waiter in self._waiters.get(session, ())]
+        for appended in waiting:
+            # call_soon_threadsafe raises if the loop is closed; then nobody waits any more.
             with suppress(RuntimeError):
-                heard.get_loop().call_soon_threadsafe(_wake_subscriber, heard)
+                appended.get_loop().call_soon_threadsafe(_set_done, appended)
 
 
-def _wake_subscriber(heard: asyncio.Future[None]) -> None:
-    if not heard.done():
-        heard.set_result(None)
+def _set_done(appended: asyncio.Future[None]) -> None:
+    if not appended.done():
+        appended.set_result(None)

@@ -1,0 +1,101 @@
+"""Forks: a new session that begins as a copy of an old one, up to a record.
+
+Forking needs a journal that can read and append, and nothing else.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+
+from msgspec.structs import replace
+
+from windlass.core.errors import ConfigError, SessionBusy
+from windlass.core.events import RULES, CallFinished, CallJudged, Fact, RunResumed
+from windlass.core.fold.run import fold
+from windlass.core.messages import ToolResult
+from windlass.core.setup import Setup
+from windlass.core.state import CallState, State
+from windlass.core.verdicts import Ask
+from windlass.journals.wording import no_session_error, session_exists_error
+from windlass.ports import Journal
+
+FORKS_MAX = 1_000
+"""Forks of a session at one record that get a name by themselves."""
+
+
+async def fork(journal: Journal, session: str, at: int, into: str | None = None) -> str:
+    """Begin a new session with the first `at` records of another one; returns its name.
+
+    Without `into` the new session is named after the old one: `<session>~<at>`. The old session is
+    only read. What happens later in one of the two is not seen in the other.
+
+    What was under way at record `at` belongs to the old session; the fork cannot know how it ended.
+    A request to the model counts as all that was reserved for it, as after a crash. A call that may
+    have had an effect is not run again: its outcome counts as unknown, and by the run's rule
+    `on_unknown` the model is told so or a person is asked. Reads are made again. A call that a
+    person had allowed and that had not begun is asked about once more.
+
+    Raises ConfigError if there is no such session or record, or if `into` exists already.
+    """
+    facts = await journal.read(session)
+    if not facts:
+        raise no_session_error(session)
+    if not 1 <= at <= len(facts):
+        raise ConfigError(f"session {session!r} has records 1 to {len(facts)}, but no record {at}")
+    copied = list(facts[:at])
+    copied += _settle_open_calls(fold(session, copied))
+    names = [into] if into else islice(_fork_names(session, at), FORKS_MAX)
+    for name in names:
+        # The append is refused if the name is taken, so two forks at once get different names.
+        with suppress(SessionBusy):
+            await journal.append(name, copied)
+            return name
+    if into:
+        raise session_exists_error(into)
+    raise ConfigError(f"session {session!r} has {FORKS_MAX} forks at record {at}; name the new one")
+
+
+def _fork_names(session: str, at: int) -> Iterator[str]:
+    yield f"{session}~{at}"
+    yield from (f"{session}~{at}.{nth}" for nth in range(2, FORKS_MAX + 1))
+
+
+def _settle_open_calls(state: State) -> list[Fact]:
+    """Return the facts that settle the calls whose effects belong to the old session."""
+    if state.setup is None or state.step is None:
+        return []
+    calls = state.step.calls
+    unknown = [call for call in calls if _may_have_had_effect(call, state.setup)]
+    # Writes come last: once they are settled, a driver asks again what to do.
+    unknown.sort(key=lambda call: _effect_of(call, state.setup) == "write")
+    allowed = [call for call in calls if call.phase == "cleared" and call.answered]
+    if not unknown and not allowed:
+        return []
+    facts: list[Fact] = [RunResumed(rules=RULES)]
+    for call in allowed:
+        # A person allowed one call, so it must not run in two sessions.
+        question = (
+            f"{call.call.name} was allowed in session {state.session}. May it be called here too?"
+        )
+        facts.append(CallJudged(call.id, Ask(question, "fork")))
+    ask = state.setup.rules.on_unknown == "ask"
+    facts += (_settle_unknown_call(call, state.session, ask=ask) for call in unknown)
+    return [replace(fact, seq=state.seq + nth, at=state.at) for nth, fact in enumerate(facts, 1)]
+
+
+def _may_have_had_effect(call: CallState, setup: Setup) -> bool:
+    return call.phase in ("started", "interrupted") and _effect_of(call, setup) != "read"
+
+
+def _effect_of(call: CallState, setup: Setup | None) -> str:
+    spec = setup.find_tool(call.call.name) if setup else None
+    # A tool that is no longer known may have written.
+    return spec.effect if spec else "write"
+
+
+def _settle_unknown_call(call: CallState, session: str, *, ask: bool) -> CallFinished | CallJudged:
+    if ask:
+        question = f"{call.call.name} had started in session {session}. Run it again here?"
+        return CallJudged(call.id, Ask(question, "interrupted"))
+    message = "Interrupted: it had started, and it is not known whether it took effect."
+    return CallFinished(call.id, ToolResult.from_text("unknown", message))

@@ -1,0 +1,67 @@
+"""Error messages that more than one journal raises.
+
+The law: a message names the journal or the session, says what happened, and says what to do.
+"""
+
+from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
+
+
+def closed_error(location: str) -> JournalFailed:
+    """The journal was used after `close`."""
+    return JournalFailed(f"{location}: the journal is closed; open it again to use it")
+
+
+def forked_error(location: str) -> JournalFailed:
+    """The journal was opened in a parent process, and is used in its child."""
+    return JournalFailed(f"{location}: opened before a fork; open the journal again in the child")
+
+
+def newer_version_error(location: str, version: int, known: int) -> JournalFailed:
+    """The tables were made by a version of Windlass that is newer than this one."""
+    return JournalFailed(
+        f"{location}: written by a newer Windlass; upgrade this one to use it "
+        f"(the journal has version {version}, this Windlass supports up to {known})"
+    )
+
+
+def session_busy_error(session: str) -> SessionBusy:
+    """Another driver has the lease of the session, or has written to it."""
+    return SessionBusy(
+        f"session {session!r}: another driver is running it; wait until it ends, or watch it"
+    )
+
+
+def no_session_error(session: str) -> ConfigError:
+    """A session was named that has no records."""
+    return ConfigError(f"there is no session {session!r}")
+
+
+def session_exists_error(session: str) -> ConfigError:
+    """A new session was given the name of another one."""
+    return ConfigError(f"session {session!r} exists already; choose another name")
+
+
+def session_missing_error(session: str) -> JournalFailed:
+    """A blob was stored for a session that has no records."""
+    return JournalFailed(f"session {session!r} does not exist, so no data can be stored for it")
+
+
+def session_name_error(session: str, reason: str) -> JournalFailed:
+    """The store cannot hold this text as the name of a session."""
+    return JournalFailed(f"{session!r} is not a valid session name: {reason}")
+
+
+def session_corrupt_error(location: str, session: str, problem: object) -> JournalCorrupt:
+    """A record of the session is not the one that was written."""
+    return JournalCorrupt(
+        f"{location}: session {session!r} is corrupt and will not be used: {problem}; "
+        "restore the journal from a backup"
+    )
+
+
+def blob_corrupt_error(location: str, session: str, name: str) -> JournalCorrupt:
+    """Stored data no longer matches the hash that it is stored under."""
+    return JournalCorrupt(
+        f"{location}: session {session!r}: the data stored as {name} was changed; "
+        "restore the journal from a backup"
+    )
