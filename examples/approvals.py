@@ -7,7 +7,7 @@ from tempfile import mkdtemp
 
 from windlass import Agent, Allow, tool
 from windlass.gates.presets import ask
-from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.journals import SqliteJournal
 from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)

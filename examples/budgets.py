@@ -5,7 +5,7 @@ import asyncio
 from decimal import Decimal
 
 from windlass import Agent, Budget, Limits, ModelInfo, Price
-from windlass.journals.memory import MemoryJournal
+from windlass.journals import MemoryJournal
 from windlass.testing import ScriptedModel, ScriptedReply
 
 parser = argparse.ArgumentParser(description=__doc__)

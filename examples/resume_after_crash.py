@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from windlass import Agent, tool
-from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.journals import SqliteJournal
 from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)

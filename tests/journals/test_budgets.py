@@ -168,7 +168,7 @@ async def test_draws_that_wait_together_share_a_commit_and_fail_alone(tmp_path: 
     path, budget = tmp_path / "journal.db", Budget("team", tokens=2**70)
     with SqliteJournal(path) as journal:
         commits = list[int]()
-        connection: apsw.Connection = journal._writer._file  # pyright: ignore[reportAssignmentType]
+        connection: apsw.Connection = journal._writer._connection  # pyright: ignore[reportAssignmentType]
         connection.set_commit_hook(lambda: bool(commits.append(1)))
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")

@@ -35,7 +35,7 @@ async def test_another_process_hears_each_record(path: Path) -> None:
 async def test_who_follows_through_the_journal_that_writes_need_not_look(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "LOOK_MIN_S", 1e6)
+    monkeypatch.setattr(sqlite, "POLL_MIN_S", 1e6)
     with SqliteJournal(path) as journal:
         for fact in note_facts(1, 5):
             heard = asyncio.create_task(journal.wait_for_append("s", fact.seq - 1))
@@ -56,7 +56,7 @@ def test_who_gave_up_following_leaves_no_thread_behind(path: Path) -> None:
     before = set(threading.enumerate())
     with SqliteJournal(path) as journal:
         asyncio.run(give_up(journal))
-        assert journal._notifier._subscribers == {}
+        assert journal._notifier._waiters == {}
         left = set(threading.enumerate()) - before
         assert [thread.name for thread in left] == [f"journal {path}"]
     assert set(threading.enumerate()) <= before
@@ -66,7 +66,7 @@ def test_who_gave_up_following_leaves_no_thread_behind(path: Path) -> None:
 async def test_an_event_loop_in_another_thread_hears_too(path: Path) -> None:
     with SqliteJournal(path) as journal:
         heard = asyncio.create_task(asyncio.to_thread(asyncio.run, journal.wait_for_append("s", 0)))
-        while "s" not in journal._notifier._subscribers:  # noqa: ASYNC110 - its loop is another one
+        while "s" not in journal._notifier._waiters:  # noqa: ASYNC110 - its loop is another one
             await asyncio.sleep(0.001)
         await journal.append("s", note_facts(1, 1))
         await heard

@@ -162,9 +162,7 @@ async def test_what_cannot_be_held_is_told(path: Path) -> None:
     path.with_name("journal.db-drivers").mkdir()
     with SqliteJournal(path) as journal:
         for attempt in (journal.lease("s"), journal.is_leased("s")):
-            with pytest.raises(
-                JournalFailed, match=r"journal\.db-drivers: the lock file cannot be used"
-            ):
+            with pytest.raises(JournalFailed, match=r"journal\.db-drivers: the lock file"):
                 await attempt
         with pytest.raises(JournalFailed, match="not a valid session name"):
             await journal.lease("\ud800")

@@ -13,7 +13,7 @@ from windlass.testing.samples import facts_of_every_kind, note_facts
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "PRUNED_AT_ONCE", 2)
+    monkeypatch.setattr(sqlite, "PRUNE_BATCH", 2)
 
 
 @pytest.mark.realtime

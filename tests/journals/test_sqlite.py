@@ -111,7 +111,7 @@ def test_the_appends_of_all_sessions_share_a_commit_and_an_fsync(path: Path) -> 
 
     async def scene(journal: SqliteJournal) -> None:
         commits = list[int]()
-        connection: Any = journal._writer._file
+        connection: Any = journal._writer._connection
         connection.set_commit_hook(lambda: bool(commits.append(1)))
         await journal.append("first", note_facts(1, 1))
         assert (len(commits), disk.syncs - syncs) == (1, 1)
@@ -518,7 +518,7 @@ def test_a_bad_disk_keeps_nothing_of_the_group(path: Path, trouble: str) -> None
 def test_a_file_that_may_not_grow_is_told_as_a_full_disk(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
         pages = tamper(path, "PRAGMA page_count")[0][0]
-        journal._writer._file.execute(f"PRAGMA max_page_count = {pages + 2}")
+        journal._writer._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
         error = await append_error(journal, "s", note_facts(1, 500))
         assert isinstance(error, JournalFailed)
         assert "full" in str(error)
@@ -608,11 +608,11 @@ def test_a_forgotten_journal_does_not_keep_python_from_ending(path: Path) -> Non
     program = f"""
 import asyncio
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 journal = SqliteJournal({str(path)!r})
 async def main():
-    await journal.append("s", notes(1, 3))
-    journal.append("s", notes(4, 4))
+    await journal.append("s", note_facts(1, 3))
+    journal.append("s", note_facts(4, 4))
 asyncio.run(main())
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -629,10 +629,10 @@ def test_the_child_of_a_fork_is_told_to_open_its_own(path: Path) -> None:
 import asyncio, os, sys
 from windlass.core.errors import JournalFailed
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing.samples import notes
+from windlass.testing.samples import note_facts
 journal = SqliteJournal({str(path)!r})
 async def append(seq):
-    await journal.append("s", notes(seq, seq))
+    await journal.append("s", note_facts(seq, seq))
 asyncio.run(append(1))
 child = os.fork()
 try:

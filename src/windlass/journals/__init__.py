@@ -1,1 +1,42 @@
-"""Where sessions are kept: in memory, or in a file. `ports.Journal` says what each must do."""
+"""Journals: where sessions are stored, and what can be done with a stored session.
+
+A journal is loaded when its name is first used, so a program that keeps sessions in memory does not
+import the SQLite or the Postgres driver.
+"""
+
+from typing import TYPE_CHECKING
+
+from windlass.lazy_modules import LazyModules, lazy_attributes
+
+if TYPE_CHECKING:
+    from windlass.core.session_summary import SessionSummary
+    from windlass.journals.archive import export_session, import_session
+    from windlass.journals.chain import RecordProblem
+    from windlass.journals.forking import fork
+    from windlass.journals.memory import MemoryJournal
+    from windlass.journals.postgres.journal import PostgresJournal
+    from windlass.journals.sqlite.journal import SqliteJournal
+
+__all__ = [
+    "MemoryJournal",
+    "PostgresJournal",
+    "RecordProblem",
+    "SessionSummary",
+    "SqliteJournal",
+    "export_session",
+    "fork",
+    "import_session",
+]
+
+LAZY_MODULES: LazyModules = {
+    "MemoryJournal": "windlass.journals.memory",
+    "PostgresJournal": "windlass.journals.postgres.journal",
+    "RecordProblem": "windlass.journals.chain",
+    "SessionSummary": "windlass.core.session_summary",
+    "SqliteJournal": "windlass.journals.sqlite.journal",
+    "export_session": "windlass.journals.archive",
+    "fork": "windlass.journals.forking",
+    "import_session": "windlass.journals.archive",
+}
+if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
+    __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

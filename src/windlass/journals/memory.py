@@ -98,12 +98,11 @@ class MemoryJournal:
 
     async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
         """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
-        return self._change_share(
-            budget,
-            session,
-            run,
-            lambda promised, share: draw_share(budget, promised, share, wanted),
-        )
+
+        def draw(promised: BudgetSum, share: BudgetSum) -> BudgetSum:
+            return draw_share(budget, promised, share, wanted)
+
+        return self._change_share(budget, session, run, draw)
 
     async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
         """Record the total that a run has spent; the rest of its share goes back."""

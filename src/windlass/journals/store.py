@@ -24,15 +24,15 @@ from windlass.journals.chain import (
     chain_root,
     check_order,
 )
-from windlass.journals.codec import FactRecord, encode_fact
-from windlass.journals.wording import session_corrupt_error, session_name_error
+from windlass.journals.codec import FactRecord, blob_name, encode_fact, is_blob_name
+from windlass.journals.wording import blob_corrupt_error, session_corrupt_error, session_name_error
 
 Durability = Literal["full", "relaxed"]
 
 SESSION_COLUMNS = (
     "head, session, title, created, updated, facts, runs, steps, outcome, proposed, asked"
 )
-"""The columns of a session: the hash of its last record, then the fields of its summary in order."""
+"""The columns of a session: the hash of its last record, then the fields of its summary."""
 CHANGING_COLUMNS = tuple(name for name in SESSION_COLUMNS.split(", ") if name != "session")
 """The columns that an append may change."""
 
@@ -110,6 +110,10 @@ class StoredJournal(ABC):
     def _submit_append(self, append: PendingAppend) -> None:
         """Hand an append to the writer, which settles its future."""
 
+    @abstractmethod
+    async def _find_blob(self, session: str, prefix: str) -> bytes | None:
+        """Return the session's blob whose name begins with `prefix`, unchecked."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -138,6 +142,18 @@ class StoredJournal(ABC):
         except JournalFailed as error:
             done.set_exception(error)
         return done
+
+    async def get_blob(self, session: str, name: str) -> bytes | None:
+        """Return the data that the session keeps under a name, or the first 16 characters of it.
+
+        Returns None if there is none, and raises JournalCorrupt if it is not what was stored.
+        """
+        if not is_blob_name(name):
+            return None
+        data = await self._find_blob(self._check_name(session), name)
+        if data is not None and not blob_name(data).startswith(name):
+            raise blob_corrupt_error(self._location, session, name)
+        return data
 
     def _check_name(self, session: str) -> str:
         """Return the name of a session; raises JournalFailed if it cannot be stored."""

@@ -1,85 +1,96 @@
-"""Shared budgets in a SQLite file: the share of each run, and what all of them come to.
+"""Shared budgets in an SQLite file: the share of each run, and the sum of all shares.
 
-The law: both are changed in one transaction, and a draw reads two rows, however many runs there
-were before it.
+The law: both change in one transaction, and drawing on a budget reads two rows, no matter how many
+runs there were before.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Amount, Budget
-from windlass.journals.budget_math import BudgetSum, draw_share, settle_share
+from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
 from windlass.journals.sqlite.file import SqliteConnection
 
 
 class ShareOwner(NamedTuple):
-    """Whose share it is."""
+    """The run that has a share."""
 
     session: str
-    number: int
+    run: int
 
 
 def draw_budget(
-    file: SqliteConnection, budget: Budget, run: ShareOwner, wanted: Amount, at: float
+    connection: SqliteConnection, budget: Budget, owner: ShareOwner, wanted: Amount, at: float
 ) -> Amount:
-    """Raise the share of a run, as far as the budget allows."""
-    return _change_share(
-        file, budget, run, lambda whole, share: draw_share(budget, whole, share, wanted), at
-    )
+    """Raise the share of a run to `wanted`, or as far as the budget allows; returns the share."""
+
+    def draw(promised: BudgetSum, share: BudgetSum) -> BudgetSum:
+        return draw_share(budget, promised, share, wanted)
+
+    return _change_share(connection, budget, owner, draw, at)
 
 
 def settle_budget(
-    file: SqliteConnection, budget: Budget, run: ShareOwner, spent: Amount, at: float
+    connection: SqliteConnection, budget: Budget, owner: ShareOwner, spent: Amount, at: float
 ) -> None:
-    """Make the share of a run what it has spent in all."""
-    _change_share(file, budget, run, lambda _, share: settle_share(budget, share, spent), at)
+    """Set the share of a run to what it has spent in total."""
+
+    def settle(_promised: BudgetSum, share: BudgetSum) -> BudgetSum:
+        return settle_share(budget, share, spent)
+
+    _change_share(connection, budget, owner, settle, at)
 
 
-def promised_amount(file: SqliteConnection, budget: Budget, at: float) -> Amount:
-    """What all shares of the present window come to."""
-    return _promised_sum(file, budget, budget_window(budget, at)).as_amount(budget)
+def promised_amount(connection: SqliteConnection, budget: Budget, at: float) -> Amount:
+    """Return the sum of all shares in the window that contains the time `at`."""
+    return _promised_sum(connection, budget, budget_window(budget, at)).as_amount(budget)
 
 
-def forget_shares(file: SqliteConnection, session: str) -> None:
-    """What was spent stays spent; but another session of this name starts anew."""
-    file.execute("DELETE FROM shares WHERE session = ?", (session,))
+def forget_shares(connection: SqliteConnection, session: str) -> None:
+    """Delete the shares of a session, so that a new session of that name has none.
+
+    The sums of the budgets stay as they are: what was spent stays spent.
+    """
+    connection.execute("DELETE FROM shares WHERE session = ?", (session,))
 
 
 def _change_share(
-    file: SqliteConnection,
+    connection: SqliteConnection,
     budget: Budget,
-    run: ShareOwner,
-    after: Callable[[BudgetSum, BudgetSum], BudgetSum],
+    owner: ShareOwner,
+    change: ShareChange,
     at: float,
 ) -> Amount:
-    mine = (*run, budget.name)
-    row = file.execute(
-        "SELECT period, usd, tokens FROM shares WHERE session = ? AND run = ? AND budget = ?", mine
+    key = (*owner, budget.name)
+    row = connection.execute(
+        "SELECT period, usd, tokens FROM shares WHERE session = ? AND run = ? AND budget = ?", key
     ).fetchone()
-    period, before = (
-        (row[0], _sum_from_row(row[1:])) if row else (budget_window(budget, at), BudgetSum())
-    )
-    promised = _promised_sum(file, budget, period)
-    share = after(promised, before)
-    # A run that got nothing has no share yet: the next window may have something for it.
+    if row is None:
+        window = budget_window(budget, at)
+        before = BudgetSum()
+    else:
+        window = row[0]
+        before = _sum_from_row(row[1:])
+    promised = _promised_sum(connection, budget, window)
+    share = change(promised, before)
+    # A run that got nothing is not tied to this window: the next one may have something for it.
     if share != before:
-        file.execute(
+        connection.execute(
             "INSERT OR REPLACE INTO shares VALUES (?, ?, ?, ?, ?, ?)",
-            (*mine, period, *_row_from_sum(share)),
+            (*key, window, *_row_from_sum(share)),
         )
-        file.execute(
+        connection.execute(
             "INSERT OR REPLACE INTO pools VALUES (?, ?, ?, ?)",
-            (budget.name, period, *_row_from_sum(promised.replace_share(share, before))),
+            (budget.name, window, *_row_from_sum(promised.replace_share(share, before))),
         )
     return share.as_amount(budget)
 
 
-def _promised_sum(file: SqliteConnection, budget: Budget, period: str) -> BudgetSum:
-    place = (budget.name, period)
-    found = "SELECT usd, tokens FROM pools WHERE budget = ? AND period = ?"
-    row = file.execute(found, place).fetchone()
+def _promised_sum(connection: SqliteConnection, budget: Budget, window: str) -> BudgetSum:
+    query = "SELECT usd, tokens FROM pools WHERE budget = ? AND period = ?"
+    row = connection.execute(query, (budget.name, window)).fetchone()
     return _sum_from_row(row) if row else BudgetSum()
 
 
@@ -88,4 +99,5 @@ def _sum_from_row(row: Sequence[Any]) -> BudgetSum:
 
 
 def _row_from_sum(amount: BudgetSum) -> tuple[str, int]:
+    # Money is stored as text, because SQLite's numbers are not exact.
     return str(amount.usd), amount.tokens
