@@ -61,11 +61,11 @@ def test_a_seed_that_breaks_a_rule_is_told_in_one_line_that_plays_it_again(
         if played.plan.seed == 2:
             raise RuleBroken("X9: a line\nand another")
 
-    monkeypatch.setattr(__main__, "check", broken)
+    monkeypatch.setattr(__main__, "check_rules", broken)
     assert __main__.main(["--seeds", "0:4"]) == 1
     line, total = capsys.readouterr().out.splitlines()
     again = "python -m proof.simulate --seeds 2:3"
-    assert line == f"{again}  # Broken: X9: a line and another"
+    assert line == f"{again}  # RuleBroken: X9: a line and another"
     assert total.endswith("1 broke a rule")
 
 

@@ -179,7 +179,7 @@ async def test_another_body_fails_the_test_with_the_place_of_the_difference(tmp_
             await agent_at(cassette.url).run("Good bye?")
     told = str(raised.value)
     assert 'at $.messages[0].content, recorded "Hello?", asked "Good bye?"' in told
-    assert "record it anew" in told
+    assert "record it again" in told
     assert isinstance(raised.value.__cause__, FailedByModel)
     assert "$.messages[0].content" in str(raised.value.__cause__)
 
@@ -221,7 +221,7 @@ async def test_one_request_too_many_fails_the_test(tmp_path: Path) -> None:
 async def test_one_request_too_few_fails_the_test(tmp_path: Path) -> None:
     tape = tmp_path / "hello.jsonl"
     await record(tape, text_answer("Hello"))
-    with pytest.raises(CassetteMismatch, match="has 1 request, and 0 were made"):
+    with pytest.raises(CassetteMismatch, match="has 1 request, but 0 were made"):
         async with Cassette(tape):
             pass
 
@@ -328,7 +328,7 @@ async def test_a_server_that_cannot_be_reached_is_named(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no cassette: it is empty"),
+        ("", "not a cassette: it is empty"),
         ("{", "line 1"),
         ('{"kind":"request","method":"GET","path":"/"}', "`tape`"),
         ('{"kind":"tape","version":9,"upstream":"x"}', "version 9"),

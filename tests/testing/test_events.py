@@ -102,8 +102,8 @@ def test_valid_traces(events: list[Event]) -> None:
         (placed(STARTED, BEGUN, PROPOSED, ENDED), "not announced"),
         (placed(STARTED, PROPOSED, BEGUN, JUDGED, ENDED), "not judged"),
         (placed(STARTED, PROPOSED, JUDGED, DONE, ENDED), "not started"),
-        (placed(STARTED, PROPOSED, JUDGED, BEGUN, DONE, DONE, ENDED), "it had finished"),
-        (placed(RunResumed(), BEGUN, DONE, BEGUN, ENDED), "it had finished"),
+        (placed(STARTED, PROPOSED, JUDGED, BEGUN, DONE, DONE, ENDED), "it had already finished"),
+        (placed(RunResumed(), BEGUN, DONE, BEGUN, ENDED), "it had already finished"),
     ],
 )
 def test_invalid_traces(events: list[Event], told: str) -> None:

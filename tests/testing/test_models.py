@@ -56,7 +56,7 @@ def test_a_nameless_model_is_noticed() -> None:
 
 
 async def test_a_swallowed_cancel_is_noticed() -> None:
-    with pytest.raises(AssertionError, match="another end"):
+    with pytest.raises(AssertionError, match="did not end as cancelled"):
         await SUITE.test_a_cancel_comes_out_as_a_cancel(Deaf())
 
 

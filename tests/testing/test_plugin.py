@@ -122,7 +122,7 @@ def test_what_is_right_passes_and_what_is_wrong_fails(report: str) -> None:
         "TaskLeaked: left behind: the orphan (",
         "TaskLeaked: left behind: the real orphan (",
         "Deadlock: nothing is ready",
-        "a realtime test has no virtual clock",
+        "A realtime test has no virtual clock",
         "assert 1 == 2",
         "test_BAD_example(\nE       number=0,",
     ],

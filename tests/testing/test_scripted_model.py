@@ -217,7 +217,7 @@ async def test_an_invalid_request_fails_even_if_the_runtime_swallows_it() -> Non
     model = ScriptedModel(["a"])
     with suppress(AssertionError):
         await played(model, prompt)
-    with pytest.raises(AssertionError, match="not a user's"):
+    with pytest.raises(AssertionError, match="not from a user"):
         model.assert_used_up()
 
 
@@ -295,7 +295,9 @@ async def test_a_long_session_is_looked_at_once(monkeypatch: pytest.MonkeyPatch)
     looked: list[object] = []
     look = PromptChecker._check_message
     monkeypatch.setattr(
-        PromptChecker, "_message", lambda self, at, one: (looked.append(one), look(self, at, one))
+        PromptChecker,
+        "_check_message",
+        lambda self, at, message: (looked.append(message), look(self, at, message)),
     )
     steps = 50
     model = ScriptedModel(["a"] * steps)

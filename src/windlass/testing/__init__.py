@@ -1,4 +1,6 @@
-"""The world, replaced: doubles for every port, virtual time, and the suites that each must pass.
+"""Test doubles for every port, fault injection, virtual time and conformance suites.
+
+This is what users test their agents, and their own journals, gates, models and tools, with:
 
     from windlass.testing import ScriptedModel, call, say
 

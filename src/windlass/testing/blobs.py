@@ -1,4 +1,4 @@
-"""What a journal must do that keeps things beside its records."""
+"""The conformance suite for journals that store blobs beside their records."""
 
 import os
 from pathlib import Path
@@ -10,15 +10,15 @@ from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_jour
 from windlass.testing.samples import note_facts
 
 SHORT_NAME_CHARS = 16
-"""Characters of a name that tell it from all others."""
+"""A prefix of this many characters identifies a blob."""
 
 
 class BlobsJournal(Journal, BlobStore, Protocol):
-    """Keeps things beside its records."""
+    """A journal that stores blobs."""
 
 
 class BlobsConformance(JournalSuite):
-    """What a session keeps is there for as long as the session, and for nobody else."""
+    """A blob lives as long as its session, and only that session can read it."""
 
     @on_a_journal
     async def test_it_is_one_that_keeps_things(self, journal: BlobsJournal) -> None:
@@ -41,11 +41,9 @@ class BlobsConformance(JournalSuite):
     async def test_a_name_that_is_none_finds_nothing(self, journal: BlobsJournal) -> None:
         await journal.append(SESSION, note_facts(1, 1))
         name = await journal.put_blob(SESSION, b"kept")
-        short, strange = (
-            name[: SHORT_NAME_CHARS - 1],
-            ("0" * SHORT_NAME_CHARS, "%" * SHORT_NAME_CHARS, "\ud800" * SHORT_NAME_CHARS),
-        )
-        for wrong in ("", short, name + "0", *strange):
+        too_short = name[: SHORT_NAME_CHARS - 1]
+        unknown = [char * SHORT_NAME_CHARS for char in ("0", "%", "\ud800")]
+        for wrong in ("", too_short, name + "0", *unknown):
             assert await journal.get_blob(SESSION, wrong) is None
         assert await journal.get_blob("unknown", name) is None
 
@@ -60,7 +58,7 @@ class BlobsConformance(JournalSuite):
 
     @on_a_journal
     async def test_what_belongs_to_no_session_is_refused(self, journal: BlobsJournal) -> None:
-        """Nobody would ever delete it."""
+        """A blob without a session would never be deleted."""
         assert isinstance(await error_of(journal.put_blob("unknown", b"lost")), JournalFailed)
         assert list(await journal.read("unknown")) == []
 

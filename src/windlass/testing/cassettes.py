@@ -3,13 +3,13 @@
     async with Cassette("hello.jsonl", upstream="https://api.openai.com/v1") as cassette:
         agent = Agent("openai:gpt-5", base_url=cassette.url)
 
-If the file exists, it is played back over HTTP on this machine, with no network and no key. If it
-does not, `record=True` passes the requests on to `upstream` and writes it (see `tape.py`); delete
-the file to record it anew. `with` works too, for code that is not async.
+If the file exists, it is played back over HTTP on this machine, without network and without a key.
+If it does not exist, `record=True` forwards the requests to `upstream` and writes the file (its
+format is in `tape.py`). Delete the file to record it again. `with` works too, for synchronous code.
 
-The law: the test asks what was asked when the cassette was recorded, in that order, all of it and
-nothing else. The first difference is the answer to that request, and fails the test at the end of
-the block, whatever the code under test made of it.
+The law: the test makes exactly the recorded requests, in the recorded order. The first request that
+differs is answered with an error that names the difference, and the block then fails the test, even
+if the code under test swallowed that error.
 """
 
 import asyncio
@@ -47,14 +47,13 @@ _STATUSES_WITHOUT_BODY = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFI
 
 
 class CassetteMismatch(AssertionError):
-    """What was asked is not what was recorded."""
+    """The requests of a test are not the recorded ones. The message names the first difference."""
 
 
 class Cassette:
-    """Recorded HTTP: enter it, and give `cassette.url` to the model as its `base_url`.
+    """HTTP traffic that is recorded once and then replayed.
 
-    `paced=True` plays back with the pauses of the recording; without it, nothing waits. A block
-    that raises while it records leaves no file.
+    Enter it with `with` or `async with`, and pass `cassette.url` to the model as its `base_url`.
     """
 
     def __init__(
@@ -65,6 +64,19 @@ class Cassette:
         record: bool = False,
         paced: bool = False,
     ) -> None:
+        """Open a recording, or prepare to make one.
+
+        Args:
+            path: the file of the recording.
+            upstream: the real base URL; needed only to record.
+            record: whether to record if the file does not exist. A block that raises while it
+                records writes no file.
+            paced: replay with the pauses of the recording. By default nothing waits.
+
+        Raises:
+            ConfigError: the file does not exist and `record` or `upstream` is missing, or the file
+                is not a cassette.
+        """
         self.path = Path(path)
         self.mode: Literal["replay", "record"] = "replay" if self.path.exists() else "record"
         self._thread: AbstractContextManager[FaultServer] | None = None
@@ -72,15 +84,15 @@ class Cassette:
             self._server: _ReplayServer | _RecordingServer = _ReplayServer(self.path, paced=paced)
             return
         if not record:
-            fix = "pass record=True once, with a key, and keep the file that it writes"
-            raise ConfigError(f"there is no cassette {self.path}: {fix}.")
+            fix = "Pass record=True once, with a key, and commit the file that it writes."
+            raise ConfigError(f"The cassette {self.path} does not exist. {fix}")
         if not upstream:
             raise ConfigError("record=True needs upstream=, such as https://api.openai.com/v1.")
         self._server = _RecordingServer(self.path, upstream.rstrip("/"))
 
     @property
     def url(self) -> str:
-        """The base URL to ask."""
+        """The base URL to pass to the model. It is known once the cassette is entered."""
         return self._server.url
 
     async def __aenter__(self) -> Self:
@@ -113,7 +125,7 @@ class Cassette:
 
 
 class _ReplayServer(FaultServer):
-    """Answers with what was recorded, as long as that is what is asked."""
+    """Answers with the recorded responses while the requests match the recording."""
 
     def __init__(self, path: Path, *, paced: bool) -> None:
         super().__init__()
@@ -132,38 +144,44 @@ class _ReplayServer(FaultServer):
     ) -> None:
         await super()._send_answer(self._next_answer(http_request), http_request, reader, writer)
 
-    def _next_answer(self, asked: ReceivedRequest) -> WireAnswer:
+    def _next_answer(self, request: ReceivedRequest) -> WireAnswer:
+        """Return the recorded answer, or the mismatch as an HTTP error."""
         at = len(self.requests) - 1
         if self._mismatch is None and at >= len(self._exchanges):
             self._mismatch = f"{self._path} has {_count_requests(at)}, and one more was made"
-        elif self._mismatch is None and (differs := self._find_difference(asked, at)):
-            fix = "Delete the file and record it anew if that is meant."
-            self._mismatch = f"request {at + 1} is not the one in {self._path}: {differs}. {fix}"
+        elif self._mismatch is None and (differs := self._find_difference(request, at)):
+            fix = "If the change is intended, delete the file and record it again."
+            self._mismatch = (
+                f"request {at + 1} differs from the one in {self._path}: {differs}. {fix}"
+            )
+        # After a mismatch every request gets the same error: later ones would only differ more.
         if self._mismatch is not None:
             return refuse_with(400, {"error": {"message": self._mismatch}})
         return _recorded_answer(self._exchanges[at], paced=self._paced)
 
-    def _find_difference(self, asked: ReceivedRequest, at: int) -> str | None:
-        recorded, made = self._exchanges[at].request, _tape_request(asked)[0]
-        before, now = f"{recorded.method} {recorded.path}", f"{made.method} {made.path}"
-        if before != now:
-            return f"recorded {before}, asked {now}"
+    def _find_difference(self, request: ReceivedRequest, at: int) -> str | None:
+        recorded = self._exchanges[at].request
+        made, _ = _tape_request(request)
+        if (recorded.method, recorded.path) != (made.method, made.path):
+            return f"recorded {recorded.method} {recorded.path}, asked {made.method} {made.path}"
         return first_difference(recorded.body, made.body)
 
     def close(self, error: BaseException | None) -> None:
-        """Fail the test if it did not ask what was recorded."""
+        """Raise CassetteMismatch if the test did not make the recorded requests."""
+        # A cancel or an interrupt of the test is not hidden behind a mismatch.
         if isinstance(error, Exception | None):
-            made, recorded = len(self.requests), len(self._exchanges)
+            made = len(self.requests)
+            recorded = len(self._exchanges)
             if error is None and self._mismatch is None and made < recorded:
                 self._mismatch = (
-                    f"{self._path} has {_count_requests(recorded)}, and {made} were made"
+                    f"{self._path} has {_count_requests(recorded)}, but {made} were made"
                 )
             if self._mismatch is not None:
                 raise CassetteMismatch(self._mismatch) from error
 
 
 class _RecordingServer(FaultServer):
-    """Passes requests on, and keeps what is said."""
+    """Forwards requests to the real server and keeps both sides of the conversation."""
 
     def __init__(self, path: Path, upstream: str) -> None:
         super().__init__()
@@ -185,7 +203,7 @@ class _RecordingServer(FaultServer):
         exchange = HttpExchange(request)
         self._exchanges.append(exchange)
         relaying = asyncio.ensure_future(self._relay_request(http_request, exchange, writer))
-        leaving = asyncio.ensure_future(reader.left.wait())
+        leaving = asyncio.ensure_future(reader.client_left.wait())
         try:
             with _hold_virtual_time():
                 await asyncio.wait((relaying, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -201,38 +219,44 @@ class _RecordingServer(FaultServer):
             await asyncio.gather(relaying, leaving, return_exceptions=True)
 
     async def _relay_request(
-        self, asked: ReceivedRequest, exchange: HttpExchange, writer: asyncio.StreamWriter
+        self, request: ReceivedRequest, exchange: HttpExchange, writer: asyncio.StreamWriter
     ) -> WireAnswer | None:
-        """Pass on one request, and what comes back; an answer if nothing can come back."""
+        """Forward one request and copy the response back.
+
+        Returns an answer to send instead if the real server could not be reached.
+        """
         import aiohttp  # noqa: PLC0415 - only a recording needs it
 
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
-        headers = end_to_end_headers(asked.headers) | {"Accept-Encoding": "identity"}
+        # Uncompressed, so that the file can be read and secrets in it can be found.
+        headers = end_to_end_headers(request.headers) | {"Accept-Encoding": "identity"}
         began = time.monotonic()
         try:
             async with (
                 aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
                 session.request(
-                    asked.method,
-                    self._upstream + _path_below_base(asked.path),
-                    data=asked.body,
+                    request.method,
+                    self._upstream + _path_below_base(request.path),
+                    data=request.body,
                     headers=headers,
                     allow_redirects=False,
                 ) as response,
             ):
-                kept, pause_s = kept_response_headers(response.headers), time.monotonic() - began
-                exchange.response = TapeResponse(response.status, kept, round(pause_s, 3))
+                after_s = round(time.monotonic() - began, 3)
+                kept = kept_response_headers(response.headers)
+                exchange.response = TapeResponse(response.status, kept, after_s)
                 await _copy_response_body(response, exchange, writer)
         except aiohttp.ClientError as error:
             if exchange.response is not None:
                 exchange.how = "broken"
                 raise ConnectionResetError from error
-            told = f"the cassette cannot reach {mask_url_user(self._upstream)} ({type(error).__name__})"
-            return refuse_with(502, {"error": {"message": told}})
+            upstream = mask_url_user(self._upstream)
+            message = f"The cassette cannot reach {upstream} ({type(error).__name__})."
+            return refuse_with(502, {"error": {"message": message}})
         return None
 
     def close(self, error: BaseException | None) -> None:
-        """Keep the recording of a test that passed."""
+        """Write the file, if the test passed."""
         if error is None and self._exchanges:
             save_tape(self._path, self._upstream, self._exchanges, self._secrets)
 
@@ -242,7 +266,7 @@ async def _copy_response_body(
     exchange: HttpExchange,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Each piece of a response, to the client and onto the tape."""
+    """Copy each piece of a response to the client and into the recording."""
     assert exchange.response is not None
     head = _answer_head(exchange.response)
     writer.write(head.encode_head())
@@ -255,24 +279,25 @@ async def _copy_response_body(
             last = now
             writer.write(b"%x\r\n%b\r\n" % (len(content), content))
             await writer.drain()
-    # Before the client can know: it may be gone, and the test over, at once.
+    # Set before the client sees the end: it may close, and the test may end, at that moment.
     exchange.how = "whole"
     writer.write(b"0\r\n\r\n" if head.chunked else b"")
     await writer.drain()
 
 
 def _hold_virtual_time() -> AbstractContextManager[None]:
-    """A real server is waited for, and not jumped over, where time is virtual."""
+    """Make virtual time wait for the real server, so that no time-out of the test jumps ahead."""
     loop = asyncio.get_running_loop()
     return loop.clock.hold_time() if isinstance(loop, VirtualLoop) else nullcontext()
 
 
-def _tape_request(asked: ReceivedRequest) -> tuple[TapeRequest, set[bytes]]:
-    return record_request(asked.method, _path_below_base(asked.path), asked.headers, asked.body)
+def _tape_request(request: ReceivedRequest) -> tuple[TapeRequest, set[bytes]]:
+    path = _path_below_base(request.path)
+    return record_request(request.method, path, request.headers, request.body)
 
 
 def _path_below_base(path: str) -> str:
-    """The path below the base URL, which on this machine ends in /v1."""
+    """Return the path below the base URL, which ends in /v1 on this machine."""
     return path.removeprefix("/v1")
 
 
@@ -281,7 +306,7 @@ def _count_requests(count: int) -> str:
 
 
 def _answer_head(response: TapeResponse) -> WireAnswer:
-    """The beginning of an answer; its body goes in chunks, if its status lets it have one."""
+    """Return an answer without a body yet. It is chunked if its status may have a body."""
     chunked = response.status not in _STATUSES_WITHOUT_BODY
     return WireAnswer(
         status=response.status, headers=tuple(response.headers.items()), chunked=chunked
@@ -289,14 +314,18 @@ def _answer_head(response: TapeResponse) -> WireAnswer:
 
 
 def _recorded_answer(exchange: HttpExchange, *, paced: bool) -> WireAnswer:
-    """The response as it came."""
+    """Return the response as it was recorded, including how it broke off."""
     response = exchange.response
     if response is None:
         return hang_up(stall())
     acts: list[WireAct] = []
     for piece in exchange.pieces:
-        acts += [*([wait(piece.after_s)] if paced else []), piece.content]
-    if exchange.how != "whole":
-        acts.append(drop() if exchange.how == "broken" else stall())
+        if paced:
+            acts.append(wait(piece.after_s))
+        acts.append(piece.content)
+    if exchange.how == "broken":
+        acts.append(drop())
+    elif exchange.how == "left":
+        acts.append(stall())
     before = (wait(response.after_s),) if paced else ()
     return replace(_answer_head(response), before=before, acts=tuple(acts))

@@ -1,7 +1,7 @@
-"""Chat completions as a server streams them: replies in words, responses in bytes.
+"""Chat completions as an OpenAI-compatible server streams them, for the script of a `FaultServer`.
 
-chat(words("Hello"), words(" there"))
-chat(called("read", '{"path":', '"a.txt"}', id="call_1"))
+chat_answer(text_chunk("Hello"), text_chunk(" there"))
+chat_answer(call_chunks("read", '{"path":', '"a.txt"}', id="call_1"))
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ USAGE: dict[str, Any] = {
 
 
 def sse_event(value: object, event: str = "") -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     data = value if isinstance(value, bytes) else msgspec.json.encode(value)
     name = f"event: {event}\n".encode() if event else b""
     return name + b"data: " + data + b"\n\n"
@@ -32,7 +32,7 @@ def chat_chunk(
     finish: str | None = None,
     **more: Any,  # noqa: ANN401
 ) -> bytes:
-    """One chunk of a reply."""
+    """Return one chunk of a reply."""
     choice = {"index": 0, "delta": delta or {}, "finish_reason": finish}
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     return sse_event(head | {"choices": [choice]} | more)
@@ -53,7 +53,7 @@ def call_chunk(
     id: str | None = None,  # noqa: A002 - the word of the wire
     name: str | None = None,
 ) -> bytes:
-    """A fragment of a call."""
+    """Return a chunk with a fragment of a tool call."""
     call: dict[str, Any] = {"function": {"arguments": arguments}}
     if index is not None:
         call["index"] = index
@@ -70,7 +70,7 @@ def call_chunks(
     id: str | None = "call_1",  # noqa: A002 - the word of the wire
     index: int | None = 0,
 ) -> tuple[bytes, ...]:
-    """One call: its name, then its arguments in fragments."""
+    """Return the chunks of one tool call: its name, then its arguments in fragments."""
     head = call_chunk(index=index, id=id, name=name)
     return head, *(call_chunk(part, index=index) for part in arguments)
 
@@ -80,12 +80,12 @@ def finish_chunk(reason: str = "stop") -> bytes:
 
 
 def usage_chunk(**figures: Any) -> bytes:  # noqa: ANN401
-    """The last chunk, which has no choices."""
+    """Return the chunk that reports usage: it comes last and has no choices."""
     return sse_event({"id": "chatcmpl-1", "choices": [], "usage": USAGE | figures})
 
 
 def chat_answer(*parts: bytes | tuple[bytes, ...], stop: str | None = None) -> WireAnswer:
-    """A whole reply: what is said, why it stops, what it cost, and the end."""
+    """Return a whole reply: the given parts, a finish reason, the usage and `[DONE]`."""
     acts: list[WireAct] = []
     for part in parts:
         acts.extend((part,) if isinstance(part, bytes) else part)
@@ -95,5 +95,5 @@ def chat_answer(*parts: bytes | tuple[bytes, ...], stop: str | None = None) -> W
 
 
 def text_answer(text: str, chars: int = 4) -> WireAnswer:
-    """A whole reply of text, in pieces."""
+    """Return a whole reply of text, in pieces of `chars` characters."""
     return chat_answer(*(text_chunk(text[at : at + chars]) for at in range(0, len(text), chars)))

@@ -1,18 +1,18 @@
-"""Time that jumps: an hour of sleep takes microseconds, and the same test takes the same course.
+"""Virtual time: an hour of sleep takes microseconds, and a test takes the same course every time.
 
-The law: time moves only when nothing else can. While a callback is ready it stands still; when
-nothing is, it jumps to the next timer. The world outside of the loop is slower than that, so that:
+The law: time moves only when nothing else can. While a callback is ready, time stands still. When
+nothing is ready, time jumps to the next timer. Work outside of the event loop takes real time, so:
 
-- a job in an executor (`asyncio.to_thread`) and a `with clock.outside():` block hold time still,
-  and the loop really waits for them, `patience_s` of real time at the most;
-- `with clock.moving():` lets time pass by such jobs, for a test of a thread that hangs;
-- an open socket or pipe may speak at any moment, so time jumps only after `silence_s` of real
-  silence, which is paid at each jump for as long as it is open;
-- a thread that answers by `call_soon_threadsafe` is seen by nobody: wrap the wait for it in
-  `clock.outside()`. Child processes are best tested in real time (`@pytest.mark.realtime`).
+- A job in an executor (`asyncio.to_thread`) and a `with clock.hold_time():` block hold time still.
+  The loop waits for them in real time, for `patience_s` at most.
+- `with clock.let_time_pass():` lets time pass while such jobs run, to test a thread that hangs.
+- Data may arrive at any moment on an open socket or pipe, so time jumps only after `silence_s` of
+  real silence. Each jump costs that much real time while a socket is open.
+- The loop cannot see a thread that answers through `call_soon_threadsafe`: wrap the wait for it in
+  `clock.hold_time()`. Test child processes in real time (`@pytest.mark.realtime`).
 
-When nothing is ready, no timer is set and nobody outside is at work, the wait would last for ever:
-that is a `Deadlock`, and it names the tasks that wait.
+When nothing is ready, no timer is set and no work runs outside, the wait would never end: that
+raises `Deadlock`, which names the waiting tasks.
 """
 
 import asyncio
@@ -33,25 +33,25 @@ AsyncMain = Callable[["VirtualClock"], Coroutine[Any, Any, T]] | Coroutine[Any, 
 TasksLeft = Literal["fail", "cancel"]
 
 EPOCH = 1_735_689_600.0
-"""The first moment of 2025: what a virtual clock shows when it starts."""
+"""2025-01-01T00:00:00Z: what a virtual clock shows when it starts."""
 TIMER_RESOLUTION_S = 1e-9
-"""How much too early asyncio may call a timer; half of it is lost to rounding."""
+"""How much too early asyncio may call a timer (half of it is lost to rounding)."""
 LAST_CHANCE_S = 0.25
-"""Real time for a thread that nobody knows of, before a wait is called a deadlock."""
+"""Real time to wait for a thread that the loop cannot see, before a wait counts as a deadlock."""
 TURNS_TO_SETTLE = 20
-"""Turns of the loop in which a task may still end by itself once its test is over."""
+"""Turns of the loop in which a task may still end by itself after its test has ended."""
 
 
 class Deadlock(AssertionError):
-    """The tasks wait for something that will never come."""
+    """All tasks wait for something that will never happen. The message names them."""
 
 
 class TaskLeaked(AssertionError):
-    """A task outlived the one that should have waited for it."""
+    """A test ended while tasks that it started were still running. The message names them."""
 
 
 class VirtualClock:
-    """The time and the chance of a test; it goes on from one `run` to the next."""
+    """The clock and the random numbers of a test. Its time goes on from one `run` to the next."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class VirtualClock:
         patience_s: float = 30.0,
     ) -> None:
         self.elapsed_s = 0.0
-        """Virtual seconds since the clock was made."""
+        """Virtual seconds since the clock was created."""
         self.silence_s = silence_s
-        """Real silence on open sockets and pipes before time may jump."""
+        """Real seconds without data on open sockets and pipes before time may jump."""
         self.patience_s = patience_s
-        """Real time that work outside of the loop may take."""
+        """Real seconds that work outside of the loop may take."""
         self.outside_jobs = 0
         self.holds_time = True
-        """Whether work outside of the loop holds time still."""
+        """Whether work outside of the loop holds virtual time still."""
         self._epoch = epoch
         self._random = Random(seed)
 
@@ -83,18 +83,18 @@ class VirtualClock:
         return self._random.random()
 
     def advance(self, seconds: float) -> None:
-        """Move time on by hand, to a whole nanosecond, so that 0.1 + 0.2 is 0.3."""
+        """Move time forward. It is rounded to a nanosecond, so that 0.1 + 0.2 is 0.3."""
         target = self.elapsed_s + seconds
         rounded = round(target, 9)
-        # Past some 90 days a float is coarser than asyncio's resolution, and a timer that is met
-        # exactly would never be called.
+        # Past about 90 days a float is coarser than asyncio's resolution. A timer that is due
+        # exactly now would then never be called.
         if rounded + TIMER_RESOLUTION_S <= target + math.ulp(target):
             rounded = target + 2 * math.ulp(target)
         self.elapsed_s = rounded
 
     @contextmanager
     def hold_time(self) -> Generator[None]:
-        """Hold time still while something outside of the loop is at work."""
+        """Hold time still while something outside of the loop works."""
         self.outside_jobs += 1
         try:
             yield
@@ -103,27 +103,32 @@ class VirtualClock:
 
     @contextmanager
     def let_time_pass(self) -> Generator[None]:
-        """Let time pass although something outside of the loop is at work."""
-        before, self.holds_time = self.holds_time, False
+        """Let time pass although something outside of the loop works."""
+        before = self.holds_time
+        self.holds_time = False
         try:
             yield
         finally:
             self.holds_time = before
 
     def run(self, main: AsyncMain[T], *, tasks_left: TasksLeft = "fail") -> T:
-        """Run to the end on a fresh event loop. Tasks that are left then are a failure."""
+        """Run a coroutine, or a function that takes the clock, on a fresh event loop.
+
+        Returns what the coroutine returns. Raises TaskLeaked if it leaves tasks behind (with
+        `tasks_left="cancel"` they are cancelled), and Deadlock if nothing can go on.
+        """
         coroutine = main(self) if callable(main) else main
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(self)) as runner:
             return runner.run(run_supervised(coroutine, tasks_left=tasks_left))
 
 
 def run_virtual(main: AsyncMain[T], *, seed: int = 0, tasks_left: TasksLeft = "fail") -> T:
-    """Run a coroutine, or a function that takes the clock, on virtual time."""
+    """Run a coroutine, or a function that takes the clock, on a new `VirtualClock`."""
     return VirtualClock(seed=seed).run(main, tasks_left=tasks_left)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is a `VirtualClock`'s."""
+    """An event loop that takes its time from a `VirtualClock`."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -137,13 +142,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
-        # For the same reason as in `advance`: what is due now must be due before now.
+        # For the same reason as in `advance`: a timer that is due now must be due before now.
         due = math.nextafter(when, -math.inf) if when == self.clock.elapsed_s else when
         return super().call_at(due, callback, *args, context=context)
 
     @override
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Any:
-        # A job that was given up no longer holds time, though its thread may still be running.
+        # A cancelled job no longer holds time, although its thread may still be running.
         job = super().run_in_executor(executor, func, *args)
         hold = self.clock.hold_time()
         hold.__enter__()
@@ -157,7 +162,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _VirtualSelector(selectors.DefaultSelector):
-    """Where the loop would wait: it looks, and then lets time jump instead."""
+    """Replaces the wait of the event loop: it polls once, and then lets time jump."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
@@ -170,10 +175,8 @@ class _VirtualSelector(selectors.DefaultSelector):
             return ready
         clock = self._clock
         if clock.outside_jobs and clock.holds_time:
-            return self._wait_in_real_time(
-                clock.patience_s, "work outside of the loop did not come back"
-            )
-        # The loop's own wake-up pipe is always registered.
+            return self._wait_in_real_time(clock.patience_s, "work outside of the loop did not end")
+        # The wake-up pipe of the loop itself is always registered.
         sockets = len(self.get_map()) > 1
         if sockets or clock.outside_jobs:
             ready = super().select(clock.silence_s)
@@ -191,15 +194,18 @@ class _VirtualSelector(selectors.DefaultSelector):
         ready = super().select(seconds)
         if not ready:
             waiting = describe_tasks(asyncio.all_tasks())
-            told = f"{why} (at {self._clock.elapsed_s} s virtual, after {seconds} s real)"
-            raise Deadlock(f"{told}; waiting: {waiting or 'no task'}")
+            when = f"at {self._clock.elapsed_s} s virtual, after {seconds} s real"
+            raise Deadlock(f"{why} ({when}); waiting: {waiting or 'no task'}")
         return ready
 
 
 async def run_supervised(
     main: Coroutine[Any, Any, T], *, tasks_left: TasksLeft = "fail", grace_s: float = 0.0
 ) -> T:
-    """Run a coroutine, and fail if it leaves tasks behind that do not end by themselves at once."""
+    """Run a coroutine. Raises TaskLeaked if it leaves tasks behind that do not end by themselves.
+
+    They have TURNS_TO_SETTLE turns of the loop to end, and then `grace_s` seconds.
+    """
     result = await main
     if tasks_left == "fail":
         for _ in range(TURNS_TO_SETTLE):
@@ -218,12 +224,12 @@ def _other_tasks() -> set[asyncio.Task[Any]]:
 
 
 def describe_tasks(tasks: set[asyncio.Task[Any]]) -> str:
-    """Tasks by name, each with the line at which it waits."""
+    """List tasks by name, each with the line at which it waits."""
     return ", ".join(sorted(f"{task.get_name()} ({_waiting_line(task)})" for task in tasks))
 
 
 def _waiting_line(task: asyncio.Task[Any]) -> str:
-    """The innermost line of ours: what is awaited below it has no frame to show."""
+    """Return the innermost Python line of a task. Awaitables below it have no frame."""
     awaited: Any = task.get_coro()
     place = "not started"
     while awaited is not None:
@@ -236,7 +242,7 @@ def _waiting_line(task: asyncio.Task[Any]) -> str:
 
 
 class ClockConformance:
-    """What a clock must do. A subclass gives the fixture `clock`."""
+    """What every clock must do. A subclass defines the fixture `clock`."""
 
     async def test_now_does_not_go_back(self, clock: Clock) -> None:
         before = clock.now()
@@ -267,4 +273,4 @@ class ClockConformance:
     async def test_a_roll_is_a_number_from_0_to_1(self, clock: Clock) -> None:
         rolls = [clock.random_fraction() for _ in range(100)]
         assert all(0 <= roll <= 1 for roll in rolls)
-        assert len(set(rolls)) > 1, "chance gave the same number a hundred times"
+        assert len(set(rolls)) > 1, "a hundred random numbers are all the same"

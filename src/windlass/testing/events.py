@@ -1,4 +1,4 @@
-"""What a watcher saw, kept for assertions, and the rules that every watch obeys."""
+"""A watcher that keeps its events for assertions, and the rules that hold for every watch."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -26,7 +26,7 @@ E = TypeVar("E", bound=PlacedEvent)
 
 
 class Trace:
-    """A watcher that keeps all events."""
+    """A watcher that keeps all events: pass it as `on_event`."""
 
     def __init__(self, events: Sequence[Event] = ()) -> None:
         self.events: list[Event] = list(events)
@@ -38,18 +38,19 @@ class Trace:
         return len(self.events)
 
     def kinds(self) -> list[str]:
-        """The events by the names of their types."""
+        """Return the names of the types of the events, in order."""
         return [type(event).__name__ for event in self.events]
 
     def of_type(self, kind: type[E]) -> list[E]:
+        """Return the events of one type, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def texts(self) -> list[str]:
-        """Each text delta, as it came."""
+        """Return the text of each text delta, in order."""
         return [event.text for event in self.of_type(TextDelta)]
 
     def shown_text(self) -> str:
-        """What is on the screen at the end: a discarded attempt is wiped off."""
+        """Return the text on the screen at the end: text of discarded attempts is removed."""
         shown: list[str] = []
         kept = 0
         for event in self.events:
@@ -62,15 +63,15 @@ class Trace:
         return "".join(shown)
 
     def check(self) -> None:
-        """Raise an AssertionError unless this is the whole watch of one run."""
+        """Raise an AssertionError unless these are the events of one whole run."""
         check_trace(self.events)
 
 
 def check_trace(events: Sequence[Event]) -> None:
-    """Raise an AssertionError unless these events are one run's, watched to its end.
+    """Raise an AssertionError unless these are the events of one run, watched to its end.
 
-    Places grow and facts leave no gap (E1), no text is empty (E2), calls are announced before they
-    start (E6), and there is one terminal event, which is the last (L3).
+    The rules: places grow and facts leave no gap (E1); no text is empty (E2); calls are announced
+    before they start (E6); there is one terminal event, and it is the last (L3).
     """
     _check_places(events)
     _check_texts(events)
@@ -113,7 +114,7 @@ def _check_texts(events: Sequence[Event]) -> None:
 
 
 def _check_calls(events: Sequence[Event]) -> None:
-    # A watch that begins in the middle of a run did not see what came before.
+    # A watch that begins in the middle of a run did not see the earlier events of its calls.
     whole = bool(events) and isinstance(events[0], RunStarted)
     announced: set[str] = set()
     judged: set[str] = set()
@@ -131,11 +132,11 @@ def _check_calls(events: Sequence[Event]) -> None:
             case CallStarted(call_id):
                 _require(not whole or call_id in announced, f"{_event_label(event)}: not announced")
                 _require(not whole or call_id in judged, f"{_event_label(event)}: not judged")
-                _require(call_id not in finished, f"{_event_label(event)}: it had finished")
+                _require(call_id not in finished, f"{_event_label(event)}: it had already finished")
                 started.add(call_id)
             case CallFinished(call_id):
                 _require(not whole or call_id in started, f"{_event_label(event)}: not started")
-                _require(call_id not in finished, f"{_event_label(event)}: it had finished")
+                _require(call_id not in finished, f"{_event_label(event)}: it had already finished")
                 finished.add(call_id)
             case _:
                 pass

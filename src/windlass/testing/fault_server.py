@@ -1,11 +1,11 @@
 """A model provider that fails on demand, over real HTTP on this machine.
 
-    async with FaultServer(say("Hello"), refuse_with(429), say("again")) as server:
+    async with FaultServer(text_answer("Hello"), refuse_with(429)) as server:
         model = resolve("openai-compatible:m", base_url=server.url, environ={})
 
-Each request gets the next answer of the script; `always` answers when the script is used up, and
-may be a function of the request. The server controls every byte (see `wire.py`), and records what
-it was asked and whether the client went before the answer was over.
+Each request gets the next answer of the script. When the script is used up, `always` answers; it
+may be a function of the request. The server controls every byte that it sends (see `wire.py`). It
+records each request, and whether the client left before the answer was over.
 """
 
 import asyncio
@@ -24,26 +24,29 @@ from typing_extensions import override
 from windlass.testing.wire import WireAct, WireAnswer, WireDrop, WireReset, WireWait, refuse_with
 
 START_TIMEOUT_S = 10.0
-_SCRIPT_USED_UP = refuse_with(418, {"error": {"message": "the fault server's script is used up"}})
+_SCRIPT_USED_UP = refuse_with(
+    418, {"error": {"message": "The script of the fault server is used up."}}
+)
 _LINGER_OFF = struct.pack("ii", 1, 0)
 
 
 @dataclass(slots=True)
 class ReceivedRequest:
-    """One request, as it came."""
+    """One HTTP request as the server received it."""
 
     method: str
     path: str
     headers: dict[str, str]
-    """By lower-case name."""
+    """By name in lower case."""
     body: bytes
     connection: int
-    """Which connection it came on, from 1."""
+    """The number of the connection it came on, from 1."""
     client_left: asyncio.Event = field(default_factory=asyncio.Event)
-    """The client closed the connection before the answer was over."""
+    """Set when the client closes the connection before the answer is over."""
 
     @property
     def json(self) -> Any:  # noqa: ANN401 - whatever the client sent
+        """The body, decoded. Raises msgspec.DecodeError if it is not JSON."""
         return msgspec.json.decode(self.body)
 
 
@@ -52,7 +55,7 @@ class _ConnectionClosed(Exception):
 
 
 class _WatchedReader(asyncio.StreamReader):
-    """Tells when the client goes, without reading what it may say next."""
+    """Reports that the client has left, without reading what it may send next."""
 
     def __init__(self) -> None:
         super().__init__(limit=2**26)
@@ -84,20 +87,20 @@ class FaultServer:
         self._connection_count = 0
         self._port = 0
         self.requests: list[ReceivedRequest] = []
-        """The requests so far, in order."""
+        """The requests received so far, in order."""
 
     def add_answers(self, *script: WireAnswer) -> None:
-        """Go on with these answers when the script is used up."""
+        """Append answers to the script."""
         self._script.extend(script)
 
     @property
     def answers_left(self) -> int:
-        """Answers that nobody asked for yet."""
+        """How many answers of the script have not been sent yet."""
         return len(self._script)
 
     @property
     def url(self) -> str:
-        """The base URL."""
+        """The base URL for a model. It is known once the server is entered."""
         return f"http://127.0.0.1:{self._port}/v1"
 
     async def __aenter__(self) -> Self:
@@ -120,7 +123,7 @@ class FaultServer:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop listening and close what is open: from now on connections are refused."""
+        """Stop listening and close open connections. New connections are refused from now on."""
         if self._server is None:
             return
         self._server.close()
@@ -136,20 +139,21 @@ class FaultServer:
         task = asyncio.current_task()
         assert task is not None
         assert isinstance(reader, _WatchedReader)
-        # So that `drain` returns when the kernel has it all: a reset throws away what is left.
+        # With no buffer, `drain` returns when the kernel has every byte. A reset would discard
+        # bytes that are still in the buffer of the process.
         writer.transport.set_write_buffer_limits(0)
         self._connection_tasks.add(task)
         self._connection_count += 1
         number = self._connection_count
         try:
-            while (asked := await _read_request(reader, number)) is not None:
-                self.requests.append(asked)
-                response = self._script.pop(0) if self._script else self._always
-                if not isinstance(response, WireAnswer):
-                    response = response(asked)
-                await self._send_answer(response, asked, reader, writer)
+            while (request := await _read_request(reader, number)) is not None:
+                self.requests.append(request)
+                answer = self._script.pop(0) if self._script else self._always
+                if not isinstance(answer, WireAnswer):
+                    answer = answer(request)
+                await self._send_answer(answer, request, reader, writer)
         except (_ConnectionClosed, ConnectionError, asyncio.CancelledError):
-            # Ends here for good: a task of the server's own has nobody to tell.
+            # Expected ends of a connection. Nothing awaits this task, so nothing is raised.
             pass
         finally:
             self._connection_tasks.discard(task)
@@ -162,7 +166,7 @@ class FaultServer:
         reader: _WatchedReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Play the response, for as long as the client is there."""
+        """Send the answer. Raises _ConnectionClosed if the client leaves before it is over."""
         playing = asyncio.ensure_future(_play_answer(answer, writer))
         leaving = asyncio.ensure_future(reader.client_left.wait())
         try:
@@ -179,8 +183,9 @@ class FaultServer:
 
 @contextmanager
 def serve_in_thread(server: FaultServer) -> Generator[FaultServer]:
-    """The server in a thread of its own, for a client that is not async."""
-    ready, done = threading.Event(), threading.Event()
+    """Run the server in its own thread, for synchronous clients. Yields the server."""
+    ready = threading.Event()
+    done = threading.Event()
 
     async def serve() -> None:
         async with server:
@@ -198,7 +203,7 @@ def serve_in_thread(server: FaultServer) -> Generator[FaultServer]:
 
 
 async def _read_request(reader: asyncio.StreamReader, connection: int) -> ReceivedRequest | None:
-    """The next request of a connection, or None when the client is done with it."""
+    """Read the next request of a connection. Returns None when the client has closed it."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -211,16 +216,16 @@ async def _read_request(reader: asyncio.StreamReader, connection: int) -> Receiv
     return ReceivedRequest(method, path, headers, body, connection)
 
 
-async def _play_answer(response: WireAnswer, writer: asyncio.StreamWriter) -> None:
-    for act in response.before:
+async def _play_answer(answer: WireAnswer, writer: asyncio.StreamWriter) -> None:
+    for act in answer.before:
         await _perform_act(act, writer, chunked=False)
-    writer.write(response.encode_head())
-    for act in response.acts:
-        await _perform_act(act, writer, chunked=response.chunked)
-    if response.chunked:
+    writer.write(answer.encode_head())
+    for act in answer.acts:
+        await _perform_act(act, writer, chunked=answer.chunked)
+    if answer.chunked:
         writer.write(b"0\r\n\r\n")
     await writer.drain()
-    for act in response.after:
+    for act in answer.after:
         await _perform_act(act, writer, chunked=False)
 
 
@@ -230,12 +235,15 @@ async def _perform_act(act: WireAct, writer: asyncio.StreamWriter, *, chunked: b
             writer.write(b"%x\r\n%b\r\n" % (len(act), act) if chunked and act else act)
             await writer.drain()
         case WireWait(seconds):
-            await asyncio.sleep(seconds) if seconds is not None else await asyncio.Future[None]()
+            if seconds is None:
+                await asyncio.Future[None]()
+            else:
+                await asyncio.sleep(seconds)
         case WireDrop():
             raise _ConnectionClosed
         case WireReset():
             await writer.drain()
-            # With this option, closing sends a reset, and no end of the stream.
+            # With this option set, closing the socket sends RST instead of FIN.
             sock: socket.socket = writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
             raise _ConnectionClosed

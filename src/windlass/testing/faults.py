@@ -1,7 +1,8 @@
-"""Journals that die, wait, fail and hang: wrappers for any journal.
+"""Wrappers for any journal that make it die, wait, fail or hang.
 
-As with a real store, a write begins when `append` is called, and the awaitable that it returns only
-tells when it is over. What else a journal can do (leases, news, budgets, blobs), its wrapper can.
+As with a real store, a write begins when `append` is called; the awaitable that it returns only
+reports its end. A wrapper has the optional ports of its journal (leases, append signals, budgets,
+blobs).
 """
 
 import asyncio
@@ -31,27 +32,27 @@ _METHODS_WITHOUT_DISK = ("lease", "is_leased", "wait_for_append")
 
 
 class _JournalWrapper:
-    """Has the optional ports that its journal has, and no others."""
+    """Has exactly those optional ports that its journal has."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         for port, names in _OPTIONAL_PORTS.items():
             for name in names if isinstance(journal, port) else ():
-                # On the instance: that is where `isinstance(…, SessionLeases)` looks for them.
+                # On the instance, so that `isinstance(wrapper, SessionLeases)` finds them.
                 setattr(self, name, partial(self._call_journal, name, getattr(journal, name)))
 
     async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
-        """Ask the journal behind it for one of these."""
+        """Call a method of an optional port of the wrapped journal."""
         del name
         return await method(*arguments)
 
 
 class PowerCut(BaseException):
-    """The process is gone. Not an Exception: nothing may handle it and go on."""
+    """The process has died. Not an Exception, so that no handler can catch it and go on."""
 
 
 class BareJournal:
-    """Reads and appends, and no more: only the numbers of the records keep drivers apart."""
+    """Only reads and appends: the minimum. Two drivers collide only on sequence numbers."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -64,9 +65,9 @@ class BareJournal:
 
 
 class PowerCutJournal(_JournalWrapper):
-    """Dies at the nth append, before or after the write, and is dead from then on.
+    """Dies at append number `at`, before or after the write. Every later call raises PowerCut.
 
-    The sessions that it drove are free again at that moment, as those of a dead process are.
+    Its leases are released at that moment, as those of a dead process are.
     """
 
     def __init__(
@@ -96,13 +97,13 @@ class PowerCutJournal(_JournalWrapper):
             raise PowerCut(f"before append {self._at}")
         return self._finish_last_append(self._journal.append(session, facts))
 
-    async def _finish_append(self, written: Awaitable[None]) -> None:
-        await written
-        self._check_alive()  # Durable, but nobody is left to hear of it.
+    async def _finish_append(self, write: Awaitable[None]) -> None:
+        await write
+        self._check_alive()  # The write is durable, but the process that made it has died.
 
-    async def _finish_last_append(self, written: Awaitable[None]) -> None:
+    async def _finish_last_append(self, write: Awaitable[None]) -> None:
         try:
-            await written
+            await write
         finally:
             self._release_leases()
         raise PowerCut(f"after append {self._at}")
@@ -128,9 +129,9 @@ class PowerCutJournal(_JournalWrapper):
 
 
 class WaitingJournal(_JournalWrapper):
-    """Waits at each append and read, as a disk does; appends are written in the order of the calls.
+    """Waits `delay_s` at each append and read, as a disk does. Appends keep their order.
 
-    What was handed over is written even if whoever waits for it is cancelled.
+    Facts that were passed to `append` are written even if the caller is cancelled.
     """
 
     def __init__(self, journal: Journal, delay_s: float = 0.001) -> None:
@@ -163,7 +164,7 @@ class WaitingJournal(_JournalWrapper):
 
 
 class FailingJournal(_JournalWrapper):
-    """Does not keep the nth append and, unless told how many, any after it."""
+    """Fails append number `at` and those after it, or only `times` of them, with JournalFailed."""
 
     def __init__(self, journal: Journal, at: int, times: int | None = None) -> None:
         super().__init__(journal)
@@ -176,8 +177,8 @@ class FailingJournal(_JournalWrapper):
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
         self.appends += 1
-        late = self.appends - self._at
-        if late < 0 or (self._times is not None and late >= self._times):
+        failures_before = self.appends - self._at
+        if failures_before < 0 or (self._times is not None and failures_before >= self._times):
             return self._journal.append(session, facts)
         return _fail_append(self.appends)
 
@@ -188,7 +189,7 @@ async def _fail_append(append: int) -> None:
 
 
 class HungJournal(_JournalWrapper):
-    """Never answers from the nth append on; with `at=0` it does not answer a read either."""
+    """Never answers from append number `at` on. With `at=0` it does not answer a read either."""
 
     def __init__(self, journal: Journal, at: int = 0) -> None:
         super().__init__(journal)
@@ -202,7 +203,9 @@ class HungJournal(_JournalWrapper):
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
         self.appends += 1
-        return _wait_forever() if self.appends >= self._at else self._journal.append(session, facts)
+        if self.appends >= self._at:
+            return _wait_forever()
+        return self._journal.append(session, facts)
 
     @override
     async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
@@ -216,7 +219,7 @@ async def _wait_forever() -> None:
 
 
 class RealTimeJournal(_JournalWrapper):
-    """For a store that works in a thread of its own: virtual time stands still until it answers."""
+    """For a store that works in its own thread: virtual time stands still until it answers."""
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         return await _await_holding_time(self._journal.read(session, after))
@@ -226,12 +229,10 @@ class RealTimeJournal(_JournalWrapper):
 
     @override
     async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
-        # Whoever waits for news waits for somebody else, who needs the time to go on.
-        return await (
-            method(*arguments)
-            if name == "wait_for_append"
-            else _await_holding_time(method(*arguments))
-        )
+        # A follower waits for another writer, which needs the time to go on.
+        if name == "wait_for_append":
+            return await method(*arguments)
+        return await _await_holding_time(method(*arguments))
 
 
 async def _await_holding_time(answer: Awaitable[T]) -> T:

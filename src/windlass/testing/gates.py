@@ -1,4 +1,4 @@
-"""Gates for tests: one that always says the same, one that breaks, and what any gate must do."""
+"""Gates for tests: one with a fixed verdict, one that raises, and the conformance suite."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from windlass.ports import Gate, GateRequest
 
 
 class FixedGate:
-    """Gives one verdict, or what a function makes of each request; keeps what it was asked."""
+    """Gives one verdict, or the verdict of a function of the request. Keeps what it was asked."""
 
     def __init__(
         self,
@@ -20,12 +20,15 @@ class FixedGate:
         name: str = "fixed",
         delay_s: float = 0.0,
     ) -> None:
-        """Make a gate. Without a verdict it allows; without `replies` it does not judge replies."""
+        """Make a gate that waits `delay_s` seconds before each verdict.
+
+        Without a verdict it allows every call. Without `replies` it does not judge replies.
+        """
         self.name = name
         self.requests: list[GateRequest] = []
-        """Each call that it judged, in order."""
+        """The requests that it judged, in order."""
         self.texts: list[str] = []
-        """Each final reply that it judged, in order."""
+        """The final replies that it judged, in order."""
         self._verdict = verdict or Allow("fixed")
         self._replies = replies
         self._delay_s = delay_s
@@ -48,7 +51,7 @@ class FixedGate:
 
 
 class BrokenGate:
-    """Raises whenever it is asked. To the runtime that is a denial."""
+    """Raises whenever it is asked. The runtime treats that as a denial."""
 
     def __init__(self, error: Exception | None = None, *, name: str = "broken") -> None:
         self.name = name
@@ -69,7 +72,7 @@ class BrokenGate:
 
 
 class GateConformance:
-    """What a gate must do. A subclass gives the fixture `gate`, and may give other requests."""
+    """What every gate must do. A subclass defines the fixture `gate`, and may replace REQUESTS."""
 
     REQUESTS: tuple[GateRequest, ...] = (
         GateRequest(
@@ -81,20 +84,21 @@ class GateConformance:
 
     def test_its_name_tells_it_from_others_and_does_not_change(self, gate: Gate) -> None:
         assert gate.name
-        assert gate.name == gate.name, "a name that changes is none"
+        assert gate.name == gate.name, "the name of a gate must not change"
 
     async def test_a_verdict_is_one_of_four(self, gate: Gate) -> None:
         for request in self.REQUESTS:
             verdict = await gate.judge(request)
             assert isinstance(verdict, Allow | Deny | Modify | Ask), verdict
             if isinstance(verdict, Deny):
-                assert verdict.reason, "a denial without a reason tells the model nothing"
+                assert verdict.reason, "a denial needs a reason: the model reads it"
             if isinstance(verdict, Ask):
-                assert verdict.question, "nobody can answer an empty question"
+                assert verdict.question, "a person cannot answer an empty question"
 
     async def test_the_same_request_gets_the_same_verdict(self, gate: Gate) -> None:
         for request in self.REQUESTS:
-            first, second = await gate.judge(request), await gate.judge(request)
+            first = await gate.judge(request)
+            second = await gate.judge(request)
             assert type(first) is type(second)
 
     async def test_it_leaves_the_request_as_it_is(self, gate: Gate) -> None:
@@ -113,9 +117,11 @@ class GateConformance:
         await asyncio.sleep(0)
         judging.cancel()
         done, _ = await asyncio.wait([judging], timeout=1)
-        assert done, "the gate went on"
+        assert done, "the gate did not stop"
 
     async def test_a_reply_is_allowed_or_denied(self, gate: Gate) -> None:
         verdict = await gate.judge_reply("s", "All is well.")
         assert isinstance(verdict, Allow | Deny), verdict
-        assert gate.judges_replies or isinstance(verdict, Allow), "it said that it does not judge"
+        assert gate.judges_replies or isinstance(verdict, Allow), (
+            "judges_replies is False, but it denied a reply"
+        )

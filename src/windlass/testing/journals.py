@@ -1,11 +1,11 @@
-"""What every journal must do, as tests that a journal's own test module subclasses.
+"""The conformance suite for journals. Subclass it in the test module of a journal.
 
     class TestMyJournal(JournalConformance):
         def open(self, folder: Path) -> Journal:
             return MyJournal(folder / "sessions")
 
-The tests are plain functions for pytest, each in an event loop of its own on real time: a journal
-may use real threads and real disks.
+The tests are plain functions for pytest. Each runs in its own event loop in real time, because a
+journal may use real threads and real disks.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ PlainTest = Callable[[Any, Path], None]
 
 
 def on_a_journal(scenario: Callable[[Any, Any], ScenarioRun]) -> PlainTest:
-    """Run an async test on a new journal, in an event loop of its own."""
+    """Make a plain test of an async one that takes a new journal."""
 
     def test(self: "JournalSuite", tmp_path: Path) -> None:
         self.run_scenario(tmp_path, lambda journal: scenario(self, journal))
@@ -43,7 +43,10 @@ def on_a_journal(scenario: Callable[[Any, Any], ScenarioRun]) -> PlainTest:
 
 
 def on_two_journals(scenario: Callable[[Any, Any, Any], ScenarioRun]) -> PlainTest:
-    """Run an async test on two journals over one store, as two processes would open it."""
+    """Make a plain test of an async one that takes two journals on one store.
+
+    Two processes would open the store like this.
+    """
 
     def test(self: "JournalSuite", tmp_path: Path) -> None:
         self.run_scenario_on_two(tmp_path, lambda one, two: scenario(self, one, two))
@@ -53,51 +56,51 @@ def on_two_journals(scenario: Callable[[Any, Any, Any], ScenarioRun]) -> PlainTe
 
 
 class JournalSuite(ABC):
-    """Where a suite meets a journal. Subclass a suite as `Test…` and say how one is opened.
+    """The base of the suites for journals: subclass a suite as `Test…` and define `open`.
 
-    A journal that is a context manager, plain or async, is closed when its test is over.
+    A journal that is a context manager, plain or async, is closed when its test ends.
     """
 
     durable = True
-    """Whether a session outlives the journal that wrote it, and two journals can share it."""
+    """Whether sessions outlive the journal object, and two journals can share one store."""
     moment = 1_800_000_000.0
-    """What `now` says; a test of windows moves it."""
+    """What `now` returns. The tests of budget windows change it."""
 
     @abstractmethod
     def open(self, folder: Path) -> Journal:
-        """The journal in this folder, as its last user left it."""
+        """Open the journal in this folder, with what earlier journals wrote there."""
 
     def now(self) -> float:
-        """The time for a journal that keeps budgets: open it with this."""
+        """Return the time in seconds. A journal with shared budgets must use this clock."""
         return self.moment
 
     def run_scenario(self, folder: Path, scenario: Callable[[Any], ScenarioRun]) -> None:
-        """Open a journal, run the scenario, close the journal if it can be closed."""
-        with ExitStack() as later:
+        """Open a journal, run the scenario, and close the journal if it can be closed."""
+        with ExitStack() as stack:
             journal = self.open(folder)
             if isinstance(journal, AbstractContextManager):
-                later.enter_context(journal)
+                stack.enter_context(journal)
             asyncio.run(_run_with_open([journal], lambda: scenario(journal)))
 
     def run_scenario_on_two(
         self, folder: Path, scenario: Callable[[Any, Any], ScenarioRun]
     ) -> None:
         """As `play`, on two journals; a journal that cannot be shared stands for both."""
-        with ExitStack() as later:
+        with ExitStack() as stack:
             one = self.open(folder)
             two = self.open(folder) if self.durable else one
             for journal in (one, two):
                 if isinstance(journal, AbstractContextManager):
-                    later.enter_context(journal)
+                    stack.enter_context(journal)
             both = [one, two] if two is not one else [one]
             asyncio.run(_run_with_open(both, lambda: scenario(one, two)))
 
 
 async def _run_with_open(journals: Sequence[Any], scenario: Callable[[], ScenarioRun]) -> None:
-    async with AsyncExitStack() as later:
+    async with AsyncExitStack() as stack:
         for journal in journals:
             if isinstance(journal, AbstractAsyncContextManager):
-                await later.enter_async_context(
+                await stack.enter_async_context(
                     cast("AbstractAsyncContextManager[object]", journal)
                 )
         await scenario()
@@ -235,12 +238,12 @@ class JournalConformance(JournalSuite):
 
 
 async def append_error(journal: Journal, session: str, facts: Sequence[Fact]) -> Exception | None:
-    """The error of an append that should fail."""
+    """Return the error of an append that should fail, or None if it did not fail."""
     return await error_of(journal.append(session, facts))
 
 
 async def error_of(awaitable: Awaitable[object]) -> Exception | None:
-    """The error of what should be refused."""
+    """Return the error that an awaitable raises, or None if it raises none."""
     try:
         await awaitable
     except Exception as error:  # noqa: BLE001 - the test says which one it must be

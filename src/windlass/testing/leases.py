@@ -1,4 +1,4 @@
-"""What a journal must do that knows who drives a session, and tells who follows one."""
+"""The conformance suites for journals with session leases and with append signals."""
 
 import asyncio
 from typing import Protocol
@@ -10,19 +10,19 @@ from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_jour
 from windlass.testing.samples import note_facts
 
 PATIENCE_S = 30.0
-"""How long a test waits for what must come; only a journal that fails is waited for so long."""
+"""Seconds that a test waits for an event. Only a journal that fails makes a test wait so long."""
 
 
 class LeasingJournal(Journal, SessionLeases, Protocol):
-    """Knows who drives a session."""
+    """A journal that leases sessions to drivers."""
 
 
 class FollowingJournal(Journal, AppendSignals, Protocol):
-    """Tells when somebody wrote."""
+    """A journal that signals appends, also those of other processes."""
 
 
 class LeasingConformance(JournalSuite):
-    """One driver for a session at a time, wherever they are."""
+    """One driver for a session at a time, in whichever process."""
 
     @on_a_journal
     async def test_it_is_one_that_leases(self, journal: LeasingJournal) -> None:
@@ -87,7 +87,7 @@ class LeasingConformance(JournalSuite):
 
     @on_two_journals
     async def test_a_lease_is_no_fact(self, one: LeasingJournal, two: LeasingJournal) -> None:
-        """Who holds it writes as ever, and anybody may read."""
+        """A lease changes nothing for writing by its holder, and anybody may read."""
         lease = await one.lease(SESSION)
         assert list(await two.read(SESSION)) == []
         await one.append(SESSION, note_facts(1, 3))
@@ -97,7 +97,7 @@ class LeasingConformance(JournalSuite):
 
 
 class FollowingConformance(JournalSuite):
-    """Who follows a session hears of each record that anybody writes."""
+    """A follower of a session is woken for each record, no matter which process wrote it."""
 
     @on_a_journal
     async def test_it_is_one_that_can_be_followed(self, journal: FollowingJournal) -> None:
@@ -119,11 +119,11 @@ class FollowingConformance(JournalSuite):
     ) -> None:
         """E5: also the first one of a session that is not there yet."""
         for seq, (writer, reader) in enumerate(((one, one), (one, two), (two, one)), 1):
-            heard = asyncio.create_task(reader.wait_for_append(SESSION, seq - 1))
+            waiting = asyncio.create_task(reader.wait_for_append(SESSION, seq - 1))
             await asyncio.sleep(0.01)
             await writer.append(SESSION, note_facts(seq, seq))
             async with asyncio.timeout(PATIENCE_S):
-                await heard
+                await waiting
                 await wait_until_visible(reader, seq)
 
     @on_two_journals
@@ -171,6 +171,6 @@ class FollowingConformance(JournalSuite):
 
 
 async def wait_until_visible(journal: FollowingJournal, seq: int) -> None:
-    """Wait until the journal shows a record; each time there is news, look."""
+    """Wait until the journal shows a record: look again after each signal."""
     while len(await journal.read(SESSION)) < seq:
         await journal.wait_for_append(SESSION, seq - 1)

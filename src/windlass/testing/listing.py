@@ -1,4 +1,4 @@
-"""What a journal must do that lists its sessions and deletes them."""
+"""The conformance suite for journals that list and delete their sessions."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
 class ListingJournal(Journal, SessionLeases, Protocol):
-    """Lists its sessions, and deletes them."""
+    """A journal that lists and deletes its sessions."""
 
     async def sessions(
         self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
@@ -22,7 +22,7 @@ class ListingJournal(Journal, SessionLeases, Protocol):
 
 
 class ListingConformance(JournalSuite):
-    """Sessions are found and deleted, but not under their driver's hands."""
+    """Sessions are found and deleted, but not while they are driven."""
 
     @on_a_journal
     async def test_sessions_are_found(self, journal: ListingJournal) -> None:

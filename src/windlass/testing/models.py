@@ -1,4 +1,4 @@
-"""What a model must do to be plugged in."""
+"""The conformance suite for models."""
 
 import asyncio
 from contextlib import aclosing
@@ -15,9 +15,9 @@ PATIENCE_S = 10.0
 
 
 class ModelConformance:
-    """What a model must do. A subclass gives two fixtures.
+    """What every model must do. A subclass defines two fixtures.
 
-    `model` answers any number of requests for a few words of text in several pieces, and
+    `model` answers any number of requests with a few words of text, in several pieces;
     `failing_model` fails each request.
     """
 
@@ -35,7 +35,7 @@ class ModelConformance:
         assert provider, "a name reads provider:model"
         assert name, "a name reads provider:model"
         assert model.info.output_max >= 1
-        assert model.info == model.info, "what a run is planned with must not change"
+        assert model.info == model.info, "the info of a model must not change"
 
     async def test_a_reply_ends_with_its_end_marker_once(self, model: Model) -> None:
         pieces = await self._read_all(model)
@@ -52,7 +52,7 @@ class ModelConformance:
         assert "" not in texts
 
     async def test_pieces_have_no_place_yet(self, model: Model) -> None:
-        """The recorder gives an event its place; a model cannot know it."""
+        """The recorder assigns the places of events; a model cannot know them."""
         for piece in await self._read_all(model):
             assert (piece.seq, piece.nth) == (0, 0)
 
@@ -71,7 +71,7 @@ class ModelConformance:
                         break
 
     async def test_a_cancel_comes_out_as_a_cancel(self, model: Model) -> None:
-        """At each of the first turns of the loop, and then in the middle of the stream."""
+        """At each of the first turns of the event loop, and then in the middle of the stream."""
         for turns in range(10):
             asking = asyncio.create_task(self._read_all(model))
             for _ in range(turns):
@@ -97,7 +97,7 @@ class ModelConformance:
         if not asking.done():
             asking.cancel()
             await asyncio.wait([asking], timeout=PATIENCE_S)
-            assert asking.cancelled(), "it was cancelled, and came to another end"
+            assert asking.cancelled(), "the task was cancelled, but did not end as cancelled"
 
     async def test_requests_at_the_same_time_do_not_mix(self, model: Model) -> None:
         alone = await self._read_all(model)
@@ -109,7 +109,7 @@ class ModelConformance:
         try:
             await self._read_all(failing_model)
         except ModelError as error:
-            assert str(error), "an error without words helps nobody"  # noqa: PT017
+            assert str(error), "the error has no message"  # noqa: PT017
         else:
             raise AssertionError("the request did not fail")
 
@@ -119,7 +119,7 @@ class ModelConformance:
 
 
 def assemble_reply(pieces: list[ReplyPiece]) -> ReplyAssembly:
-    """The reply that these pieces make up."""
+    """Assemble the pieces of a reply."""
     assembly = ReplyAssembly()
     for piece in pieces:
         assembly.add_piece(piece)

@@ -3,7 +3,7 @@
 - The fixture `clock` is the `VirtualClock` that the test runs on.
 - `@pytest.mark.realtime` runs a test on a plain event loop: for child processes and real threads.
 - A test that leaves a task behind fails, unless it is marked `@pytest.mark.leaves_tasks`.
-- Under Hypothesis each example runs on a loop and a clock of its own.
+- Under Hypothesis each example has its own event loop and clock.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import pytest
 from windlass.testing.clock import TasksLeft, VirtualClock, run_supervised
 
 REALTIME_GRACE_S = 0.5
-"""Real time for the last tasks of a test to end; on virtual time they need none."""
+"""Real seconds for the last tasks of a test to end. On virtual time they need none."""
 
 AsyncTest = Callable[..., Coroutine[Any, Any, None]]
 
@@ -32,13 +32,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """The virtual time of this test."""
+    """The virtual clock of this test."""
     return VirtualClock()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """Put a plain function in the place of an async one, and leave it to pytest to call it."""
+    """Replace an async test by a plain function, which pytest then calls as usual."""
     handle: Any = getattr(pyfuncitem.obj, "hypothesis", None)
     if handle is not None and inspect.iscoroutinefunction(handle.inner_test):
         handle.inner_test = _make_sync_test(pyfuncitem, handle.inner_test, None)
@@ -56,7 +56,7 @@ def _make_sync_test(
     @wraps(test)
     def in_real_time(**arguments: object) -> None:
         if isinstance(arguments.get("clock"), VirtualClock):
-            pytest.fail("a realtime test has no virtual clock: drop the fixture or the marker")
+            pytest.fail("A realtime test has no virtual clock. Remove the fixture or the marker.")
         with asyncio.Runner() as runner:
             main = test(**arguments)
             runner.run(run_supervised(main, tasks_left=left, grace_s=REALTIME_GRACE_S))

@@ -1,4 +1,4 @@
-"""What a journal must do that keeps budgets which many runs share."""
+"""The conformance suite for journals with budgets that many runs share."""
 
 import asyncio
 from decimal import Decimal
@@ -16,9 +16,9 @@ def usd_amount(amount: str) -> Amount:
 
 
 class PoolsConformance(JournalSuite):
-    """Runs of any process draw on a budget, and never more than there is.
+    """Runs of any process draw on a budget, and never more than it holds.
 
-    A journal must take its time from `self.now`.
+    The journal must take its time from `self.now`.
     """
 
     @on_a_journal
@@ -140,15 +140,16 @@ class PoolsConformance(JournalSuite):
         self, one: SharedBudgets, two: SharedBudgets
     ) -> None:
         """B2: whatever the order, the shares add up to what is spent, and fit."""
-        budget, chance = Budget("team", Decimal(5), tokens=2_000), Random(3)
+        budget = Budget("team", Decimal(5), tokens=2_000)
+        random = Random(3)
 
         async def run(number: int) -> Amount:
             share = NOTHING
             for _ in range(4):
-                journal = chance.choice((one, two))
-                wanted = Amount(Decimal(chance.randrange(40)) / 100, chance.randrange(200))
+                journal = random.choice((one, two))
+                wanted = Amount(Decimal(random.randrange(40)) / 100, random.randrange(200))
                 share = await journal.draw_budget(budget, f"s{number % 5}", number, wanted)
-                if chance.random() < 0.3:  # noqa: PLR2004
+                if random.random() < 0.3:  # noqa: PLR2004
                     share = Amount((share.usd or Decimal(0)) / 2, (share.tokens or 0) // 2)
                     await journal.settle_budget(budget, f"s{number % 5}", number, share)
                 assert is_within_budget(budget, await journal.read_spending(budget))
@@ -161,6 +162,6 @@ class PoolsConformance(JournalSuite):
 
 
 def is_within_budget(budget: Budget, amount: Amount) -> bool:
-    """Whether so much fits into the budget."""
+    """Whether an amount is within the limits of a budget."""
     fits = budget.usd is None or (amount.usd or Decimal(0)) <= budget.usd
     return fits and (budget.tokens is None or (amount.tokens or 0) <= budget.tokens)

@@ -1,6 +1,6 @@
-"""Whether a request is one that OpenAI's chat completions and Anthropic's messages both accept.
+"""Checks that OpenAI's chat completions and Anthropic's messages would both accept a request.
 
-A transcript only grows, so a checker that is kept looks at each message once.
+A transcript only grows, so a checker that is reused checks each message once.
 """
 
 import re
@@ -14,18 +14,18 @@ from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
 
 TOOL_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What both vendors take for the name of a tool."""
+"""A tool name that both vendors accept."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def check_prompt(prompt: Prompt) -> None:
-    """Raise an AssertionError that says what is wrong, unless the request is valid (X1)."""
+    """Raise an AssertionError that names the problem, unless the request is valid (X1)."""
     PromptChecker().check(prompt)
 
 
 class PromptChecker:
-    """Checks the requests of a session one after the other, at the cost of what is new."""
+    """Checks the requests of a session in order. The cost is that of the new messages."""
 
     def __init__(self) -> None:
         self._reset()
@@ -35,7 +35,7 @@ class PromptChecker:
         self._asked: AssistantMessage | None = None
         self._ids: set[str] = set()
         self.message_bytes = 0
-        """Bytes of the messages of the last request, as JSON."""
+        """Size of the messages of the last request as JSON, in bytes."""
 
     def check(self, prompt: Prompt) -> None:
         _check_tools(prompt)
@@ -47,7 +47,7 @@ class PromptChecker:
         if not grown:
             self._reset()
         at_first = len(seen) if grown else 0
-        # Marked as seen only at the end: a request that failed is looked at anew.
+        # Marked as seen only at the end: after a failure the next request is checked in full.
         self._seen = Transcript()
         for at, message in enumerate(messages[at_first:], at_first):
             self._check_message(at, message)
@@ -55,14 +55,17 @@ class PromptChecker:
         _require(len(messages) > 0, "there is no message")
         _require(self._asked is None, "the last calls have no results")
         _require(
-            not isinstance(messages[-1], AssistantMessage), "the last message is the model's own"
+            not isinstance(messages[-1], AssistantMessage), "the last message is from the model"
         )
         if isinstance(messages, Transcript):
             self._seen = messages
 
     def _check_message(self, at: int, message: Message) -> None:
         where = f"message {at}"
-        _require(at > 0 or isinstance(message, UserMessage), f"{where}: the first is not a user's")
+        _require(
+            at > 0 or isinstance(message, UserMessage),
+            f"{where}: the first message is not from a user",
+        )
         if self._asked is not None:
             _require(isinstance(message, ToolResults), f"{where}: calls before it have no results")
         match message:
@@ -87,8 +90,8 @@ class PromptChecker:
             try:
                 _decode_object(call.arguments)
             except msgspec.DecodeError as error:
-                told = f"{where}: arguments of {call.id} are no JSON object: {error}"
-                raise AssertionError(told) from None
+                problem = f"{where}: arguments of {call.id} are not a JSON object: {error}"
+                raise AssertionError(problem) from None
         self._asked = reply if calls else None
 
     def _check_results(self, where: str, results: ToolResults) -> None:
@@ -98,14 +101,14 @@ class PromptChecker:
         wanted = [call.id for call in asked]
         _require(answered == wanted, f"{where}: results for {answered}, calls were {wanted}")
         same = all(item.call == call for item, call in zip(results.items, asked, strict=True))
-        _require(same, f"{where}: a result holds another call than the one it answers")
+        _require(same, f"{where}: a result belongs to a different call than the one it answers")
         self._asked = None
 
 
 def _check_tools(prompt: Prompt) -> None:
     names = [spec.name for spec in prompt.tools]
     for name in names:
-        _require(bool(TOOL_NAME_PATTERN.fullmatch(name)), f"{name!r} is no name for a tool")
+        _require(bool(TOOL_NAME_PATTERN.fullmatch(name)), f"{name!r} is not a valid tool name")
     _require(len(names) == len(set(names)), f"a tool is offered twice: {names}")
     _require(_can_choose(prompt.tool_choice, names), f"no tool for {prompt.tool_choice!r}: {names}")
 

@@ -1,4 +1,4 @@
-"""Facts to try a journal with: a session that folds, with every kind of fact in it."""
+"""Sample facts for tests of journals: a valid session with every kind of fact in it."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -49,7 +49,7 @@ from windlass.core.verdicts import Allow, Ask, Deny, Grant, InvalidCall, Modify
 
 
 def note_facts(first: int, last: int, text: str = "note") -> list[Fact]:
-    """Small facts with these numbers."""
+    """Return small facts with the sequence numbers `first` to `last`."""
     numbers = range(first, last + 1)
     return [NoteGiven(f"{text} {at}", "same_call", seq=at, at=1e9 + at) for at in numbers]
 
@@ -62,7 +62,7 @@ SAMPLE_ARGUMENTS = {"to": "ann", "n": [1, None, 2.5]}
 
 
 def facts_of_every_kind() -> list[Fact]:
-    """A session that folds, with every kind of fact and every kind of content in it."""
+    """Return a valid session with every kind of fact and every kind of content."""
     prompt = (
         TextPart("Look, then send. 🙂"),
         ImagePart("image/png", b"\x89PNG\x00\xff"),
@@ -96,8 +96,9 @@ def facts_of_every_kind() -> list[Fact]:
 
 
 def _second_run_facts() -> list[Fact]:
-    """What is known is recalled, what the prompt names is looked up, and then it fails."""
-    prompt, trusted = (TextPart("Again, see notes.txt."),), {"tenant": "north", "level": 2}
+    """Return a run with recalled knowledge and a lookup, which then fails."""
+    prompt = (TextPart("Again, see notes.txt."),)
+    trusted = {"tenant": "north", "level": 2}
     paid = Charge("m:child", "subagent", Usage(3, 1), Decimal("0.0001"))
     return [
         RunStarted(2, prompt, caller="ann", context=trusted, pinned=True, parent="above/c1_0"),
@@ -119,7 +120,7 @@ def _second_run_facts() -> list[Fact]:
 
 
 def _step_facts() -> list[Fact]:
-    """Four calls: one that runs, one that is asked about, one that is none, one that is changed."""
+    """Return a step with four calls: one runs, one is asked about, one is invalid, one modified."""
     calls = (
         ToolCall("a", "look", '{"at":"ø"}', provider_id="p1", signature="s"),
         ToolCall("b", "send", '{"to":"ann","n":18446744073709551616}'),
@@ -146,7 +147,7 @@ def _step_facts() -> list[Fact]:
 
 
 def number_facts(facts: Sequence[Fact]) -> list[Fact]:
-    """The facts, numbered from 1."""
+    """Return the facts with sequence numbers from 1 and times that grow."""
     return [replace(fact, seq=at, at=1e9 + at / 8) for at, fact in enumerate(facts, 1)]
 
 

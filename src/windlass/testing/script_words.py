@@ -1,4 +1,4 @@
-"""The words of a script: what a scripted model can say, and how it can fail to."""
+"""The vocabulary of scripts: what a scripted model can say, and how its stream can fail."""
 
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ class ScriptedText(msgspec.Struct, frozen=True):
     signature: str | None = None
 
     def split_pieces(self, chars: int) -> list[ReplyPiece]:
+        """Return the deltas, each with `chars` characters."""
         tokens = [self.text[at : at + chars] for at in range(0, len(self.text), chars)]
         if self.kind == "text":
             return [TextDelta(token) for token in tokens]
@@ -45,7 +46,7 @@ class ScriptedCall(msgspec.Struct, frozen=True):
     chars: int | None = None
 
     def split_pieces(self, at: int, call_id: str) -> list[ReplyPiece]:
-        """Number and id are its place in the reply unless the script says otherwise."""
+        """Return the deltas. Index and id follow from `at` unless the script sets them."""
         index = at if self.index is None else self.index
         head = CallDelta(index, self.id or call_id, self.name)
         if self.chars is None:
@@ -60,11 +61,11 @@ class ScriptedPause(msgspec.Struct, frozen=True):
 
 
 class ScriptedStall(msgspec.Struct, frozen=True):
-    """Silence, until someone cancels."""
+    """Silence until the request is cancelled."""
 
 
 class StreamCut(msgspec.Struct, frozen=True):
-    """The end of the stream, without the end marker."""
+    """The stream ends without its end marker."""
 
 
 class ScriptedFailure(msgspec.Struct, frozen=True):
@@ -74,9 +75,13 @@ class ScriptedFailure(msgspec.Struct, frozen=True):
     retry_after_s: float | None = None
 
     def new_error(self) -> ModelError:
-        """A new one each time: a raised error keeps its traceback."""
-        again, after_s = self.retryable, self.retry_after_s
-        return ModelError(self.kind, self.message, retryable=again, retry_after_s=after_s)
+        """Return a new error each time, because a raised error keeps its traceback."""
+        return ModelError(
+            self.kind,
+            self.message,
+            retryable=self.retryable,
+            retry_after_s=self.retry_after_s,
+        )
 
 
 ScriptAct = ScriptedPause | ScriptedStall | StreamCut | ScriptedFailure
@@ -84,10 +89,12 @@ ScriptItem = ReplyPiece | ScriptedText | ScriptedCall | ScriptAct
 
 
 def say(text: str) -> ScriptedText:
+    """Text of the reply."""
     return ScriptedText(text)
 
 
 def think(text: str, signature: str | None = None) -> ScriptedText:
+    """Thinking of the model, with the signature that some providers add."""
     return ScriptedText(text, "thinking", signature)
 
 
@@ -99,9 +106,14 @@ def call(
     index: int | None = None,
     chars: int | None = None,
 ) -> ScriptedCall:
-    """A call. A text goes out as it is, broken or not; `chars` streams it in fragments."""
-    raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments or {}).decode()
-    return ScriptedCall(tool, raw, id, index, chars)
+    """A tool call.
+
+    Arguments that are a text are sent as they are, even if they are not valid JSON. With `chars`
+    the arguments are streamed in fragments of so many characters.
+    """
+    if not isinstance(arguments, str):
+        arguments = msgspec.json.encode(arguments or {}).decode()
+    return ScriptedCall(tool, arguments, id, index, chars)
 
 
 def usage(
@@ -111,23 +123,27 @@ def usage(
     cache_read: int = 0,
     cache_write: int = 0,
 ) -> UsageDelta:
-    """What the provider reports of the attempt so far."""
+    """The usage that the provider reports for the attempt so far, in tokens."""
     return UsageDelta(Usage(input, output, cache_read, cache_write))
 
 
 def pause(seconds: float) -> ScriptedPause:
+    """Silence for some seconds."""
     return ScriptedPause(seconds)
 
 
 def stall() -> ScriptedStall:
+    """Silence until the request is cancelled."""
     return ScriptedStall()
 
 
 def drop(message: str = "the connection was lost") -> ScriptedFailure:
+    """The connection is lost here."""
     return ScriptedFailure("network", message)
 
 
 def cut() -> StreamCut:
+    """The stream ends here, without its end marker."""
     return StreamCut()
 
 
@@ -138,18 +154,21 @@ def fail(
     retryable: bool | None = None,
     retry_after_s: float | None = None,
 ) -> ScriptedFailure:
-    """The request fails here. As the first item, it fails at the door."""
+    """The request fails here. As the first item: it fails before any output."""
     return ScriptedFailure(kind, message or f"scripted: {kind}", retryable, retry_after_s)
 
 
 def refuse(text: str = "") -> list[ScriptItem]:
-    return [*([say(text)] if text else []), ReplyEnd("refusal")]
+    """The model refuses to answer, with a text if one is given."""
+    refusal = ReplyEnd("refusal")
+    return [say(text), refusal] if text else [refusal]
 
 
 def length() -> ReplyEnd:
-    """The model hit its limit of output."""
+    """The reply stops because the model reached its output limit."""
     return end("length")
 
 
 def end(stop: StopReason = "end") -> ReplyEnd:
+    """The end marker of the reply."""
     return ReplyEnd(stop)

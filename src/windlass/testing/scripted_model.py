@@ -1,4 +1,4 @@
-"""A model that says what a script tells it to, and fails the test that does not use the script up.
+"""A model that plays a script, and fails a test that does not use the script up.
 
     with ScriptedModel([
         [say("Let me look."), call("read", {"path": "a.txt"})],
@@ -7,9 +7,9 @@
     ]) as model:
         ...
 
-A reply is a text, one item, a list of items, or a function from the `Prompt` to a reply. It ends by
-itself (`calls` if it has calls, else `end`) unless an item ends it. Each request is checked to be
-valid for every provider, so that each test with this model proves X1.
+A reply is a text, one item, a list of items, or a function from the `Prompt` to a reply. An end
+marker is added (`calls` if the reply has calls, else `end`) unless an item ends it. Each request is
+checked to be valid for every provider, so every test with this model proves X1.
 """
 
 import asyncio
@@ -53,23 +53,23 @@ ScriptedReply: TypeAlias = "ReplyItems | Callable[[Prompt], ScriptedReply]"
 
 
 class ScriptExhausted(AssertionError):
-    """The model was asked more often than its script has replies."""
+    """The model received more requests than its script has replies."""
 
 
 class ReplyBeat(msgspec.Struct, frozen=True):
-    """Pieces that come at once, and what happens after them."""
+    """Pieces that are streamed without a pause, and what happens after them."""
 
     pieces: list[ReplyPiece]
     then: ScriptAct | None = None
 
 
 class PlannedReply(msgspec.Struct, frozen=True):
-    """A reply, made ready: nothing is left to work out while it streams."""
+    """A reply that is fully prepared, so that streaming it costs as little as possible."""
 
     beats: list[ReplyBeat]
     pieces: list[ReplyPiece]
     output_bytes: int
-    """Bytes of output."""
+    """Size of the output, in bytes."""
 
 
 class ScriptedModel:
@@ -86,48 +86,53 @@ class ScriptedModel:
         count: Callable[[Prompt], int] | None = None,
         truthful: bool = False,
     ) -> None:
-        """Make a model of a script.
+        """Make a model that plays a script.
 
         Args:
-            replies: what it says, request by request.
-            info: what the runtime is told of it; by default only its name.
-            name: its name, when no info is given.
-            token_chars: the length of a piece of text.
-            pace_s: a pause between any two pieces.
-            count: the input tokens of a prompt; by default a quarter of its bytes.
-            truthful: keep to the cap of output that the prompt sets (stop by `length`), and report
-                what is billed at the end of each reply that does not report usage by itself.
+            replies: one reply for each request, in order.
+            info: name, price and limits of the model; by default only its name is known.
+            name: its name, if no info is given.
+            token_chars: characters in a piece of text.
+            pace_s: seconds between two pieces.
+            count: returns the input tokens of a prompt; by default a quarter of its bytes.
+            truthful: respect `output_max` of the prompt (stop with `length`), and report usage at
+                the end of each reply that does not report it.
         """
         self.info = info or ModelInfo(name)
         self.prompts: list[Prompt] = []
-        """Each request that came, in order."""
+        """The requests received so far, in order."""
         self.billed: list[Usage] = []
-        """What each request really cost, whether or not it was reported."""
+        """What each request cost, whether or not the script reported it."""
         self.failures: list[AssertionError] = []
-        """What was wrong with the requests; kept, since a runtime may swallow what is raised."""
+        """Problems with the requests. Kept because a runtime may swallow what is raised."""
         self._token_chars = token_chars
         self._pace_s = pace_s
         self._count = count
         self._truthful = truthful
         self._checker = PromptChecker()
-        numbered = enumerate(replies, 1)
-        self._script = [one if callable(one) else self._plan_reply(one, at) for at, one in numbered]
+        self._script = [
+            reply if callable(reply) else self._plan_reply(reply, number)
+            for number, reply in enumerate(replies, 1)
+        ]
 
     @property
     def requests(self) -> int:
+        """How many requests were received."""
         return len(self.prompts)
 
     @property
     def replies_left(self) -> int:
-        """Replies that nobody asked for yet."""
+        """How many replies of the script have not been requested yet."""
         return max(0, len(self._script) - self.requests)
 
     @property
     def billed_usage(self) -> Usage:
+        """The usage of all requests together."""
         return reduce(Usage.__add__, self.billed, Usage())
 
     @property
     def billed_usd(self) -> Decimal | None:
+        """The cost of all requests in US dollars; None if the model has no price."""
         return usage_cost(self.info.price, self.billed_usage)
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
@@ -145,20 +150,21 @@ class ScriptedModel:
                     await _perform_act(beat.then)
         except Exception:
             if not sent:
-                self.billed[at] = Usage()  # What is refused at the door costs nothing.
+                self.billed[at] = Usage()  # A request that is refused before any output is free.
             raise
         finally:
             if sent:
                 self.billed[at] = _billed_usage(plan, sent, tokens)
 
     def _next_reply(self, prompt: Prompt) -> tuple[PlannedReply, int]:
-        """The next reply, and the tokens of the prompt."""
+        """Return the next reply, and the input tokens of the prompt."""
         self.prompts.append(prompt)
         try:
             self._checker.check(prompt)
             if self.requests > len(self._script):
-                told = f"request {self.requests} of a script with {len(self._script)} replies"
-                raise ScriptExhausted(told)
+                raise ScriptExhausted(
+                    f"request {self.requests} of a script with {len(self._script)} replies"
+                )
         except AssertionError as error:
             self.failures.append(error)
             raise
@@ -167,7 +173,9 @@ class ScriptedModel:
             answer = scripted(prompt)
             scripted = answer if callable(answer) else self._plan_reply(answer, self.requests)
         tokens = self._count_tokens(prompt)
-        return (_truthful_plan(scripted, prompt, tokens) if self._truthful else scripted), tokens
+        if self._truthful:
+            scripted = _truthful_plan(scripted, prompt, tokens)
+        return scripted, tokens
 
     def _count_tokens(self, prompt: Prompt) -> int:
         if self._count is not None:
@@ -198,12 +206,12 @@ class ScriptedModel:
         return _build_plan([*beats, ReplyBeat(pieces)], self._pace_s)
 
     def assert_used_up(self) -> None:
-        """Fail if a request was wrong, if there was one too many, or if replies are left."""
+        """Raise an AssertionError for an invalid request, one too many, or replies left over."""
         if self.failures:
             raise self.failures[0]
         if self.replies_left:
             raise AssertionError(
-                f"{self.replies_left} of {len(self._script)} replies were never asked for"
+                f"{self.replies_left} of {len(self._script)} replies were never requested"
             )
 
     def __enter__(self) -> Self:
@@ -235,20 +243,19 @@ def _flatten_items(reply: ReplyItems) -> list[ScriptItem]:
     if isinstance(reply, str):
         return [ScriptedText(reply)]
     if isinstance(reply, Sequence):
-        return [item for one in reply for item in _flatten_items(one)]
+        return [item for nested in reply for item in _flatten_items(nested)]
     return [reply]
 
 
 def _build_plan(beats: list[ReplyBeat], pace_s: float = 0.0) -> PlannedReply:
-    """The plan up to the act that ends it."""
+    """Cut the plan after the act that ends it, and put pauses between its pieces."""
     for at, beat in enumerate(beats):
         if isinstance(beat.then, StreamCut | ScriptedFailure | ScriptedStall):
             beats = beats[: at + 1]
             break
     pieces = [piece for beat in beats for piece in beat.pieces]
     if pace_s:
-        paced = [one for beat in beats for one in _pace_beat(beat, pace_s)]
-        beats = paced
+        beats = [paced for beat in beats for paced in _pace_beat(beat, pace_s)]
     return PlannedReply(beats, pieces, sum(map(_output_bytes, pieces)))
 
 
@@ -258,7 +265,7 @@ def _pace_beat(beat: ReplyBeat, pace_s: float) -> list[ReplyBeat]:
 
 
 def _output_bytes(piece: ReplyPiece) -> int:
-    """The bytes of output in a piece."""
+    """Return the size of the output in a piece, in bytes."""
     match piece:
         case TextDelta(text) | ThinkingDelta(text):
             return len(text.encode())
@@ -269,7 +276,7 @@ def _output_bytes(piece: ReplyPiece) -> int:
 
 
 def _billed_usage(plan: PlannedReply, sent: int, tokens: int) -> Usage:
-    """What it cost: as the script says, else by what was shown and what was streamed."""
+    """Return what a request cost: as the script reports, else by the bytes that were streamed."""
     streamed = plan.pieces[:sent]
     for piece in reversed(streamed):
         if isinstance(piece, UsageDelta):
@@ -279,7 +286,7 @@ def _billed_usage(plan: PlannedReply, sent: int, tokens: int) -> Usage:
 
 
 def _truthful_plan(plan: PlannedReply, prompt: Prompt, tokens: int) -> PlannedReply:
-    """The plan of a model that keeps to its cap of output and says what it costs."""
+    """Change a plan so that it respects `output_max` and reports its usage."""
     room = prompt.output_max * BYTES_PER_TOKEN
     reports = any(isinstance(piece, UsageDelta) for piece in plan.pieces)
     beats: list[ReplyBeat] = []
@@ -300,7 +307,7 @@ def _truthful_plan(plan: PlannedReply, prompt: Prompt, tokens: int) -> PlannedRe
 
 
 def _shorten_piece(piece: ReplyPiece, room: int) -> list[ReplyPiece]:
-    """As much of a piece as there is room for."""
+    """Return as much of a piece as fits into `room` bytes."""
     if isinstance(piece, TextDelta | ThinkingDelta):
         text = piece.text.encode()[:room].decode(errors="ignore")
         return [replace(piece, text=text)] if text else []

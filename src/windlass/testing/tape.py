@@ -1,4 +1,4 @@
-r"""What a cassette keeps of HTTP traffic: one file of JSON lines that a person can read.
+r"""The file of a cassette: HTTP traffic as JSON lines that a person can read.
 
     {"kind":"tape","version":1,"upstream":"https://host/v1"}
     {"kind":"request","method":"POST","path":"/chat/completions","headers":{…},"body":{…}}
@@ -6,8 +6,8 @@ r"""What a cassette keeps of HTTP traffic: one file of JSON lines that a person 
     {"kind":"piece","text":"data: {…}\n\n","after_s":0.02}
     {"kind":"end","how":"whole"}
 
-The law: no key reaches the file. A header that carries one is masked by its name, and the key is
-masked wherever else it stands, also where it was cut in two on the wire.
+The law: no key reaches the file. A header that carries a key is masked by its name, and the same
+key is masked wherever else it appears, even if the wire split it between two pieces.
 """
 
 import re
@@ -26,10 +26,10 @@ from windlass.core.errors import ConfigError
 VERSION = 1
 MASK = "****"
 SECRET_CHARS_MIN = 8
-"""What is shorter is no key, and would be found in any text."""
+"""A shorter value is not treated as a key: it would match inside ordinary text."""
 
 SHOWN_CHARS = 60
-"""How much of a value a difference shows."""
+"""How many characters of a value a difference shows."""
 ABSENT = object()
 
 _SECRET_NAME = re.compile(r"auth|cookie|credential|key|password|secret|token$", re.IGNORECASE)
@@ -39,18 +39,18 @@ _HOP_HEADERS = frozenset(
     ("accept-encoding", "connection", "content-length", "host", "keep-alive", "transfer-encoding"),
 )
 _KEPT_HEADER = re.compile(r"content-type|date|location|retry-after.*|.*ratelimit.*|x-should-retry")
-"""Headers of a response that a client acts on; the others may tell whose account it is."""
+"""Response headers that a client acts on. Others are dropped: they may identify an account."""
 
 ResponseEnding: TypeAlias = Literal["whole", "broken", "left"]
-"""A response was read to its end, or the server broke off, or the client went away."""
+"""`whole`: read to its end. `broken`: the server broke off. `left`: the client went away."""
 
 
 class TapeLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind"):
-    """A line of the file."""
+    """One line of the file."""
 
 
 class TapeHeader(TapeLine, frozen=True, tag="tape"):
-    """The first line."""
+    """The first line of the file."""
 
     version: int
     upstream: str
@@ -62,23 +62,23 @@ class TapeRequest(TapeLine, frozen=True, tag="request"):
     """Below the base URL, with its query."""
     headers: dict[str, str] = {}
     body: Any = None
-    """JSON as it is, else text, else base64."""
+    """The decoded JSON, else the text, else base64."""
 
 
 class TapeResponse(TapeLine, frozen=True, tag="response"):
     status: int
     headers: dict[str, str] = {}
     after_s: float = 0.0
-    """Since the request."""
+    """Seconds since the request."""
 
 
 class TapePiece(TapeLine, frozen=True, tag="piece"):
-    """What came in one piece; bytes that are no text of their own are kept as base64."""
+    """One piece of a response. Bytes that are not valid UTF-8 are kept as base64."""
 
     text: str | None = None
     data: bytes | None = None
     after_s: float = 0.0
-    """Since the piece before."""
+    """Seconds since the piece before."""
 
     @classmethod
     def from_bytes(cls, content: bytes, after_s: float) -> "TapePiece":
@@ -98,11 +98,11 @@ class TapeEnd(TapeLine, frozen=True, tag="end"):
 
 @dataclass(slots=True)
 class HttpExchange:
-    """One request and what became of it."""
+    """One request and its response."""
 
     request: TapeRequest
     response: TapeResponse | None = None
-    """None if the client went before there was any."""
+    """None if the client left before a response began."""
     pieces: list[TapePiece] = field(default_factory=list[TapePiece])
     how: ResponseEnding = "left"
 
@@ -118,24 +118,24 @@ _decoder = msgspec.json.Decoder(TapeHeader | TapeRequest | TapeResponse | TapePi
 
 
 def load_tape(path: Path) -> list[HttpExchange]:
-    """The exchanges of a file, in order."""
+    """Read the exchanges of a file, in order. Raises ConfigError if it is not a cassette."""
     exchanges: list[HttpExchange] = []
     for number, text in enumerate(path.read_bytes().splitlines(), 1):
         try:
             _add_line(_decoder.decode(text), exchanges, first=number == 1)
         except (msgspec.DecodeError, ValueError, IndexError) as error:
-            raise ConfigError(f"{path} is no cassette: line {number}: {error}") from error
+            raise ConfigError(f"{path} is not a cassette: line {number}: {error}") from error
     if not exchanges:
-        raise ConfigError(f"{path} is no cassette: it is empty")
+        raise ConfigError(f"{path} is not a cassette: it is empty")
     return exchanges
 
 
 def _add_line(line: TapeLine, exchanges: list[HttpExchange], *, first: bool) -> None:
     if first != isinstance(line, TapeHeader):
-        raise ValueError("a file has one line of the kind `tape`, and it is the first")
+        raise ValueError("the first line, and only that one, must be of the kind `tape`")
     match line:
         case TapeHeader(version) if version != VERSION:
-            raise ValueError(f"it has version {version}, and this is {VERSION}: record it again")
+            raise ValueError(f"it has version {version}, not {VERSION}; record it again")
         case TapeRequest():
             exchanges.append(HttpExchange(line))
         case TapeResponse():
@@ -151,7 +151,7 @@ def _add_line(line: TapeLine, exchanges: list[HttpExchange], *, first: bool) -> 
 def save_tape(
     path: Path, upstream: str, exchanges: Iterable[HttpExchange], secrets: set[bytes]
 ) -> None:
-    """Write the file, all of it or nothing."""
+    """Write the file as a whole: a crash leaves the old file or none."""
     lines: list[TapeLine] = [TapeHeader(VERSION, mask_url_user(upstream))]
     for exchange in exchanges:
         exchange.pieces = _mask_pieces(exchange.pieces, secrets)
@@ -165,7 +165,7 @@ def save_tape(
 
 
 def _mask_pieces(pieces: list[TapePiece], secrets: set[bytes]) -> list[TapePiece]:
-    """The pieces without keys; if one lies across two of them, all become one."""
+    """Mask the keys in the pieces. If a key spans two pieces, join all pieces into one."""
     clean = [
         TapePiece.from_bytes(mask_secrets(piece.content, secrets), piece.after_s)
         for piece in pieces
@@ -181,12 +181,13 @@ def _mask_pieces(pieces: list[TapePiece], secrets: set[bytes]) -> list[TapePiece
 def record_request(
     method: str, path: str, headers: Mapping[str, str], body: bytes
 ) -> tuple[TapeRequest, set[bytes]]:
-    """A request as it is kept, and the keys that were found in it."""
-    named = [
+    """Return the request as it is kept, and the keys that were found in it."""
+    # `Authorization: Bearer KEY`: the key is the last word of the header.
+    in_headers = [
         value.split()[-1] for name, value in headers.items() if _is_secret_name(name) and value
     ]
-    asked = [found[2] for found in _SECRET_QUERY.finditer(path)]
-    values = {*named, *asked, *map(unquote, asked)}
+    in_query = [found[2] for found in _SECRET_QUERY.finditer(path)]
+    values = {*in_headers, *in_query, *map(unquote, in_query)}
     secrets = {value.encode() for value in values if len(value) >= SECRET_CHARS_MIN}
     kept = {
         name: MASK if _is_secret_name(name) else value
@@ -197,29 +198,29 @@ def record_request(
 
 
 def mask_url_user(url: str) -> str:
-    """An address without the name and the password in it."""
+    """Mask the user name and password in a URL."""
     return _URL_USER.sub(MASK, url)
 
 
 def end_to_end_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers that are not about this one connection."""
+    """Return the headers that do not concern only this connection."""
     return {name: value for name, value in headers.items() if name.lower() not in _HOP_HEADERS}
 
 
 def kept_response_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of a response that are kept."""
+    """Return the response headers that are kept."""
     return {name: value for name, value in headers.items() if _KEPT_HEADER.fullmatch(name.lower())}
 
 
 def mask_secrets(text: bytes, secrets: set[bytes]) -> bytes:
-    # Longest first: a key may be the beginning of another.
+    # Longest first: one key may be the beginning of another.
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK.encode())
     return text
 
 
 def decode_body(body: bytes) -> Any:  # noqa: ANN401 - whatever was sent
-    """A body as a person reads it, and as it is compared."""
+    """Decode a body to what is stored and compared: JSON, else text, else base64."""
     if not body:
         return None
     try:
@@ -233,29 +234,35 @@ def decode_body(body: bytes) -> Any:  # noqa: ANN401 - whatever was sent
 
 
 def first_difference(recorded: object, asked: object, path: str = "$") -> str | None:
-    """The first place at which two JSON values differ, and how; None if they do not."""
+    """Describe the first place at which two JSON values differ. None if they are equal."""
     match recorded, asked:
         case dict(), dict():
-            old, new = cast("dict[str, object]", recorded), cast("dict[str, object]", asked)
-            both = (
+            old = cast("dict[str, object]", recorded)
+            new = cast("dict[str, object]", asked)
+            children = (
                 (f"{path}.{name}", old.get(name, ABSENT), new.get(name, ABSENT))
                 for name in old | new
             )
         case list(), list():
-            olds, news = cast("list[object]", recorded), cast("list[object]", asked)
-            couples = enumerate(zip_longest(olds, news, fillvalue=ABSENT))
-            both = ((f"{path}[{at}]", before, now) for at, (before, now) in couples)
+            olds = cast("list[object]", recorded)
+            news = cast("list[object]", asked)
+            pairs = enumerate(zip_longest(olds, news, fillvalue=ABSENT))
+            children = ((f"{path}[{at}]", before, now) for at, (before, now) in pairs)
         case _:
-            same = type(recorded) is type(asked) and recorded == asked
-            return None if same else f"at {path}, recorded {_show_both_values(recorded, asked)}"
-    return next(filter(None, (first_difference(old, new, where) for where, old, new in both)), None)
+            # By type as well: in Python, True == 1.
+            if type(recorded) is type(asked) and recorded == asked:
+                return None
+            return f"at {path}, recorded {_show_both_values(recorded, asked)}"
+    differences = (first_difference(old, new, where) for where, old, new in children)
+    return next(filter(None, differences), None)
 
 
 def _show_both_values(recorded: object, asked: object) -> str:
-    """Two values side by side, from a little before the place at which they part."""
-    old, new = _value_text(recorded), _value_text(asked)
-    alike = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
-    at = sum(1 for _ in alike)
+    """Show two values from a little before the place where they begin to differ."""
+    old = _value_text(recorded)
+    new = _value_text(asked)
+    common_prefix = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+    at = sum(1 for _ in common_prefix)
     return f"{_excerpt_around(old, at)}, asked {_excerpt_around(new, at)}"
 
 
@@ -266,7 +273,9 @@ def _value_text(value: object) -> str:
 def _excerpt_around(text: str, at: int) -> str:
     start = max(0, at - SHOWN_CHARS // 3) if len(text) > SHOWN_CHARS else 0
     end = start + SHOWN_CHARS
-    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
+    before = "…" if start else ""
+    after = "…" if end < len(text) else ""
+    return f"{before}{text[start:end]}{after}"
 
 
 def _is_secret_name(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Tools for tests: some that do as they are told and keep what ran, and what any tools must do."""
+"""Tools for tests: scripted tools that record their calls, and the conformance suite for tools."""
 
 import asyncio
 import inspect
@@ -39,7 +39,7 @@ from windlass.tools.results import error_text, to_content
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Takes so long, and then behaves."""
+    """Waits, and then shows another behaviour."""
 
     seconds: float
     then: "Behaviour" = "done"
@@ -47,12 +47,12 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Never ends, until it is cancelled."""
+    """Ends only when it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreCancel:
-    """Takes so long, whoever cancels it, and then behaves."""
+    """Waits, even if it is cancelled meanwhile, and then shows another behaviour."""
 
     seconds: float = 60.0
     then: "Behaviour" = "done"
@@ -60,7 +60,7 @@ class IgnoreCancel:
 
 @dataclass(frozen=True, slots=True)
 class RaiseFromRun:
-    """Breaks the law of the port: the error comes out of `run`."""
+    """Raises the error from `Tools.run`, which the port forbids: a failed tool is a result."""
 
     error: BaseException
 
@@ -74,13 +74,13 @@ Behaviour: TypeAlias = (
     | Callable[[ClearedCall, CallContext], Any]
     | object
 )
-"""What a call does: one of the classes here, an exception (told as a result), a function of the
-call and its context (also async), or the value itself."""
+"""What a call does: one of the classes above, an exception (it becomes an error result), a function
+of the call and its context (plain or async), or the value to return."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call that was run."""
+    """A call that was started."""
 
     call_id: str
     name: str
@@ -89,7 +89,7 @@ class RecordedCall:
 
 
 class RecordingTools:
-    """Does as it is told, by the name of the tool, and keeps what happened."""
+    """Tools that behave as scripted and record what happened."""
 
     def __init__(
         self,
@@ -100,22 +100,31 @@ class RecordingTools:
         reconciles: Mapping[str, ReconcileOutcome | Exception] | None = None,
         specs: tuple[ToolSpec, ...] = (),
     ) -> None:
-        """Make tools. `resources` are patterns such as "{path}"; `specs` replace the made ones."""
+        """Make tools.
+
+        Args:
+            behaviours: what each tool does, by its name.
+            effects: the effect of each tool; `write` by default.
+            resources: the resource of a call, as a pattern of its arguments such as "{path}".
+            reconciles: what `reconcile` returns or raises for each tool; "unknown" by default.
+            specs: specs that replace the generated ones.
+        """
         self.calls: list[RecordedCall] = []
-        """Each call that began, in order; a call that ran twice is in it twice."""
+        """The calls that were started, in order. A call that ran twice is listed twice."""
         self.finished: list[str] = []
         self.cancelled: list[str] = []
         self.reconciled: list[str] = []
         self.at_once_max = 0
-        """The most calls that were under way at the same time."""
+        """The largest number of calls that ran at the same time."""
         self._behaviours = dict(behaviours or {})
         self._resources = dict(resources or {})
         self._reconciles: dict[str, ReconcileOutcome | Exception] = dict(reconciles or {})
         self._running_count = 0
-        told, known = effects or {}, {spec.name: spec for spec in specs}
+        effects = effects or {}
+        given = {spec.name: spec for spec in specs}
         self._specs = tuple(
-            known.get(name)
-            or ToolSpec(name, f"Does {name}.", {"type": "object"}, told.get(name, "write"))
+            given.get(name)
+            or ToolSpec(name, f"Does {name}.", {"type": "object"}, effects.get(name, "write"))
             for name in self._behaviours
         )
 
@@ -209,7 +218,10 @@ def cleared_call(
     session: str = "s",
     started: bool = False,
 ) -> ClearedCall:
-    """A call that may run, made as the loop makes it: from facts. `started`: a crash cut it."""
+    """Return a call that may run, made from facts as the loop makes it.
+
+    With `started=True` it is a call that a crash interrupted.
+    """
     text = msgspec.json.encode(arguments or {}).decode()
     facts: list[Fact] = [
         RunStarted(1, (TextPart("Do it."),), Setup(model=ModelInfo("test:model"), tools=(spec,))),
@@ -228,24 +240,24 @@ def cleared_call(
 
 
 def call_context(reports: list[str] | None = None, *, session: str = "s") -> CallContext:
-    """The context of a call whose progress goes into a list."""
-    heard: list[str] = [] if reports is None else reports
+    """Return the context of a call that appends its progress and late results to `reports`."""
+    received: list[str] = [] if reports is None else reports
     return CallContext(
-        session, 1, heard.append, on_late_result=lambda result: heard.append(result.text)
+        session, 1, received.append, on_late_result=lambda result: received.append(result.text)
     )
 
 
 class ToolsConformance:
-    """What tools must do. A subclass gives the fixture `tools`, which offers three of them.
+    """What all tools must do. A subclass defines the fixture `tools`, which offers three tools.
 
     `echo` (effect `read`) returns its argument `text`; `fail` fails; `hang` ends only when it is
-    cancelled, and its time is an hour or more.
+    cancelled, and has a time-out of an hour or more.
     """
 
     def run_call(
         self, tools: Tools, name: str, call_id: str = "c1", **arguments: object
     ) -> Awaitable[ToolResult]:
-        spec = next((one for one in tools.specs if one.name == name), ToolSpec(name, "", {}))
+        spec = next((spec for spec in tools.specs if spec.name == name), ToolSpec(name, "", {}))
         return tools.run(cleared_call(spec, arguments, call_id=call_id), call_context())
 
     def test_each_spec_can_be_offered_to_a_model(self, tools: Tools) -> None:
@@ -300,7 +312,7 @@ class ToolsConformance:
 
     async def test_what_cannot_be_reconciled_is_unknown(self, tools: Tools) -> None:
         for name in ("fail", "no_such_tool"):
-            spec = next((one for one in tools.specs if one.name == name), ToolSpec(name, "", {}))
+            spec = next((spec for spec in tools.specs if spec.name == name), ToolSpec(name, "", {}))
             assert (
                 await tools.reconcile(cleared_call(spec, started=True), call_context()) == "unknown"
             )

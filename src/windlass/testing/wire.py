@@ -1,9 +1,9 @@
-"""What a server does on the wire, act by act: the words of a `FaultServer`'s script.
+"""What a server does on the wire, act by act: the vocabulary of a `FaultServer` script.
 
-    answer(words("Hello"), stall())             # a stream that falls silent
+    stream_answer(text_chunk("Hello"), stall())             # a stream that falls silent
     refuse_with(429, headers={"Retry-After": "2"})
 
-A stream is sent in HTTP chunks, one for each piece of bytes, so that a piece is a write of its own.
+A stream is sent in HTTP chunks, one for each piece of bytes, so that each piece is its own write.
 """
 
 from collections.abc import Iterable
@@ -16,19 +16,19 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class WireWait:
-    """Nothing for a while; None is until the client goes."""
+    """Silence for some seconds. None: until the client leaves."""
 
     seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class WireReset:
-    """The connection is torn down, as by a crash: the client sees it reset."""
+    """The connection is reset (RST), as by a crash of the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireDrop:
-    """The connection is closed, as if all had been said."""
+    """The connection is closed (FIN), as if the response were complete."""
 
 
 WireAct = bytes | WireWait | WireReset | WireDrop
@@ -36,7 +36,7 @@ WireAct = bytes | WireWait | WireReset | WireDrop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireAnswer:
-    """One response: a head, and then acts in order. Without a status there is no head."""
+    """One response: a head, and then acts in order. Without a status no head is sent."""
 
     status: int | None = 200
     headers: tuple[tuple[str, str], ...] = ()
@@ -44,10 +44,11 @@ class WireAnswer:
     """What happens before the head is sent."""
     acts: tuple[WireAct, ...] = ()
     after: tuple[WireAct, ...] = ()
-    """What happens when the response is over."""
+    """What happens after the response."""
     chunked: bool = True
 
     def encode_head(self) -> bytes:
+        """Return the status line and the headers."""
         if self.status is None:
             return b""
         try:
@@ -61,52 +62,59 @@ class WireAnswer:
 
 
 def wait(seconds: float) -> WireWait:
+    """Silence for some seconds."""
     return WireWait(seconds)
 
 
 def stall() -> WireWait:
+    """Silence until the client leaves."""
     return WireWait(None)
 
 
 def reset() -> WireReset:
+    """The connection is reset here."""
     return WireReset()
 
 
 def drop() -> WireDrop:
+    """The connection is closed here."""
     return WireDrop()
 
 
 def stream_answer(*acts: WireAct, content_type: str = "text/event-stream") -> WireAnswer:
-    """A stream of these bytes, each piece a write of its own."""
+    """Return a stream of these acts. Each piece of bytes is its own write."""
     return WireAnswer(headers=(("Content-Type", content_type),), acts=acts)
 
 
 def refuse_with(
     status: int, body: dict[str, Any] | str = "", headers: dict[str, str] | None = None
 ) -> WireAnswer:
-    """A whole response that is no stream: JSON from a dict, else a page as it is."""
-    json = isinstance(body, dict)
-    content = msgspec.json.encode(body) if isinstance(body, dict) else body.encode()
-    kind = "application/json" if json else "text/html; charset=utf-8"
+    """Return a whole response that is not a stream: a dict as JSON, a text as an HTML page."""
+    if isinstance(body, dict):
+        content = msgspec.json.encode(body)
+        kind = "application/json"
+    else:
+        content = body.encode()
+        kind = "text/html; charset=utf-8"
     sent = {"Content-Type": kind, "Content-Length": str(len(content))} | (headers or {})
     return WireAnswer(status=status, headers=tuple(sent.items()), acts=(content,), chunked=False)
 
 
 def hang_up(act: WireAct, *, after_head: bool = False) -> WireAnswer:
-    """No answer at all: what happens in its place, before or after the head."""
+    """Return an act instead of an answer, before or after the head."""
     if after_head:
         return stream_answer(act)
     return WireAnswer(status=None, before=(act,), chunked=False)
 
 
 def split_pieces(response: WireAnswer, size: int = 1) -> WireAnswer:
-    """The same response with its body cut into pieces of so many bytes."""
-    cut = tuple(part for act in response.acts for part in _split_act(act, size))
-    return replace(response, acts=cut)
+    """Return the same response with its body split into pieces of `size` bytes."""
+    acts = tuple(part for act in response.acts for part in _split_act(act, size))
+    return replace(response, acts=acts)
 
 
 def with_crlf(response: WireAnswer) -> WireAnswer:
-    """The same response with CRLF at the end of each line."""
+    """Return the same response with CRLF at the end of each line."""
     acts = tuple(
         act.replace(b"\n", b"\r\n") if isinstance(act, bytes) else act for act in response.acts
     )
@@ -114,12 +122,12 @@ def with_crlf(response: WireAnswer) -> WireAnswer:
 
 
 def append_acts(response: WireAnswer, *acts: WireAct) -> WireAnswer:
-    """The same response, and then something else."""
+    """Return the same response with more acts at its end."""
     return replace(response, acts=(*response.acts, *acts))
 
 
 def cut_after(response: WireAnswer, count: int, *acts: WireAct) -> WireAnswer:
-    """The first pieces of a response, and then something else in place of the rest."""
+    """Return the first `count` acts of a response, and then other acts instead of the rest."""
     return replace(response, acts=(*response.acts[:count], *acts))
 
 

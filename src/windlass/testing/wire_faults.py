@@ -1,7 +1,7 @@
-"""Everything that a network and a provider can do to a request, as one table.
+"""A table of everything that a network and a provider can do to a request.
 
-Each row says how the failure must be classified, and what a watcher has seen by then. A test runs
-over the rows, with a model alone or with a whole agent. Replies that only look broken are in
+Each row says how the failure must be classified, and what a watcher has seen by then. Parametrize a
+test over the rows, with a model alone or with a whole agent. Replies that only look broken are in
 `wire_oddities.py`.
 """
 
@@ -32,14 +32,14 @@ PING = b": keep-alive\n\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFault:
-    """An answer that is none, and what must become of it."""
+    """An answer that fails, and how the failure must be reported."""
 
     name: str
     answer: WireAnswer
     kind: FaultKind
-    """`stalled` is not the model's to raise: its watchdog gives up on the silence."""
+    """A model does not raise `stalled` itself: the watchdog of the attempt does."""
     text: str = ""
-    """What a watcher has seen of the reply by then."""
+    """The text of the reply that a watcher has seen by then."""
     retryable: bool = True
     retry_after_s: float | None = None
 

@@ -1,4 +1,4 @@
-"""Replies that look broken and are whole, as one table: a test runs over the rows."""
+"""A table of replies that look broken and are whole. Parametrize a test over the rows."""
 
 from dataclasses import dataclass
 
@@ -28,21 +28,21 @@ from windlass.testing.wire_faults import PING
 BIG = "x" * 5_000_000
 MANY = 100_000
 ODD_TEXT = 'Zażółć gęślą jaźń, 你好 👋🏽\n\n"data: no" \r\n: no'
-"""What a parser could stumble over."""
+"""Text with sequences that could confuse a parser of server-sent events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireOddity:
-    """An answer that is whole in spite of its looks."""
+    """An unusual answer that is valid, and the reply that it contains."""
 
     name: str
     answer: WireAnswer
     text: str = ""
     thinking: str = ""
     calls: tuple[tuple[str, str], ...] = ()
-    """Names and arguments, in order."""
+    """The names and arguments of its calls, in order."""
     usage: bool = True
-    """Whether it was reported."""
+    """Whether the answer reports usage."""
 
 
 _TWO = (("read", '{"a":1}'), ("list", '{"b":2}'))
