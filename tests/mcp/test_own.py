@@ -216,7 +216,7 @@ async def test_a_server_that_cannot_be_started_again_is_a_visible_failure(tmp_pa
         first, second = await use("pid"), await use("pid")
         assert first.kind == second.kind == "error"
         assert "cannot be reached: it ended with exit code 3: no disk" in first.text
-        assert "it is tried again in" in second.text
+        assert "the next attempt is in" in second.text
         broken.unlink()
         await asyncio.sleep(0.6)
         assert (await use("pid")).kind == "value"

@@ -139,7 +139,8 @@ async def test_read_shows_long_lines_in_part(box: Toolbox, root: Path) -> None:
         ("wide".encode("utf-16"), "     1\twide"),
         (
             b"caf\xe9",
-            "     1\tcaf\ufffd\n[the file is not entirely UTF-8: invalid bytes are shown as \ufffd]",
+            "     1\tcaf\ufffd\n"
+            "[the file is not entirely UTF-8: invalid bytes are shown as \ufffd]",
         ),
     ],
 )

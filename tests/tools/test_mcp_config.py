@@ -19,8 +19,7 @@ from windlass.tools.mcp.config import (
     is_tool_offered,
     mcp_settings,
 )
-from windlass.tools.mcp.names import NAME_CHARS_MAX, tool_name
-from windlass.tools.mcp.servers import McpServers
+from windlass.tools.mcp.servers import NAME_CHARS_MAX, McpServers, tool_name
 
 ENVIRON = {"PATH": "/bin", "TOKEN": "t0ps3cret", "HOME": "/h", "OPENAI_API_KEY": "sk-1"}
 
@@ -81,16 +80,16 @@ def test_what_only_we_have() -> None:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({"comand": "x"}, "must have either a 'command' to start, or a 'url'"),
+        ({"comand": "x"}, "must have either a 'command' to start or a 'url'"),
         ({"command": "x", "arg": []}, "no setting 'arg'. Did you mean args"),
-        ({"command": "x", "url": "http://x"}, "must have either a 'command' to start, or a 'url'"),
+        ({"command": "x", "url": "http://x"}, "must have either a 'command' to start or a 'url'"),
         ({"command": "x", "headers": {}}, "no setting 'headers'"),
-        ({"command": ""}, "'command' must be a text"),
-        ({"command": "x", "args": "y"}, "'args' must be a list of texts"),
-        ({"command": "x", "args": [1]}, "'args' must be a text"),
-        ({"command": "x", "env": {"A": 1}}, "'env.A' must be a text"),
-        ({"command": "x", "env": []}, "env: an object in braces is needed, not a list"),
-        ({"command": "${NONE}"}, "needs the variable NONE, which is not set"),
+        ({"command": ""}, "'command' must be a string"),
+        ({"command": "x", "args": "y"}, "'args' must be a list of strings"),
+        ({"command": "x", "args": [1]}, "'args' must be a string"),
+        ({"command": "x", "env": {"A": 1}}, "'env.A' must be a string"),
+        ({"command": "x", "env": []}, "env: must be an object, not a list"),
+        ({"command": "${NONE}"}, "needs the environment variable NONE, which is not set"),
         ({"command": "x", "timeout": 0}, "'timeout' must be a number of seconds above zero"),
         ({"command": "x", "timeout": 10**6}, "'timeout' must be a number of seconds above zero"),
         ({"command": "x", "timeout": True}, "'timeout' must be a number of seconds above zero"),
@@ -101,8 +100,8 @@ def test_what_only_we_have() -> None:
         ({"type": "htp", "url": "http://x"}, "no type 'htp'. Did you mean http"),
         ({"type": "sse", "url": "http://x"}, 'use "http"'),
         ({"type": "http", "url": "x.com"}, "begins with http://"),
-        ({"type": "http"}, "'url' must be a text"),
-        ("x", "an object in braces is needed, not a text"),
+        ({"type": "http"}, "'url' must be a string"),
+        ("x", "must be an object, not a string"),
     ],
 )
 def test_what_is_not_understood_is_refused(entry: Any, told: str) -> None:
@@ -113,7 +112,7 @@ def test_what_is_not_understood_is_refused(entry: Any, told: str) -> None:
 
 
 def test_a_file_that_is_none() -> None:
-    with pytest.raises(ConfigError, match=r"a\.json is no JSON"):
+    with pytest.raises(ConfigError, match=r"a\.json is not valid JSON"):
         mcp_settings("{", ENVIRON, "a.json")
     with pytest.raises(ConfigError, match="Did you mean mcpServers"):
         mcp_settings({"mcpServer": {}}, ENVIRON)

@@ -25,8 +25,8 @@ from shells import (
     unique_sleep_for_test,
     zombie_children,
 )
-from windlass.tools.shell import reaper as module
 from windlass.tools.processes import ProcessInfo, find_descendants, find_process
+from windlass.tools.shell import reaper as module
 from windlass.tools.shell.reaper import MARKER, ProcessReaper, ReapedProcess, kill_marked
 from windlass.tools.shell.sandbox import SandboxTier
 

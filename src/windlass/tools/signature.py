@@ -176,7 +176,8 @@ def _build_parameter_schemas(
     except Exception as error:
         names = ", ".join(repr(one.name) for one in parameters)
         raise ConfigError(
-            f"tool {tool!r}: parameter {names} cannot become a JSON Schema: {_explain_schema_error(error)}"
+            f"tool {tool!r}: parameter {names} cannot become a JSON Schema:
+            {_explain_schema_error(error)}"
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""The usual `mcpServers` JSON (`.mcp.json`) in, frozen settings out (T15).
+"""Read the usual `mcpServers` JSON (`.mcp.json`) into settings objects.
 
-The law: what is not understood is refused, with the place where it stands and what may have been
-meant; nothing here reads a file or the environment, both are handed in.
+The law: an entry that is not understood raises ConfigError, which names its place and suggests what
+may have been meant. Nothing here reads a file or the environment: both are passed in.
 """
 
 import re
@@ -15,10 +15,11 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label
 from windlass.core.suggestions import suggest_names
+from windlass.tools.profile import matches_patterns
 
 TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 24 * 3600.0
-"""More than a day is a number that somebody meant as milliseconds."""
+"""A larger number was probably meant as milliseconds."""
 INHERITED_VARIABLES = [
     "HOME",
     "LANG",
@@ -38,7 +39,7 @@ INHERITED_VARIABLES = [
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
 ]
-"""What a server gets of our environment. Keys and tokens it gets only if its `env` says so."""
+"""The variables that a server inherits. It gets keys and tokens only if its `env` names them."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _COMMON_KEYS = ("type", "timeout", "include", "exclude", "tools", "required")
@@ -58,18 +59,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpOverride:
-    """What we say of the tools whose name matches a pattern, whatever their server says."""
+    """Settings for the tools whose name matches a pattern. They overrule the server's hints."""
 
     pattern: str
     effect: Effect | None = None
     labels: tuple[Label, ...] | None = None
-    """Exactly these. None leaves them as the server's hints have them."""
+    """Exactly these labels. None keeps those that follow from the server's hints."""
     timeout_s: float | None = None
+    """Seconds for a call. None keeps the server's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpStdio:
-    """A server that we start, and talk to over its standard input and output."""
+    """A server that Windlass starts, and talks to over its standard input and output."""
 
     name: str
     command: str
@@ -78,18 +80,18 @@ class McpStdio:
     """The whole environment of the server."""
     cwd: str | None = None
     timeout_s: float | None = TIMEOUT_S
-    """For a call, reconnecting included, and for making the connection."""
+    """Seconds for a call, reconnecting included, and for connecting. None for no limit."""
     include: tuple[str, ...] = ("*",)
-    """Patterns over the server's own names of its tools."""
+    """Patterns for the server's own names of its tools. A tool must match one of them."""
     exclude: tuple[str, ...] = ()
     overrides: tuple[McpOverride, ...] = ()
     required: bool = True
-    """Whether there are no tools at all without this server's."""
+    """Whether `McpServers.tools` raises if this server cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpHttp:
-    """A server at an address, over streamable HTTP."""
+    """A server at an address, over streamable HTTP. The fields mean the same as in `McpStdio`."""
 
     name: str
     url: str
@@ -105,15 +107,14 @@ McpSettings: TypeAlias = McpStdio | McpHttp
 
 
 def is_tool_offered(settings: McpSettings, tool: str) -> bool:
-    """Whether a tool is offered, by its server's own name for it."""
-    included = any(fnmatchcase(tool, pattern) for pattern in settings.include)
-    return included and not any(fnmatchcase(tool, pattern) for pattern in settings.exclude)
+    """Whether the settings offer a tool, given the server's own name for it."""
+    return matches_patterns(tool, settings.include, settings.exclude)
 
 
 def find_override(settings: McpSettings, tool: str) -> McpOverride | None:
-    """What we say of a tool: the first pattern that matches, as with any ordered rules."""
-    found = (one for one in settings.overrides if fnmatchcase(tool, one.pattern))
-    return next(found, None)
+    """Return the first override whose pattern matches a tool."""
+    overrides = settings.overrides
+    return next((one for one in overrides if fnmatchcase(tool, one.pattern)), None)
 
 
 def mcp_settings(
@@ -121,13 +122,19 @@ def mcp_settings(
     environ: Mapping[str, str],
     source: str = ".mcp.json",
 ) -> tuple[McpSettings, ...]:
-    """The servers that a configuration names; `source` is what errors call it.
+    """Read the settings of all servers in a configuration.
 
-    `${NAME}` and `${NAME:-otherwise}` stand for what `environ` holds.
+    Args:
+        given: The configuration, as JSON or already decoded.
+        environ: The values for `${NAME}` and `${NAME:-default}`.
+        source: What errors call the configuration.
+
+    Raises:
+        ConfigError: An entry is not understood, or a variable is not set.
     """
-    whole = given if isinstance(given, Mapping) else _decode_json(given, source)
-    _check_keys(source, whole, ("mcpServers",))
-    servers = _require_mapping(f"{source}: mcpServers", whole.get("mcpServers", {}))
+    config = given if isinstance(given, Mapping) else _decode_json(given, source)
+    _check_keys(source, config, ("mcpServers",))
+    servers = _require_mapping(f"{source}: mcpServers", config.get("mcpServers", {}))
     return tuple(
         _read_server(_EntryReader(f"{source}: server {name!r}", environ), name, entry)
         for name, entry in servers.items()
@@ -138,12 +145,12 @@ def _decode_json(text: str | bytes, source: str) -> Mapping[str, Any]:
     try:
         return _require_mapping(source, msgspec.json.decode(text))
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{source} is no JSON: {error}") from None
+        raise ConfigError(f"{source} is not valid JSON: {error}") from None
 
 
 def _require_mapping(where: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: an object in braces is needed, not {_describe_type(value)}")
+        raise ConfigError(f"{where}: must be an object, not {_describe_type(value)}")
     return cast("Mapping[str, Any]", value)
 
 
@@ -154,47 +161,49 @@ def _check_keys(where: str, entry: Mapping[str, Any], keys: Sequence[str]) -> No
 
 
 def _describe_type(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "a yes or no", int: "a number"}
-    return next((name for of, name in names.items() if isinstance(value, of)), "this")
+    # bool stands before int, because True is also an int.
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number"}
+    return next((name for kind, name in names.items() if isinstance(value, kind)), "this")
 
 
 @dataclass(frozen=True, slots=True)
 class _EntryReader:
-    """Where an entry stands, and what its variables stand for."""
+    """Reads the values of one entry; raises ConfigError with the place of the entry."""
 
     where: str
     environ: Mapping[str, str] = field(repr=False)
 
-    def value_error(self, key: str, needed: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {key!r} must be {needed}")
+    def value_error(self, key: str, expected: str) -> ConfigError:
+        return ConfigError(f"{self.where}: {key!r} must be {expected}")
 
     def read_text(self, key: str, value: object) -> str:
         if not isinstance(value, str) or not value:
-            raise self.value_error(key, "a text")
+            raise self.value_error(key, "a string that is not empty")
         return _VARIABLE.sub(self._expand_variable, value)
 
     def _expand_variable(self, found: re.Match[str]) -> str:
-        name, otherwise = found[1], cast("str | None", found[2])
-        value = self.environ.get(name, otherwise)
+        name = found[1]
+        default = cast("str | None", found[2])
+        value = self.environ.get(name, default)
         if value is None:
             raise ConfigError(
-                f"{self.where} needs the variable {name}, which is not set: "
-                f"set it, or write ${{{name}:-otherwise}}"
+                f"{self.where} needs the environment variable {name}, which is not set: "
+                f"set it, or write ${{{name}:-default}}"
             )
         return value
 
     def read_texts(self, key: str, value: object) -> tuple[str, ...]:
         if not isinstance(value, list):
-            raise self.value_error(key, 'a list of texts, as in ["a", "b"]')
-        items = cast("list[object]", value)
-        # An empty argument is one; an empty pattern matches nothing.
-        return tuple(self.read_text(key, item) if item != "" else "" for item in items)
+            raise self.value_error(key, 'a list of strings, as in ["a", "b"]')
+        return tuple(self._read_item(key, item) for item in cast("list[object]", value))
 
     def read_pairs(self, key: str, value: object) -> dict[str, str]:
-        given = _require_mapping(f"{self.where}: {key}", value).items()
-        return {
-            name: self.read_text(f"{key}.{name}", one) if one != "" else "" for name, one in given
-        }
+        pairs = _require_mapping(f"{self.where}: {key}", value)
+        return {name: self._read_item(f"{key}.{name}", item) for name, item in pairs.items()}
+
+    def _read_item(self, key: str, value: object) -> str:
+        # An argument or a variable may be empty, unlike a setting of its own.
+        return "" if value == "" else self.read_text(key, value)
 
     def read_seconds(self, key: str, value: object) -> float | None:
         match value:
@@ -227,18 +236,18 @@ def _read_server(reader: _EntryReader, name: str, given: object) -> McpSettings:
 
 
 def _transport_kind(reader: _EntryReader, entry: Mapping[str, Any]) -> str:
-    """Which kind of server an entry means: by its type, or by the setting that only one has."""
-    given = entry.get("type")
-    if given == "sse":
+    """Return the kind of a server, by its type or by the setting that only one kind has."""
+    transport = entry.get("type")
+    if transport == "sse":
         raise ConfigError(
-            f'{reader.where}: type "sse" is the transport that MCP gave up: use "http", if the '
-            "server speaks it"
+            f'{reader.where}: type "sse" is a transport that MCP has dropped: use "http" if the '
+            "server supports it"
         )
-    if given is not None:
-        return _TRANSPORT_TYPES[reader.check_choice("type", given, [*_TRANSPORT_TYPES])]
+    if transport is not None:
+        return _TRANSPORT_TYPES[reader.check_choice("type", transport, [*_TRANSPORT_TYPES])]
     kinds = [kind for key, kind in _TRANSPORT_FIELDS if key in entry]
     if len(kinds) != 1:
-        raise ConfigError(f"{reader.where} must have either a 'command' to start, or a 'url'")
+        raise ConfigError(f"{reader.where} must have either a 'command' to start or a 'url'")
     return kinds[0]
 
 
@@ -259,13 +268,13 @@ def _read_http(reader: _EntryReader, name: str, entry: Mapping[str, Any]) -> Mcp
     _check_keys(reader.where, entry, _HTTP_KEYS)
     url = reader.read_text("url", entry.get("url"))
     if not url.startswith(("http://", "https://")):
-        raise reader.value_error("url", "an address that begins with http:// or https://")
+        raise reader.value_error("url", "a URL that begins with http:// or https://")
     headers = reader.read_pairs("headers", entry.get("headers", {}))
     return McpHttp(name=name, url=url, headers=headers, **_read_common(reader, entry))
 
 
 def _read_common(reader: _EntryReader, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What servers of both kinds have."""
+    """Read the settings that servers of both kinds have."""
     tools = _require_mapping(f"{reader.where}: tools", entry.get("tools", {}))
     return {
         "timeout_s": _read_optional(reader.read_seconds, "timeout", entry, TIMEOUT_S),
@@ -295,6 +304,6 @@ def _read_override(reader: _EntryReader, pattern: str, given: object) -> McpOver
 
 
 def _read_optional(
-    read: Callable[[str, object], T], key: str, entry: Mapping[str, Any], otherwise: T
+    read: Callable[[str, object], T], key: str, entry: Mapping[str, Any], default: T
 ) -> T:
-    return read(key, entry[key]) if key in entry else otherwise
+    return read(key, entry[key]) if key in entry else default

@@ -1,4 +1,4 @@
-"""Resources and prompts of an MCP server, offered as tools: a model can only call."""
+"""Offers the resources and prompts of an MCP server as tools, since a model can only call tools."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ McpRequest = Callable[["Client", RunContext[object], Mapping[str, Any]], Awaitab
 
 @dataclass(frozen=True, slots=True)
 class ExtraTool:
-    """A tool of ours over what a server has."""
+    """A tool of Windlass for the resources or prompts of a server."""
 
     name: str
     description: str
@@ -35,15 +35,16 @@ class ExtraTool:
 
 
 async def list_extra_tools(client: "Client") -> list[ExtraTool]:
-    """What can be offered of this server's resources and prompts."""
-    found: list[ExtraTool] = []
-    # Some servers say that they have resources, and have none.
+    """Return the tools for this server's resources and prompts, if it has any."""
+    tools: list[ExtraTool] = []
+    # Some servers announce resources and have none.
     if client.server_capabilities.resources is not None and any(await _list_resources(client)):
-        found += [_LIST_RESOURCES_TOOL, _READ_RESOURCE_TOOL]
+        tools += [_LIST_RESOURCES_TOOL, _READ_RESOURCE_TOOL]
     if client.server_capabilities.prompts is not None:
         prompts = await list_all_prompts(client)
-        found += [_build_prompt_tool(prompts)] if prompts else []
-    return found
+        if prompts:
+            tools.append(_build_prompt_tool(prompts))
+    return tools
 
 
 async def _list_resources(client: "Client") -> "tuple[list[Resource], list[ResourceTemplate]]":
@@ -53,7 +54,7 @@ async def _list_resources(client: "Client") -> "tuple[list[Resource], list[Resou
     try:
         return resources, await list_all_templates(client)
     except MCPError as error:
-        if error.code != _METHOD_NOT_FOUND:
+        if error.code != _METHOD_NOT_FOUND:  # Many servers have resources but no templates.
             raise
         return resources, []
 
@@ -74,13 +75,13 @@ async def _answer_read_resource(
 async def _answer_get_prompt(
     client: "Client", _: RunContext[object], arguments: Mapping[str, Any]
 ) -> ToolResult:
-    given = arguments.get("arguments")
-    return convert_prompt_result(await client.get_prompt(arguments["name"], given))
+    answer = await client.get_prompt(arguments["name"], arguments.get("arguments"))
+    return convert_prompt_result(answer)
 
 
 _LIST_RESOURCES_TOOL = ExtraTool(
     "list_resources",
-    "List the resources of this server: their addresses, for read_resource, and what they are.",
+    "List the resources of this server with their addresses, for read_resource.",
     {"type": "object", "properties": {}, "additionalProperties": False},
     _answer_list_resources,
 )
@@ -90,7 +91,7 @@ _READ_RESOURCE_TOOL = ExtraTool(
     {
         "type": "object",
         "properties": {
-            "uri": {"type": "string", "description": "Its address, as list_resources gives it."}
+            "uri": {"type": "string", "description": "Its address, from list_resources."}
         },
         "required": ["uri"],
         "additionalProperties": False,
@@ -101,15 +102,15 @@ _READ_RESOURCE_TOOL = ExtraTool(
 
 def _build_prompt_tool(prompts: "list[Prompt]") -> ExtraTool:
     about = "\n".join(map(_describe_prompt, prompts))
-    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    string_map = {"type": "object", "additionalProperties": {"type": "string"}}
     return ExtraTool(
         "get_prompt",
-        f"Get one of this server's prompts, which are instructions for a task:\n{about}",
+        f"Get one of this server's prompts. Each is a set of instructions for a task:\n{about}",
         {
             "type": "object",
             "properties": {
-                "name": {"type": "string", "enum": [one.name for one in prompts]},
-                "arguments": {**texts, "description": "The prompt's arguments, by name."},
+                "name": {"type": "string", "enum": [prompt.name for prompt in prompts]},
+                "arguments": {**string_map, "description": "The prompt's arguments, by name."},
             },
             "required": ["name"],
             "additionalProperties": False,
@@ -119,8 +120,10 @@ def _build_prompt_tool(prompts: "list[Prompt]") -> ExtraTool:
 
 
 def _describe_prompt(prompt: "Prompt") -> str:
-    taken = ", ".join(
-        one.name if one.required else f"{one.name}?" for one in prompt.arguments or ()
-    )
+    names = [
+        argument.name if argument.required else f"{argument.name}?"
+        for argument in prompt.arguments or ()
+    ]
+    line = f"- {prompt.name}({', '.join(names)})"
     about = (prompt.description or prompt.title or "")[:ABOUT_CHARS_MAX]
-    return f"- {prompt.name}({taken})" + (f": {about}" if about else "")
+    return f"{line}: {about}" if about else line

@@ -1,9 +1,9 @@
-"""The connection to an MCP server: made when it is first needed, and made again when it broke.
+"""The connection to an MCP server: opened when it is first needed, and again after it broke.
 
-The law: a connection lives in one task, the keeper, from its making to its end, because the SDK's
-cancel scopes must be left in the task that entered them. Requests are made from the tasks that want
-the answers, so that a cancel goes straight to the server. What broke while a request was under way
-is told, and never asked again here: only the caller knows whether it may be repeated.
+The law: one task, the keeper, opens a connection and closes it, because the SDK's cancel scopes
+must be left in the task that entered them. Requests are sent from the tasks that want the answers,
+so a cancel goes directly to the server. A request that fails because the connection broke raises an
+error, and is never repeated here: only the caller knows whether it may be repeated.
 """
 
 import asyncio
@@ -28,41 +28,41 @@ if TYPE_CHECKING:
 
 CONNECT_S_MAX = 30.0
 RECONNECT_BACKOFF_S = 0.5
-"""The wait after the first connection that could not be made; it doubles from there."""
+"""The wait after the first connection that failed. It doubles with each further failure."""
 RECONNECT_BACKOFF_S_MAX = 30.0
 CLOSE_S_MAX = 8.0
-"""For a server to end: a process is killed well before that."""
+"""For a server to end. A server process is killed well before that."""
 CAUSE_S_MAX = 1.5
-"""For the cause of a broken connection to be known."""
+"""To wait for the cause of a broken connection."""
 HTTP_TIMEOUT_S = 30.0
-"""For a server to take a connection or a request."""
+"""For a server to accept a connection or a request."""
 
 _SESSION_ENDED_MESSAGES = ("Session terminated",)
-"""What an older server says to a request that it did not look at: it wants a new session."""
+"""The answer of an older server to a request that it did not run: it wants a new session."""
 _SDK_HTTP_ERROR_MESSAGE = "Server returned an error response"
-"""What the SDK says in place of an HTTP error."""
+"""The text that the SDK raises instead of an HTTP error."""
 _TEMPORARY_STATUSES = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 T = TypeVar("T")
 _log = get_logger(__name__)
 _statuses: ContextVar[deque[int] | None] = ContextVar("_statuses", default=None)
-"""The HTTP errors that the requests of this context met: the SDK does not pass them on."""
+"""The HTTP errors that requests of this context got. The SDK does not pass them on."""
 
 
 class McpServerLost(ToolUnavailable):
-    """The server went away while it was at work on a request."""
+    """The connection broke while the server worked on a request."""
 
 
 @final
 class McpConnection:
-    """One connection, and the task that keeps it."""
+    """One connection, and the task that keeps it open."""
 
     def __init__(self, settings: McpSettings) -> None:
         self.client: Client | None = None
         self.end_reason = ""
-        """Why it ended, or was never made."""
+        """Why it ended, or could not be opened."""
         self.settled = asyncio.Event()
-        """It is made, or will not be."""
+        """Set once it is open, or has failed."""
         self.is_over = False
         self._settings = settings
         self._close_requested = asyncio.Event()
@@ -71,7 +71,7 @@ class McpConnection:
         )
 
     def begin_close(self, reason: str = "") -> None:
-        """Begin to end it."""
+        """Begin to close it. The first reason that is given counts."""
         self.end_reason = self.end_reason or reason
         self.is_over = True
         self._close_requested.set()
@@ -87,7 +87,7 @@ class McpConnection:
 
     async def _keep_open(self) -> None:
         limit_s = min(CONNECT_S_MAX, self._settings.timeout_s or CONNECT_S_MAX)
-        seen = _record_statuses()
+        statuses = _record_statuses()
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(limit_s):
@@ -97,9 +97,9 @@ class McpConnection:
                 await self._close_requested.wait()
         except TimeoutError:
             self.begin_close(f"it did not answer within {limit_s:g} s")
-        except Exception as error:  # noqa: BLE001 - whatever it is, the server is not there
-            _log.debug("the connection to MCP server %s", self._settings.name, exc_info=True)
-            self.begin_close(f"{_describe_cause(error)}{_http_error_suffix(seen)}")
+        except Exception as error:  # noqa: BLE001 - for any reason the server is unavailable
+            _log.debug("the connection to MCP server %s failed", self._settings.name, exc_info=True)
+            self.begin_close(f"{_describe_cause(error)}{_http_error_suffix(statuses)}")
         finally:
             self.begin_close("it was cancelled")
             self.settled.set()
@@ -107,7 +107,7 @@ class McpConnection:
 
 @final
 class McpLink:
-    """A server that is asked, whether or not a connection to it stands."""
+    """Sends requests to a server, and connects to it whenever there is no connection."""
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
@@ -123,33 +123,41 @@ class McpLink:
         return self._connection is not None and not self._connection.is_over
 
     async def send_request(self, request: "Callable[[Client], Awaitable[T]]") -> T:
-        """Make a request; raises ToolUnavailable if the server is not there, or went away."""
+        """Send a request and return its answer.
+
+        Raises ToolUnavailable if the server cannot be reached or the connection broke, and
+        ConfigError if the extra is not installed or the server refuses the connection.
+        """
         await _require_sdk()
         from mcp import MCPError  # noqa: PLC0415 - of the extra
 
-        seen, sessions = _record_statuses(), 0
+        statuses = _record_statuses()
+        is_new_session = False
         while True:
             connection, client = await self._get_connection()
-            sessions += 1
             try:
                 return await request(client)
             except MCPError as error:
-                if error.message not in _SESSION_ENDED_MESSAGES or sessions > 1:
-                    raise await self._translate_error(error, connection, seen) from error
-                connection.begin_close("its session was over")
+                if error.message not in _SESSION_ENDED_MESSAGES or is_new_session:
+                    raise await self._translate_error(error, connection, statuses) from error
+                # The server did not run the request, so it can safely be sent again, once.
+                connection.begin_close("its session had ended")
+                is_new_session = True
 
     async def close(self) -> None:
         self._closed = True
-        current = [] if self._connection is None else [self._connection]
-        await asyncio.gather(*(one.close() for one in {*self._open_connections, *current}))
+        connections = set(self._open_connections)
+        if self._connection is not None:
+            connections.add(self._connection)
+        await asyncio.gather(*(connection.close() for connection in connections))
 
     async def _get_connection(self) -> "tuple[McpConnection, Client]":
         loop = asyncio.get_running_loop()
         self._home_loop = self._home_loop or loop
         if self._home_loop is not loop:
             raise ConfigError(
-                "the tools of an MCP server run in the event loop in which it was opened: "
-                "use `await agent.run(...)` there"
+                "the tools of an MCP server only work in the event loop in which the server was "
+                "opened: use `await agent.run(...)` in that loop"
             )
         if self._closed:
             raise ToolUnavailable(f"MCP server {self._settings.name!r} is closed")
@@ -167,9 +175,10 @@ class McpLink:
         if last is not None and now < self._not_before:
             raise ToolUnavailable(
                 f"MCP server {self._settings.name!r} cannot be reached: {last.end_reason}; "
-                f"it is tried again in {self._not_before - now:.1f} s"
+                f"the next attempt is in {self._not_before - now:.1f} s"
             )
-        connection = self._connection = McpConnection(self._settings)
+        connection = McpConnection(self._settings)
+        self._connection = connection
         self._open_connections.add(connection)
         connection.keeper_task.add_done_callback(lambda _: self._on_connection_end(connection))
         return connection
@@ -186,7 +195,11 @@ class McpLink:
     async def _translate_error(
         self, error: "MCPError", connection: McpConnection, statuses: deque[int]
     ) -> Exception:
-        """What an error of the protocol means: a server that is not there, or an answer."""
+        """Return what to raise for an error of the protocol.
+
+        This is ToolUnavailable if the server is unavailable, ConfigError if it refused the HTTP
+        request, and otherwise the error itself, which is the server's answer.
+        """
         from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT  # noqa: PLC0415 - of the extra
 
         name = self._settings.name
@@ -196,19 +209,22 @@ class McpLink:
             connection.begin_close()
             await asyncio.wait({connection.keeper_task}, timeout=CAUSE_S_MAX)
             return McpServerLost(
-                f"MCP server {name!r} went away: {connection.end_reason or error.message}"
+                f"The connection to MCP server {name!r} broke: "
+                f"{connection.end_reason or error.message}"
             )
         if error.code == REQUEST_TIMEOUT:
             return ToolUnavailable(f"MCP server {name!r} does not answer: {error.message}")
-        told = f"MCP server {name!r}: {error.message}{_http_error_suffix(statuses)}"
+        message = f"MCP server {name!r}: {error.message}{_http_error_suffix(statuses)}"
         if statuses and (statuses[-1] in _TEMPORARY_STATUSES or statuses[-1] >= HTTPStatus(500)):
-            return ToolUnavailable(told)
-        return ConfigError(told) if error.message == _SDK_HTTP_ERROR_MESSAGE else error
+            return ToolUnavailable(message)
+        if error.message == _SDK_HTTP_ERROR_MESSAGE:
+            return ConfigError(message)
+        return error
 
 
 async def _require_sdk() -> None:
     if "mcp" not in sys.modules:
-        # It takes a second: the loop goes on meanwhile.
+        # The import takes about a second; in a thread it does not block the event loop.
         await asyncio.to_thread(_import_sdk)
     _import_sdk()
 
@@ -218,14 +234,15 @@ def _import_sdk() -> None:
         from mcp import Client  # noqa: F401, PLC0415 # pyright: ignore[reportUnusedImport]
     except ImportError:
         raise ConfigError(
-            "MCP servers need a package that is not installed: pip install 'windlass[mcp]'"
+            "MCP servers need the package `mcp`, which is not installed: "
+            "pip install 'windlass[mcp]'"
         ) from None
 
 
 async def _open_client(
     settings: McpSettings, stack: AsyncExitStack, on_end: Callable[[str], None]
 ) -> "Client":
-    """Connect, in whichever of the two protocols the server speaks."""
+    """Connect over standard input and output, or over HTTP."""
     from mcp import Client  # noqa: PLC0415 - of the extra
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - of the extra
 
@@ -243,11 +260,11 @@ def _build_http_client(settings: McpHttp) -> "httpx2.AsyncClient":
     import httpx2  # noqa: PLC0415 - of the extra
 
     async def record_status(response: httpx2.Response) -> None:
-        seen = _statuses.get()
-        if seen is not None and response.status_code >= HTTPStatus.BAD_REQUEST:
-            seen.append(response.status_code)
+        statuses = _statuses.get()
+        if statuses is not None and response.status_code >= HTTPStatus.BAD_REQUEST:
+            statuses.append(response.status_code)
 
-    # An answer may take as long as its call may: whoever waits for it has a limit of its own.
+    # No read timeout: an answer may take as long as its call, which has its own limit.
     return httpx2.AsyncClient(
         headers=dict(settings.headers),
         timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=None),
@@ -256,17 +273,17 @@ def _build_http_client(settings: McpHttp) -> "httpx2.AsyncClient":
 
 
 def _describe_cause(error: BaseException) -> str:
-    """The first of the errors that a broken connection is made of."""
+    """Describe the first error in the groups that the SDK raises."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[Any]", error).exceptions[0]
     return str(error) if isinstance(error, ConfigError) else error_text(error)
 
 
 def _record_statuses() -> deque[int]:
-    """The HTTP errors of this context from here on, the last few."""
-    seen: deque[int] = deque(maxlen=4)
-    _statuses.set(seen)
-    return seen
+    """Start to record the last few HTTP errors of this context, and return the record."""
+    statuses: deque[int] = deque(maxlen=4)
+    _statuses.set(statuses)
+    return statuses
 
 
 def _http_error_suffix(statuses: deque[int]) -> str:

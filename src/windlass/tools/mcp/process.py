@@ -1,9 +1,9 @@
-"""An MCP server as a child process, and the end of it with all that it started.
+"""An MCP server as a child process, and the end of it with everything that it started.
 
-The law: it never outlives us. It runs in a session of its own, with a guard in its process group
-that holds the other end of a pipe of ours: whatever ends us, SIGKILL too, closes the pipe, and the
-guard kills the group. As the guard is in the group, the group's number is not given to others while
-we may still kill it.
+The law: the server never outlives the runtime. It runs in its own session. A guard in its process
+group holds the read end of a pipe: whatever ends the runtime, even SIGKILL, closes the pipe, and
+the guard kills the group. As the guard is in the group, the group's id is not given to other
+processes while the runtime may still signal it.
 """
 
 import asyncio
@@ -17,17 +17,19 @@ from typing import final
 
 from windlass.core.errors import ConfigError
 from windlass.tools.mcp.config import McpStdio
+from windlass.tools.processes import ProcessInfo, find_descendants
 
 LINE_BYTES_MAX = 64 * 2**20
-"""One message: pictures travel in them."""
+"""Of one message, which may contain pictures."""
 STOP_STEP_S = 2.0
-"""From the end of its input until it is told to end, and from there until it is killed."""
+"""From the end of its input to SIGTERM, and from SIGTERM to SIGKILL."""
 EXIT_CODE_S = 1.0
-"""From the end of its output until its exit code is there."""
+"""From the end of its output until its exit code is known."""
 POLL_S = 0.01
 ERROR_LINES_MAX = 20
 ERROR_CHARS_MAX = 300
 
+# $1 is the descriptor of the pipe, the rest is the server's command line.
 _GUARD_SCRIPT = (
     '(trap "" HUP INT TERM; read -r _ <"/dev/fd/$1"; kill -KILL 0) '
     '</dev/null >/dev/null 2>&1 & shift; exec "$@"'
@@ -54,53 +56,58 @@ class ServerProcess:
         return self._process.pid
 
     def remember_error_line(self, line: str) -> None:
-        """Remember what it wrote to its standard error, to tell it if it dies."""
+        """Keep a line from its standard error, which may explain its end."""
         if line.strip():
             self._error_lines.append(line.strip())
 
     async def describe_exit(self) -> str:
-        """What it died of, in words."""
+        """Say in words how it ended."""
         await self._wait_for_exit(EXIT_CODE_S)
         code = self._process.returncode
         if code is None:
             return "it closed its output"
-        said = f": {self._error_lines[-1][:ERROR_CHARS_MAX]}" if self._error_lines and code else ""
-        return f"it ended with {_describe_code(code)}{said}"
+        text = f"it ended with {_describe_code(code)}"
+        if self._error_lines and code:
+            text += f": {self._error_lines[-1][:ERROR_CHARS_MAX]}"
+        return text
 
     async def stop(self) -> None:
-        """Let it end by itself, then tell it to, then kill it; and its descendants in any case."""
-        strays = _descendants(self.pid)
+        """Close its input, then send SIGTERM, then SIGKILL; its descendants are killed anyway."""
+        descendants = find_descendants(self.pid)
         try:
             self.input.close()
             if not await self._wait_for_exit(STOP_STEP_S):
                 self._signal_group(signal.SIGTERM)
                 await self._wait_for_exit(STOP_STEP_S)
         finally:
-            self._kill_all(strays)
+            self._kill_all(descendants)
         await self._wait_for_exit(EXIT_CODE_S)
-        # Nothing public closes the pipes while a survivor holds their other end.
+        # There is no public way to close the pipes while a surviving process holds their other
+        # end.
         transport = getattr(self._process, "_transport", None)
         if isinstance(transport, asyncio.SubprocessTransport):
             with suppress(OSError):
                 transport.close()
 
-    def _kill_all(self, strays: frozenset[tuple[int, str]]) -> None:
+    def _kill_all(self, descendants: list[ProcessInfo]) -> None:
         self._signal_group(signal.SIGKILL)
-        for pid, born in strays:
-            if _born(pid) == born:
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+        for process in descendants:  # Those that left the group.
+            process.send_signal(signal.SIGKILL)
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
 
     def _signal_group(self, number: signal.Signals) -> None:
-        if self._lifeline >= 0:  # Else the group is gone, and its number may be another's.
+        # Without the lifeline the guard is gone, and the group's id may be another group's.
+        if self._lifeline >= 0:
             with suppress(OSError):
                 os.killpg(self.pid, number)
 
     async def _wait_for_exit(self, seconds: float) -> bool:
-        """Whether it ended in time. `wait` would wait for its descendants' pipes as well."""
+        """Return whether it ended in time.
+
+        `Process.wait` is not used: it would also wait for descendants that hold the pipes.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while self._process.returncode is None and loop.time() < until:  # noqa: ASYNC110
@@ -109,28 +116,21 @@ class ServerProcess:
 
 
 async def start_server(settings: McpStdio) -> ServerProcess:
-    """Start a server; raises ConfigError or OSError."""
+    """Start a server. Raises ConfigError if its program or folder is missing, or OSError."""
     program = _find_program(settings)
-    watched, lifeline = os.pipe()
+    guard_end, lifeline = os.pipe()
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *(
-                "/bin/sh",
-                "-c",
-                _GUARD_SCRIPT,
-                "windlass-mcp",
-                str(watched),
-                program,
-                *settings.args,
-            ),
+            *("/bin/sh", "-c", _GUARD_SCRIPT, "windlass-mcp"),
+            *(str(guard_end), program, *settings.args),
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
             cwd=settings.cwd,
             env=dict(settings.env),
             limit=LINE_BYTES_MAX,
-            pass_fds=(watched,),
+            pass_fds=(guard_end,),
             # Ctrl-C in a terminal is for the runtime alone.
             start_new_session=True,
         )
@@ -138,20 +138,20 @@ async def start_server(settings: McpStdio) -> ServerProcess:
         os.close(lifeline)
         raise
     finally:
-        os.close(watched)
+        os.close(guard_end)
     return ServerProcess(process, lifeline)
 
 
 def _find_program(settings: McpStdio) -> str:
     if settings.cwd is not None and not Path(settings.cwd).is_dir():
-        raise ConfigError(f"there is no folder {settings.cwd!r}: mend its `cwd`")
-    named = settings.command
-    if os.sep in named:
-        named = str(Path(settings.cwd or ".", Path(named).expanduser()).absolute())
-    found = shutil.which(named, path=settings.env.get("PATH", os.defpath))
+        raise ConfigError(f"there is no folder {settings.cwd!r}: correct its `cwd`")
+    command = settings.command
+    if os.sep in command:
+        command = str(Path(settings.cwd or ".", Path(command).expanduser()).absolute())
+    found = shutil.which(command, path=settings.env.get("PATH", os.defpath))
     if found is None:
         raise ConfigError(
-            f"there is no program {settings.command!r}: install it, or mend its `command`"
+            f"there is no program {settings.command!r}: install it, or correct its `command`"
         )
     return found
 
@@ -163,32 +163,3 @@ def _describe_code(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-
-
-def _descendants(pid: int) -> frozenset[tuple[int, str]]:
-    """All that a process started, with the times of their births; nothing where no /proc is."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        stat = _stat(int(entry.name))
-        if stat:
-            children.setdefault(int(stat[1]), []).append(int(entry.name))
-    found: set[int] = set()
-    queue = [pid]
-    while queue:
-        fresh = [one for one in children.get(queue.pop(), ()) if one not in found]
-        found.update(fresh)
-        queue += fresh
-    return frozenset((one, _born(one)) for one in found)
-
-
-def _born(pid: int) -> str:
-    stat = _stat(pid)
-    return stat[19] if stat else ""
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of a process after its name: its state is the first, its parent the second."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return []

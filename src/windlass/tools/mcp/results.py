@@ -1,6 +1,6 @@
-"""What an MCP server answered in, what a model is shown out (T15).
+"""Convert the answers of an MCP server into results for the model.
 
-The law: nothing of an answer is lost. What a model cannot be shown is named in its place.
+The law: no part of an answer is dropped silently. A part that a model cannot read is named instead.
 """
 
 import base64
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
         GetPromptResult,
         ReadResourceResult,
         Resource,
+        ResourceLink,
         ResourceTemplate,
     )
 
 PICTURE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "image/svg+xml")
-_EMPTY_RESULT = TextPart("It returned nothing.")
+_EMPTY_RESULT = TextPart("The server returned nothing.")
 
 
 def convert_call_result(answer: "CallToolResult") -> ToolResult:
-    """The result of a tool; its error flag makes it an error."""
+    """Convert the answer to a tool call. The server's error flag makes the result an error."""
     parts = [_convert_block(block) for block in answer.content]
     if answer.structured_content is not None and not _is_in_text(parts, answer.structured_content):
         parts.append(TextPart(encode_compact(answer.structured_content)))
@@ -42,8 +43,10 @@ def convert_resource_result(answer: "ReadResourceResult") -> ToolResult:
 
 
 def convert_prompt_result(answer: "GetPromptResult") -> ToolResult:
-    """A prompt: who says what, one after the other."""
-    parts: list[ContentPart] = [TextPart(answer.description)] if answer.description else []
+    """Convert a prompt: its messages in order, each with its role."""
+    parts: list[ContentPart] = []
+    if answer.description:
+        parts.append(TextPart(answer.description))
     for message in answer.messages:
         match _convert_block(message.content):
             case TextPart(text):
@@ -56,18 +59,20 @@ def convert_prompt_result(answer: "GetPromptResult") -> ToolResult:
 def format_resources(
     resources: "Iterable[Resource]", templates: "Iterable[ResourceTemplate]"
 ) -> Iterator[str]:
-    """What there is to read, one a line."""
-    for one in resources:
-        yield _format_resource(one.uri, one.title or one.name, one.mime_type, one.description)
-    for one in templates:
-        yield _format_resource(
-            one.uri_template, one.title or one.name, one.mime_type, one.description
-        )
+    """Yield one line for each resource and each template."""
+    for resource in resources:
+        yield _format_resource(resource.uri, resource)
+    for template in templates:
+        yield _format_resource(template.uri_template, template)
 
 
-def _format_resource(uri: str, name: str, media_type: str | None, about: str | None) -> str:
-    kind = f" ({media_type})" if media_type else ""
-    return f"{uri}{kind}: {name}" + (f". {about}" if about and about != name else "")
+def _format_resource(uri: str, resource: "Resource | ResourceTemplate | ResourceLink") -> str:
+    kind = f" ({resource.mime_type})" if resource.mime_type else ""
+    name = resource.title or resource.name
+    line = f"{uri}{kind}: {name}"
+    if resource.description and resource.description != name:
+        line += f". {resource.description}"
+    return line
 
 
 def _convert_block(block: "ContentBlock") -> ContentPart:
@@ -79,56 +84,54 @@ def _convert_block(block: "ContentBlock") -> ContentPart:
         case "resource":
             return _convert_resource(block.resource)
         case "resource_link":
-            about = _format_resource(
-                block.uri, block.title or block.name, block.mime_type, block.description
-            )
-            return TextPart(f"[resource {about}]")
+            return TextPart(f"[resource {_format_resource(block.uri, block)}]")
 
 
-def _convert_resource(contents: Any) -> ContentPart:  # noqa: ANN401 - of text or of bytes, told by its fields
-    uri, media_type = str(contents.uri), contents.mime_type
+def _convert_resource(contents: Any) -> ContentPart:  # noqa: ANN401 - text or bytes, by its fields
+    uri = str(contents.uri)
     text = getattr(contents, "text", None)
     if isinstance(text, str):
         return TextPart(f"{uri}:\n{text}")
     name = uri.rstrip("/").rpartition("/")[2]
-    guessed = media_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return _decode_base64(contents.blob, guessed, name or "resource")
+    media_type = contents.mime_type or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return _decode_base64(contents.blob, media_type, name or "resource")
 
 
 def _decode_base64(data: str, media_type: str, name: str) -> ContentPart:
     kind = media_type.partition(";")[0].strip().lower()
     try:
-        whole = base64.b64decode(data, validate=True)
+        content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         return TextPart(f"[{name}: a {kind} that cannot be decoded]")
     if kind in PICTURE_TYPES:
-        return ImagePart(kind, whole)
+        return ImagePart(kind, content)
     if kind.startswith(_TEXT_TYPES):
         try:
-            return TextPart(whole.decode())
+            return TextPart(content.decode())
         except UnicodeDecodeError:
             pass
-    ending = mimetypes.guess_extension(kind) or ""
-    return FilePart(kind, name if "." in name else f"{name}{ending}", whole)
+    if "." not in name:
+        name += mimetypes.guess_extension(kind) or ""
+    return FilePart(kind, name, content)
 
 
 def _is_in_text(parts: Sequence[ContentPart], structured: object) -> bool:
-    """Whether the text of an answer says all that its structured form says.
+    """Whether the text of an answer already contains its structured form.
 
-    Servers are told to send both. A value that is no object comes wrapped as `result`, and a list
-    as one text for each of its items.
+    The protocol asks servers to send both. A value that is not an object comes wrapped as
+    `result`, and a list as one text for each of its items.
     """
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     values = [_parse_json(text) for text in texts]
-    said = [*values, *texts, values, texts]
-    if structured in said:
+    forms = [*values, *texts, values, texts]
+    if structured in forms:
         return True
     if not isinstance(structured, dict):
         return False
-    inside = cast("dict[str, object]", structured)
-    if inside.keys() != {"result"}:
+    wrapper = cast("dict[str, object]", structured)
+    if wrapper.keys() != {"result"}:
         return False
-    return inside["result"] in said or (inside["result"] is None and not texts)
+    return wrapper["result"] in forms or (wrapper["result"] is None and not texts)
 
 
 def _parse_json(text: str) -> object:

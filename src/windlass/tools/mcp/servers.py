@@ -1,14 +1,21 @@
-"""The tools of MCP servers, as tools like any other (T15).
+"""Offers the tools of MCP servers like any other tools.
 
     async with McpServers(mcp_settings(text, environ)) as servers:
         agent = Agent(model, tools=[*await servers.tools()])
 
-The law: what a server says of its tools is a hint, and what it says otherwise is text from outside.
-Hints choose the effect, and our settings overrule them; results are labelled `untrusted`. A list
-of tools is fixed once it was given: ask for it again between runs, and it is the server's new one.
+The law: a server's description of its tools is a hint, and everything else that it says is text
+from outside. Hints choose the effect, and the settings overrule them; results are labelled
+`untrusted`. A list of tools does not change once it was returned: ask again between runs for the
+server's new one.
+
+A tool is called `server__tool`. Two tools never have the same name, and a tool's name depends only
+on the tool and its server. A name that is too long or has invalid characters gets a hash. The
+prefix of a server has no double underscore, so an unchanged name can be split again.
 """
 
 import asyncio
+import hashlib
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -16,37 +23,42 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolResult
-from windlass.core.suggestions import suggest_names
 from windlass.logs import get_logger
 from windlass.tools.function import Tool
 from windlass.tools.mcp.config import McpSettings, find_override, is_tool_offered
 from windlass.tools.mcp.extras import ExtraTool, McpRequest, list_extra_tools
 from windlass.tools.mcp.link import McpLink, McpServerLost
 from windlass.tools.mcp.lists import list_all_tools
-from windlass.tools.mcp.names import tool_name
 from windlass.tools.mcp.results import convert_call_result
+from windlass.tools.profile import check_patterns
 from windlass.tools.results import error_message, error_text
 from windlass.tools.run_context import RunContext
 from windlass.tools.unavailable import ToolUnavailable
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import Tool as Listed
+    from mcp_types import Tool as ServerTool
+
+NAME_CHARS_MAX = 64
+PREFIX_CHARS_MAX = 24
+
+_PREFIX_PATTERN = re.compile(r"[a-zA-Z0-9-]+(?:_[a-zA-Z0-9-]+)*")
+_TOOL_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
+_INVALID_CHARS = re.compile(r"[^a-zA-Z0-9-]+")
 
 _log = get_logger(__name__)
-_LABELS: tuple[Label, ...] = ("untrusted", "private", "external")
 
 McpCall = Callable[..., Awaitable[ToolResult]]
 
 
 @final
 class McpServer:
-    """One server. It is connected to when it is first needed, and left when the block is."""
+    """One server. It is connected when it is first needed, and closed at the end of the block."""
 
     def __init__(self, settings: McpSettings) -> None:
         self.settings = settings
         self.skipped: Mapping[str, str] = {}
-        """The tools that could not be taken over, and why."""
+        """The tools that could not be used, and why."""
         self._link = McpLink(settings)
         self._entered = False
 
@@ -71,38 +83,55 @@ class McpServer:
         return self._link.is_connected
 
     async def tools(self) -> list[Tool[..., Any]]:
-        """The tools that it has now; raises ToolUnavailable or ConfigError."""
+        """Return the tools that the server has now.
+
+        Raises ToolUnavailable if it cannot be reached, TimeoutError if it takes too long, and
+        ConfigError if the settings name a tool that it does not have.
+        """
         if not self._entered:
-            raise ConfigError("an MCP server is left when a block is: `async with McpServers(...)`")
+            raise ConfigError(
+                "an MCP server must be opened before its tools are used: "
+                "`async with McpServers(...) as servers`"
+            )
         async with asyncio.timeout(self.settings.timeout_s):
-            listed, more = await self._link.send_request(_list_offers)
-        names = {one.name for one in listed}
+            server_tools, extra_tools = await self._link.send_request(_list_offers)
+        own_names = {listed.name for listed in server_tools}
         tools: dict[str, Tool[..., Any]] = {}
         skipped: dict[str, str] = {}
-        for one in [*listed, *more]:
-            own = not isinstance(one, ExtraTool)
-            name = tool_name(self.name, one.name, taken=not own and one.name in names)
-            if is_tool_offered(self.settings, one.name) and name not in tools:
+        for listed in [*server_tools, *extra_tools]:
+            # The server's own `read_resource` keeps the plain name, and ours gets a hash.
+            taken = isinstance(listed, ExtraTool) and listed.name in own_names
+            name = tool_name(self.name, listed.name, taken=taken)
+            if is_tool_offered(self.settings, listed.name) and name not in tools:
                 try:
-                    tools[name] = self._build_tool(name, one)
+                    tools[name] = self._build_tool(name, listed)
                 except ConfigError as error:
-                    skipped[one.name] = str(error)
+                    skipped[listed.name] = str(error)
                     _log.warning("MCP server %s: a tool is left out: %s", self.name, error)
         self.skipped = skipped
-        self._check_overrides([*names, *(one.name for one in more)])
+        patterns = [*(one.pattern for one in self.settings.overrides), *self.settings.include]
+        all_names = own_names | {extra.name for extra in extra_tools}
+        check_patterns(patterns, all_names, f"MCP server {self.name!r}")
         return list(tools.values())
 
-    def _build_tool(self, name: str, listed: "Listed | ExtraTool") -> Tool[..., Any]:
-        """One of its tools; raises ConfigError if it has no schema that can be used."""
-        extra = isinstance(listed, ExtraTool)
-        effect, labels = ("read", ("untrusted",)) if extra else _read_hints(listed)
-        timeout_s, said = self.settings.timeout_s, find_override(self.settings, listed.name)
-        if said is not None:
-            effect = said.effect or effect
-            labels = labels if said.labels is None else said.labels
-            timeout_s = said.timeout_s or timeout_s
-        request = listed.request if extra else _build_request(listed.name)
-        made = Tool[..., Any].from_schema(
+    def _build_tool(self, name: str, listed: "ServerTool | ExtraTool") -> Tool[..., Any]:
+        """Build one tool; raises ConfigError if its schema cannot be used."""
+        effect: Effect
+        labels: tuple[Label, ...]
+        if isinstance(listed, ExtraTool):
+            effect = "read"
+            labels = ("untrusted",)
+            request = listed.request
+        else:
+            effect, labels = _read_hints(listed)
+            request = _build_request(listed.name)
+        timeout_s = self.settings.timeout_s
+        override = find_override(self.settings, listed.name)
+        if override is not None:
+            effect = override.effect or effect
+            labels = labels if override.labels is None else override.labels
+            timeout_s = override.timeout_s or timeout_s
+        built = Tool[..., Any].from_schema(
             name,
             listed.description or listed.title or "",
             listed.input_schema,
@@ -114,7 +143,7 @@ class McpServer:
             private="private" in labels,
             external="external" in labels,
         )
-        return replace(made, source=f"{listed.name!r} of MCP server {self.name!r}")
+        return replace(built, source=f"{listed.name!r} of MCP server {self.name!r}")
 
     def _build_function(self, request: McpRequest, effect: Effect) -> McpCall:
         async def call(context: RunContext[object], /, **arguments: object) -> ToolResult:
@@ -123,29 +152,25 @@ class McpServer:
                     lambda client: request(client, context, arguments)
                 )
             except McpServerLost as lost:
-                unsure = "" if effect == "read" else ". Whether the call took effect is not known"
-                raise ToolUnavailable(f"{lost}{unsure}") from lost
+                if effect == "read":
+                    raise
+                raise ToolUnavailable(
+                    f"{lost}. Whether the call took effect is not known"
+                ) from lost
 
         return call
-
-    def _check_overrides(self, names: list[str]) -> None:
-        """A setting for a tool that is not there is a mistake that nobody would see."""
-        for pattern in (*(one.pattern for one in self.settings.overrides), *self.settings.include):
-            if not set("*?[") & set(pattern) and pattern not in names:
-                near = suggest_names(pattern, names)
-                raise ConfigError(f"MCP server {self.name!r} has no tool {pattern!r}.{near}")
 
 
 @final
 class McpServers:
-    """Several servers, opened and left together."""
+    """Several servers, opened and closed together."""
 
     def __init__(self, settings: Iterable[McpSettings]) -> None:
-        given = list(settings)
-        self.servers = {one.name: McpServer(one) for one in given}
+        all_settings = list(settings)
+        self.servers = {one.name: McpServer(one) for one in all_settings}
         self.failures: Mapping[str, str] = {}
         """The servers that are not required and could not be reached, and why."""
-        if len(self.servers) < len(given):
+        if len(self.servers) < len(all_settings):
             raise ConfigError("two MCP servers have the same name: rename one")
 
     async def __aenter__(self) -> Self:
@@ -159,58 +184,64 @@ class McpServers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        leaving = (server.__aexit__(kind, error, trace) for server in self.servers.values())
-        await asyncio.gather(*leaving)
+        exits = (server.__aexit__(kind, error, trace) for server in self.servers.values())
+        await asyncio.gather(*exits)
 
     async def tools(self) -> list[Tool[..., Any]]:
-        """All tools that the servers have now, in the order of the settings.
+        """Return all tools that the servers have now, in the order of the settings.
 
-        Raises ConfigError if a server that is required cannot be reached.
+        Raises ConfigError if a required server cannot be reached. Other servers that cannot be
+        reached are in `failures`.
         """
         servers = list(self.servers.values())
-        found = await asyncio.gather(*(one.tools() for one in servers), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(server.tools() for server in servers), return_exceptions=True
+        )
         tools: list[Tool[..., Any]] = []
         failures: dict[str, str] = {}
-        for server, given in zip(servers, found, strict=True):
-            if isinstance(given, BaseException):
-                failures[server.name] = _describe_failure(server, given)
+        for server, answer in zip(servers, answers, strict=True):
+            if isinstance(answer, BaseException):
+                failures[server.name] = _describe_failure(server, answer)
             else:
-                tools += given
+                tools += answer
         self.failures = failures
         return tools
 
 
 def _describe_failure(server: McpServer, error: BaseException) -> str:
-    """Why a server has no tools, if one may go on without them."""
+    """Say why a server has no tools; raises if the agent cannot do without them."""
     if isinstance(error, ConfigError) or not isinstance(error, Exception):
         raise error
     if isinstance(error, ToolUnavailable):
-        why = str(error)
+        reason = str(error)
     else:
-        why = f"MCP server {server.name!r} did not list its tools: {error_text(error)}"
+        reason = f"MCP server {server.name!r} did not list its tools: {error_text(error)}"
     if server.settings.required:
-        raise ConfigError(why) from error
-    _log.warning("%s", why)
-    return why
+        raise ConfigError(reason) from error
+    _log.warning("%s", reason)
+    return reason
 
 
-async def _list_offers(client: "Client") -> "tuple[list[Listed], list[ExtraTool]]":
+async def _list_offers(client: "Client") -> "tuple[list[ServerTool], list[ExtraTool]]":
     return await list_all_tools(client), await list_extra_tools(client)
 
 
-def _read_hints(listed: "Listed") -> tuple[Effect, tuple[Label, ...]]:
-    """What a server's hints make of a tool.
+def _read_hints(listed: "ServerTool") -> tuple[Effect, tuple[Label, ...]]:
+    """Return effect and labels according to a server's hints.
 
-    Where it says nothing, the protocol's defaults hold: it writes, and it reaches the outside.
+    The defaults are the protocol's: a tool writes, and reaches the outside.
     """
     hints = listed.annotations
     if hints is None:
         return "write", ("untrusted", "external")
-    effect: Effect = "idempotent" if hints.idempotent_hint else "write"
-    labels: tuple[Label, ...] = (
-        ("untrusted",) if hints.open_world_hint is False else ("untrusted", "external")
-    )
-    return ("read" if hints.read_only_hint else effect), labels
+    effect: Effect = "write"
+    if hints.read_only_hint:
+        effect = "read"
+    elif hints.idempotent_hint:
+        effect = "idempotent"
+    if hints.open_world_hint is False:
+        return effect, ("untrusted",)
+    return effect, ("untrusted", "external")
 
 
 def _build_request(name: str) -> McpRequest:
@@ -224,14 +255,32 @@ def _build_request(name: str) -> McpRequest:
         try:
             answer = await client.call_tool(name, dict(arguments), progress_callback=report)
         except RuntimeError as error:
-            # The SDK checks an answer against the schema that the server gave for it.
+            # The SDK checks an answer against the output schema of the tool.
+            reason = error_message(error).partition("\n")[0]
             return ToolResult.from_text(
-                "error", f"{name} was done, but its answer is wrong: {_first_line(error)}"
+                "error", f"{name} ran, but its answer does not match its schema: {reason}"
             )
         return convert_call_result(answer)
 
     return request
 
 
-def _first_line(error: Exception) -> str:
-    return error_message(error).partition("\n")[0]
+def tool_name(server: str, tool: str, *, taken: bool = False) -> str:
+    """Return the name under which a server's tool is offered to the model.
+
+    `taken` means that another tool has the plain name, so this one gets a hash.
+    """
+    prefix = server
+    if len(server) > PREFIX_CHARS_MAX or not _PREFIX_PATTERN.fullmatch(server):
+        prefix = _shorten_with_hash(server, PREFIX_CHARS_MAX)
+    name = f"{prefix}__{tool}"
+    if not taken and len(name) <= NAME_CHARS_MAX and _TOOL_PATTERN.fullmatch(tool):
+        return name
+    return f"{prefix}__{_shorten_with_hash(tool, NAME_CHARS_MAX - len(prefix) - len('__'))}"
+
+
+def _shorten_with_hash(name: str, chars_max: int) -> str:
+    """Return as much of a name as fits, and a hash that tells it from all others."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    head = _INVALID_CHARS.sub("_", name).strip("_")[: chars_max - len(digest) - 1].rstrip("_")
+    return f"{head}_{digest}" if head else digest

@@ -1,7 +1,7 @@
-"""The pipes of a server process as the streams that the SDK speaks over.
+"""Connects the pipes of a server process to the streams that the MCP SDK uses.
 
-The law: the end of its output is the end of the connection, and is told before anybody who waits
-for an answer wakes up.
+The law: the end of the server's output is the end of the connection. It is reported before any
+request that waits for an answer wakes up, so that the request can say why.
 """
 
 import asyncio
@@ -22,7 +22,10 @@ _log = get_logger(__name__)
 
 
 def stdio_transport(settings: McpStdio, on_end: Callable[[str], None]) -> "Transport":
-    """A server process to connect to; `ended` is told why there is nothing more to come."""
+    """Return a transport that starts the server process.
+
+    `on_end` is called with the reason when there is nothing more to come.
+    """
     return _open_streams(settings, on_end)
 
 
@@ -58,20 +61,20 @@ async def _read_messages(
     stream: "MemoryObjectSendStream[SessionMessage | Exception]",
     on_end: Callable[[str], None],
 ) -> None:
-    """Hand its messages on, until its output ends.
+    """Deliver the server's messages until its output ends.
 
-    What nobody wants any more is read too: a server that cannot write does not see that its input
-    has ended.
+    It keeps reading when nobody wants the messages any more: a server that blocks while it writes
+    does not notice that its input has ended.
     """
-    why = ""
+    reason = ""
     try:
         while line := await process.output.readline():
             await _deliver_line(line, stream)
     except ValueError:
-        why = "it sent a message that is too long"
+        reason = "it sent a message that is too long"
     except OSError as error:
-        why = str(error)
-    on_end(why or await process.describe_exit())
+        reason = str(error)
+    on_end(reason or await process.describe_exit())
     stream.close()
 
 
@@ -86,8 +89,8 @@ async def _deliver_line(
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            # Programs print where they should not: that is no reason to leave them.
-            _log.debug("an MCP server wrote a line that is no message: %.200r", line)
+            # Some servers print to their standard output, which is no reason to drop them.
+            _log.debug("an MCP server wrote a line that is not a message: %.200r", line)
         else:
             await stream.send(SessionMessage(message))
 
@@ -95,22 +98,23 @@ async def _deliver_line(
 async def _write_messages(
     process: ServerProcess, messages: "MemoryObjectReceiveStream[SessionMessage]"
 ) -> None:
-    with suppress(OSError):  # A broken pipe: its output ends too, and that is told.
+    # After a broken pipe, the output ends too, and `_read_messages` reports that.
+    with suppress(OSError):
         async for message in messages:
-            whole = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-            process.input.write(whole.encode() + b"\n")
+            line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            process.input.write(line.encode() + b"\n")
             await process.input.drain()
 
 
 async def _log_errors(process: ServerProcess, name: str) -> None:
-    """What it writes to its standard error goes to the log."""
+    """Copy the server's standard error to the log."""
     while True:
         try:
-            line = await process.errors.readline()
-        except ValueError:
+            data = await process.errors.readline()
+        except ValueError:  # A line that is too long is skipped.
             continue
-        if not line:
+        if not data:
             return
-        said = line.decode("utf-8", "replace").rstrip()
-        process.remember_error_line(said)
-        _log.debug("%s: %s", name, said)
+        line = data.decode("utf-8", "replace").rstrip()
+        process.remember_error_line(line)
+        _log.debug("%s: %s", name, line)
