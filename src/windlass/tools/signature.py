@@ -175,9 +175,9 @@ def _build_parameter_schemas(
         return build_schemas([one.argument_type for one in parameters])
     except Exception as error:
         names = ", ".join(repr(one.name) for one in parameters)
+        reason = _explain_schema_error(error)
         raise ConfigError(
-            f"tool {tool!r}: parameter {names} cannot become a JSON Schema:
-            {_explain_schema_error(error)}"
+            f"tool {tool!r}: parameter {names} cannot become a JSON Schema: {reason}"
         ) from error
 
 
