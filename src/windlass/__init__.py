@@ -87,7 +87,7 @@ from windlass.core.verdicts import (
     Deny,
     Modify,
 )
-from windlass.models.dialect import ModelOptions
+from windlass.models.options import ModelOptions
 from windlass.ports import Timeouts
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
 from windlass.tools.run_context import RunContext

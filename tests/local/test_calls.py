@@ -5,7 +5,7 @@ import pytest
 from smollm2 import make_smollm2
 from windlass import Agent, Limits
 from windlass.core.messages import AssistantMessage, ToolResults
-from windlass.models.dialect import ModelOptions
+from windlass.models.options import ModelOptions
 
 pytestmark = [pytest.mark.local, pytest.mark.slow, pytest.mark.realtime]
 INSTRUCTIONS = "You are a helpful assistant. Use the tools."

@@ -9,8 +9,8 @@ import pytest
 from smollm2 import CAPITAL, EXACT, PARIS, SYSTEM, make_smollm2
 from windlass import Agent, ConfigError, FailedByModel, TextDelta
 from windlass.core.messages import ImagePart, TextPart
-from windlass.models.dialect import ModelOptions
 from windlass.models.local.model import LocalModel
+from windlass.models.options import ModelOptions
 
 pytestmark = [pytest.mark.local, pytest.mark.slow, pytest.mark.realtime]
 

@@ -22,8 +22,8 @@ from smollm2 import (
 )
 from windlass import Agent, AttemptFailed, LoopPolicy, TextDelta
 from windlass.core.errors import ModelError
-from windlass.models.dialect import ModelOptions
 from windlass.models.local.model import build_local_model
+from windlass.models.options import ModelOptions
 
 pytestmark = [
     pytest.mark.local,

@@ -39,7 +39,7 @@ from windlass.core.messages import (
 from windlass.models.anthropic.messages import AnthropicMessages
 from windlass.models.anthropic.reader import REDACTED_PREFIX, AnthropicReader
 from windlass.models.anthropic.thinking import accepts_sampling, thinking_settings
-from windlass.models.dialect import Effort, ModelOptions
+from windlass.models.options import Effort, ModelOptions
 
 PICTURE = {
     "type": "image",

@@ -35,10 +35,9 @@ from windlass.core.messages import (
     Usage,
     UserMessage,
 )
-from windlass.models.dialect import Effort, ModelOptions
-from windlass.models.gemini.generate import UNSIGNED_CALL, GeminiDialect
+from windlass.models.gemini.generate import UNSIGNED_CALL, GeminiDialect, thinking_config
 from windlass.models.gemini.reader import GeminiReader
-from windlass.models.gemini.thinking import thinking_config
+from windlass.models.options import Effort, ModelOptions
 
 NEW, OLD = "gemini-3.8-flash", "gemini-2.5-flash"
 PICTURE = {"inlineData": {"mimeType": "image/png", "data": b64encode(PNG).decode()}}

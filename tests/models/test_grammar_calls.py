@@ -33,8 +33,8 @@ from windlass.core.messages import (
 )
 from windlass.core.schema import JsonSchema
 from windlass.core.view import Prompt
-from windlass.models.dialect import ModelOptions
 from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions
 from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.grammar_calls import GrammarCalls, reply_schema
 from windlass.models.text_protocols.grammar_scan import GrammarScan

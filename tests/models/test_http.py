@@ -31,14 +31,14 @@ from windlass.testing.wire import (
 TIMEOUTS = Timeouts()
 
 
-def site(url: str) -> RequestTarget:
+def target(url: str) -> RequestTarget:
     return RequestTarget(vendor="acme", url=url, model="m", key_env="ACME_API_KEY")
 
 
 def post(url: str, **more: str) -> "http.AsyncGenerator[tuple[str, bytes]]":
     headers = {"Content-Type": "application/json", **more}
     path = f"{url}/chat/completions"
-    return post_sse(path, b'{"a":1}', headers, site=site(url), timeouts=TIMEOUTS)
+    return post_sse(path, b'{"a":1}', headers, target=target(url), timeouts=TIMEOUTS)
 
 
 async def events(url: str, **more: str) -> list[tuple[str, bytes]]:
@@ -67,7 +67,7 @@ async def test_a_large_body_goes_out_whole() -> None:
     async with FaultServer(text_answer("hi")) as server:
         url = server.url
         async with aclosing(
-            post_sse(f"{url}/x", body, {}, site=site(url), timeouts=TIMEOUTS)
+            post_sse(f"{url}/x", body, {}, target=target(url), timeouts=TIMEOUTS)
         ) as stream:
             assert len([event async for event in stream]) > 1
     assert server.requests[0].body == body
@@ -233,7 +233,9 @@ async def test_connecting_has_a_time_limit() -> None:
     try:
         url = f"http://{host}:{port}/v1"
         with pytest.raises(ModelError) as caught:
-            async with aclosing(post_sse(url, b"", {}, site=site(url), timeouts=short)) as stream:
+            async with aclosing(
+                post_sse(url, b"", {}, target=target(url), timeouts=short)
+            ) as stream:
                 await anext(stream)
         assert caught.value.fault.kind == "network"
         assert "within 2 s" in str(caught.value)
@@ -287,7 +289,7 @@ async def test_a_request_goes_through_the_proxy() -> None:
         proxy = server.url.removesuffix("/v1")
         url = "http://models.invalid/v1"
         async with aclosing(
-            post_sse(f"{url}/x", b"", {}, site=site(url), timeouts=TIMEOUTS, proxy=proxy)
+            post_sse(f"{url}/x", b"", {}, target=target(url), timeouts=TIMEOUTS, proxy=proxy)
         ) as stream:
             async for _ in stream:
                 pass
@@ -299,7 +301,7 @@ async def test_a_proxy_that_is_not_there_is_named() -> None:
         proxy = server.url.removesuffix("/v1")
     url = "http://models.invalid/v1"
     with pytest.raises(ModelError) as caught:
-        await anext(post_sse(url, b"", {}, site=site(url), timeouts=TIMEOUTS, proxy=proxy))
+        await anext(post_sse(url, b"", {}, target=target(url), timeouts=TIMEOUTS, proxy=proxy))
     assert caught.value.fault.kind == "network"
     assert "proxy" in str(caught.value)
 
@@ -309,7 +311,7 @@ async def test_a_proxy_that_refuses_is_named() -> None:
         proxy = server.url.removesuffix("/v1")
         url = "https://models.invalid/v1"
         with pytest.raises(ModelError) as caught:
-            await anext(post_sse(url, b"", {}, site=site(url), timeouts=TIMEOUTS, proxy=proxy))
+            await anext(post_sse(url, b"", {}, target=target(url), timeouts=TIMEOUTS, proxy=proxy))
     assert caught.value.fault.kind == "network"
     assert "(403)" in str(caught.value)
 
@@ -344,7 +346,7 @@ def key_of(host: str) -> ConnectionKey:
 def test_what_a_network_does_is_told_in_words(
     error: Exception, told: str, retryable: object
 ) -> None:
-    broken = http._network_error(error, site("https://api.acme.ai/v1"), TIMEOUTS)
+    broken = http._network_error(error, target("https://api.acme.ai/v1"), TIMEOUTS)
     assert told in str(broken)
     assert (broken.fault.kind, broken.fault.retryable) == ("network", retryable)
 

@@ -225,15 +225,15 @@ def test_gemini_says_quota_for_what_time_alone_will_mend() -> None:
         (
             400,
             openai("Unsupported parameter: 'x' is not supported with this model."),
-            "refused (400)",
+            "rejected (400)",
         ),
         (
             404,
             {"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}},
-            "check base_url",
+            "Check base_url",
         ),
-        (404, {"detail": "Not Found"}, "https://api.acme.ai/v1: check base_url"),
-        (404, "<html>", "check base_url"),
+        (404, {"detail": "Not Found"}, "https://api.acme.ai/v1. Check base_url"),
+        (404, "<html>", "Check base_url"),
     ],
 )
 def test_an_error_names_the_fix(status: int, body: Any, fix: str) -> None:

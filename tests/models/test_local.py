@@ -12,11 +12,11 @@ from windlass.core.errors import ConfigError, ModelError
 from windlass.core.messages import TextPart, ToolSpec, UserMessage
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
-from windlass.models.dialect import ModelOptions
 from windlass.models.local import model as local
 from windlass.models.local import process as local_process
 from windlass.models.local.model import LocalModel, parse_local_name
 from windlass.models.local.process import LocalWeights, get_server
+from windlass.models.options import ModelOptions
 from windlass.models.resolve import resolve_model
 
 TRAINED = b"\x14\0\0\0\0\0\0\0llama.context_length\x04\0\0\0"
@@ -113,8 +113,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.bin"
     path.write_bytes(b"PK\x03\x04")
-    assert "is no GGUF file" in refused(f"local:{path}")
-    assert "no file" in refused(f"local:{tmp_path}")
+    assert "is not a GGUF file" in refused(f"local:{path}")
+    assert "there is no file" in refused(f"local:{tmp_path}")
 
 
 def test_a_known_model_is_found_in_a_folder_or_its_wheel(
@@ -144,7 +144,7 @@ def test_a_base_url_contradicts_it(tmp_path: Path) -> None:
 STILLBORN = {
     "it refuses": ("import sys; sys.exit('some Error: bad magic')", False, "bad magic"),
     "it is killed": ("import os; os.kill(os.getpid(), 9)", True, "SIGKILL"),
-    "it talks nonsense": ("print('hello', flush=True); input()", True, "no server"),
+    "it talks nonsense": ("print('hello', flush=True); input()", True, "cannot start a server"),
 }
 
 
@@ -170,7 +170,7 @@ async def test_a_model_that_cannot_be_loaded(
 @pytest.mark.realtime
 async def test_no_python_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    with pytest.raises(ModelError, match="no server") as caught:
+    with pytest.raises(ModelError, match="cannot start a server") as caught:
         await get_server(LocalWeights(gguf(tmp_path), "m", 512, 1))
     assert caught.value.fault.kind == "server"
 

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from windlass.agent.run_options import RefusesContent
 from windlass.core.errors import ModelError
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, UserMessage
 from windlass.core.view import Prompt
-from windlass.models.dialect import ModelOptions, ToolProtocol
-from windlass.models.http.model import Choosy, HttpModel
+from windlass.models.http.model import HttpModel
 from windlass.models.local.model import LocalModel
 from windlass.models.local.process import LocalWeights
+from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.resolve import resolve_model
 from windlass.models.vendors import load_vendors
 from windlass.testing import ScriptedModel
@@ -85,9 +86,9 @@ def test_a_local_model_takes_words_only(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF")
     weights = LocalWeights(path=path, alias="m", window=4096, threads=1)
     info = model("llamacpp").info
-    assert "local cannot take the image" in (LocalModel(info, weights).refusal([PNG]) or "")
+    assert "local does not accept the image" in (LocalModel(info, weights).refusal([PNG]) or "")
 
 
 def test_not_every_model_has_to_know() -> None:
-    assert isinstance(model("openai"), Choosy)
-    assert not isinstance(ScriptedModel(["Hi."]), Choosy)
+    assert isinstance(model("openai"), RefusesContent)
+    assert not isinstance(ScriptedModel(["Hi."]), RefusesContent)

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from windlass.core.setup import RetryPolicy
-from windlass.models.effort import FEW_TOOLS, LONG_PROMPT_CHARS, MANY_TOOLS, SHORT_PROMPT_CHARS
 from windlass.models.local.model import WINDOW_MAX
+from windlass.models.options import FEW_TOOLS, LONG_PROMPT_CHARS, MANY_TOOLS, SHORT_PROMPT_CHARS
 from windlass.models.vendors import VendorConfig, load_vendors
 from windlass.ports import Timeouts
 

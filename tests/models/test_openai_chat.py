@@ -33,11 +33,10 @@ from windlass.core.messages import (
 )
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.models.dialect import ModelOptions
-from windlass.models.effort import choose_effort
 from windlass.models.openai.chat import OpenAIChat
 from windlass.models.openai.chat_reader import ChatReader
 from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions, choose_effort
 from windlass.models.vendors import load_vendors
 from windlass.testing import chat_wire as wire
 

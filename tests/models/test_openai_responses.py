@@ -35,9 +35,9 @@ from windlass.core.messages import (
     Usage,
     UserMessage,
 )
-from windlass.models.dialect import Effort, ModelOptions
 from windlass.models.openai.responses import OpenAIResponses
 from windlass.models.openai.responses_reader import ResponsesReader
+from windlass.models.options import Effort, ModelOptions
 
 PICTURE = {
     "type": "input_image",

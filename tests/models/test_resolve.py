@@ -10,7 +10,7 @@ from windlass.core.messages import TextPart, UserMessage
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
-from windlass.models.dialect import ModelOptions
+from windlass.models.options import ModelOptions
 from windlass.models.resolve import resolve_model, split_model_name
 from windlass.models.vendors import load_vendors
 from windlass.testing.chat_wire import text_answer

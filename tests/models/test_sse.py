@@ -129,7 +129,7 @@ def test_a_large_event_in_small_chunks_is_joined_once() -> None:
     parser = SseParser()
     for chunk in _chunks(data, 1024):
         parser.feed(chunk)
-    assert len(parser._rest) == -(-len(data) // 1024)
+    assert len(parser._partial_line) == -(-len(data) // 1024)
 
 
 def test_many_tiny_events_cost_as_much_as_they_are_many() -> None:

@@ -42,8 +42,8 @@ from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.schema import JsonSchema
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.models.dialect import ModelOptions
 from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions
 from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.call_text import BracketCounter, parse_call
 from windlass.models.text_protocols.text_calls import TextCalls, format_call

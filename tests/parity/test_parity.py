@@ -29,9 +29,9 @@ from windlass.core.moves import ClearedCall
 from windlass.core.result import RunResult
 from windlass.core.setup import LoopPolicy, RetryPolicy
 from windlass.journals.memory import MemoryJournal
-from windlass.models.dialect import ModelOptions
 from windlass.models.http.model import HttpModel
 from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions
 from windlass.models.qwen_messages import to_qwen_messages
 from windlass.models.resolve import resolve_model
 from windlass.models.text_protocols.text_calls import TextCalls

@@ -10,9 +10,9 @@ from windlass.core.messages import Message, TextPart, UserMessage
 from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
-from windlass.models.dialect import ModelOptions
 from windlass.models.http.model import HttpModel
 from windlass.models.local.model import LocalModel, build_local_model
+from windlass.models.options import ModelOptions
 from windlass.models.resolve import resolve_model
 from windlass.ports import Model
 
@@ -33,10 +33,10 @@ async def make_through(provider: str, *, key: str | None = None) -> HttpModel:
     endpoint = await make_smollm2().wait_for_endpoint()
     assert endpoint.key is not None
     given = key or endpoint.key.reveal()
-    name = f"{provider}:{endpoint.site.model}"
+    name = f"{provider}:{endpoint.target.model}"
     # It says that it keeps connections open, and closes them.
     options = ModelOptions(temperature=0, extra_headers={"Connection": "close"})
-    return resolve_model(name, base_url=endpoint.site.url, key=given, environ={}, options=options)
+    return resolve_model(name, base_url=endpoint.target.url, key=given, environ={}, options=options)
 
 
 def make_prompt(

@@ -28,8 +28,9 @@ from windlass.core.messages import (
 from windlass.core.reply_assembly import ReplyAssembly
 from windlass.core.transcript import Transcript
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, ModelOptions, ReplyReader
+from windlass.models.dialect import Dialect, ReplyReader
 from windlass.models.http.sse import SseParser
+from windlass.models.options import ModelOptions
 from windlass.testing.prompts import check_prompt
 
 STREAMS = Path(__file__).parent.parent / "models" / "streams"

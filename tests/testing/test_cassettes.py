@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from windlass import Agent, ConfigError, FailedByModel, RetryPolicy, RunFailed, RunResult
-from windlass.models.dialect import ModelOptions
+from windlass.models.options import ModelOptions
 from windlass.testing import (
     Cassette,
     CassetteMismatch,

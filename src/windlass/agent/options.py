@@ -11,7 +11,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.setup import LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
-from windlass.models.dialect import ModelOptions
+from windlass.models.options import ModelOptions
 from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Timeouts, Tools
 
 

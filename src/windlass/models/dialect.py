@@ -1,35 +1,16 @@
-"""What every wire dialect is made of: an encoder and a reader, both pure.
+"""The parts of every wire dialect: an encoder of requests and a reader of replies, both pure.
 
-`encode` turns a prompt into the body of one request; a reader turns the server's events into
-pieces. Neither opens a connection, waits or retries.
+`encode_request` turns a prompt into the body of one request; a reader turns the server's events
+into pieces of the reply. Neither opens a connection, waits or retries.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Protocol, runtime_checkable
 
 from windlass.core.events import ReplyPiece
 from windlass.core.view import Prompt
-
-Effort = Literal["off", "low", "medium", "high"]
-ToolProtocol = Literal["native", "text", "grammar"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """What a caller may ask of a provider besides the prompt. None leaves it to the provider."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    effort: Effort | None = None
-    """How much to think; None lets the policy choose from the prompt."""
-    service_tier: str | None = None
-    tool_protocol: ToolProtocol | None = None
-    """How tools are offered: by the wire, in the text, or by a grammar; None as the vendor does."""
-    extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
-    extra_headers: dict[str, str] = field(default_factory=dict[str, str])
+from windlass.models.options import ModelOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +18,7 @@ class WireRequest:
     """One request, ready to be sent to a vendor's base URL."""
 
     path: str
+    """Appended to the base URL."""
     body: bytes
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -45,13 +27,29 @@ class ReplyReader(Protocol):
     """Reads the events of one response."""
 
     def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:
-        """The pieces in one server-sent event; raises ModelError for an error that it announces."""
+        """Return the pieces in one server-sent event.
+
+        Raises ModelError if the event announces an error or cannot be read.
+        """
+        ...
+
+
+@runtime_checkable
+class FinishingReader(Protocol):
+    """A reader that may hold back pieces until the stream is over."""
+
+    def finish(self) -> Sequence[ReplyPiece]:
+        """Return the last pieces. Called once, when the server has closed the stream."""
         ...
 
 
 class Dialect(Protocol):
     """One wire protocol."""
 
-    def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest: ...
+    def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
+        """Encode one request. Raises ModelError for content that the API cannot take."""
+        ...
 
-    def new_reader(self, prompt: Prompt) -> ReplyReader: ...
+    def new_reader(self, prompt: Prompt) -> ReplyReader:
+        """Return a reader for the response to one request with this prompt."""
+        ...

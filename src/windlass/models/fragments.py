@@ -1,14 +1,15 @@
-"""The encoded history of a session, kept: a request costs only what is new in it (P5).
+"""The encoded history of a session, kept, so that a request encodes only what is new (P5).
 
-The law: what was encoded once is never encoded again and never changes. The history of step n is a
-byte prefix of the history of step n + 1, so that a provider's prompt cache hits.
+The law: a message is encoded once, and its bytes never change. The history of step n is a byte
+prefix of the history of step n + 1, so that a provider's prompt cache hits.
 
-A dialect brings an encoder, which sees the messages of one history in order and gives fragments:
+A dialect brings an encoder, which sees the messages of one history in order and returns fragments:
 
-    history = Fragments(ChatEncoder)                   # in the dialect, once
-    body = b'{"messages":[' + history.encoded(prompt.messages, prompt.model) + b"]}"
+    histories = EncodedHistories(ChatEncoder)          # in the dialect, once
+    history = histories.encode_messages(prompt.messages, prompt.model)
+    body = b'{"messages":[' + history + b"]}"
 
-What is passed besides the messages goes to the encoder and tells one encoding from another.
+The arguments after the messages go to the encoder. Each combination of them has its own history.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -24,18 +25,18 @@ Context = ParamSpec("Context")
 class HistoryFragment(NamedTuple):
     """A piece of the encoded history.
 
-    It may leave something open that a later fragment goes on with, such as a user's message that
-    the next one of the same role joins: `body` is for good, `tail` closes it as long as it is last.
+    It may leave something open for a later fragment to continue, such as a user's message that the
+    next one of the same role joins. `body` is permanent; `tail` closes it while it is the last one.
     """
 
     body: bytes
     tail: bytes = b""
     joins: bool = False
-    """Goes on inside what the fragment before left open; else that is closed, and a comma set."""
+    """Continues what the fragment before left open. Otherwise that is closed first."""
 
 
 class HistoryEncoder(Protocol):
-    """Encodes the messages of one history, in order; may remember what it saw."""
+    """Encodes the messages of one history, in order. It may remember what it has seen."""
 
     def encode_message(self, message: Message, /) -> Iterable[HistoryFragment]: ...
 
@@ -52,12 +53,11 @@ class EncodedHistories(Generic[Context]):
     def encode_messages(
         self, messages: Sequence[Message], *args: Context.args, **kwargs: Context.kwargs
     ) -> bytes:
-        """The messages as the elements of a JSON array, without its brackets."""
+        """Return the messages as the elements of a JSON array, without its brackets."""
         # Only a transcript promises that its messages stay; any other sequence is encoded afresh.
         if not isinstance(messages, Transcript):
-            return _EncodedHistory(self._new_encoder(*args, **kwargs)).encode_up_to(
-                messages, len(messages)
-            )
+            history = _EncodedHistory(self._new_encoder(*args, **kwargs))
+            return history.encode_up_to(messages, len(messages))
         histories = self._histories.setdefault(messages.log, {})
         key = (args, tuple(kwargs.items()))
         history = histories.get(key)
@@ -67,7 +67,7 @@ class EncodedHistories(Generic[Context]):
 
 
 class _EncodedHistory:
-    """One log as far as it is encoded, with the place at which each message ends."""
+    """One log as far as it is encoded, and the position at which each message ends."""
 
     def __init__(self, encoder: HistoryEncoder) -> None:
         self._encoder = encoder
@@ -75,15 +75,16 @@ class _EncodedHistory:
         self._ends: list[tuple[int, bytes]] = [(0, b"")]
 
     def encode_up_to(self, messages: Sequence[Message], length: int) -> bytes:
-        for at in range(len(self._ends) - 1, length):
-            self._append_message(messages[at])
+        for index in range(len(self._ends) - 1, length):
+            self._append_message(messages[index])
         end, tail = self._ends[length]
         with memoryview(self._bytes) as encoded:
             return b"".join((encoded[:end], tail))
 
     def _append_message(self, message: Message) -> None:
         tail = self._ends[-1][1]
-        # All of it or nothing: a message that cannot be encoded must leave the history as it was.
+        # The tuple collects all fragments before the first is written: a message that cannot be
+        # encoded must leave the history as it was.
         for fragment in tuple(self._encoder.encode_message(message)):
             if not fragment.joins:
                 self._bytes += tail

@@ -1,8 +1,8 @@
-"""Images and files on their way to a model: what is in them, and how they are refused (P7).
+"""Images and files on their way to a model: their content, and errors for unsupported ones (P7).
 
-The law: nothing that a caller or a tool gives is dropped in silence. A prompt that a provider
-cannot take is an error which names the part. In a tool's result the model is told in its place,
-since the tool has run and the conversation must go on.
+The law: no image or file is dropped silently. In a prompt, one that a provider cannot take is an
+error that names it. In a tool's result, a note to the model takes its place, because the tool has
+run already and the conversation must go on.
 """
 
 from base64 import b64encode
@@ -14,18 +14,19 @@ MediaPart = ImagePart | FilePart
 
 
 def encode_base64(data: bytes) -> str:
+    """Return the data in base64, as JSON can hold it."""
     return b64encode(data).decode("ascii")
 
 
 def data_url(part: MediaPart) -> str | None:
-    """The part's address; its content is an address too. None if it has neither."""
+    """Return the part's content as a data URL, else its own URL; None if it has neither."""
     if part.data is not None:
         return f"data:{part.media_type};base64,{encode_base64(part.data)}"
     return part.url
 
 
 def decode_text_file(part: FilePart) -> str | None:
-    """The words of a file that is plain text."""
+    """Return the text of a plain text file, or None if the file is not one."""
     if part.data is None or not part.media_type.startswith("text/"):
         return None
     try:
@@ -35,19 +36,19 @@ def decode_text_file(part: FilePart) -> str | None:
 
 
 def unsupported_media_error(part: MediaPart, api: str, accepted: str) -> ModelError:
-    return ModelError(
-        "bad_request", f"{api} cannot take {_describe_media(part)}; it takes {accepted}"
-    )
+    """Return the error for a prompt with a part that the API cannot take."""
+    message = f"{api} does not accept {_describe_media(part)}. It accepts {accepted}."
+    return ModelError("bad_request", message)
 
 
 def unsupported_media_note(part: MediaPart, api: str) -> str:
-    """What stands in a result for a part that the provider cannot take there."""
-    return f"[{_describe_media(part)} is not shown: {api} cannot take it in a tool's result]"
+    """Return the text that replaces, in a tool's result, a part that the API cannot take."""
+    return f"[{_describe_media(part)} is not shown: {api} does not accept it in tool results]"
 
 
 def _describe_media(part: MediaPart) -> str:
     name = f"the file {part.name!r}" if isinstance(part, FilePart) else "the image"
     if part.data is not None:
         return f"{name} ({part.media_type}, {len(part.data)} bytes)"
-    where = f" at {part.url}" if part.url else ""
-    return f"{name} ({part.media_type}){where}"
+    location = f" at {part.url}" if part.url else ""
+    return f"{name} ({part.media_type}){location}"

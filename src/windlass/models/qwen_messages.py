@@ -1,7 +1,7 @@
-"""A run as the message list of Qwen-Agent, for programs that read those.
+"""Converts a run to the message list of Qwen-Agent, for programs that read that format.
 
-The law: nothing is made up. Each text, thought, call and result is one message, in the order in
-which it came; thinking that stood in the text stands in the text.
+The law: nothing is made up. Each text, thought, call and result becomes one message, in the order
+in which it came. Thinking that stood in the text stays in the text.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from windlass.core.messages import (
     ContentPart,
     FilePart,
     ImagePart,
+    Message,
     TextPart,
     ThinkingPart,
     ToolCall,
@@ -23,28 +24,29 @@ from windlass.core.result import RunResult
 from windlass.models.media import data_url
 from windlass.models.text_protocols.text_scan import INLINE_SIGNATURE, THINK_END, THINK_START
 
+QwenMessage = dict[str, Any]
+
 
 def to_qwen_messages(
     result: RunResult[Any], *, name: str = "", prompt: bool = False
-) -> list[dict[str, Any]]:
-    """What a run added to the conversation. `name` is the agent's; `prompt` puts the prompt first.
+) -> list[QwenMessage]:
+    """Return what a run added to the conversation, as messages of Qwen-Agent.
 
-    Qwen-Agent returns the messages that follow a prompt, and so does this unless told.
+    `name` is the agent's name, for the messages of the model. Qwen-Agent returns the messages that
+    follow a prompt; with `prompt=True`, the prompt itself comes first.
     """
-    new = result.new_messages()
-    messages = [made for message in new[0 if prompt else 1 :] for made in _convert_message(message)]
+    added = result.new_messages()
+    if not prompt:
+        added = added[1:]
+    messages = [converted for message in added for converted in _convert_message(message)]
     if name:
-        return [{**made, "name": name} if _is_assistant(made) else made for made in messages]
+        for message in messages:
+            if message["role"] == "assistant":
+                message["name"] = name
     return messages
 
 
-def _is_assistant(message: dict[str, Any]) -> bool:
-    return message["role"] == "assistant"
-
-
-def _convert_message(
-    message: UserMessage | AssistantMessage | ToolResults,
-) -> Iterator[dict[str, Any]]:
+def _convert_message(message: Message) -> Iterator[QwenMessage]:
     match message:
         case UserMessage(parts):
             yield {"role": "user", "content": _convert_content(parts)}
@@ -54,42 +56,41 @@ def _convert_message(
             yield from map(_convert_result, items)
 
 
-def _convert_reply(reply: AssistantMessage) -> Iterator[dict[str, Any]]:
-    words = ""
+def _convert_reply(reply: AssistantMessage) -> Iterator[QwenMessage]:
+    pending_text = ""
     for part in reply.parts:
         match part:
             case TextPart(text):
-                words += text
+                pending_text += text
                 continue
             case ThinkingPart(text, signature) if signature == INLINE_SIGNATURE:
-                words += THINK_START + text + THINK_END
+                pending_text += THINK_START + text + THINK_END
                 continue
             case ThinkingPart(text):
-                made: dict[str, Any] = _assistant_message("") | {"reasoning_content": text}
+                message = _assistant_message("") | {"reasoning_content": text}
             case ToolCall():
-                made = _convert_call(part)
-        if words:
-            yield _assistant_message(words)
-            words = ""
-        yield made
-    if words:
-        yield _assistant_message(words)
+                message = _convert_call(part)
+        if pending_text:
+            yield _assistant_message(pending_text)
+            pending_text = ""
+        yield message
+    if pending_text:
+        yield _assistant_message(pending_text)
 
 
-def _assistant_message(text: str) -> dict[str, Any]:
+def _assistant_message(text: str) -> QwenMessage:
     return {"role": "assistant", "content": text}
 
 
-def _convert_call(call: ToolCall) -> dict[str, Any]:
+def _convert_call(call: ToolCall) -> QwenMessage:
     function = {"name": call.name, "arguments": call.arguments}
     return _assistant_message("") | {"function_call": function, "extra": _call_id_extra(call)}
 
 
-def _convert_result(item: CallOutcome) -> dict[str, Any]:
-    content = _convert_content(item.result.content)
+def _convert_result(item: CallOutcome) -> QwenMessage:
     return {
         "role": "function",
-        "content": content,
+        "content": _convert_content(item.result.content),
         "name": item.call.name,
         "extra": _call_id_extra(item.call),
     }
@@ -100,7 +101,7 @@ def _call_id_extra(call: ToolCall) -> dict[str, str]:
 
 
 def _convert_content(parts: tuple[ContentPart, ...]) -> str | list[dict[str, str]]:
-    """Words alone are a string."""
+    """Return a string if there is nothing but text, else a list of items."""
     if all(isinstance(part, TextPart) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, TextPart))
     return [_convert_part(part) for part in parts]

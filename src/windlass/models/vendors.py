@@ -1,4 +1,4 @@
-"""The vendors, read from `vendors.toml` at the first need."""
+"""The vendors, read from `vendors.toml` when they are first needed."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -15,30 +15,31 @@ DialectName = Literal["openai_chat", "openai_responses", "anthropic", "gemini"]
 
 
 class VendorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who serves models, and how they are spoken to."""
+    """A vendor that serves models, and how to talk to it."""
 
     dialect: DialectName
     url: str = ""
-    """The base URL; without one, the caller must give it."""
+    """The base URL; if it is empty, the caller must give one."""
     url_env: str | None = None
-    """A variable that may name another base URL."""
+    """The environment variable that may name another base URL."""
     key_env: str | None = None
+    """The environment variable that holds the key."""
     keyless: bool = False
-    """A key is not needed."""
+    """Works without a key."""
     key_header: str = "Authorization"
-    """Carries the key; `Authorization` carries it as a bearer token."""
+    """The header that carries the key; `Authorization` carries it as a bearer token."""
     headers: dict[str, str] = {}
     """Sent with each request."""
     hint: str = ""
-    """What to do when nobody answers."""
+    """What to do when the server refuses connections."""
     reasons: tuple[str, ...] = ()
-    """Names of models that take an effort, so that the policy may choose one."""
+    """Name patterns of the models that take an effort, for which `choose_effort` may choose one."""
     quirks: ChatQuirks = ChatQuirks()
 
 
 @cache
 def load_vendors() -> Mapping[str, VendorConfig]:
-    """All vendors by name."""
+    """Return all vendors by name."""
     import tomllib  # noqa: PLC0415 - costs 1.5 ms
 
     return msgspec.convert(tomllib.loads(_VENDORS_PATH.read_text("utf-8")), dict[str, VendorConfig])

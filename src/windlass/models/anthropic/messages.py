@@ -1,22 +1,20 @@
-"""Anthropic's messages (P2).
+"""Anthropic's messages API (P2).
 
-The law: the history holds no cache marks. Marks that move would change bytes that were sent before,
-so the moving one is the request's own `cache_control`, which the API puts on the last block by
-itself, and the fixed one stands where tools and system prompt end (P5).
+The law: the encoded history holds no cache marks. A mark that moves would change bytes that were
+sent before. So the moving mark is the request's own `cache_control` field, which the API applies to
+the last block by itself, and a fixed mark stands where the tools and the system prompt end (P5).
 
-Thinking goes back as it came, to the model that made it (S11); its signatures are bound to all that
-was said before, which is one more reason never to rewrite history.
+Thinking goes back unchanged to the model that produced it (S11). Its signatures cover everything
+that was said before, which is one more reason never to rewrite history.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from typing_extensions import override
 
 from windlass.core.messages import (
     AssistantMessage,
     CallOutcome,
-    ContentPart,
     FilePart,
     ImagePart,
     Message,
@@ -29,15 +27,23 @@ from windlass.core.messages import (
 )
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
-from windlass.models import media
 from windlass.models.anthropic.reader import REDACTED_PREFIX, AnthropicReader
 from windlass.models.anthropic.thinking import accepts_sampling, thinking_settings
-from windlass.models.dialect import Dialect, ModelOptions, ReplyReader, WireRequest
+from windlass.models.dialect import Dialect, ReplyReader, WireRequest
+from windlass.models.encoding import (
+    CallIds,
+    ContentBlocks,
+    JsonObject,
+    TurnJoiner,
+    as_json_object,
+    build_body,
+    drop_unset,
+    is_native,
+)
 from windlass.models.fragments import EncodedHistories, HistoryFragment
-from windlass.models.turns import CallIds, TurnJoiner, as_json_object, build_body, encode_json
+from windlass.models.media import MediaPart, decode_text_file, encode_base64
+from windlass.models.options import ModelOptions
 
-API_NAME = "Anthropic's messages API"
-ACCEPTED_MEDIA = "JPEG, PNG, GIF and WebP images, PDF and plain text"
 API_VERSION = "2023-06-01"
 
 _IMAGE_TYPES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
@@ -49,43 +55,40 @@ class AnthropicMessages(Dialect):
 
     def __init__(self, *, cache_marks: bool = True) -> None:
         self._cache_marks = cache_marks
-        self._history = EncodedHistories(AnthropicEncoder)
+        self._histories = EncodedHistories(AnthropicEncoder)
 
     @override
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
-        head: dict[str, Any] = {"model": model, "max_tokens": prompt.output_max, "stream": True}
+        head: JsonObject = {"model": model, "max_tokens": prompt.output_max, "stream": True}
         head |= _request_settings(prompt, model, options)
-        marked = self._cache_marks
-        if marked:
+        if self._cache_marks:
             head["cache_control"] = _CACHE_MARK
         if prompt.tools:
-            head["tools"] = _encode_tools(prompt, marked=marked and not prompt.system)
+            # The fixed mark stands behind the tools only if no system prompt follows them.
+            head["tools"] = _encode_tools(prompt, marked=self._cache_marks and not prompt.system)
         if prompt.system:
-            mark = {"cache_control": _CACHE_MARK} if marked else {}
+            mark = {"cache_control": _CACHE_MARK} if self._cache_marks else {}
             head["system"] = [{"type": "text", "text": prompt.system, **mark}]
-        history = self._history.encode_messages(prompt.messages, prompt.model)
-        encoded = build_body(head, options.extra_body, "messages", history)
+        history = self._histories.encode_messages(prompt.messages, prompt.model)
+        body = build_body(head, options.extra_body, "messages", history)
         headers = {"anthropic-version": API_VERSION, **options.extra_headers}
-        return WireRequest("/messages", encoded, headers)
+        return WireRequest("/messages", body, headers)
 
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:
         return AnthropicReader()
 
 
-def _request_settings(prompt: Prompt, model: str, options: ModelOptions) -> dict[str, Any]:
-    """There is no seed here."""
-    forced = bool(prompt.tools) and prompt.tool_choice not in {"auto", "none"}
-    settings = thinking_settings(model, options.effort, prompt.output_max, forced=forced)
+def _request_settings(prompt: Prompt, model: str, options: ModelOptions) -> JsonObject:
+    """Return the fields for thinking, sampling and tool choice. The API has no seed."""
+    forced_call = bool(prompt.tools) and prompt.tool_choice not in {"auto", "none"}
+    settings = thinking_settings(model, options.effort, prompt.output_max, forced=forced_call)
+    # The API refuses sampling parameters beside thinking.
     if "thinking" not in settings and accepts_sampling(model):
-        if options.temperature is not None:
-            settings["temperature"] = options.temperature
-        if options.top_p is not None:
-            settings["top_p"] = options.top_p
-    if options.stop:
-        settings["stop_sequences"] = options.stop
-    if options.service_tier is not None:
-        settings["service_tier"] = options.service_tier
+        settings |= drop_unset({"temperature": options.temperature, "top_p": options.top_p})
+    settings |= drop_unset(
+        {"stop_sequences": options.stop or None, "service_tier": options.service_tier}
+    )
     if prompt.tools and prompt.tool_choice != "auto":
         settings["tool_choice"] = _encode_tool_choice(prompt.tool_choice)
     return settings
@@ -101,8 +104,8 @@ def _encode_tool_choice(choice: ToolChoice) -> dict[str, str]:
             return {"type": "tool", "name": name}
 
 
-def _encode_tools(prompt: Prompt, *, marked: bool) -> list[dict[str, Any]]:
-    tools: list[dict[str, Any]] = [
+def _encode_tools(prompt: Prompt, *, marked: bool) -> list[JsonObject]:
+    tools: list[JsonObject] = [
         {"name": spec.name, "description": spec.description, "input_schema": spec.parameters}
         for spec in prompt.tools
     ]
@@ -122,27 +125,22 @@ class AnthropicEncoder:
     def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
         match message:
             case UserMessage(parts):
+                return self._turns.add_blocks("user", _CONTENT.encode_prompt(parts))
+            case AssistantMessage(parts):
+                native = is_native(message, self._model)
                 blocks = [
-                    encode_json(block) for part in parts for block in _encode_prompt_part(part)
+                    block for part in parts for block in self._encode_part(part, native=native)
                 ]
-                return self._turns.add_blocks("user", blocks)
-            case AssistantMessage(parts, model):
-                native = bool(model) and model == self._model
-                said = [
-                    encode_json(block)
-                    for part in parts
-                    for block in self._encode_reply_part(part, native)
-                ]
-                return self._turns.add_blocks("assistant", said)
+                return self._turns.add_blocks("assistant", blocks)
             case ToolResults(items):
-                return self._turns.add_blocks(
-                    "user", [encode_json(self._encode_result(item)) for item in items]
-                )
+                return self._turns.add_blocks("user", map(self._encode_result, items))
 
-    def _encode_reply_part(self, part: ReplyPart, native: bool) -> Iterable[dict[str, Any]]:  # noqa: FBT001
+    def _encode_part(self, part: ReplyPart, *, native: bool) -> Iterator[JsonObject]:
         match part:
-            case TextPart():
-                yield from _encode_text(part)
+            case TextPart(text):
+                # The API refuses blank text, although its own models sometimes write it.
+                if text.strip():
+                    yield _text_block(text)
             case ThinkingPart(text, signature):
                 if native:
                     yield _encode_thinking(text, signature or "")
@@ -154,12 +152,12 @@ class AnthropicEncoder:
                     "input": as_json_object(arguments),
                 }
 
-    def _encode_result(self, item: CallOutcome) -> dict[str, Any]:
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.id_of(item.call)}
-        content = [shown for part in item.result.content for shown in _encode_result_part(part)]
+    def _encode_result(self, item: CallOutcome) -> JsonObject:
+        block: JsonObject = {"type": "tool_result", "tool_use_id": self._ids.id_of(item.call)}
+        content = _CONTENT.encode_result(item.result.content)
         failed = item.result.kind != "value"
-        if failed and not content:  # A failure without a word is refused.
-            content = [{"type": "text", "text": item.result.kind}]
+        if failed and not content:  # The API refuses a failure without text.
+            content = [_text_block(item.result.kind)]
         if content:
             block["content"] = content
         if failed:
@@ -167,57 +165,44 @@ class AnthropicEncoder:
         return block
 
 
-def _encode_prompt_part(part: ContentPart) -> Iterable[dict[str, Any]]:
-    match part:
-        case TextPart():
-            return _encode_text(part)
-        case ImagePart() | FilePart():
-            block = _encode_media(part)
-            if block is None:
-                raise media.unsupported_media_error(part, API_NAME, ACCEPTED_MEDIA)
-            return (block,)
-
-
-def _encode_result_part(part: ContentPart) -> Iterable[dict[str, Any]]:
-    match part:
-        case TextPart():
-            return _encode_text(part)
-        case ImagePart() | FilePart():
-            return (
-                _encode_media(part)
-                or {"type": "text", "text": media.unsupported_media_note(part, API_NAME)},
-            )
-
-
-def _encode_text(part: TextPart) -> Iterable[dict[str, Any]]:
-    """The API refuses a text of nothing but white space, which its own models sometimes say."""
-    return ({"type": "text", "text": part.text},) if part.text.strip() else ()
-
-
-def _encode_thinking(text: str, signature: str) -> dict[str, Any]:
+def _encode_thinking(text: str, signature: str) -> JsonObject:
     if signature.startswith(REDACTED_PREFIX):
         return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED_PREFIX)}
     return {"type": "thinking", "thinking": text, "signature": signature}
 
 
-def _encode_media(part: ImagePart | FilePart) -> dict[str, Any] | None:
-    """The part as a block, or None if the API cannot take it."""
+def _text_block(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _media_block(part: MediaPart) -> JsonObject | None:
     match part:
         case ImagePart(media_type):
             source = _media_source(part) if media_type in _IMAGE_TYPES else None
             return source and {"type": "image", "source": source}
         case FilePart(media_type, name):
-            source = _media_source(part) if media_type == "application/pdf" else _text_source(part)
+            is_pdf = media_type == "application/pdf"
+            source = _media_source(part) if is_pdf else _text_source(part)
             return source and {"type": "document", "source": source, "title": name}
 
 
-def _media_source(part: ImagePart | FilePart) -> dict[str, str] | None:
+def _media_source(part: MediaPart) -> dict[str, str] | None:
     if part.data is not None:
-        data = media.encode_base64(part.data)
+        data = encode_base64(part.data)
         return {"type": "base64", "media_type": part.media_type, "data": data}
-    return None if part.url is None else {"type": "url", "url": part.url}
+    if part.url is not None:
+        return {"type": "url", "url": part.url}
+    return None
 
 
 def _text_source(part: FilePart) -> dict[str, str] | None:
-    text = media.decode_text_file(part)
-    return None if not text else {"type": "text", "media_type": "text/plain", "data": text}
+    text = decode_text_file(part)
+    return {"type": "text", "media_type": "text/plain", "data": text} if text else None
+
+
+_CONTENT = ContentBlocks(
+    api="Anthropic's messages API",
+    accepted="JPEG, PNG, GIF and WebP images, PDF and plain text",
+    text_block=_text_block,
+    media_block=_media_block,
+)

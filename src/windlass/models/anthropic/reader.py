@@ -1,7 +1,7 @@
-"""The events of Anthropic's messages, as pieces.
+"""Reads the events of Anthropic's messages API.
 
-The law: only `message_stop` ends a reply, so that a stream which was cut is never taken for a whole
-one (S8). Kinds of events, blocks and deltas that are not known here are passed over.
+The law: only `message_stop` ends a reply, so that a stream that was cut off is never taken for a
+complete one (S8). Unknown kinds of events, blocks and deltas are skipped.
 """
 
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ from windlass.core.events import (
 )
 from windlass.core.messages import Usage
 from windlass.models.http.errors import error_from_stream
-from windlass.models.reader_helpers import is_known_event, malformed_stream_error
+from windlass.models.reading import decode_known_event
 
 REDACTED_PREFIX = "redacted:"
-"""Before a signature: the block was redacted as a whole. No signature of the API has a colon."""
+"""Marks a signature whose whole block was redacted. No signature of the API has a colon."""
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end",
@@ -30,7 +30,7 @@ _STOP_REASONS: dict[str, StopReason] = {
     "tool_use": "calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    # The server broke off a long turn of its own tools: what came is not the whole answer.
+    # The server interrupted a long turn of its own tools, so this is not the whole answer.
     "pause_turn": "length",
     "refusal": "refusal",
 }
@@ -41,7 +41,7 @@ class _AnthropicOutputDetails(msgspec.Struct):
 
 
 class _AnthropicUsage(msgspec.Struct):
-    """Every figure is a total so far; one that is left out has not changed."""
+    """Each number is a running total. One that is left out has not changed."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -102,15 +102,10 @@ class AnthropicReader:
         self._stop: StopReason | None = None
         self._usage = _AnthropicUsage()
 
-    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - it is in the data
-        try:
-            got = _decode_event(data)
-        except msgspec.ValidationError as error:
-            if is_known_event(data, _KNOWN_KINDS, "content_block", "delta"):
-                raise malformed_stream_error(error) from error
+    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - the type is in the data
+        got = decode_known_event(_decode_event, data, _KNOWN_KINDS, "content_block", "delta")
+        if got is None:
             return ()
-        except msgspec.DecodeError as error:
-            raise malformed_stream_error(error) from error
         match got.type:
             case "content_block_delta" if got.delta is not None:
                 return self._read_delta(got.index, got.delta)
@@ -131,11 +126,11 @@ class AnthropicReader:
                 return ()
 
     def _read_delta(self, index: int, delta: _AnthropicDelta) -> Iterable[ReplyPiece]:
-        """A delta without content is no sign of life (S4)."""
+        # An empty delta gives no piece: it must not count as a sign of life (S4).
         match delta.type:
             case "text_delta" if delta.text:
                 return (TextDelta(delta.text),)
-            # A server's own tools stream their input as well; those calls are not ours.
+            # The server's own tools stream their input as well; those calls are not ours.
             case "input_json_delta" if delta.partial_json and index in self._calls:
                 return (CallDelta(index, arguments=delta.partial_json),)
             case "thinking_delta" if delta.thinking:
@@ -146,7 +141,7 @@ class AnthropicReader:
                 return ()
 
     def _read_block_start(self, index: int, block: _AnthropicBlock) -> Iterable[ReplyPiece]:
-        """Some servers give a block whole at its start."""
+        """Some servers send a whole block at its start, and no deltas."""
         match block.type:
             case "text" if block.text:
                 return (TextDelta(block.text),)
@@ -156,8 +151,9 @@ class AnthropicReader:
                 return (ThinkingDelta("", REDACTED_PREFIX + block.data),)
             case "tool_use":
                 self._calls.add(index)
-                given = bytes(block.input)
-                arguments = "" if given in {b"{}", b"null", b'""'} else given.decode()
+                raw_input = bytes(block.input)
+                # An empty input here means that the arguments come as deltas.
+                arguments = "" if raw_input in {b"{}", b"null", b'""'} else raw_input.decode()
                 return (CallDelta(index, block.id, block.name, arguments),)
             case _:
                 return ()
@@ -166,19 +162,20 @@ class AnthropicReader:
         if usage is None:
             return ()
         for name in _AnthropicUsage.__struct_fields__:
-            if (figure := getattr(usage, name)) is not None:
-                setattr(self._usage, name, figure)
+            if (total := getattr(usage, name)) is not None:
+                setattr(self._usage, name, total)
         return (UsageDelta(_convert_usage(self._usage)),)
 
 
 def _convert_usage(usage: _AnthropicUsage) -> Usage:
-    """The API counts what came from or went into the cache apart from the rest of the input."""
-    read, write = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
-    details = usage.output_tokens_details
+    # The API counts tokens that came from or went into the cache apart from the rest of the input.
+    cache_read = usage.cache_read_input_tokens or 0
+    cache_write = usage.cache_creation_input_tokens or 0
+    details = usage.output_tokens_details or _AnthropicOutputDetails()
     return Usage(
-        input=(usage.input_tokens or 0) + read + write,
+        input=(usage.input_tokens or 0) + cache_read + cache_write,
         output=usage.output_tokens or 0,
-        cache_read=read,
-        cache_write=write,
-        reasoning=(details.thinking_tokens or 0) if details else 0,
+        cache_read=cache_read,
+        cache_write=cache_write,
+        reasoning=details.thinking_tokens or 0,
     )

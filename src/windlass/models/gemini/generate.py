@@ -1,12 +1,12 @@
-"""Gemini's generateContent (P2).
+"""Gemini's generateContent API (P2).
 
 The law: what the model signed goes back in the place where it stood, to the model that signed it
 (S11): a call with its signature, a thought with its signature, and a signature that came with an
-answer as an empty part behind it.
+answer as an empty part behind the answer.
 """
 
-from collections.abc import Iterable
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator
 
 from typing_extensions import override
 
@@ -14,7 +14,6 @@ from windlass.core.messages import (
     AssistantMessage,
     CallOutcome,
     ContentPart,
-    FilePart,
     ImagePart,
     Message,
     ReplyPart,
@@ -26,18 +25,24 @@ from windlass.core.messages import (
 )
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
-from windlass.models import media
-from windlass.models.dialect import Dialect, ModelOptions, ReplyReader, WireRequest
+from windlass.models.dialect import Dialect, ReplyReader, WireRequest
+from windlass.models.encoding import (
+    CallIds,
+    ContentBlocks,
+    JsonObject,
+    TurnJoiner,
+    as_json_object,
+    build_body,
+    drop_unset,
+    is_native,
+)
 from windlass.models.fragments import EncodedHistories, HistoryFragment
 from windlass.models.gemini.reader import GeminiReader
-from windlass.models.gemini.thinking import requires_signatures, thinking_config
-from windlass.models.turns import CallIds, TurnJoiner, as_json_object, build_body, encode_json
-
-API_NAME = "the Gemini API"
-ACCEPTED_MEDIA = "JPEG, PNG, WebP, HEIC and HEIF images, PDF, text, audio and video"
+from windlass.models.media import MediaPart, encode_base64, unsupported_media_note
+from windlass.models.options import Effort, ModelOptions
 
 UNSIGNED_CALL = "skip_thought_signature_validator"
-"""The API's own word for a call that was not made by the model that is shown it."""
+"""The signature that the API wants for a call that another model made."""
 
 _IMAGE_TYPES = frozenset(("image/jpeg", "image/png", "image/webp", "image/heic", "image/heif"))
 _FILE_TYPES = ("application/pdf", "text/", "audio/", "video/")
@@ -45,16 +50,23 @@ _RESULT_MEDIA_TYPES = frozenset(
     ("image/jpeg", "image/png", "image/webp", "application/pdf", "text/plain"),
 )
 
+_MODEL_NAME = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
+_FIRST_WITH_BUDGETS = (2, 5)
+_FIRST_WITH_LEVELS = (3, 0)
+_NEWEST = (99, 0)
+_BUDGETS: dict[Effort, int] = {"low": 1_024, "medium": 8_192, "high": 24_576}
+_BUDGET_MIN = 512
+
 
 class GeminiDialect(Dialect):
     """The dialect of `POST /models/{model}:streamGenerateContent`."""
 
     def __init__(self) -> None:
-        self._history = EncodedHistories(GeminiEncoder)
+        self._histories = EncodedHistories(GeminiEncoder)
 
     @override
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
-        head: dict[str, Any] = {"generationConfig": _generation_config(prompt, model, options)}
+        head: JsonObject = {"generationConfig": _generation_config(prompt, model, options)}
         if options.service_tier is not None:
             head["serviceTier"] = options.service_tier
         if prompt.tools:
@@ -62,35 +74,33 @@ class GeminiDialect(Dialect):
             head["tools"] = [{"functionDeclarations": _encode_tools(prompt)}]
         if prompt.system:
             head["systemInstruction"] = {"parts": [{"text": prompt.system}]}
-        signed = requires_signatures(model)
-        history = self._history.encode_messages(prompt.messages, prompt.model, signed=signed)
-        encoded = build_body(head, options.extra_body, "contents", history)
+        history = self._histories.encode_messages(
+            prompt.messages, prompt.model, signed=requires_signatures(model)
+        )
+        body = build_body(head, options.extra_body, "contents", history)
         name = model if "/" in model else f"models/{model}"
         path = f"/{name}:streamGenerateContent?alt=sse"
-        return WireRequest(path, encoded, dict(options.extra_headers))
+        return WireRequest(path, body, dict(options.extra_headers))
 
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:
         return GeminiReader()
 
 
-def _generation_config(prompt: Prompt, model: str, options: ModelOptions) -> dict[str, Any]:
-    settings: dict[str, Any] = {"maxOutputTokens": prompt.output_max}
-    if options.temperature is not None:
-        settings["temperature"] = options.temperature
-    if options.top_p is not None:
-        settings["topP"] = options.top_p
-    if options.seed is not None:
-        settings["seed"] = options.seed
-    if options.stop:
-        settings["stopSequences"] = options.stop
-    config = thinking_config(model, options.effort, prompt.output_max)
-    if config is not None:
-        settings["thinkingConfig"] = config
-    return settings
+def _generation_config(prompt: Prompt, model: str, options: ModelOptions) -> JsonObject:
+    return drop_unset(
+        {
+            "maxOutputTokens": prompt.output_max,
+            "temperature": options.temperature,
+            "topP": options.top_p,
+            "seed": options.seed,
+            "stopSequences": options.stop or None,
+            "thinkingConfig": thinking_config(model, options.effort, prompt.output_max),
+        }
+    )
 
 
-def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
+def _encode_tool_choice(choice: ToolChoice) -> JsonObject:
     match choice:
         case "auto" | "none":
             return {"mode": choice.upper()}
@@ -100,61 +110,100 @@ def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
             return {"mode": "ANY", "allowedFunctionNames": [name]}
 
 
-def _encode_tools(prompt: Prompt) -> list[dict[str, Any]]:
-    """A tool without parameters has no schema here: the API refuses an empty one."""
-    return [
-        {
-            "name": spec.name,
-            "description": spec.description,
-            **({"parametersJsonSchema": spec.parameters} if _has_fields(spec.parameters) else {}),
-        }
-        for spec in prompt.tools
-    ]
+def _encode_tools(prompt: Prompt) -> list[JsonObject]:
+    tools: list[JsonObject] = []
+    for spec in prompt.tools:
+        tool: JsonObject = {"name": spec.name, "description": spec.description}
+        # The API refuses an empty schema, so a tool without parameters has none.
+        if _has_fields(spec.parameters):
+            tool["parametersJsonSchema"] = spec.parameters
+        tools.append(tool)
+    return tools
 
 
-def _has_fields(schema: dict[str, Any]) -> bool:
+def _has_fields(schema: JsonObject) -> bool:
     return bool(schema) and not (schema.get("type") == "object" and not schema.get("properties"))
 
 
+def requires_signatures(model: str) -> bool:
+    """Whether the model refuses calls without a signature. Those models take media in results."""
+    version = _parse_version(model)
+    return version is not None and version >= _FIRST_WITH_LEVELS
+
+
+def thinking_config(model: str, effort: Effort | None, output_max: int) -> JsonObject | None:
+    """Return how much to think: a level from Gemini 3 on, a budget in tokens at 2.5 (S14).
+
+    Some models cannot stop thinking; for those, `off` is the least that they accept. Returns None
+    if nothing is to be sent.
+    """
+    version = _parse_version(model)
+    if effort is None or version is None or version < _FIRST_WITH_BUDGETS:
+        return None
+    is_pro = "-pro" in model
+    include = {} if effort == "off" else {"includeThoughts": True}
+    if version >= _FIRST_WITH_LEVELS:
+        return {**include, "thinkingLevel": _thinking_level(effort, version, is_pro=is_pro)}
+    if effort == "off":
+        return {"thinkingBudget": 128 if is_pro else 0}
+    # The output cap covers thoughts and answer; some of it must be left for the answer.
+    budget = max(min(_BUDGETS[effort], output_max * 3 // 4), _BUDGET_MIN)
+    return {**include, "thinkingBudget": budget}
+
+
+def _thinking_level(effort: Effort, version: tuple[int, int], *, is_pro: bool) -> str:
+    match effort:
+        case "off":
+            return "low" if is_pro else "minimal"
+        case "medium" if is_pro and version == _FIRST_WITH_LEVELS:
+            return "high"  # Gemini 3.0 Pro knows only two levels.
+        case "low" | "medium" | "high":
+            return effort
+
+
+def _parse_version(model: str) -> tuple[int, int] | None:
+    """Return the version in a model's name, or None if the name is not Gemini's.
+
+    A name without a number, such as `gemini-flash-latest`, counts as the newest version.
+    """
+    if "gemini" not in model:
+        return None
+    found = _MODEL_NAME.search(model)
+    return (int(found[1]), int(found[2] or 0)) if found else _NEWEST
+
+
 class GeminiEncoder:
-    """Encodes one history for one model. `signed`: it refuses calls without a signature."""
+    """Encodes one history for one model. `signed`: the model refuses calls without a signature."""
 
     def __init__(self, model: str, *, signed: bool) -> None:
         self._model = model
         self._signed = signed
         self._ids = CallIds()
         self._calls_without_id: set[str] = set()
-        """The calls to which the provider gave no id, and which go without one."""
+        """The calls to which the provider gave no id. They and their results have none either."""
         self._turns = TurnJoiner("parts")
 
     def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
         match message:
             case UserMessage(parts):
-                given = [
-                    encode_json(block) for part in parts for block in _encode_prompt_part(part)
-                ]
-                return self._turns.add_blocks("user", given)
+                return self._turns.add_blocks("user", _CONTENT.encode_prompt(parts))
             case AssistantMessage():
-                return self._turns.add_blocks(
-                    "model", [encode_json(part) for part in self._encode_reply(message)]
-                )
+                return self._turns.add_blocks("model", self._encode_reply(message))
             case ToolResults(items):
-                return self._turns.add_blocks(
-                    "user", [encode_json(self._encode_result(item)) for item in items]
-                )
+                return self._turns.add_blocks("user", map(self._encode_result, items))
 
-    def _encode_reply(self, reply: AssistantMessage) -> Iterable[dict[str, Any]]:
-        native = bool(reply.model) and reply.model == self._model
+    def _encode_reply(self, reply: AssistantMessage) -> Iterator[JsonObject]:
+        native = is_native(reply, self._model)
         # Of calls that were made together only the first one is signed.
-        missing = self._signed
+        needs_signature = self._signed
         for part in reply.parts:
-            for said in self._encode_reply_part(part, native):
-                if "functionCall" in said and missing:
-                    missing = False
-                    said.setdefault("thoughtSignature", UNSIGNED_CALL)
-                yield said
+            for block in self._encode_part(part, native=native):
+                if "functionCall" in block and needs_signature:
+                    needs_signature = False
+                    block.setdefault("thoughtSignature", UNSIGNED_CALL)
+                yield block
 
-    def _encode_reply_part(self, part: ReplyPart, native: bool) -> Iterable[dict[str, Any]]:  # noqa: FBT001
+    def _encode_part(self, part: ReplyPart, *, native: bool) -> Iterator[JsonObject]:
         match part:
             case TextPart(text):
                 if text.strip():
@@ -172,67 +221,63 @@ class GeminiEncoder:
                     **({"thoughtSignature": signature} if native and signature else {}),
                 }
 
-    def _encode_call(self, call: ToolCall, *, native: bool) -> dict[str, Any]:
-        made: dict[str, Any] = {"name": call.name, "args": as_json_object(call.arguments)}
+    def _encode_call(self, call: ToolCall, *, native: bool) -> JsonObject:
+        fields: JsonObject = {"name": call.name, "args": as_json_object(call.arguments)}
         if native and not call.provider_id:
             self._calls_without_id.add(call.id)
-            return made
-        return {"id": self._ids.assign_id(call, native=native), **made}
+            return fields
+        return {"id": self._ids.assign_id(call, native=native), **fields}
 
-    def _encode_result(self, item: CallOutcome) -> dict[str, Any]:
-        result = item.result
-        key = "output" if result.kind == "value" else "error"
-        words, parts = self._split_result_content(result.content)
-        response: dict[str, Any] = {"name": item.call.name, "response": {key: words}}
-        if parts:
-            response["parts"] = parts
+    def _encode_result(self, item: CallOutcome) -> JsonObject:
+        key = "output" if item.result.kind == "value" else "error"
+        text, media = self._split_result_content(item.result.content)
+        response: JsonObject = {"name": item.call.name, "response": {key: text}}
+        if media:
+            response["parts"] = media
         if item.call.id not in self._calls_without_id:
             response = {"id": self._ids.id_of(item.call), **response}
         return {"functionResponse": response}
 
-    def _split_result_content(
-        self, content: Iterable[ContentPart]
-    ) -> tuple[str, list[dict[str, Any]]]:
-        """The words of a result, and the media beside them. Only newer models take those."""
-        words: list[str] = []
-        parts: list[dict[str, Any]] = []
+    def _split_result_content(self, content: Iterable[ContentPart]) -> tuple[str, list[JsonObject]]:
+        """Return the text of a result, and the media beside it. Only newer models accept media."""
+        texts: list[str] = []
+        media: list[JsonObject] = []
         for part in content:
-            match part:
-                case TextPart(text):
-                    words.append(text)
-                case ImagePart() | FilePart():
-                    if (
-                        self._signed
-                        and part.data is not None
-                        and part.media_type in _RESULT_MEDIA_TYPES
-                    ):
-                        parts.append(_inline_data(part, part.data))
-                    else:
-                        words.append(media.unsupported_media_note(part, API_NAME))
-        return "".join(words), parts
+            if isinstance(part, TextPart):
+                texts.append(part.text)
+            elif self._signed and part.data is not None and part.media_type in _RESULT_MEDIA_TYPES:
+                media.append(_inline_data(part, part.data))
+            else:
+                texts.append(unsupported_media_note(part, _CONTENT.api))
+        return "".join(texts), media
 
 
-def _encode_prompt_part(part: ContentPart) -> Iterable[dict[str, Any]]:
-    match part:
-        case TextPart(text):
-            return ({"text": text},) if text.strip() else ()
-        case ImagePart() | FilePart():
-            block = _encode_media(part)
-            if block is None:
-                raise media.unsupported_media_error(part, API_NAME, ACCEPTED_MEDIA)
-            return (block,)
+def _text_block(text: str) -> JsonObject:
+    return {"text": text}
 
 
-def _encode_media(part: ImagePart | FilePart) -> dict[str, Any] | None:
-    """The part, or None if the API cannot take it."""
-    kind = part.media_type
-    fits = kind in _IMAGE_TYPES if isinstance(part, ImagePart) else kind.startswith(_FILE_TYPES)
-    if not fits:
+def _media_block(part: MediaPart) -> JsonObject | None:
+    media_type = part.media_type
+    if isinstance(part, ImagePart):
+        accepted = media_type in _IMAGE_TYPES
+    else:
+        accepted = media_type.startswith(_FILE_TYPES)
+    if not accepted:
         return None
     if part.data is not None:
         return _inline_data(part, part.data)
-    return None if part.url is None else {"fileData": {"mimeType": kind, "fileUri": part.url}}
+    if part.url is not None:
+        return {"fileData": {"mimeType": media_type, "fileUri": part.url}}
+    return None
 
 
-def _inline_data(part: ImagePart | FilePart, data: bytes) -> dict[str, Any]:
-    return {"inlineData": {"mimeType": part.media_type, "data": media.encode_base64(data)}}
+def _inline_data(part: MediaPart, data: bytes) -> JsonObject:
+    return {"inlineData": {"mimeType": part.media_type, "data": encode_base64(data)}}
+
+
+_CONTENT = ContentBlocks(
+    api="the Gemini API",
+    accepted="JPEG, PNG, WebP, HEIC and HEIF images, PDF, text, audio and video",
+    text_block=_text_block,
+    media_block=_media_block,
+)

@@ -1,7 +1,7 @@
-"""The events of Gemini's generateContent, as pieces.
+"""Reads the events of Gemini's generateContent API.
 
-The law: only a `finishReason`, or the word that the prompt was blocked, ends a reply (S8). A reply
-that the API itself calls malformed is none: it is asked for again.
+The law: only a `finishReason`, or the notice that the prompt was blocked, ends a reply (S8). If the
+API itself calls a reply malformed, that is an error, and another attempt may succeed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from windlass.core.events import (
 )
 from windlass.core.messages import Usage
 from windlass.models.http.errors import error_from_stream
-from windlass.models.reader_helpers import malformed_stream_error
+from windlass.models.reading import malformed_stream_error
 
 _STOP_REASONS: dict[str, StopReason] = {
     "MAX_TOKENS": "length",
@@ -39,7 +39,7 @@ _STOP_REASONS: dict[str, StopReason] = {
 _MALFORMED_REASONS = frozenset(
     ("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "OTHER")
 )
-"""The model, and not the request, went wrong; the next try may go well."""
+"""The model made a mistake, and not the request. The next attempt may succeed."""
 
 
 class _GeminiCall(msgspec.Struct):
@@ -93,7 +93,7 @@ class GeminiReader:
     def __init__(self) -> None:
         self._calls = 0
 
-    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - there are no names
+    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - events have no names here
         try:
             chunk = _decode_chunk(data)
         except msgspec.DecodeError as error:
@@ -101,6 +101,7 @@ class GeminiReader:
         return self._read_chunk(chunk)
 
     def _read_chunk(self, chunk: _GeminiChunk) -> Iterator[ReplyPiece]:
+        # Usage comes first: it counts even if the rest of the chunk is an error.
         if chunk.usage_metadata is not None:
             yield UsageDelta(_convert_usage(chunk.usage_metadata))
         if chunk.error is not None:
@@ -117,32 +118,35 @@ class GeminiReader:
     def _read_part(self, part: _GeminiPart) -> Iterator[ReplyPiece]:
         signature = part.thought_signature or None
         if part.function_call is not None:
-            call, number = part.function_call, self._calls
-            self._calls += 1
+            call = part.function_call
             arguments = bytes(call.args).decode()
-            yield CallDelta(number, call.id or None, call.name, arguments, signature)
+            yield CallDelta(self._calls, call.id or None, call.name, arguments, signature)
+            self._calls += 1
         elif part.thought:
             if part.text or signature:
                 yield ThinkingDelta(part.text or "", signature)
         else:
             if part.text:
                 yield TextDelta(part.text)
-            # An answer has no place for a signature; it stands behind, as when it comes alone.
+            # An answer has no field for a signature, so it follows as an empty thought, just as
+            # a signature that the API sends on its own.
             if signature:
                 yield ThinkingDelta("", signature)
 
     def _read_finish(self, reason: str, message: str | None) -> Iterator[ReplyPiece]:
         if reason in _MALFORMED_REASONS:
-            said = f": {message}" if message else ""
-            raise ModelError("malformed_stream", f"the model's reply went wrong ({reason}){said}")
+            details = f": {message}" if message else ""
+            text = f"the model's reply was not usable ({reason}){details}"
+            raise ModelError("malformed_stream", text)
         if reason == "MISSING_THOUGHT_SIGNATURE":
-            raise ModelError("bad_request", "the history lacks a signature of the model's thoughts")
+            text = "the history lacks a signature of the model's thoughts"
+            raise ModelError("bad_request", text)
         if reason != "FINISH_REASON_UNSPECIFIED":
             yield ReplyEnd(_STOP_REASONS.get(reason, "calls" if self._calls else "end"))
 
 
 def _convert_usage(usage: _GeminiUsage) -> Usage:
-    """The API counts thoughts apart from the answer, and what is cached as part of the prompt."""
+    # The API counts thoughts apart from the answer, and cached tokens as part of the prompt.
     return Usage(
         input=usage.prompt_token_count + usage.tool_use_prompt_token_count,
         output=usage.candidates_token_count + usage.thoughts_token_count,

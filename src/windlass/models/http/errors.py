@@ -1,7 +1,8 @@
-"""What a provider said when it refused, as one classified error (S2).
+"""Turns the error of a provider into one classified ModelError (S2).
 
-The law: one line, bounded, with the fix where there is one, and never a key. What can be known only
-from words is looked for in the words of every provider: a vendor's server may pass on another's.
+The law: one line of limited length, with the fix where there is one, and never a key. Some errors
+can be classified only by their text. That text is searched for the phrases of every provider,
+because a vendor's server may pass on the error of another one.
 """
 
 import re
@@ -17,6 +18,7 @@ from windlass.models.http.retry_after import retry_after_s
 from windlass.models.prices import suggest_models
 
 PROVIDER_TEXT_CHARS_MAX = 300
+"""How much of a provider's own text an error repeats."""
 _REDIRECTS = range(300, 400)
 _REFUSALS = range(300, 500)
 _SERVER_ERRORS = range(500, 600)
@@ -57,7 +59,8 @@ _KEY_SHAPES = re.compile(
     r"|\b(?:sk|pk|rk|gsk|xai|tgp|hf)[-_][\w*.-]{6,}|\bAIza[\w*-]{8,}"
     r"|(?<=[?&]key=)[^&\s]+|(?<=://)[^/@\s]+(?=@)"
 )
-# Gemini's words for a status, for an error inside a stream, which has no other.
+# The HTTP status for an error inside a stream, which has none of its own. First Gemini's names of
+# a status, then the types and codes of Anthropic and OpenAI.
 _STATUS_BY_CODE: dict[str, int] = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
@@ -68,7 +71,6 @@ _STATUS_BY_CODE: dict[str, int] = {
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
-    # Anthropic's and OpenAI's, by type or code.
     "invalid_request_error": 400,
     "authentication_error": 401,
     "invalid_api_key": 401,
@@ -88,25 +90,27 @@ _STATUS_BY_CODE: dict[str, int] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTarget:
-    """Where a request goes, as an error must name it."""
+    """Where a request goes, as far as an error has to name it."""
 
     vendor: str
     url: str
     """The base URL."""
     model: str = ""
     key_env: str | None = None
+    """The environment variable that holds the key."""
     hint: str = ""
-    """What to do when nobody answers there."""
+    """What to do when the server refuses connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ErrorReport:
-    """The words of an error, whoever's they are."""
+    """What a provider says about an error, in whatever shape it came."""
 
     error: object
+    """The decoded error, for fields that only some providers have."""
     message: str
     codes: str
-    """Its code, type and status, for a machine to look through."""
+    """Its code, type and status."""
 
     @property
     def searchable_text(self) -> str:
@@ -114,36 +118,41 @@ class _ErrorReport:
 
 
 def error_from_response(
-    status: int, headers: Mapping[str, str], body: bytes, site: RequestTarget
+    status: int, headers: Mapping[str, str], body: bytes, target: RequestTarget
 ) -> ModelError:
-    """The error for a response that is not a success."""
-    lowered = {name.lower(): value for name, value in headers.items()}
-    refusal = _parse_error(_decode_body(body), body)
-    return _build_error(status, lowered, refusal, site)
+    """Return the error for a response with a status other than success."""
+    lower_case = {name.lower(): value for name, value in headers.items()}
+    return _build_error(status, lower_case, _parse_error(_decode_body(body), body), target)
 
 
-def error_from_stream(error: object, site: RequestTarget | None = None) -> ModelError:
-    """The error that a server announces with a status of success; its JSON, decoded or not."""
-    refusal = _parse_error(_decode_body(error) if isinstance(error, bytes) else error, b"")
-    return _build_error(_implied_status(refusal), {}, refusal, site)
+def error_from_stream(error: object, target: RequestTarget | None = None) -> ModelError:
+    """Return the error that a server announces inside a successful response.
+
+    `error` is its JSON, decoded or as bytes.
+    """
+    decoded = _decode_body(error) if isinstance(error, bytes) else error
+    report = _parse_error(decoded, b"")
+    return _build_error(_implied_status(report), {}, report, target)
 
 
 def mask_keys(text: str) -> str:
-    """The text without anything that looks like a key, on one line, and not too long."""
+    """Return the text without anything that looks like a key, on one line, and cut to a limit."""
     line = " ".join(_KEY_SHAPES.sub("****", text).split())
-    return line if len(line) <= PROVIDER_TEXT_CHARS_MAX else f"{line[:PROVIDER_TEXT_CHARS_MAX]}…"
+    if len(line) <= PROVIDER_TEXT_CHARS_MAX:
+        return line
+    return f"{line[:PROVIDER_TEXT_CHARS_MAX]}…"
 
 
 def _build_error(
-    status: int, headers: Mapping[str, str], refusal: _ErrorReport, site: RequestTarget | None
+    status: int, headers: Mapping[str, str], report: _ErrorReport, target: RequestTarget | None
 ) -> ModelError:
-    after_s = retry_after_s(headers, refusal.error, refusal.message)
-    kind, retryable = _classify_error(status, refusal, after_s)
-    at = site.vendor if site else "the provider"
-    message = f"{at}: {_describe_failure(kind, status, refusal, site, retryable=retryable)}"
-    if said := mask_keys(refusal.message):
-        message = f"{message}: {said}"
-    if fix := _suggest_fix(kind, status, headers, refusal, site):
+    after_s = retry_after_s(headers, report.error, report.message)
+    kind, retryable = _classify_error(status, report, after_s)
+    vendor = target.vendor if target else "the provider"
+    message = f"{vendor}: {_describe_failure(kind, status, report, target, retryable=retryable)}"
+    if provider_text := mask_keys(report.message):
+        message = f"{message}: {provider_text}"
+    if fix := _suggest_fix(kind, status, headers, report, target):
         message = f"{message.rstrip('.')}. {fix}"
     return ModelError(
         kind, message, retryable=retryable, retry_after_s=after_s if retryable else None
@@ -151,21 +160,21 @@ def _build_error(
 
 
 def _classify_error(
-    status: int, refusal: _ErrorReport, after_s: float | None
+    status: int, report: _ErrorReport, after_s: float | None
 ) -> tuple[FaultKind, bool]:
-    """The class of an error, and whether asking again may help."""
-    words = refusal.searchable_text
-    if status not in {401, 403, 404} and _OVERFLOW_WORDS.search(words):
+    """Return the kind of an error, and whether another attempt may succeed."""
+    text = report.searchable_text
+    if status not in {401, 403, 404} and _OVERFLOW_WORDS.search(text):
         return "context_overflow", False
     match status:
         case 401 | 403:
             kind: FaultKind = "auth"
-        case 400 if _BAD_KEY_WORDS.search(words):
+        case 400 if _BAD_KEY_WORDS.search(text):
             kind = "auth"
         case 402:
             return "rate_limit", False
         case 429:
-            return "rate_limit", not _is_quota_exhausted(refusal, after_s)
+            return "rate_limit", not _is_quota_exhausted(report, after_s)
         case 413:
             kind = "context_overflow"
         case 408 | 409 | 425:
@@ -181,58 +190,64 @@ def _classify_error(
     return kind, kind in RETRYABLE_KINDS
 
 
-def _is_quota_exhausted(refusal: _ErrorReport, after_s: float | None) -> bool:
-    """Whether it takes money and not time. Gemini says "quota" for both, but tells how long."""
-    if "insufficient_quota" in refusal.codes:
+def _is_quota_exhausted(report: _ErrorReport, after_s: float | None) -> bool:
+    """Whether only money helps, and not time."""
+    if "insufficient_quota" in report.codes:
         return True
-    return after_s is None and bool(_QUOTA_WORDS.search(refusal.searchable_text))
+    # Gemini says "quota" for a rate limit as well, but then it says how long to wait.
+    return after_s is None and bool(_QUOTA_WORDS.search(report.searchable_text))
+
+
+_FAILURES: dict[FaultKind, str] = {
+    "auth": "the key was rejected",
+    "context_overflow": "the prompt is too long for the model",
+    "rate_limit": "too many requests",
+    "server": "the server failed",
+    "bad_request": "the request was rejected",
+}
 
 
 def _describe_failure(
     kind: FaultKind,
     status: int,
-    refusal: _ErrorReport,
-    site: RequestTarget | None,
+    report: _ErrorReport,
+    target: RequestTarget | None,
     *,
     retryable: bool,
 ) -> str:
-    if _is_unknown_model(status, refusal):
-        return f"no model {site.model if site else 'of that name'} ({status})"
+    if _is_unknown_model(status, report):
+        name = target.model if target else "of this name"
+        return f"there is no model {name} ({status})"
     if kind == "rate_limit" and not retryable:
         return f"the quota is used up ({status})"
-    what = {
-        "auth": "the key was refused",
-        "context_overflow": "the prompt is too long for the model",
-        "rate_limit": "too many requests",
-        "server": "the server failed",
-        "bad_request": "the request was refused",
-    }.get(kind, "the request failed")
-    return f"{what} ({status})"
+    return f"{_FAILURES.get(kind, 'the request failed')} ({status})"
 
 
 def _suggest_fix(
     kind: FaultKind,
     status: int,
     headers: Mapping[str, str],
-    refusal: _ErrorReport,
-    site: RequestTarget | None,
+    report: _ErrorReport,
+    target: RequestTarget | None,
 ) -> str:
-    if site is None:
+    if target is None:
         return ""
     if kind == "auth":
-        return f"Check {site.key_env}." if site.key_env else "Pass a valid key."
+        return f"Check {target.key_env}." if target.key_env else "Pass a valid key."
     if status in _REDIRECTS:
-        to = mask_keys(headers.get("location", "elsewhere"))
-        return f"It redirects to {to}: set base_url to where that is served."
-    if _is_unknown_model(status, refusal):
-        return f"Check the model's name at {site.vendor}.{suggest_models(site.vendor, site.model)}"
+        location = mask_keys(headers.get("location", "another address"))
+        return f"The server redirects to {location}. Set base_url to the new address."
+    if _is_unknown_model(status, report):
+        suggestion = suggest_models(target.vendor, target.model)
+        return f"Check the model's name at {target.vendor}.{suggestion}"
     if status in {404, 405}:
-        return f"Nothing answers at {mask_keys(site.url)}: check base_url, which often ends in /v1."
+        url = mask_keys(target.url)
+        return f"There is no such API at {url}. Check base_url; it often ends in /v1."
     return ""
 
 
-def _is_unknown_model(status: int, refusal: _ErrorReport) -> bool:
-    return status in {400, 404} and bool(_UNKNOWN_MODEL_WORDS.search(refusal.searchable_text))
+def _is_unknown_model(status: int, report: _ErrorReport) -> bool:
+    return status in {400, 404} and bool(_UNKNOWN_MODEL_WORDS.search(report.searchable_text))
 
 
 def _decode_body(body: bytes) -> object:
@@ -243,7 +258,7 @@ def _decode_body(body: bytes) -> object:
 
 
 def _parse_error(error: object, body: bytes) -> _ErrorReport:
-    """Finds the words in any of the shapes that providers wrap them in."""
+    """Find the text and the codes in any of the shapes in which providers wrap them."""
     if isinstance(error, list) and error:
         error = cast("list[Any]", error)[0]
     if isinstance(error, dict):
@@ -260,9 +275,9 @@ def _parse_error(error: object, body: bytes) -> _ErrorReport:
 
 
 def _error_message(fields: dict[str, Any]) -> str:
-    said = fields.get("message") or fields.get("detail") or fields.get("error") or ""
-    text = said if isinstance(said, str) else msgspec.json.encode(said).decode()
-    # OpenRouter says only that "the provider returned an error", and hides what it was in here.
+    value = fields.get("message") or fields.get("detail") or fields.get("error") or ""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    # OpenRouter's message is only that "the provider returned an error"; the error itself is here.
     metadata = fields.get("metadata")
     raw = cast("dict[str, Any]", metadata).get("raw") if isinstance(metadata, dict) else None
     return f"{text}: {raw}" if isinstance(raw, str) and raw else text
@@ -272,12 +287,12 @@ def _error_codes(fields: dict[str, Any]) -> str:
     return " ".join(str(fields[name]) for name in ("code", "type", "status") if fields.get(name))
 
 
-def _implied_status(refusal: _ErrorReport) -> int:
-    """The HTTP status that an error inside a stream would have had."""
-    for code in refusal.codes.split():
+def _implied_status(report: _ErrorReport) -> int:
+    """Return the HTTP status that an error inside a stream would have had."""
+    for code in report.codes.split():
         if code.isdecimal() and (int(code) in _REFUSALS or int(code) in _SERVER_ERRORS):
             return int(code)
         if code in _STATUS_BY_CODE:
             return _STATUS_BY_CODE[code]
-    # A stream that had begun broke off on the server's side.
+    # The stream had begun, so the server accepted the request and failed afterwards.
     return 500

@@ -1,14 +1,14 @@
 """A model behind HTTP: a dialect, a vendor's address and a key, as one `Model`.
 
-The law: single-shot. One call of `stream` is one request; what comes of it is pieces, or one
-classified error (S1). A reply whose end has been told is whole, whatever the connection does then.
+The law: one call of `stream` is one request, without retries. It gives pieces, or raises one
+classified error (S1). A reply whose end was announced is complete, whatever the connection does
+afterwards.
 """
 
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from typing_extensions import override
@@ -19,55 +19,47 @@ from windlass.core.messages import ContentPart, TextPart, UserMessage
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, ModelOptions
-from windlass.models.effort import choose_effort
+from windlass.models.dialect import Dialect, FinishingReader
 from windlass.models.http.errors import RequestTarget, mask_keys
 from windlass.models.http.post import post_sse
+from windlass.models.http.sse import SseEvent
+from windlass.models.options import ModelOptions, choose_effort
 from windlass.ports import Timeouts
 
 _DEFAULT_TIMEOUTS = Timeouts()
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
-"""The headers that hold secrets."""
-
-
-@runtime_checkable
-class FinishingReader(Protocol):
-    """A reader that has something to say when the stream is over."""
-
-    def finish(self) -> Sequence[ReplyPiece]: ...
-
-
-@runtime_checkable
-class Choosy(Protocol):
-    """A model that can tell, before it is asked, what it cannot take."""
-
-    def refusal(self, parts: Sequence[ContentPart]) -> str | None: ...
+"""The names of headers that hold secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEndpoint:
     """Where requests go, and with which credentials."""
 
-    site: RequestTarget
+    target: RequestTarget
     key: Secret | None = None
     key_header: str = "Authorization"
     extra_headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Headers that this server wants."""
+    """Headers that this server wants with each request."""
     proxy: str | None = None
     timeouts: Timeouts = _DEFAULT_TIMEOUTS
 
     @property
     def request_headers(self) -> dict[str, str]:
+        """The headers of each request, the key included."""
         headers = {"Content-Type": "application/json", **self.extra_headers}
         if self.key:
             value = self.key.reveal()
-            bearer = self.key_header == "Authorization"
-            headers[self.key_header] = f"Bearer {value}" if bearer else value
+            if self.key_header == "Authorization":
+                value = f"Bearer {value}"
+            headers[self.key_header] = value
         return headers
 
 
 class HttpModel:
-    """A model of some vendor. With `policy`, the prompt decides on an effort that nobody set."""
+    """A model of some vendor.
+
+    With `effort_policy`, `choose_effort` decides how much to think if the options do not say.
+    """
 
     def __init__(
         self,
@@ -86,45 +78,48 @@ class HttpModel:
 
     @property
     def info(self) -> ModelInfo:
+        """The model's name, price and limits."""
         return self._info
 
     @property
     def secrets(self) -> Mapping[str, Secret]:
-        """What must not be seen of how it is asked, by name."""
-        site, key = self._endpoint.site, self._endpoint.key
-        held = {site.key_env or f"{site.vendor}-key": key} if key else dict[str, Secret]()
-        if password := urlsplit(site.url).password:
-            held[f"{site.vendor}-password"] = Secret(password)
-        sent = {**self._endpoint.extra_headers, **self._options.extra_headers}
-        for name, value in sent.items():
+        """The secrets in its requests, by name. They must not appear in journals or events."""
+        target = self._endpoint.target
+        secrets: dict[str, Secret] = {}
+        if self._endpoint.key:
+            secrets[target.key_env or f"{target.vendor}-key"] = self._endpoint.key
+        if password := urlsplit(target.url).password:
+            secrets[f"{target.vendor}-password"] = Secret(password)
+        headers = {**self._endpoint.extra_headers, **self._options.extra_headers}
+        for name, value in headers.items():
             if _SECRET_HEADER.search(name):
-                held[name] = Secret(value.removeprefix("Bearer ").strip())
-        return held
+                secrets[name] = Secret(value.removeprefix("Bearer ").strip())
+        return secrets
 
     @override
     def __repr__(self) -> str:
-        return f"HttpModel({self._info.name!r}, {mask_keys(self._endpoint.site.url)!r})"
+        return f"HttpModel({self._info.name!r}, {mask_keys(self._endpoint.target.url)!r})"
 
     def refusal(self, parts: Sequence[ContentPart]) -> str | None:
-        """Why a prompt of these parts cannot be sent, with the part's name; None if it can (P7).
+        """Return why a prompt with these parts cannot be sent, or None if it can (P7).
 
-        The encoder itself is asked, so that the two never disagree. What is once on record is part
-        of every later request, so that a prompt is to be refused before it is.
+        A prompt that was recorded is part of every later request, so an unsupported one has to be
+        refused before it is recorded. The encoder itself is asked, so that the two never disagree.
         """
         media = tuple(part for part in parts if not isinstance(part, TextPart))
         if not media:
             return None
-        prompt = Prompt(
-            self._info.name, "", [UserMessage(media)], (), "auto", self._info.output_max
-        )
+        messages = [UserMessage(media)]
+        prompt = Prompt(self._info.name, "", messages, (), "auto", self._info.output_max)
         try:
-            self._dialect.encode_request(prompt, self._endpoint.site.model, self._options)
+            self._dialect.encode_request(prompt, self._endpoint.target.model, self._options)
         except ModelError as error:
             return str(error)
         return None
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
-        # What a model may be shown of its own past depends on which model is asked (S11).
+        """Send one request and yield the pieces of the reply. Raises ModelError."""
+        # What a model is shown of its own past depends on which model is asked (S11).
         prompt = replace(prompt, model=self._info.name)
         reader = self._dialect.new_reader(prompt)
         ended = False
@@ -144,20 +139,18 @@ class HttpModel:
         if fault is not None and not ended:
             raise fault
 
-    def _request_events(self, prompt: Prompt) -> AsyncGenerator[tuple[str, bytes]]:
-        """One request on its way; nothing is sent before the first event is asked for."""
-        options = (
-            replace(self._options, effort=choose_effort(prompt))
-            if self._chooses_effort
-            else self._options
-        )
-        at = self._endpoint
-        request = self._dialect.encode_request(prompt, at.site.model, options)
+    def _request_events(self, prompt: Prompt) -> AsyncGenerator[SseEvent]:
+        """Prepare one request. Nothing is sent before the first event is asked for."""
+        options = self._options
+        if self._chooses_effort:
+            options = replace(options, effort=choose_effort(prompt))
+        endpoint = self._endpoint
+        request = self._dialect.encode_request(prompt, endpoint.target.model, options)
         return post_sse(
-            at.site.url + request.path,
+            endpoint.target.url + request.path,
             request.body,
-            at.request_headers | request.headers,
-            site=at.site,
-            timeouts=at.timeouts,
-            proxy=at.proxy,
+            endpoint.request_headers | request.headers,
+            target=endpoint.target,
+            timeouts=endpoint.timeouts,
+            proxy=endpoint.proxy,
         )

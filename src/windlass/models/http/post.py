@@ -1,7 +1,7 @@
-"""One POST, its events as they arrive, over pooled connections.
+"""One POST over pooled connections, with the events of its response as they arrive.
 
-The law: one request, never a second one. Every way in which it can fail comes out as a ModelError
-of one line that names the host, and the connection is gone as soon as the generator is closed.
+The law: one request, and never a second one. Every failure is raised as a ModelError of one line
+that names the host, and the connection is closed as soon as the generator is.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import aiohttp
 
 ERROR_BODY_BYTES_MAX = 65_536
-"""How much of a refusal is read."""
+"""How much of the body of an error is read."""
 LARGE_BODY_BYTES = 2**20
-"""From here on a body is sent in parts, with turns of the loop in between."""
+"""From this size on a body is sent in parts, so that other tasks run in between."""
 _STREAM_TYPES = ("text/event-stream", "text/plain", "application/octet-stream", "")
-"""What servers call an event stream; the last ones do not know better."""
+"""The content types under which servers send event streams; all but the first are mistakes."""
 _STATUS_OK = range(200, 300)
 
 _SessionOpener = AsyncGenerator["aiohttp.ClientSession"]
@@ -41,11 +41,11 @@ async def post_sse(
     body: bytes,
     headers: Mapping[str, str],
     *,
-    site: RequestTarget,
+    target: RequestTarget,
     timeouts: Timeouts,
     proxy: str | None = None,
 ) -> AsyncGenerator[SseEvent]:
-    """Send the body, stream the events of the response. Only connecting has a time limit here."""
+    """Send the body and yield the events of the response; only connecting has a time limit here."""
     import aiohttp
 
     session = await _loop_session()
@@ -55,13 +55,13 @@ async def post_sse(
     limit = aiohttp.ClientTimeout(connect=timeouts.connect_s)
     data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
     try:
-        # Redirects are refused: a key must not follow one to another host.
+        # Redirects are not followed: a key must not be sent to another host.
         async with session.post(
             url, data=data, headers=headers, timeout=limit, proxy=proxy, allow_redirects=False
         ) as response:
             try:
                 if not _is_event_stream(response):
-                    raise _refusal_error(response, await _read_error_body(response), site)
+                    raise _refusal_error(response, await _read_error_body(response), target)
                 parser = SseParser()
                 while chunk := await response.content.readany():
                     for event in parser.feed(chunk):
@@ -69,17 +69,17 @@ async def post_sse(
                 for event in parser.finish():
                     yield event
             finally:
-                # Nothing to wait for: a response that was read to its end is already in the pool.
+                # Not awaited: a response that was read to its end is in the pool again already.
                 response.close()
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        broken = _network_error(error, site, timeouts)
+        fault = _network_error(error, target, timeouts)
     else:
         return
-    raise broken  # On its own: what the library raises may hold the request's headers, and the key.
+    raise fault  # Without its cause: the library's error may hold the headers, and with them the key.
 
 
 async def _loop_session() -> "aiohttp.ClientSession":
-    """The connections of this event loop."""
+    """Return the session of this event loop. It holds the loop's connections."""
     loop = asyncio.get_running_loop()
     if loop not in _sessions:
         opener = _open_session(loop)
@@ -88,14 +88,17 @@ async def _loop_session() -> "aiohttp.ClientSession":
 
 
 async def _open_session(loop: asyncio.AbstractEventLoop) -> _SessionOpener:
-    # A loop closes the async generators that are still open when it shuts down, and so this one.
+    # A generator, because a loop that shuts down closes its open async generators: the session is
+    # closed with its loop, and nobody has to remember to do it.
     import aiohttp
 
-    # How many requests go out at a time is not for the pool to decide.
+    # The number of requests at a time is limited elsewhere, and not by the pool.
     connector = aiohttp.TCPConnector(limit=0)
-    jar = aiohttp.DummyCookieJar()
-    sent = {"Accept": "text/event-stream", "Accept-Encoding": "identity"}
-    async with aiohttp.ClientSession(connector=connector, cookie_jar=jar, headers=sent) as session:
+    cookies = aiohttp.DummyCookieJar()
+    headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity"}
+    async with aiohttp.ClientSession(
+        connector=connector, cookie_jar=cookies, headers=headers
+    ) as session:
         try:
             yield session
         finally:
@@ -103,88 +106,107 @@ async def _open_session(loop: asyncio.AbstractEventLoop) -> _SessionOpener:
 
 
 def _is_event_stream(response: "aiohttp.ClientResponse") -> bool:
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return response.status in _STATUS_OK and kind in _STREAM_TYPES
+    return response.status in _STATUS_OK and _content_type(response) in _STREAM_TYPES
+
+
+def _content_type(response: "aiohttp.ClientResponse") -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _read_error_body(response: "aiohttp.ClientResponse") -> bytes:
-    head = bytearray()
-    while len(head) < ERROR_BODY_BYTES_MAX and (chunk := await response.content.readany()):
-        head += chunk
-    return bytes(head[:ERROR_BODY_BYTES_MAX])
+    body = bytearray()
+    while len(body) < ERROR_BODY_BYTES_MAX and (chunk := await response.content.readany()):
+        body += chunk
+    return bytes(body[:ERROR_BODY_BYTES_MAX])
 
 
 def _refusal_error(
-    response: "aiohttp.ClientResponse", body: bytes, site: RequestTarget
+    response: "aiohttp.ClientResponse", body: bytes, target: RequestTarget
 ) -> ModelError:
+    """Return the error for a response that is not an event stream."""
     if response.status not in _STATUS_OK:
-        return error_from_response(response.status, response.headers, body, site)
-    kind = response.headers.get("content-type", "").partition(";")[0]
-    if kind.endswith("json") and b'"error"' in body:
-        return error_from_stream(body, site)
-    what = "a web page" if kind == "text/html" else kind
-    told = f"{site.vendor}: {_host_name(site)} answered with {what} and not with an event stream"
-    return ModelError("bad_request", f"{told}. Check base_url: {mask_keys(site.url)}")
+        return error_from_response(response.status, response.headers, body, target)
+    content_type = _content_type(response)
+    if content_type.endswith("json") and b'"error"' in body:
+        return error_from_stream(body, target)
+    kind = "a web page" if content_type == "text/html" else content_type
+    return ModelError(
+        "bad_request",
+        f"{target.vendor}: {_host_name(target)} answered with {kind} instead of an event stream. "
+        f"Check base_url: {mask_keys(target.url)}",
+    )
 
 
-def _network_error(error: Exception, site: RequestTarget, timeouts: Timeouts) -> ModelError:
-    """What the network did, in words. Certificates and addresses do not mend themselves."""
+def _network_error(error: Exception, target: RequestTarget, timeouts: Timeouts) -> ModelError:
+    """Return what went wrong in the network. Wrong certificates and URLs are not worth a retry."""
     import aiohttp
 
-    again = True
+    host = _host_name(target)
+    retryable = True
     match error:
         case aiohttp.ClientPayloadError():
-            told = f"{site.vendor}: {_host_name(site)} broke off in the middle of its reply"
-            return ModelError("incomplete_stream", told)
+            message = f"{target.vendor}: {host} closed the connection in the middle of its reply"
+            return ModelError("incomplete_stream", message)
         case aiohttp.ClientConnectorCertificateError():
-            told, again = (
-                f"cannot trust the certificate of {_host_name(site)}. {_FIX_CERTIFICATE}",
-                False,
-            )
+            problem = f"the certificate of {host} is not trusted. {_FIX_CERTIFICATE}"
+            retryable = False
         case aiohttp.ClientConnectorSSLError() | ssl.SSLError():
-            told, again = f"no TLS with {_host_name(site)}. {_FIX_TLS}", False
+            problem = f"no TLS connection with {host}. {_FIX_TLS}"
+            retryable = False
         case aiohttp.ClientConnectorDNSError():
-            told = f"no host {_host_name(site)}. Check base_url and the network."
+            problem = f"there is no host {host}. Check base_url and the network."
         case aiohttp.ClientProxyConnectionError():
-            told = f"the proxy for {_host_name(site)} cannot be reached. Check HTTPS_PROXY."
+            problem = f"the proxy for {host} cannot be reached. Check HTTPS_PROXY."
         case aiohttp.ClientHttpProxyError():
-            told = f"the proxy refused to connect to {_host_name(site)} ({error.status})"
+            problem = f"the proxy refused to connect to {host} ({error.status})"
         case aiohttp.ClientConnectorError():
-            told = f"{_host_name(site)} refuses connections. {site.hint or _FIX_REFUSED}"
+            problem = f"{host} refuses connections. {target.hint or _FIX_REFUSED}"
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            told, again = f"{mask_keys(site.url)} is no URL. {_FIX_URL}", False
+            problem = f"{mask_keys(target.url)} is not a URL. {_FIX_URL}"
+            retryable = False
         case TimeoutError():
-            told = f"{_host_name(site)} took no connection within {timeouts.connect_s:g} s"
+            problem = f"{host} accepted no connection within {timeouts.connect_s:g} s"
         case _:
-            told = f"the connection to {_host_name(site)} was lost ({type(error).__name__})"
-    return ModelError("network", f"{site.vendor}: {told}", retryable=again)
+            problem = f"the connection to {host} was lost ({type(error).__name__})"
+    return ModelError("network", f"{target.vendor}: {problem}", retryable=retryable)
 
 
-_FIX_CERTIFICATE = "Is a proxy in between? Set SSL_CERT_FILE to its authority."
-_FIX_TLS = "Does base_url need http:// in place of https://?"
+_FIX_CERTIFICATE = "If a proxy stands in between, set SSL_CERT_FILE to its certificate authority."
+_FIX_TLS = "Does base_url need http:// instead of https://?"
 _FIX_REFUSED = "Is the server running, and is base_url right?"
-_FIX_URL = "base_url reads like https://host/v1."
+_FIX_URL = "base_url should look like https://host/v1."
 
 
-def _host_name(site: RequestTarget) -> str:
-    return urlsplit(site.url).netloc.rpartition("@")[2] or mask_keys(site.url)
+def _host_name(target: RequestTarget) -> str:
+    return urlsplit(target.url).netloc.rpartition("@")[2] or mask_keys(target.url)
 
 
 def find_proxy(url: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the environment names for a URL, as curl would choose it."""
+    """Return the proxy that the environment names for a URL, by the rules of curl."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    spared = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    names = [name.strip().lstrip("*.") for name in spared.split(",") if name.strip()]
-    local = host in {"localhost", "::1"} or host.startswith("127.")
-    if local or "*" in spared.split(",") or any(_is_in_domain(host, name) for name in names):
+    if _is_local_host(host) or _is_excluded(host, environ):
         return None
     for name in (f"{parts.scheme}_proxy", "all_proxy"):
-        # HTTP_PROXY in capitals is what a CGI request can set.
-        found = environ.get(name) or (name != "http_proxy" and environ.get(name.upper())) or None
-        if found:
-            return found
+        proxy = environ.get(name)
+        # HTTP_PROXY in capitals is ignored: in a CGI program, a request could set it.
+        if not proxy and name != "http_proxy":
+            proxy = environ.get(name.upper())
+        if proxy:
+            return proxy
     return None
+
+
+def _is_local_host(host: str) -> bool:
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _is_excluded(host: str, environ: Mapping[str, str]) -> bool:
+    """Whether NO_PROXY names the host, a domain of it, or everything."""
+    excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    entries = excluded.split(",")
+    domains = [entry.strip().lstrip("*.") for entry in entries if entry.strip()]
+    return "*" in entries or any(_is_in_domain(host, domain) for domain in domains)
 
 
 def _is_in_domain(host: str, domain: str) -> bool:

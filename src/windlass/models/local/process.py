@@ -1,7 +1,8 @@
-"""One server process per local model, shared by all who ask in this process.
+"""One server process per local model, shared by everything that uses the model in this process.
 
 The law: a server is started once, at the first request, by a thread that stays with it until it
-ends. Nobody who waits for it holds up an event loop, and none of them can stop it by giving up.
+ends. Waiting for a server never blocks an event loop, and a caller that gives up does not stop the
+server for the others.
 """
 
 import asyncio
@@ -27,17 +28,19 @@ from windlass.models.http.errors import mask_keys
 
 _SERVER_PROGRAM = Path(__file__).with_name("server.py")
 EXIT_WAIT_S = 1.0
-"""How long a connection may be broken before its server is seen to be dead."""
+"""How long to wait, after a connection broke, for the exit of its server."""
 LOG_BYTES_MAX = 4_096
+"""How much of the end of a server's log is searched for an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalWeights:
-    """A model's file, and how it is to be held in memory."""
+    """A model's file, and how it is loaded."""
 
     path: Path
     alias: str
     window: int
+    """In tokens."""
     threads: int
 
 
@@ -48,24 +51,30 @@ class LocalModelServer:
         self.url = url
         self.key = key
         self.exited: Future[str] = Future()
-        """What it died of, in words."""
+        """Gets the cause, in words, when the process has exited."""
         self.exited.set_running_or_notify_cancel()
 
     async def exit_cause(self) -> str | None:
-        """What it died of, or None if it lives. Called when its connection broke."""
+        """Return why the server exited, or None if it is running. Call it after a connection broke.
+
+        Waits up to EXIT_WAIT_S, because the connection breaks before the exit is noticed.
+        """
         await asyncio.wait({asyncio.wrap_future(self.exited)}, timeout=EXIT_WAIT_S)
         return self.exited.result() if self.exited.done() else None
 
 
 _ServerStart = Future[LocalModelServer]
 _starts: dict[tuple[int, LocalWeights], _ServerStart] = {}
-"""By process as well: a fork has none of its parent's servers, and must not stop them."""
+"""By process id as well: a fork has none of its parent's servers, and must not stop them."""
 _processes: set[tuple[int, subprocess.Popen[bytes]]] = set()
 _starts_lock = threading.Lock()
 
 
 async def get_server(weights: LocalWeights) -> LocalModelServer:
-    """The running server of a model; starts it if there is none, or if it has died."""
+    """Return the running server of a model. Starts one if there is none or it has exited.
+
+    Raises ModelError if it cannot be started.
+    """
     with _starts_lock:
         start = _starts.get((os.getpid(), weights))
         if start is None or _is_start_over(start):
@@ -82,7 +91,8 @@ def _is_start_over(start: _ServerStart) -> bool:
 def _start_thread(weights: LocalWeights) -> _ServerStart:
     _stop_at_exit()
     start: _ServerStart = Future()
-    start.set_running_or_notify_cancel()  # So that one who gives up does not cancel it for all.
+    # A running future cannot be cancelled, so a caller that gives up does not cancel it for all.
+    start.set_running_or_notify_cancel()
     threading.Thread(
         target=_supervise_server, args=(weights, start), name="local model", daemon=True
     ).start()
@@ -94,18 +104,20 @@ def _supervise_server(weights: LocalWeights, start: _ServerStart) -> None:
     try:
         with tempfile.TemporaryFile() as log:
             _run_process(weights, start, log)
-    except Exception as error:  # noqa: BLE001 - whoever waits must be told
+    except Exception as error:  # noqa: BLE001 - the callers that wait must get an answer
         if not start.done():
-            told = f"local: no server for {weights.alias}: {mask_keys(str(error))}"
-            start.set_exception(ModelError("server", told))
+            message = f"local: cannot start a server for {weights.alias}: {mask_keys(str(error))}"
+            start.set_exception(ModelError("server", message))
 
 
 def _run_process(weights: LocalWeights, start: _ServerStart, log: IO[bytes]) -> None:
-    command = [sys.executable, "-P", str(_SERVER_PROGRAM)]
-    pipe = subprocess.PIPE
-    # In a session of its own, so that Ctrl-C in a terminal is for the runtime alone.
-    with subprocess.Popen(  # noqa: S603 - our own program, and its order is not in the command
-        command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True
+    # The process has a session of its own, so that Ctrl-C in a terminal reaches only the runtime.
+    with subprocess.Popen(  # noqa: S603 - our own program; its settings are not in the command
+        [sys.executable, "-P", str(_SERVER_PROGRAM)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
     ) as process:
         owned = os.getpid(), process
         _processes.add(owned)
@@ -126,9 +138,9 @@ def _run_process(weights: LocalWeights, start: _ServerStart, log: IO[bytes]) -> 
 def _wait_until_listening(
     weights: LocalWeights, process: subprocess.Popen[bytes]
 ) -> LocalModelServer | None:
-    """The server once it listens, or None if it ended before that."""
+    """Return the server once it listens, or None if its process ended before that."""
     key = Secret(token_urlsafe(24))
-    order = {
+    settings = {
         "parent": os.getpid(),
         "path": str(weights.path),
         "alias": weights.alias,
@@ -136,27 +148,29 @@ def _wait_until_listening(
         "threads": weights.threads,
         "key": key.reveal(),
     }
-    stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+    stdin = cast("IO[bytes]", process.stdin)
+    stdout = cast("IO[bytes]", process.stdout)
     try:
-        stdin.write(msgspec.json.encode(order) + b"\n")
+        # Over stdin, because other users of the machine can read a command line.
+        stdin.write(msgspec.json.encode(settings) + b"\n")
         stdin.flush()
     except BrokenPipeError:
         return None
     line = stdout.readline()
-    return (
-        LocalModelServer(msgspec.json.decode(line, type=dict[str, str])["url"], key)
-        if line
-        else None
-    )
+    if not line:
+        return None
+    return LocalModelServer(msgspec.json.decode(line, type=dict[str, str])["url"], key)
 
 
 def _load_error(weights: LocalWeights, code: int, log: IO[bytes]) -> ModelError:
-    """Why a model could not be loaded. A kill may not come again; the rest will."""
+    """Return why a model could not be loaded. Only a killed process is worth another attempt."""
     log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES_MAX))
     lines = log.read().decode("utf-8", "replace").splitlines()
-    said = next((line for line in lines if " error" in line or "Error" in line), "")
-    told = f"local: {weights.path} cannot be loaded ({_describe_exit(code)})"
-    return ModelError("server", f"{told}: {mask_keys(said)}".rstrip(": "), retryable=code < 0)
+    logged = next((line for line in lines if " error" in line or "Error" in line), "")
+    message = f"local: {weights.path} cannot be loaded ({_describe_exit(code)})"
+    if logged:
+        message = f"{message}: {mask_keys(logged)}"
+    return ModelError("server", message, retryable=code < 0)
 
 
 def _describe_exit(code: int) -> str:
@@ -174,9 +188,9 @@ def _stop_at_exit() -> None:
 
 
 def _stop_servers() -> None:
-    """End the servers of this process. They hold nothing that must be kept."""
-    mine = [process for owner, process in _processes if owner == os.getpid()]
-    for process in mine:
+    """Kill the servers of this process. They hold nothing that must be kept."""
+    own = [process for owner, process in _processes if owner == os.getpid()]
+    for process in own:
         process.kill()
-    for process in mine:
+    for process in own:
         process.wait()

@@ -1,8 +1,8 @@
-"""The program that holds a local model: llama.cpp's own server, in a process of its own.
+"""The program that runs a local model: llama.cpp's own server, in a process of its own.
 
-The law: a crash in native code must not take the runtime with it, so this runs as a child; and it
-never outlives its parent, whatever that dies of. It imports nothing of ours, so that it starts
-fast: `python -P server.py`, the order on stdin, one line on stdout once it listens.
+The law: it is a child process, so that a crash in native code cannot take the runtime with it, and
+it never outlives its parent, however that ends. It imports nothing of Windlass, so that it starts
+fast. Usage: `python -P server.py`, settings as JSON on stdin, one line on stdout once it listens.
 """
 
 import ctypes
@@ -16,48 +16,52 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 LOG_ERRORS = 1
 CACHE_MIB = 1_024
-"""Memory for the prompts of agents that take turns, so that none is read anew each time."""
+"""Memory for the prompts of agents that take turns, so that none is processed again each time."""
 
 
 def main() -> None:
-    order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
-    _exit_with_parent(order["parent"])
-    server = _start_server(order)
+    settings: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    _exit_with_parent(settings["parent"])
+    server = _start_server(settings)
     ready = json.dumps({"url": server.listening_address})
     print(ready, flush=True)  # noqa: T201 - the parent waits for it
-    # The parent holds the other end and never writes again: what ends this is the parent's end.
+    # The parent keeps stdin open and never writes again, so this returns when the parent has ended.
     sys.stdin.buffer.read()
     os._exit(0)
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Let the kernel end this process with its parent, even while a model is being loaded."""
+    """Let the kernel kill this process with its parent, even while a model is being loaded."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The parent may have ended before the call above.
         if os.getppid() != parent:
             os._exit(0)
 
 
-def _start_server(order: dict[str, Any]) -> Any:  # noqa: ANN401 - its library tells no types
-    """A server that has loaded the model and listens on a free port, for as long as it is held."""
+def _start_server(settings: dict[str, Any]) -> Any:  # noqa: ANN401 - its library has no types
+    """Return a server that has loaded the model and listens on a free port.
+
+    It runs for as long as the returned object is referenced.
+    """
     library: Any = import_module("xllamacpp")
-    settings = library.CommonParams()
-    settings.model.path = order["path"]
-    settings.model_alias = {order["alias"]}
-    settings.n_ctx = order["window"]
-    settings.hostnames = ["127.0.0.1"]
-    settings.port = 0
-    settings.api_keys = [order["key"]]
-    settings.ui = False
-    settings.endpoint_slots = False
-    settings.verbosity = LOG_ERRORS
-    # One request at a time, each with the whole window; others wait their turn.
-    settings.n_parallel = 1
-    settings.cache_ram_mib = CACHE_MIB
-    settings.warmup = False
-    settings.cpuparams.n_threads = order["threads"]
-    settings.cpuparams_batch.n_threads = order["threads"]
-    return library.Server(settings)
+    params = library.CommonParams()
+    params.model.path = settings["path"]
+    params.model_alias = {settings["alias"]}
+    params.n_ctx = settings["window"]
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [settings["key"]]
+    params.ui = False
+    params.endpoint_slots = False
+    params.verbosity = LOG_ERRORS
+    # One request at a time, each with the whole window; other requests wait.
+    params.n_parallel = 1
+    params.cache_ram_mib = CACHE_MIB
+    params.warmup = False
+    params.cpuparams.n_threads = settings["threads"]
+    params.cpuparams_batch.n_threads = settings["threads"]
+    return library.Server(params)
 
 
 if __name__ == "__main__":

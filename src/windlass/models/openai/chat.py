@@ -1,6 +1,6 @@
-"""OpenAI chat completions, as OpenAI and some dozen other servers speak it (P2).
+"""OpenAI's chat completions API, which a dozen other servers speak as well (P2).
 
-The law: how servers differ is data (`Quirks`), and no vendor has a name here.
+The law: how servers differ is data (`ChatQuirks`). No vendor is named here.
 """
 
 from functools import partial
@@ -10,15 +10,16 @@ from typing_extensions import override
 
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, Effort, ModelOptions, WireRequest
+from windlass.models.dialect import Dialect, WireRequest
+from windlass.models.encoding import JsonObject, build_body, drop_unset
 from windlass.models.fragments import EncodedHistories
 from windlass.models.openai.chat_history import ChatEncoder, encode_system_message
 from windlass.models.openai.chat_reader import ChatReader
 from windlass.models.openai.quirks import ChatQuirks
-from windlass.models.turns import build_body
+from windlass.models.options import Effort, ModelOptions
 
 _DEFAULT_QUIRKS = ChatQuirks()
-_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+_NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 
 
 class OpenAIChat(Dialect):
@@ -26,12 +27,12 @@ class OpenAIChat(Dialect):
 
     def __init__(self, quirks: ChatQuirks = _DEFAULT_QUIRKS, vendor: str = "the server") -> None:
         self._quirks = quirks
-        self._history = EncodedHistories(partial(ChatEncoder, quirks, vendor))
+        self._histories = EncodedHistories(partial(ChatEncoder, quirks, vendor))
 
     @override
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
         quirks = self._quirks
-        head: dict[str, Any] = {"model": model, "stream": True}
+        head: JsonObject = {"model": model, "stream": True}
         if quirks.stream_usage:
             head["stream_options"] = {"include_usage": True}
         head[quirks.output_cap] = prompt.output_max
@@ -43,52 +44,53 @@ class OpenAIChat(Dialect):
         if prompt.output_schema is not None and _can_enforce_schema(prompt, quirks):
             schema = {"name": "output", "schema": prompt.output_schema}
             head["response_format"] = {"type": "json_schema", "json_schema": schema}
-        messages = self._history.encode_messages(prompt.messages, prompt.model)
+        messages = self._histories.encode_messages(prompt.messages, prompt.model)
         if prompt.system:
             messages = encode_system_message(quirks.system_role, prompt.system) + b"," + messages
-        encoded = build_body(head, options.extra_body, "messages", messages)
-        return WireRequest("/chat/completions", encoded, dict(options.extra_headers))
+        body = build_body(head, options.extra_body, "messages", messages)
+        return WireRequest("/chat/completions", body, dict(options.extra_headers))
 
     @override
     def new_reader(self, prompt: Prompt) -> ChatReader:
         return ChatReader()
 
 
-def _sampling_settings(options: ModelOptions, quirks: ChatQuirks) -> dict[str, Any]:
-    asked: dict[str, Any] = {
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        quirks.seed: options.seed,
-        "stop": options.stop or None,
-        "service_tier": options.service_tier,
-    }
-    return {name: value for name, value in asked.items() if value is not None}
+def _sampling_settings(options: ModelOptions, quirks: ChatQuirks) -> JsonObject:
+    return drop_unset(
+        {
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            quirks.seed: options.seed,
+            "stop": options.stop or None,
+            "service_tier": options.service_tier,
+        }
+    )
 
 
-def _effort_settings(effort: Effort, quirks: ChatQuirks) -> dict[str, Any]:
-    """How much to think, in the server's own words (S14)."""
+def _effort_settings(effort: Effort, quirks: ChatQuirks) -> JsonObject:
+    """Return how much to think, in the server's own fields (S14)."""
     on = effort != "off"
-    level = effort if on else quirks.effort_off
     match quirks.effort:
         case "none":
             return {}
         case "reasoning_effort":
+            level = effort if on else quirks.effort_off
             return {"reasoning_effort": level} if level else {}
         case "reasoning":
             return {"reasoning": {"effort": effort} if on else {"enabled": False}}
         case "enable_thinking":
             return {"enable_thinking": on}
         case "thinking":
-            switch = {"thinking": {"type": "enabled" if on else "disabled"}}
-            return switch | ({"reasoning_effort": effort} if on else {})
-        case "template":
-            told: dict[str, Any] = {"enable_thinking": on}
             if on:
-                told["reasoning_effort"] = effort
-            return {"chat_template_kwargs": told}
+                return {"thinking": {"type": "enabled"}, "reasoning_effort": effort}
+            return {"thinking": {"type": "disabled"}}
+        case "template":
+            level = effort if on else None
+            arguments = drop_unset({"enable_thinking": on, "reasoning_effort": level})
+            return {"chat_template_kwargs": arguments}
 
 
-def _tool_settings(prompt: Prompt, quirks: ChatQuirks) -> dict[str, Any]:
+def _tool_settings(prompt: Prompt, quirks: ChatQuirks) -> JsonObject:
     tools = [
         {
             "type": "function",

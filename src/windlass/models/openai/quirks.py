@@ -1,4 +1,4 @@
-"""How servers of chat completions differ from one another, as data. The defaults suit most."""
+"""How servers of the chat completions API differ, as data. The defaults suit most servers."""
 
 from typing import Literal
 
@@ -6,36 +6,40 @@ import msgspec
 
 
 class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One server's ways."""
+    """What one server expects."""
 
     system_role: Literal["system", "developer"] = "system"
     output_cap: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The name of the field that limits the output."""
     stream_usage: bool = True
-    """Takes `stream_options.include_usage`, without which many report no usage."""
+    """Accepts `stream_options.include_usage`, without which many servers report no usage."""
     effort: Literal[
         "none", "reasoning_effort", "reasoning", "enable_thinking", "thinking", "template"
     ] = "none"
-    """How the server is told how much to think; with `none` it cannot be."""
+    """How the server is told how much to think; with `none` it cannot be told."""
     effort_off: str = "none"
-    """What `reasoning_effort` is called when it is off; empty if it cannot be."""
+    """The value of `reasoning_effort` that switches thinking off; empty if nothing does."""
     thinking_back: Literal["", "reasoning_content", "reasoning"] = ""
-    """Under which name the model's thinking goes back beside its calls; empty if it must not."""
+    """The field in which a model's thinking goes back beside its calls; empty if it must not."""
     call_id: str = r"[\w.:-]{1,64}"
-    """What the server takes for the id of a call."""
+    """The pattern of call ids that the server accepts."""
     required_choice: Literal["required", "any", "auto"] = "required"
-    """Its word for "call some tool"; `auto` if it knows none."""
+    """The server's word for "call some tool"; `auto` if it has none."""
     named_choice: bool = True
     """Can be told which tool to call."""
     json_schema: Literal["always", "without_tools", "never"] = "without_tools"
-    """When the output schema may be enforced: a grammar often shuts out the calls of tools."""
+    """When the output schema may be enforced: on many servers it would rule out tool calls."""
     seed: str = "seed"
+    """The name of the field for the seed."""
     images: bool = True
     files: bool = False
-    """Takes documents such as PDF. Plain text goes in as text everywhere."""
+    """Accepts documents such as PDF. Plain text files are sent as text to every server."""
     tool_images: bool = False
-    """Takes images in the results of tools; else they follow in a message of the user."""
+    """Accepts images in tool results; otherwise they follow in a user message."""
     tool_protocol: Literal["native", "text", "grammar"] = "native"
-    """How the server's models are offered tools, unless the caller says."""
+    """How tools are offered to the server's models, unless the caller says."""
     bridge: str = ""
-    """What the model is made to say between results and a user's message, where none may follow."""
+    """What the model is made to say between tool results and a user message.
+
+    For servers that do not accept a user message right after tool results; empty for all others.
+    """

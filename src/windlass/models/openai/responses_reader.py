@@ -1,7 +1,7 @@
-"""The events of OpenAI's responses, as pieces.
+"""Reads the events of OpenAI's responses API.
 
-The law: only `response.completed` and `response.incomplete` end a reply (S8). Kinds of events and
-items that are not known here are passed over.
+The law: only `response.completed` and `response.incomplete` end a reply (S8). Unknown kinds of
+events and items are skipped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,25 +19,16 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.messages import Usage
 from windlass.models.http.errors import error_from_stream
-from windlass.models.reader_helpers import is_known_event, malformed_stream_error
-
-
-class _ResponsesInputDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _ResponsesOutputDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
+from windlass.models.openai.usage import InputTokenDetails, OutputTokenDetails, build_usage
+from windlass.models.reading import decode_known_event
 
 
 class _ResponsesUsage(msgspec.Struct):
     input_tokens: int = 0
     output_tokens: int = 0
-    input_tokens_details: _ResponsesInputDetails | None = None
-    output_tokens_details: _ResponsesOutputDetails | None = None
+    input_tokens_details: InputTokenDetails | None = None
+    output_tokens_details: OutputTokenDetails | None = None
 
 
 class _IncompleteReason(msgspec.Struct):
@@ -86,28 +77,22 @@ _decode_event = msgspec.json.Decoder(_ResponsesEvent).decode
 
 
 class ResponsesReader:
-    """Reads one response to a request with this output cap."""
+    """Reads the response to one request. `output_max` is the output cap of that request."""
 
     def __init__(self, output_max: int) -> None:
         self._output_max = output_max
         self._calls: dict[int | str, int] = {}
         """The number of each call, by every name that the server has for it."""
         self._calls_with_arguments: set[int] = set()
-        """The calls whose arguments came."""
         self._count = 0
         self._refused = False
 
-    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - it is in the data
+    def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - the type is in the data
         if data == b"[DONE]":
             return ()
-        try:
-            got = _decode_event(data)
-        except msgspec.ValidationError as error:
-            if is_known_event(data, _KNOWN_KINDS, "item"):
-                raise malformed_stream_error(error) from error
+        got = decode_known_event(_decode_event, data, _KNOWN_KINDS, "item")
+        if got is None:
             return ()
-        except msgspec.DecodeError as error:
-            raise malformed_stream_error(error) from error
         if got.delta:
             return self._read_delta(got, got.delta)
         match got.type:
@@ -155,34 +140,42 @@ class ResponsesReader:
             opened = self._open_call(got, item)
             yield opened
             number = opened.index or 0
-        # Some servers give the arguments only when they are whole.
+        # Some servers send the arguments only when they are complete.
         if item.arguments and number not in self._calls_with_arguments:
             self._calls_with_arguments.add(number)
             yield CallDelta(number, arguments=item.arguments)
 
     def _open_call(self, got: _ResponsesEvent, item: _OutputItem) -> CallDelta:
-        number, self._count = self._count, self._count + 1
+        number = self._count
+        self._count += 1
         for name in (got.output_index, item.id, item.call_id):
             if name is not None:
                 self._calls[name] = number
         return CallDelta(number, item.call_id or item.id, item.name)
 
     def _find_call(self, got: _ResponsesEvent) -> int | None:
-        """Not every server numbers its items, and not every server gives them ids."""
+        # Not every server numbers its items, and not every server gives them ids.
         item = got.item
         names = (got.output_index, got.item_id, item and item.id, item and item.call_id)
         return next((self._calls[name] for name in names if name in self._calls), None)
 
     def _read_end(self, kind: str, response: _FinishedResponse) -> Iterator[ReplyPiece]:
-        used = 0
-        if response.usage is not None:
-            used = response.usage.output_tokens
-            yield UsageDelta(_convert_usage(response.usage))
+        usage = response.usage
+        if usage is not None:
+            yield UsageDelta(
+                build_usage(
+                    usage.input_tokens,
+                    usage.output_tokens,
+                    usage.input_tokens_details,
+                    usage.output_tokens_details,
+                )
+            )
         if kind == "response.failed":
             raise _failure_error(response.error or {})
+        # Some servers call a reply complete although they cut it off at the cap.
+        reached_cap = usage is not None and usage.output_tokens >= self._output_max
+        cut = kind == "response.incomplete" or reached_cap
         details = response.incomplete_details
-        # Some servers call a reply complete that they cut off at the cap.
-        cut = kind == "response.incomplete" or used >= self._output_max
         yield ReplyEnd(self._stop_reason(details.reason if details else None, cut=cut))
 
     def _stop_reason(self, reason: str | None, *, cut: bool) -> StopReason:
@@ -193,20 +186,9 @@ class ResponsesReader:
         return "calls" if self._count else "end"
 
 
-def _convert_usage(usage: _ResponsesUsage) -> Usage:
-    came, made = usage.input_tokens_details, usage.output_tokens_details
-    return Usage(
-        input=usage.input_tokens,
-        output=usage.output_tokens,
-        cache_read=(came.cached_tokens or 0) if came else 0,
-        cache_write=(came.cache_write_tokens or 0) if came else 0,
-        reasoning=(made.reasoning_tokens or 0) if made else 0,
-    )
-
-
 def _failure_error(error: dict[str, Any]) -> ModelError:
-    """Codes about the prompt and its images say what is wrong, but not that it is a bad request."""
     code = str(error.get("code") or "")
+    # Codes about the prompt and its images say what is wrong, but not that the request is at fault.
     if code.startswith("invalid_") or "image" in code:
         error = {**error, "type": "invalid_request_error"}
     return error_from_stream(error)

@@ -1,7 +1,7 @@
-"""A call that a model wrote out as JSON text: its name, and its arguments as they stand.
+"""Parses a call that a model wrote out as JSON text: its name, and its arguments as they stand.
 
-The law: nothing is mended here. What is no JSON goes on as raw text to the repair stage, which
-keeps a record of what it does (R4); what was cut off stays cut, so that it never runs (R2).
+The law: nothing is repaired here. Text that is not JSON goes on raw to the repair stage, which
+records what it does (R4). A call that was cut off stays cut off, so that it never runs (R2).
 """
 
 import re
@@ -12,55 +12,56 @@ import msgspec
 from windlass.core.json_repair.lenient import read_lenient
 from windlass.core.json_repair.strict import ReadJson, read_strict
 
-_ARGUMENTS = ("arguments", "parameters")
+_ARGUMENT_KEYS = ("arguments", "parameters")
 _FENCE = re.compile(r"```[a-zA-Z_]*[ \t]*\n(.*?)\s*```", re.DOTALL)
 _NAME_FIELD = re.compile(r"""["']name["']\s*:\s*(?:"([^"\\\n]*)"|'([^'\\\n]*)')""")
 _ARGUMENTS_KEY = re.compile(r"""["'](?:arguments|parameters)["']\s*:\s*""")
 _STRING = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
 _OPEN_STRING = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*\\?\Z')
-_INSIDE = re.compile(r'["\\]')
-_OUTSIDE = re.compile(r'["{}\[\]]')
+_IN_STRING = re.compile(r'["\\]')
+_OUT_OF_STRING = re.compile(r'["{}\[\]]')
 
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class WrittenCall(NamedTuple):
-    """A call as far as it can be read; a name that cannot be found is empty."""
+    """A call as far as it can be read. A name that cannot be found is empty."""
 
     name: str
     arguments: str
     complete: bool
-    """The text was one JSON object, closed."""
+    """The text was one closed JSON object."""
 
 
 def parse_call(body: str, *, cut: bool = False) -> WrittenCall:
-    """The call that a text holds. `cut`: the text ended before its writer was done."""
+    """Return the call that a text holds. `cut`: the text ended before the model was done."""
     text = strip_code_fence(body.strip())
     fields = _object_fields(text)
     if fields is None:
         return _guess_call(text, cut=cut)
     name = _decode_name(fields.pop("name", None))
-    value = next((fields[key] for key in _ARGUMENTS if key in fields), None)
+    value = next((fields[key] for key in _ARGUMENT_KEYS if key in fields), None)
     if value is not None:
         arguments = bytes(value).decode()
         return WrittenCall(name, "" if arguments == "null" else arguments, complete=True)
-    # The arguments may stand where the name does; that is for the schema to say.
+    # The arguments may stand beside the name, without a field of their own. Whether they do is for
+    # the tool's schema to decide, so the whole text is passed on.
     return WrittenCall(name, text if fields or not name else "", complete=True)
 
 
 def strip_code_fence(text: str) -> str:
-    """What is inside a code fence, if the text is one."""
+    """Return the content of a code fence if the text is one, else the text."""
     fenced = _FENCE.fullmatch(text)
     return fenced[1] if fenced else text
 
 
 def ends_in_string(text: str) -> bool:
-    """Whether JSON text ends inside a string, where a marker is content."""
+    """Whether JSON text ends inside a string, where a marker would be content."""
     return _OPEN_STRING.search(_STRING.sub("", text)) is not None
 
 
 def _object_fields(text: str) -> dict[str, msgspec.Raw] | None:
-    """The fields of the one object that a text is, verbatim."""
+    """Return the fields, verbatim, if the text is one JSON object."""
     match read_strict(text):
         case ReadJson(dict()) if text:
             return _decode_object(text)
@@ -75,57 +76,59 @@ def _decode_name(value: msgspec.Raw | None) -> str:
 
 def _guess_call(text: str, *, cut: bool) -> WrittenCall:
     key = _ARGUMENTS_KEY.search(text)
-    names = list(_NAME_FIELD.finditer(text, 0, key.start() if key else len(text)))
-    said = {name[1] or name[2] or "" for name in names}
-    called = said.pop() if len(said) == 1 else ""  # Two names are none.
+    matches = list(_NAME_FIELD.finditer(text, 0, key.start() if key else len(text)))
+    names = {match[1] or match[2] or "" for match in matches}
+    # With two different names it is not clear which one is meant.
+    name = names.pop() if len(names) == 1 else ""
     if key is None:
-        rest = text[names[0].end() :] if names else text
-        return WrittenCall(called, text if re.search(r"\w", rest) else "", complete=False)
+        rest = text[matches[0].end() :] if matches else text
+        return WrittenCall(name, text if re.search(r"\w", rest) else "", complete=False)
     rest = text[key.end() :]
     if not cut:
-        return WrittenCall(called, _trim_arguments(rest), complete=False)
-    # Arguments that look whole are not: nobody knows what was to follow.
-    looks_whole = isinstance(read_strict(rest), ReadJson)
-    return WrittenCall(called, text if looks_whole else rest, complete=False)
+        return WrittenCall(name, _trim_arguments(rest), complete=False)
+    # Arguments of a cut call may look complete, but nobody knows what was to follow. The whole
+    # text is passed on instead, so that they are refused.
+    looks_complete = isinstance(read_strict(rest), ReadJson)
+    return WrittenCall(name, text if looks_complete else rest, complete=False)
 
 
 def _trim_arguments(rest: str) -> str:
-    """The arguments at the end of an object, with or without the closer of that object."""
-    without = rest.removesuffix("}").rstrip()
-    for text in (without, rest):
+    """Return the arguments at the end of an object, without the bracket that closes that object."""
+    without_closer = rest.removesuffix("}").rstrip()
+    for text in (without_closer, rest):
         found = read_lenient(text)
         if isinstance(found, ReadJson) and isinstance(found.value, dict) and not found.open:
             return text
-    return without
+    return without_closer
 
 
 class BracketCounter:
-    """Follows JSON as it streams, and tells where the value that began is closed."""
+    """Follows JSON as it streams, and finds where the value that began is closed."""
 
-    __slots__ = ("_depth", "_escaped", "_string")
+    __slots__ = ("_depth", "_in_string", "_is_escaped")
 
     def __init__(self, depth: int = 0) -> None:
         self._depth = depth
-        self._string = False
-        self._escaped = False
+        self._in_string = False
+        self._is_escaped = False
 
     def find_close(self, text: str) -> int | None:
-        """The place in this text right behind the last closer; None if that is yet to come."""
+        """Return the position behind the last closing bracket; None if it has not come yet."""
         at = 0
         while at < len(text):
-            if self._escaped:
-                self._escaped = False
+            if self._is_escaped:
+                self._is_escaped = False
                 at += 1
                 continue
-            found = (_INSIDE if self._string else _OUTSIDE).search(text, at)
+            found = (_IN_STRING if self._in_string else _OUT_OF_STRING).search(text, at)
             if found is None:
                 return None
             at = found.end()
             match found[0]:
                 case '"':
-                    self._string = not self._string
+                    self._in_string = not self._in_string
                 case "\\":
-                    self._escaped = True
+                    self._is_escaped = True
                 case "{" | "[":
                     self._depth += 1
                 case _:

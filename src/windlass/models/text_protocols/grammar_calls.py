@@ -3,9 +3,8 @@
     {"name": "read", "arguments": {"path": "a.txt"}}
     {"answer": "It says hello."}
 
-The law: the model can write nothing else, since the server lets no other token pass. What tool
-choice asks for, the schema holds. The answer is shown as it streams, and a call goes the way of
-all calls.
+The law: the model can write nothing else, because the server lets no other token pass. The schema
+enforces the tool choice too. An answer is shown as it streams; a call is handled like any other.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,10 @@ from typing_extensions import override
 
 from windlass.core.messages import AssistantMessage, TextPart, ThinkingPart, ToolCall, ToolSpec
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, ModelOptions, ReplyReader, WireRequest
+from windlass.models.dialect import Dialect, ReplyReader, WireRequest
+from windlass.models.encoding import JsonObject
 from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.grammar_scan import GrammarScan
 from windlass.models.text_protocols.scanning import ScanningReader
 from windlass.models.text_protocols.text_calls import (
@@ -45,6 +46,8 @@ Reply with one JSON object, and nothing else. To call a function:
 When you have what you need:
 {{"answer": <your-answer>}}"""
 
+_DEFINITION_KEYS = ("$defs", "definitions")
+
 
 class GrammarCalls(Dialect):
     """Chat completions in which each reply is a call or an answer."""
@@ -54,20 +57,17 @@ class GrammarCalls(Dialect):
 
     @override
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
-        block = (
-            _TOOLS_PROMPT.format(tools=format_tools(prompt.tools))
-            if prompt.tools
-            else _ANSWER_PROMPT
+        block = _ANSWER_PROMPT
+        if prompt.tools:
+            block = _TOOLS_PROMPT.format(tools=format_tools(prompt.tools))
+        system = append_block(prompt.system, block)
+        text_prompt = replace(prompt, system=system, tools=(), output_schema=None)
+        schema = {"name": "reply", "schema": reply_schema(prompt)}
+        response_format = {"type": "json_schema", "json_schema": schema}
+        extra_body = {"response_format": response_format} | options.extra_body
+        return self._chat.encode_request(
+            text_prompt, model, replace(options, extra_body=extra_body)
         )
-        said = replace(
-            prompt, system=append_block(prompt.system, block), tools=(), output_schema=None
-        )
-        forced = {
-            "type": "json_schema",
-            "json_schema": {"name": "reply", "schema": reply_schema(prompt)},
-        }
-        extra = {"response_format": forced} | options.extra_body
-        return self._chat.encode_request(said, model, replace(options, extra_body=extra))
 
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:
@@ -76,7 +76,7 @@ class GrammarCalls(Dialect):
 
 
 class GrammarCallEncoder(TextHistoryEncoder):
-    """Encodes one history for one model: its own past replies have the form that is forced."""
+    """Encodes one history for one model; past replies have the form that is enforced now."""
 
     @override
     def _reply_text(self, reply: AssistantMessage, *, native: bool) -> str:
@@ -94,31 +94,30 @@ def _reply_lines(reply: AssistantMessage) -> Iterator[str]:
                 pass
 
 
-def reply_schema(prompt: Prompt) -> dict[str, Any]:
-    """The schema of a reply: a call of a tool that may be called now, or an answer."""
-    definitions: dict[str, Any] = {}
+def reply_schema(prompt: Prompt) -> JsonObject:
+    """Return the schema of a reply: a call of a tool that may be called now, or an answer."""
+    definitions: JsonObject = {}
     choice = prompt.tool_choice
-    open_choice = choice in ("auto", "required")
-    callable_now = [spec for spec in prompt.tools if open_choice or spec.name == choice]
-    kinds = [_call_schema(spec, definitions) for spec in callable_now]
-    if choice in ("auto", "none") or not kinds:
-        answer: Any = {"type": "string"}
+    any_tool = choice in ("auto", "required")
+    callable_now = [spec for spec in prompt.tools if any_tool or spec.name == choice]
+    forms = [_call_schema(spec, definitions) for spec in callable_now]
+    if choice in ("auto", "none") or not forms:
+        answer: JsonObject = {"type": "string"}
         if prompt.output_schema is not None:
             answer = hoist_definitions(prompt.output_schema, "answer", definitions)
-        kinds.append(_object_schema({"answer": answer}))
-    schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+        forms.append(_object_schema({"answer": answer}))
+    schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
     return schema | ({"$defs": definitions} if definitions else {})
 
 
-def _call_schema(spec: ToolSpec, definitions: dict[str, Any]) -> dict[str, Any]:
+def _call_schema(spec: ToolSpec, definitions: JsonObject) -> JsonObject:
     parameters = hoist_definitions(spec.parameters, f"call.{spec.name}", definitions)
-    return _object_schema(
-        {"name": {"const": spec.name}, "arguments": {"type": "object"} | parameters}
-    )
+    arguments = {"type": "object"} | parameters
+    return _object_schema({"name": {"const": spec.name}, "arguments": arguments})
 
 
-def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
-    """All of these fields, in this order, and no others."""
+def _object_schema(properties: JsonObject) -> JsonObject:
+    """Return the schema of an object with all of these fields, in this order, and no others."""
     return {
         "type": "object",
         "properties": properties,
@@ -127,34 +126,37 @@ def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def hoist_definitions(
-    schema: Mapping[str, Any], owner: str, definitions: dict[str, Any]
-) -> dict[str, Any]:
-    """A schema that may stand inside another one: what it defines moves to the top of that."""
-    own: dict[str, Any] = {}
-    for key in ("$defs", "definitions"):
+def hoist_definitions(schema: Mapping[str, Any], owner: str, definitions: JsonObject) -> JsonObject:
+    """Return a schema that may stand inside another one.
+
+    References in a schema count from the root, so its definitions move to `definitions`, the ones
+    of the outer schema, under names that begin with `owner`.
+    """
+    own: JsonObject = {}
+    for key in _DEFINITION_KEYS:
         own |= {f"#/{key}/{name}": node for name, node in schema.get(key, {}).items()}
-    names = {path: f"{owner}.{path.rsplit('/', 1)[1]}" for path in own}
-    body = {key: node for key, node in schema.items() if key not in ("$defs", "definitions")}
-    moved = cast("dict[str, Any]", _rename_refs(body, names | {"#": owner}))
+    new_names = {path: f"{owner}.{path.rsplit('/', 1)[1]}" for path in own} | {"#": owner}
+    body = {key: node for key, node in schema.items() if key not in _DEFINITION_KEYS}
+    moved = cast("JsonObject", _rename_refs(body, new_names))
     for path, node in own.items():
-        definitions[names[path]] = _rename_refs(node, names | {"#": owner})
+        definitions[new_names[path]] = _rename_refs(node, new_names)
+    # A recursive schema refers to its own root, which needs a definition then.
     if any(_refers_to(node, f"#/$defs/{owner}") for node in (moved, *definitions.values())):
         definitions[owner] = moved
     return moved
 
 
-def _rename_refs(node: object, names: Mapping[str, str]) -> object:
+def _rename_refs(node: object, new_names: Mapping[str, str]) -> object:
     match node:
         case dict():
             fields = cast("dict[str, object]", node)
-            moved = {key: _rename_refs(value, names) for key, value in fields.items()}
+            renamed = {key: _rename_refs(value, new_names) for key, value in fields.items()}
             path = fields.get("$ref")
-            if isinstance(path, str) and path in names:
-                moved["$ref"] = f"#/$defs/{names[path]}"
-            return moved
+            if isinstance(path, str) and path in new_names:
+                renamed["$ref"] = f"#/$defs/{new_names[path]}"
+            return renamed
         case list():
-            return [_rename_refs(item, names) for item in cast("list[object]", node)]
+            return [_rename_refs(item, new_names) for item in cast("list[object]", node)]
         case _:
             return node
 
@@ -164,9 +166,8 @@ def _refers_to(node: object, path: str) -> bool:
         case {"$ref": str(found)} if found == path:
             return True
         case dict():
-            return any(
-                _refers_to(value, path) for value in cast("dict[str, object]", node).values()
-            )
+            fields = cast("dict[str, object]", node)
+            return any(_refers_to(value, path) for value in fields.values())
         case list():
             return any(_refers_to(item, path) for item in cast("list[object]", node))
         case _:

@@ -1,7 +1,7 @@
-"""A reply that is one JSON object, read as it streams: a call, or an answer shown at once.
+"""Reads a reply that is one JSON object as it streams: a call, or an answer that is shown at once.
 
-The law: what is shown of an answer is never taken back, so that an escape is decoded when it is
-whole and not before. A server that does not hold to the schema is read as one that sends text.
+The law: text of an answer that was shown is never taken back, so an escape is decoded only once it
+is complete. If a server does not enforce the schema, its reply is read as plain text.
 """
 
 import json
@@ -17,6 +17,7 @@ HEAD_CHARS_MAX = 200
 
 _FIRST_FIELD = re.compile(r'\s*\{\s*"(answer|name)"\s*:\s*(?=\S)')
 _PARTIAL_FIRST_FIELD = re.compile(r'\s*(?:\{\s*(?:"(?:[a-z]*(?:"\s*(?::\s*)?)?)?)?)?\Z')
+# Plain characters and complete escapes. A surrogate pair is complete only with both halves.
 _COMPLETE_CHARS = re.compile(
     r'(?:[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}'
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*"
@@ -28,35 +29,38 @@ _HALF_PAIR = re.compile(r"\\u[0-9a-fA-F]{4}")
 
 
 class GrammarScan:
-    """Decodes one reply. `as_text`: the answer is a string, and its text is what was meant."""
+    """Decodes one reply. `as_text`: the answer is a string, and its text is shown decoded."""
 
     done = False
 
     def __init__(self, *, as_text: bool) -> None:
         self._as_text = as_text
         self._mode: Literal["head", "text", "string", "value", "call", "rest"] = "head"
+        """The part of the reply that is being read; "rest" is what follows the answer."""
         self._held = ""
+        """Text that cannot be read before more of it has come."""
         self._body: list[str] = []
         self._brackets = BracketCounter(depth=1)
 
     def scan_piece(self, piece: ReplyPiece) -> list[ReplyPiece]:
         match piece:
             case TextDelta(text):
-                said = self._visible_text(text)
-                return [TextDelta(said)] if said else [KEEP_ALIVE]
+                visible = self._visible_text(text)
+                return [TextDelta(visible)] if visible else [KEEP_ALIVE]
             case ReplyEnd(stop):
                 return self._finish_reply(stop)
             case _:
                 return [piece]
 
     def _visible_text(self, text: str) -> str:
-        """The text to show."""
+        """Return the text to show."""
         if self._mode == "head":
-            text, self._held = self._held + text, ""
-            rest = self._strip_head(text)
+            head = self._held + text
+            rest = self._strip_head(head)
             if rest is None:
-                self._held = text
+                self._held = head
                 return ""
+            self._held = ""
             text = rest
         match self._mode:
             case "text":
@@ -72,7 +76,7 @@ class GrammarScan:
                 return ""
 
     def _strip_head(self, text: str) -> str | None:
-        """What is behind the head, once it is known what comes; None until then."""
+        """Decide on the mode and return the text to read in it; None if more text must come."""
         head = _FIRST_FIELD.match(text)
         if head is None:
             if _PARTIAL_FIRST_FIELD.match(text) and len(text) <= HEAD_CHARS_MAX:
@@ -86,16 +90,20 @@ class GrammarScan:
         if not self._as_text:
             self._mode = "value"
             return rest
-        self._mode = "string" if rest.startswith('"') else "text"
-        return rest[1:] if self._mode == "string" else text
+        if rest.startswith('"'):
+            self._mode = "string"
+            return rest[1:]
+        self._mode = "text"
+        return text
 
     def _decode_string(self, text: str) -> str:
-        text, self._held = self._held + text, ""
-        said: list[str] = []
+        text = self._held + text
+        self._held = ""
+        decoded: list[str] = []
         while text:
-            whole = _COMPLETE_CHARS.match(text)
-            end = whole.end() if whole else 0
-            said.append(_unescape_text(text[:end]))
+            complete = _COMPLETE_CHARS.match(text)
+            end = complete.end() if complete else 0
+            decoded.append(_unescape_text(text[:end]))
             text = text[end:]
             if text.startswith('"'):
                 self._mode = "rest"
@@ -104,16 +112,18 @@ class GrammarScan:
                 self._held = text
                 break
             if text:
+                # Not a valid escape: half of a surrogate pair, or a stray backslash.
                 half = _HALF_PAIR.match(text)
-                said.append("\ufffd" if half else "\\")
+                decoded.append("\ufffd" if half else "\\")
                 text = text[half.end() if half else 1 :]
-        return "".join(said)
+        return "".join(decoded)
 
     def _pass_value(self, text: str) -> str:
         end = self._brackets.find_close(text)
         if end is None:
             return text
         self._mode = "rest"
+        # The last bracket closes the object around the answer.
         return text[: end - 1]
 
     def _finish_reply(self, stop: StopReason) -> list[ReplyPiece]:
@@ -122,11 +132,11 @@ class GrammarScan:
         if self._mode != "call":
             return [ReplyEnd(stop)]
         call = parse_call("".join(self._body), cut=True)
-        made = CallDelta(0, "1", call.name, call.arguments)
-        return [made, ReplyEnd(stop if call.complete else "length")]
+        delta = CallDelta(0, "1", call.name, call.arguments)
+        return [delta, ReplyEnd(stop if call.complete else "length")]
 
 
 def _unescape_text(text: str) -> str:
-    """The text of whole escapes; half of a pair is no character."""
-    said: str = json.loads(f'"{text}"', strict=False)
-    return said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    """Decode complete escapes. Half of a surrogate pair becomes the replacement character."""
+    decoded: str = json.loads(f'"{text}"', strict=False)
+    return decoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,13 +1,14 @@
-"""A call that came as plain JSON, or in a code fence, in place of a call of the wire.
+"""Finds a call that came as plain JSON, or in a code fence, in place of a native call.
 
     {"name": "read", "arguments": {"path": "a.txt"}}
 
-The law: only a whole reply that is nothing but a call of a tool on offer, with arguments that the
-tool takes, is a call; all else is text. Text is held back for as long as it can still be one, and
-what cannot is shown at once.
+The law: a reply counts as a call only if it is complete, holds nothing else, names a tool on offer
+and has arguments that the tool accepts. Anything else is text. Text is held back only while it can
+still become a call.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,17 +19,18 @@ from windlass.core.json_repair.arguments import PreparedArguments, prepare_argum
 from windlass.core.messages import ToolSpec
 from windlass.core.schema import JsonSchema
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, ModelOptions, ReplyReader, WireRequest
+from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.openai.chat import OpenAIChat
 from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.call_text import BracketCounter, parse_call, strip_code_fence
 from windlass.models.text_protocols.scanning import KEEP_ALIVE, ScanningReader
 
 PLAIN_TEXT_ORIGIN = "plain_text"
-"""Marks such a call."""
+"""Marks a call that was found in the text."""
 
 HEAD_CHARS_MAX = 400
-"""Characters after which it is known what a text is."""
+"""Text is held back for so many characters at most before it must look like a call."""
 
 _CALL_KEYS = frozenset(("name", "arguments", "parameters", "type", "id"))
 _FENCE = re.compile(r"`{1,2}\Z|```[a-zA-Z_]*")
@@ -39,7 +41,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class NativeCalls(Dialect):
-    """Chat completions with tools of the wire, for models that at times forget to use it."""
+    """Chat completions with native tool calls, for models that at times write them as text."""
 
     def __init__(self, quirks: ChatQuirks, vendor: str) -> None:
         self._chat = OpenAIChat(quirks, vendor)
@@ -61,16 +63,17 @@ class PlainCallScan:
     def __init__(self, tools: tuple[ToolSpec, ...]) -> None:
         self._tools = {spec.name: spec for spec in tools}
         self._held: list[str] = []
+        """The text that is held back."""
         self._brackets: BracketCounter | None = None
-        """None as long as the beginning of the text does not tell."""
+        """None as long as the beginning of the text does not decide what it is."""
         self._closed = False
         self.done = False
 
     @classmethod
     def for_prompt(cls, prompt: Prompt) -> "tuple[PlainCallScan, ...]":
-        """Where no call may be made, JSON is an answer."""
-        offered = prompt.tools and prompt.tool_choice != "none"
-        return (cls(prompt.tools),) if offered else ()
+        """Return the scan for a prompt, or none: where no call may be made, JSON is an answer."""
+        may_call = prompt.tools and prompt.tool_choice != "none"
+        return (cls(prompt.tools),) if may_call else ()
 
     def scan_piece(self, piece: ReplyPiece) -> list[ReplyPiece]:
         if self.done:
@@ -107,10 +110,11 @@ class PlainCallScan:
             end = self._brackets.find_close(text)
             self._closed = end is not None
             text = "" if end is None else text[end:]
+        # Only white space and the end of a code fence may follow the object.
         return not text.strip(" \t\r\n`")
 
     def _begins_like_call(self, body: str) -> bool | None:
-        """Whether a call begins like this; None if that cannot be told yet."""
+        """Whether a call begins like this; None if that cannot be decided yet."""
         if body[:1] != "{":
             return False if body else None
         inner = body[1:].lstrip()
@@ -118,7 +122,7 @@ class PlainCallScan:
         if key is None:
             return False if inner else None
         if not key[2]:
-            return None if any(known.startswith(key[1]) for known in _CALL_KEYS) else False
+            return _may_become(key[1], _CALL_KEYS)
         if key[1] != "name":
             return key[1] in _CALL_KEYS
         name = _NAME_VALUE.match(inner, key.end())
@@ -126,10 +130,10 @@ class PlainCallScan:
             return None
         if name[2]:
             return name[1] in self._tools
-        return None if any(tool.startswith(name[1]) for tool in self._tools) else False
+        return _may_become(name[1], self._tools)
 
     def _find_call(self) -> CallDelta | None:
-        """The call that the whole text is."""
+        """Return the call if the whole text is one."""
         text = strip_code_fence("".join(self._held).strip())
         try:
             fields = _decode_object(text)
@@ -140,20 +144,21 @@ class PlainCallScan:
         arguments = fields.get("arguments", fields.get("parameters"))
         if spec is None or not fields.keys() <= _CALL_KEYS or not isinstance(arguments, dict):
             return None
-        fits = isinstance(
-            prepare_arguments(call.arguments, JsonSchema(spec.parameters)), PreparedArguments
-        )
-        return (
-            CallDelta(0, None, call.name, call.arguments, origin=PLAIN_TEXT_ORIGIN)
-            if fits
-            else None
-        )
+        prepared = prepare_arguments(call.arguments, JsonSchema(spec.parameters))
+        if not isinstance(prepared, PreparedArguments):
+            return None
+        return CallDelta(0, None, call.name, call.arguments, origin=PLAIN_TEXT_ORIGIN)
+
+
+def _may_become(start: str, names: Iterable[str]) -> bool | None:
+    """Return None if a name begins like this, so that more text has to decide; else False."""
+    return None if any(name.startswith(start) for name in names) else False
 
 
 def _strip_open_fence(head: str) -> str:
-    """The text without the fence that may be around it; a fence that is not whole is nothing."""
+    """Return the text without the code fence that it may begin with."""
     text = head.lstrip()
     if not _FENCE.match(text):
         return text
-    first, _, rest = text.partition("\n")
-    return rest.lstrip() if _FENCE.fullmatch(first.rstrip()) else first
+    first_line, _, rest = text.partition("\n")
+    return rest.lstrip() if _FENCE.fullmatch(first_line.rstrip()) else first_line

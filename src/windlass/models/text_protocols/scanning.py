@@ -1,7 +1,7 @@
-"""Calls found in the text of a reply: a reader with scans between it and whoever reads.
+"""Finds calls in the text of a reply: a reader whose pieces pass through scans.
 
-The law: a scan may hold text back, and never for ever. What it holds is let go at the latest when
-the reply ends; if the stream breaks first, the attempt has failed, and nothing of it counts.
+The law: a scan may hold text back, but not forever. It releases what it holds when the reply ends
+at the latest. If the stream breaks first, the attempt has failed, and none of its text counts.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from windlass.core.events import ReplyPiece, TextDelta
 from windlass.models.openai.chat_reader import ChatReader
 
 KEEP_ALIVE = TextDelta("")
-"""Text came and is held back: nobody is shown anything, and the watchdog knows of it (S4)."""
+"""Replaces text that is held back: it shows nothing, but tells the watchdog that text came (S4)."""
 
 
 class ReplyScan(Protocol):
@@ -18,14 +18,16 @@ class ReplyScan(Protocol):
 
     @property
     def done(self) -> bool:
-        """It passes on everything from here."""
+        """Whether it passes on everything from here on."""
         ...
 
-    def scan_piece(self, piece: ReplyPiece) -> list[ReplyPiece]: ...
+    def scan_piece(self, piece: ReplyPiece) -> list[ReplyPiece]:
+        """Return the pieces to pass on in place of this one."""
+        ...
 
 
 class ScanningReader:
-    """Reads the events of one response, through scans."""
+    """Reads the events of one response, and passes the pieces through scans."""
 
     __slots__ = ("_inner", "_scans")
 
@@ -38,7 +40,7 @@ class ScanningReader:
         return self._run_scans(pieces) if self._scans else pieces
 
     def finish(self) -> list[ReplyPiece]:
-        """The stream is over. Nothing is said behind a reply that did not end."""
+        """Return the last pieces. There are none if the reply did not end."""
         return self._run_scans(self._inner.finish())
 
     def _run_scans(self, pieces: list[ReplyPiece]) -> list[ReplyPiece]:

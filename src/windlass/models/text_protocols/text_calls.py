@@ -1,19 +1,18 @@
-"""Calls in plain text, for models without tools of their own, as Hermes and Qwen write them (P4).
+"""Tool calls as text, in the format of Hermes and Qwen, for models without native calls (P4).
 
     <tool_call>
     {"name": "read", "arguments": {"path": "a.txt"}}
     </tool_call>
 
-The law: to the model all of it is text, and to the loop nothing of it is. The tools stand in the
-system prompt, calls in the model's words, results in the user's; what comes back are the same
-pieces as from any other wire. The words are those that such models were trained on, byte for byte.
+The law: for the model everything is text, and for the loop none of it is. The tools stand in the
+system prompt, calls in the model's text, results in the user's; the reader returns the same pieces
+as that of any other dialect. The prompt is byte for byte the one that such models were trained on.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from typing_extensions import override
 
@@ -31,11 +30,13 @@ from windlass.core.messages import (
 )
 from windlass.core.setup import ToolChoice
 from windlass.core.view import Prompt
-from windlass.models.dialect import Dialect, ModelOptions, ReplyReader, WireRequest
+from windlass.models.dialect import Dialect, ReplyReader, WireRequest
+from windlass.models.encoding import JsonObject, encode_json, is_native
 from windlass.models.fragments import EncodedHistories, HistoryFragment
 from windlass.models.openai.chat import OpenAIChat
 from windlass.models.openai.chat_history import ChatEncoder
 from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions
 from windlass.models.text_protocols.plain_calls import PlainCallScan
 from windlass.models.text_protocols.scanning import ScanningReader
 from windlass.models.text_protocols.text_scan import (
@@ -46,7 +47,6 @@ from windlass.models.text_protocols.text_scan import (
     THINK_START,
     TextScan,
 )
-from windlass.models.turns import encode_json
 
 _TOOLS_PROMPT = """\
 # Tools
@@ -75,14 +75,12 @@ class TextCalls(Dialect):
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
         if not prompt.tools:
             return self._chat.encode_request(prompt, model, options)
-        block = _TOOLS_PROMPT.format(tools=format_tools(prompt.tools)) + _tool_choice_text(
-            prompt.tool_choice
-        )
-        # A schema would shut out the calls, which are text.
-        said = replace(
-            prompt, system=append_block(prompt.system, block), tools=(), output_schema=None
-        )
-        return self._chat.encode_request(said, model, options)
+        block = _TOOLS_PROMPT.format(tools=format_tools(prompt.tools))
+        block += _tool_choice_text(prompt.tool_choice)
+        system = append_block(prompt.system, block)
+        # An enforced schema would rule out the calls, because they are text.
+        text_prompt = replace(prompt, system=system, tools=(), output_schema=None)
+        return self._chat.encode_request(text_prompt, model, options)
 
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:
@@ -91,26 +89,28 @@ class TextCalls(Dialect):
 
 
 def format_tools(tools: Sequence[ToolSpec]) -> str:
-    """What each tool is and takes, one to a line."""
-    told = (
+    """Return the signature of each tool as JSON, one to a line."""
+    functions = (
         {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
         for spec in tools
     )
-    return "\n".join(dump_json({"type": "function", "function": spec}) for spec in told)
+    return "\n".join(
+        dump_json({"type": "function", "function": function}) for function in functions
+    )
 
 
 def append_block(system: str, block: str) -> str:
-    """The block at the end of the system prompt."""
+    """Append a block to the system prompt."""
     return f"{system}\n\n{block}" if system else block
 
 
 def dump_json(value: object) -> str:
-    """JSON with the spaces that these models know."""
+    """Return JSON with a space behind colons and commas, as these models were trained on it."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _tool_choice_text(choice: ToolChoice) -> str:
-    """What cannot be forced is asked for."""
+    """Ask the model for a tool choice, since the server cannot enforce it."""
     match choice:
         case "auto":
             return ""
@@ -123,7 +123,7 @@ def _tool_choice_text(choice: ToolChoice) -> str:
 
 
 class TextHistoryEncoder(ChatEncoder):
-    """Encodes a history in which calls and results are words."""
+    """Encodes a history in which calls and results are text."""
 
     @override
     def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
@@ -136,13 +136,12 @@ class TextHistoryEncoder(ChatEncoder):
             case ToolResults(items):
                 return list(self._user_fragments(list(self._response_blocks(items))))
 
-    def _response_blocks(self, items: Sequence[CallOutcome]) -> Iterator[dict[str, Any]]:
-        """All results as one text, as far as they are text."""
+    def _response_blocks(self, items: Sequence[CallOutcome]) -> Iterator[JsonObject]:
+        """Return all results as one text, interrupted only by images and files."""
         text = ""
         for number, item in enumerate(items):
             text += "\n<tool_response>\n" if number else "<tool_response>\n"
-            for part in item.result.content:
-                block = self._encode_result_part(part)
+            for block in self._content.encode_result(item.result.content):
                 if block["type"] == "text":
                     text += block["text"]
                     continue
@@ -153,56 +152,61 @@ class TextHistoryEncoder(ChatEncoder):
         yield {"type": "text", "text": text}
 
     @override
-    def _encode_reply(self, reply: AssistantMessage) -> dict[str, Any]:
-        native = bool(reply.model) and reply.model == self._model
-        message = {"role": "assistant", "content": self._reply_text(reply, native=native)}
-        field = self._quirks.thinking_back
+    def _encode_reply(self, reply: AssistantMessage) -> JsonObject:
+        native = is_native(reply, self._model)
+        message: JsonObject = {
+            "role": "assistant",
+            "content": self._reply_text(reply, native=native),
+        }
         thoughts = "".join(
             part.text
             for part in reply.parts
             if isinstance(part, ThinkingPart) and part.signature != INLINE_SIGNATURE
         )
-        return message | {field: thoughts} if native and field and thoughts else message
+        if native and thoughts and self._quirks.thinking_back:
+            message[self._quirks.thinking_back] = thoughts
+        return message
 
     def _reply_text(self, reply: AssistantMessage, *, native: bool) -> str:
         raise NotImplementedError
 
 
 class TextCallEncoder(TextHistoryEncoder):
-    """Encodes one history for one model."""
+    """Encodes one history for one model, with calls in `<tool_call>` markers."""
 
     @override
     def _reply_text(self, reply: AssistantMessage, *, native: bool) -> str:
-        said = ""
+        content = ""
         for part in reply.parts:
             match part:
                 case TextPart(text):
-                    said += text
+                    content += text
                 case ThinkingPart(text, signature) if native and signature == INLINE_SIGNATURE:
-                    said += THINK_START + text + THINK_END
+                    content += THINK_START + text + THINK_END
                 case ThinkingPart():
                     pass
                 case ToolCall():
-                    said += "" if not said or said.endswith("\n") else "\n"
-                    said += f"{CALL_START}\n{format_call(part)}\n{CALL_END}"
-        return said
+                    if content and not content.endswith("\n"):
+                        content += "\n"
+                    content += f"{CALL_START}\n{format_call(part)}\n{CALL_END}"
+        return content
 
 
 def format_call(call: ToolCall) -> str:
-    """A call as the model is to write it; arguments that are JSON stand as they are."""
+    """Return a call as the model is to write it. Arguments that are JSON stay as they are."""
     text = call.arguments or "{}"
     arguments = text if isinstance(read_strict(text), ReadJson) else dump_json(text)
     return f'{{"name": {dump_json(call.name)}, "arguments": {arguments}}}'
 
 
 class TextHistoryChat(OpenAIChat):
-    """The dialect of chat completions with a history of this encoder's."""
+    """Chat completions with another encoder of the history."""
 
     def __init__(
         self,
         quirks: ChatQuirks,
         vendor: str,
-        encoder: Callable[[ChatQuirks, str, str], ChatEncoder],
+        new_encoder: Callable[[ChatQuirks, str, str], ChatEncoder],
     ) -> None:
         super().__init__(quirks, vendor)
-        self._history = EncodedHistories(partial(encoder, quirks, vendor))
+        self._histories = EncodedHistories(partial(new_encoder, quirks, vendor))

@@ -1,8 +1,8 @@
-"""The text of a reply in, as it streams; text, thinking and calls out.
+"""Turns the text of a reply, as it streams, into text, thinking and calls.
 
-The law: what comes out depends on the text and never on how it was cut into deltas. The beginning
-of a marker is held back until it is one or is not; what is inside a thinking block is thinking, and
-a marker inside a JSON string is content.
+The law: the result depends on the text and never on how it was cut into deltas. The beginning of a
+marker is held back until it is decided whether it is one. Everything inside a thinking block is
+thinking, and a marker inside a JSON string is content.
 """
 
 import re
@@ -22,20 +22,22 @@ from windlass.models.text_protocols.scanning import KEEP_ALIVE
 INLINE_SIGNATURE = "think"
 """The signature of thinking that stood in the text, and goes back there."""
 
-CALL_START, CALL_END = "<tool_call>", "</tool_call>"
-THINK_START, THINK_END = "<think>", "</think>"
+CALL_START = "<tool_call>"
+CALL_END = "</tool_call>"
+THINK_START = "<think>"
+THINK_END = "</think>"
 
 
 class _MarkerSet:
-    """The markers that count in some place."""
+    """The markers that count in one kind of place."""
 
     def __init__(self, *markers: str) -> None:
         self._markers = markers
         self.search = re.compile("|".join(markers)).search
 
     def partial_start(self, text: str) -> int:
-        """Where a marker may have begun that is not whole yet; the end of the text if none has."""
-        at = text.rfind("<")  # Each marker has one, and begins with it.
+        """Return where an incomplete marker may have begun; the text's length if none has."""
+        at = text.rfind("<")  # Each marker begins with one, and has no other.
         begun = at >= 0 and any(marker.startswith(text[at:]) for marker in self._markers)
         return at if begun else len(text)
 
@@ -53,20 +55,21 @@ class TextScan:
     def __init__(self) -> None:
         self._mode: Literal["text", "think", "call"] = "text"
         self._held = ""
-        """The end of what came: nothing, or the beginning of a marker."""
+        """The end of the text so far if it may be the beginning of a marker, else nothing."""
         self._blank: list[str] | None = []
-        """Space at the beginning of a text; None once there were words in it."""
+        """White space at the beginning of a text; None once the text has words."""
         self._body: list[str] = []
+        """The text of the call that is open."""
         self._closer: int | None = None
-        """Where in the body the first closing marker stood that was taken for content."""
+        """Where in the body the first end marker stood that was taken for content."""
         self._calls = 0
 
     def scan_piece(self, piece: ReplyPiece) -> list[ReplyPiece]:
         match piece:
             case TextDelta(text):
-                # By far the most deltas: words, in the middle of a text.
-                plain = self._blank is None and self._mode == "text" and not self._held
-                if plain and "<" not in text:
+                # A shortcut for nearly all deltas: words in the middle of a text.
+                in_words = self._blank is None and self._mode == "text" and not self._held
+                if in_words and "<" not in text:
                     return [piece]
                 return self._scan_text(text) or [KEEP_ALIVE]
             case ReplyEnd(stop):
@@ -89,29 +92,31 @@ class TextScan:
         return out
 
     def _read_text(self, text: str, out: list[ReplyPiece]) -> str | None:
-        free, marker, rest = self._split_at_marker(text, _TEXT_MARKERS)
-        self._emit_text(free, out)
+        before, marker, rest = self._split_at_marker(text, _TEXT_MARKERS)
+        self._emit_text(before, out)
         if marker:
             self._mode = "call" if marker == CALL_START else "think"
-            self._blank = []  # Space between two markers is layout, and no text.
+            self._blank = []  # White space between two markers is layout, and not text.
         return rest
 
     def _read_thinking(self, text: str, out: list[ReplyPiece]) -> str | None:
-        free, marker, rest = self._split_at_marker(text, _THINK_MARKERS)
-        if free:
-            out.append(ThinkingDelta(free))
+        before, marker, rest = self._split_at_marker(text, _THINK_MARKERS)
+        if before:
+            out.append(ThinkingDelta(before))
         if marker:
             out.append(ThinkingDelta("", INLINE_SIGNATURE))
             self._mode = "text"
         return rest
 
     def _read_call(self, text: str, out: list[ReplyPiece]) -> str | None:
-        free, marker, rest = self._split_at_marker(text, _CALL_MARKERS)
-        self._body.append(free)
+        before, marker, rest = self._split_at_marker(text, _CALL_MARKERS)
+        self._body.append(before)
         if not marker:
             return rest
         body = "".join(self._body)
         if ends_in_string(body):
+            # Content, it seems. Should the string never end properly, the call is read again up to
+            # the first such marker.
             if self._closer is None and marker == CALL_END:
                 self._closer = len(body)
             self._body = [body, marker]
@@ -120,12 +125,12 @@ class TextScan:
         if self._closer is not None and not call.complete:
             return self._rewind_call(body, out) + marker + (rest or "")
         self._emit_call(call, out)
-        # A call that begins where another should end: the closing marker was forgotten.
+        # A call that begins where another should end: the model forgot the end marker.
         self._mode = "call" if marker == CALL_START else "text"
         return rest
 
     def _rewind_call(self, body: str, out: list[ReplyPiece]) -> str:
-        """What was taken for content was the end of the call: the text behind it, to be read."""
+        """End the call at the marker that was taken for content; return the text behind it."""
         at = self._closer or 0
         self._emit_call(parse_call(body[:at]), out)
         self._mode = "text"
@@ -145,7 +150,8 @@ class TextScan:
                 continue
             self._emit_call(call, out)
             self._mode = "text"
-            stop = stop if call.complete else "length"
+            if not call.complete:
+                stop = "length"
         if self._mode == "think":
             out += [ThinkingDelta(self._held), ThinkingDelta("", INLINE_SIGNATURE)]
         else:
@@ -153,7 +159,10 @@ class TextScan:
         return [*out, ReplyEnd(stop)]
 
     def _split_at_marker(self, text: str, markers: _MarkerSet) -> tuple[str, str, str | None]:
-        """What is before the first marker, the marker, and the rest; no rest is all read."""
+        """Return the text before the first marker, the marker, and the rest.
+
+        Without a marker, the rest is None, and the beginning of one at the end is held back.
+        """
         found = markers.search(text)
         if found is not None:
             return text[: found.start()], found[0], text[found.end() :]
@@ -166,7 +175,8 @@ class TextScan:
             self._blank.append(text)
             if not text or text.isspace():
                 return
-            text, self._blank = "".join(self._blank), None
+            text = "".join(self._blank)
+            self._blank = None
         if text:
             out.append(TextDelta(text))
 
@@ -174,4 +184,5 @@ class TextScan:
         number = self._calls
         out.append(CallDelta(number, str(number + 1), call.name, call.arguments))
         self._calls += 1
-        self._body, self._closer = [], None
+        self._body = []
+        self._closer = None

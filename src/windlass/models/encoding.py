@@ -1,0 +1,174 @@
+"""What the encoders of several dialects share: content blocks, turns, call ids, arguments, bodies.
+
+The law: encoded history only grows. An open turn is continued and never rewritten, and a call keeps
+the id that it got first, so that the history of a request is a prefix of the next one's (P5).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from windlass.core.messages import AssistantMessage, ContentPart, TextPart, ToolCall
+from windlass.models.fragments import HistoryFragment
+from windlass.models.media import MediaPart, unsupported_media_error, unsupported_media_note
+
+JsonObject = dict[str, Any]
+
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""The ids of calls that every provider accepts."""
+
+encode_json = msgspec.json.Encoder().encode
+_decode_object = msgspec.json.Decoder(JsonObject).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentBlocks:
+    """How one API takes the content of prompts and of tool results."""
+
+    api: str
+    """The name of the API in messages."""
+    accepted: str
+    """The media that it accepts, in words."""
+    text_block: Callable[[str], JsonObject]
+    media_block: Callable[[MediaPart], JsonObject | None]
+    """Returns None for media that the API cannot take."""
+    keeps_blank_text: bool = False
+    """Whether text of nothing but white space is sent. Most APIs refuse it."""
+
+    def encode_prompt(self, parts: Iterable[ContentPart]) -> list[JsonObject]:
+        """Encode the user's parts. Raises ModelError, naming the part, for unsupported media."""
+        blocks: list[JsonObject] = []
+        for part in parts:
+            if isinstance(part, TextPart):
+                blocks += self._encode_text(part)
+                continue
+            block = self.media_block(part)
+            if block is None:
+                raise unsupported_media_error(part, self.api, self.accepted)
+            blocks.append(block)
+        return blocks
+
+    def encode_result(self, parts: Iterable[ContentPart]) -> list[JsonObject]:
+        """Encode the parts of a tool's result. A note to the model replaces unsupported media."""
+        blocks: list[JsonObject] = []
+        for part in parts:
+            if isinstance(part, TextPart):
+                blocks += self._encode_text(part)
+                continue
+            note = unsupported_media_note(part, self.api)
+            blocks.append(self.media_block(part) or self.text_block(note))
+        return blocks
+
+    def _encode_text(self, part: TextPart) -> list[JsonObject]:
+        if self.keeps_blank_text or part.text.strip():
+            return [self.text_block(part.text)]
+        return []
+
+
+class TurnJoiner:
+    """Joins consecutive messages of the same role into one turn.
+
+    Some APIs want the roles to alternate. `content_key` is the field that holds a turn's blocks.
+    """
+
+    def __init__(self, content_key: str) -> None:
+        self._content_key = content_key
+        self._role = ""
+
+    def add_blocks(self, role: str, blocks: Iterable[JsonObject]) -> Iterable[HistoryFragment]:
+        """Add one message. Without blocks it adds nothing: no provider accepts an empty message."""
+        inside = b",".join(encode_json(block) for block in blocks)
+        if not inside:
+            return ()
+        joins = role == self._role
+        self._role = role
+        body = b"," + inside if joins else self._open_turn(role) + inside
+        return (HistoryFragment(body, b"]}", joins),)
+
+    def _open_turn(self, role: str) -> bytes:
+        return f'{{"role":"{role}","{self._content_key}":['.encode()
+
+
+class CallIds:
+    """The id of each call on the wire (S9).
+
+    A provider gets back the ids that it gave, unless one is not unique or not well-formed. A call
+    that another model made gets our own id, which is unique in the session.
+    """
+
+    def __init__(self) -> None:
+        self._assigned: dict[str, str] = {}
+        self._used: set[str] = set()
+
+    def assign_id(self, call: ToolCall, *, native: bool) -> str:
+        """Return the wire id of a call; it is always the same. `native`: the provider made it."""
+        assigned = self._assigned.get(call.id)
+        if assigned is not None:
+            return assigned
+        wire_id = (call.provider_id if native else None) or call.id
+        if not _CALL_ID.fullmatch(wire_id) or wire_id in self._used:
+            wire_id = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[-48:]
+        while wire_id in self._used:
+            wire_id += "_"
+        self._used.add(wire_id)
+        self._assigned[call.id] = wire_id
+        return wire_id
+
+    def id_of(self, call: ToolCall) -> str:
+        """Return the wire id of a call whose result is encoded."""
+        return self.assign_id(call, native=False)
+
+
+def is_native(reply: AssistantMessage, model: str) -> bool:
+    """Whether this model itself made the reply. Only then its thinking and ids go back (S11)."""
+    return bool(reply.model) and reply.model == model
+
+
+def as_json_object(arguments: str) -> msgspec.Raw | dict[str, str]:
+    """Return the arguments of a call for a provider that accepts nothing but a JSON object.
+
+    A JSON object is passed on verbatim. Anything else is wrapped into one: such a call was refused
+    with a result that says why, and the model has to see what it wrote.
+    """
+    if not arguments.strip():
+        return {}
+    try:
+        _decode_object(arguments)
+    except msgspec.DecodeError:
+        return {"not_a_json_object": arguments}
+    return msgspec.Raw(arguments.encode())
+
+
+def drop_unset(fields: Mapping[str, Any]) -> JsonObject:
+    """Return the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def build_body(
+    head: Mapping[str, Any], extra: Mapping[str, Any], key: str, history: bytes
+) -> bytes:
+    """Build the body of a request: the head merged with the caller's fields, then the history.
+
+    `history` holds the encoded elements of the array at `key`.
+    """
+    fields = merge_fields(head, extra)
+    encoded = encode_json(fields)
+    if key in fields:  # The caller brings a history of their own.
+        return encoded
+    return b"%b,%b:[%b]}" % (encoded[:-1], encode_json(key), history)
+
+
+def merge_fields(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> JsonObject:
+    """Merge two objects. Overrides win; nested objects are merged too, field by field."""
+    merged = dict(base)
+    for key, value in overrides.items():
+        present = merged.get(key)
+        if isinstance(present, Mapping) and isinstance(value, Mapping):
+            present = cast("Mapping[str, Any]", present)
+            merged[key] = merge_fields(present, cast("Mapping[str, Any]", value))
+        else:
+            merged[key] = value
+    return merged

@@ -1,0 +1,58 @@
+"""What the readers of several dialects share.
+
+The law: a kind of event or block that a reader does not know is skipped, whatever is in it, because
+providers add new ones without notice. A known one that cannot be parsed is an error.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
+
+import msgspec
+
+from windlass.core.errors import ModelError
+
+EventT = TypeVar("EventT")
+
+
+def malformed_stream_error(error: Exception) -> ModelError:
+    """Return the error for an event that cannot be parsed."""
+    return ModelError("malformed_stream", f"the reply holds an event that cannot be read: {error}")
+
+
+def decode_known_event(
+    decode: Callable[[bytes], EventT],
+    data: bytes,
+    known_kinds: Mapping[str, frozenset[str]],
+    *inner_names: str,
+) -> EventT | None:
+    """Decode one event, or return None if it is of a kind that the reader does not know.
+
+    `known_kinds` maps the types of events that the reader must be able to read to the types of the
+    block inside it that it must be able to read; an empty set means any. `inner_names` are the
+    fields that may hold that block. Raises ModelError if a known event cannot be parsed.
+    """
+    try:
+        return decode(data)
+    except msgspec.ValidationError as error:
+        # It is JSON, but not of the shape that we expect. That is fine for new kinds of events.
+        if _is_known_event(data, known_kinds, inner_names):
+            raise malformed_stream_error(error) from error
+        return None
+    except msgspec.DecodeError as error:
+        raise malformed_stream_error(error) from error
+
+
+def _is_known_event(
+    data: bytes, known_kinds: Mapping[str, frozenset[str]], inner_names: tuple[str, ...]
+) -> bool:
+    event: object = msgspec.json.decode(data)
+    if not isinstance(event, dict):
+        return True
+    fields = cast("dict[str, object]", event)
+    inner_kinds = known_kinds.get(str(fields.get("type")))
+    if not inner_kinds:
+        return inner_kinds is not None
+    inner = next((fields[name] for name in inner_names if fields.get(name) is not None), None)
+    if not isinstance(inner, dict):
+        return True
+    return cast("dict[str, object]", inner).get("type") in inner_kinds
