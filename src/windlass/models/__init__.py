@@ -1,1 +1,62 @@
-"""Models: one file per wire dialect; a vendor is data."""
+"""Models: a folder per wire dialect, local models, and the vendors as data.
+
+The names here are public. Each is loaded when it is first used, because the HTTP client and the
+dialects cost more time to import than the rest of the package.
+"""
+
+from typing import TYPE_CHECKING
+
+from windlass.lazy_modules import LazyModules, lazy_attributes
+
+if TYPE_CHECKING:
+    from windlass.models.dialect import Dialect, ReplyReader, WireRequest
+    from windlass.models.http.errors import RequestTarget
+    from windlass.models.http.model import HttpModel, ModelEndpoint
+    from windlass.models.local.model import LocalModel
+    from windlass.models.options import Effort, ModelOptions, ToolProtocol
+    from windlass.models.prices import ModelListing, describe_price_source, find_listing
+    from windlass.models.qwen_messages import to_qwen_messages
+    from windlass.models.resolve import resolve_model
+    from windlass.models.vendors import VendorConfig, load_vendors
+
+__all__ = [
+    "Dialect",
+    "Effort",
+    "HttpModel",
+    "LocalModel",
+    "ModelEndpoint",
+    "ModelListing",
+    "ModelOptions",
+    "ReplyReader",
+    "RequestTarget",
+    "ToolProtocol",
+    "VendorConfig",
+    "WireRequest",
+    "describe_price_source",
+    "find_listing",
+    "load_vendors",
+    "resolve_model",
+    "to_qwen_messages",
+]
+
+LAZY_MODULES: LazyModules = {
+    "Dialect": "windlass.models.dialect",
+    "Effort": "windlass.models.options",
+    "HttpModel": "windlass.models.http.model",
+    "LocalModel": "windlass.models.local.model",
+    "ModelEndpoint": "windlass.models.http.model",
+    "ModelListing": "windlass.models.prices",
+    "ModelOptions": "windlass.models.options",
+    "ReplyReader": "windlass.models.dialect",
+    "RequestTarget": "windlass.models.http.errors",
+    "ToolProtocol": "windlass.models.options",
+    "VendorConfig": "windlass.models.vendors",
+    "WireRequest": "windlass.models.dialect",
+    "describe_price_source": "windlass.models.prices",
+    "find_listing": "windlass.models.prices",
+    "load_vendors": "windlass.models.vendors",
+    "resolve_model": "windlass.models.resolve",
+    "to_qwen_messages": "windlass.models.qwen_messages",
+}
+if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
+    __getattr__ = lazy_attributes(__name__, LAZY_MODULES)
