@@ -65,6 +65,7 @@ bench-faults: $(DEV) ## the same faults of the wire, and a kill, for all of them
 
 docs: $(DEV) ## the documentation as a site, in .cache/site; a broken link fails
 	@$(BIN)/python tools/cli_reference.py --check
+	@$(BIN)/python tools/phase_diagram.py --check
 	@$(BIN)/mkdocs build --quiet
 	@echo "Open .cache/site/index.html"
 

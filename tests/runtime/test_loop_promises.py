@@ -318,8 +318,8 @@ async def test_a_cancel_keeps_what_is_finished_and_closes_the_rest(clock: Virtua
         told = results_of(result)
         assert [kind for kind, _ in told] == ["cancelled", "value", "value", "cancelled"]
         assert [text for _, text in told[1:3]] == ["B", "A"]
-        assert "It had started" in told[0][1]
-        assert "It had not started" in told[3][1]
+        assert "The call had started" in told[0][1]
+        assert "The call had not started" in told[3][1]
         again = await agent.run("And now?", session=SESSION)
     assert results_of(again) == told
 

@@ -104,8 +104,8 @@ def test_a_view_cannot_shrink_while_a_reply_is_open() -> None:
 def test_a_summary_is_taken_only_where_one_was_asked_for() -> None:
     """J1."""
     summary = ContextCompacted(3, "Goals: none.", "summary")
-    assert "no summary was asked for" in two_steps().check_refused(summary)
-    assert "no summary was asked for" in two_steps().start_attempt().check_refused(summary)
+    assert "no summary was requested" in two_steps().check_refused(summary)
+    assert "no summary was requested" in two_steps().start_attempt().check_refused(summary)
 
 
 def test_pinned_messages_stay_in_their_order() -> None:
@@ -143,7 +143,7 @@ def test_a_masked_result_says_how_long_it_was_and_how_it_is_read() -> None:
     """X3, T10: with the tool that reads it, if that is there."""
     plain = two_steps().add(ContextCompacted(5, how="mask"))
     items = [one.items[0] for one in plain.shown_messages if isinstance(one, ToolResults)]
-    assert items[0].result.text == "[This result (1000 characters) was left out, since it is old.]"
+    assert items[0].result.text == "[This old result (1000 characters) was removed to save space.]"
     assert items[1].result.text == LONG
     tools = make_spec("look"), make_spec("read_artifact")
     story = (

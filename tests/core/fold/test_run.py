@@ -219,7 +219,7 @@ def test_a_gap_in_the_sequence_is_refused(seq: int) -> None:
 
 
 def test_the_first_run_needs_a_setup() -> None:
-    assert "needs a set-up" in Story().check_refused(RunStarted(1, (TextPart("Hi"),)))
+    assert "needs a setup" in Story().check_refused(RunStarted(1, (TextPart("Hi"),)))
 
 
 def test_two_calls_of_a_reply_with_one_id_are_refused() -> None:
@@ -461,7 +461,7 @@ def test_a_call_that_started_before_a_crash_says_so_even_when_it_waits_for_a_per
     story = interrupted().add(CallJudged("a", Ask("Run it again?"))).end_run("cancelled")
     results = story.state.transcript[-1]
     assert isinstance(results, ToolResults)
-    assert "It had started" in results.items[0].result.text
+    assert "The call had started" in results.items[0].result.text
 
 
 def test_the_end_keeps_what_was_heard_and_paid() -> None:

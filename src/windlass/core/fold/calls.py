@@ -1,4 +1,7 @@
-"""How a call of the open step comes from the model's proposal to its one result."""
+"""How a call of the open step gets from the model's proposal to its one result.
+
+Which fact may follow in which phase stands in `phases.py`. Here is what else a fact changes.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +21,7 @@ from windlass.core.events import (
     Fact,
     RunEnded,
 )
+from windlass.core.fold.phases import classify_fact, classify_resume, next_phase
 from windlass.core.json_repair.strict import BrokenJson, ReadJson, read_strict
 from windlass.core.messages import (
     ArgumentChange,
@@ -29,23 +33,27 @@ from windlass.core.messages import (
     ToolResults,
 )
 from windlass.core.setup import Setup, ToolChoice, digest
-from windlass.core.state import CallState, CallStreak, State, add_labels, add_messages, find_call
+from windlass.core.state import (
+    CallPhase,
+    CallState,
+    CallStreak,
+    State,
+    add_labels,
+    add_messages,
+    find_call,
+)
 from windlass.core.verdicts import Allow, AnswerVerdict, Ask, Deny, InvalidCall, Modify
 
 UNREADABLE_MAX = 200
-"""Characters kept in the transcript of arguments that are no JSON."""
+"""Characters kept in the transcript of arguments that are not JSON."""
 
 BYTE_ORDER_MARK = "\ufeff"
 UNUSUAL_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def apply_call_judged(state: State, fact: CallJudged) -> State:
-    call = _require_call(state, fact.call_id, fact)
-    # A call that a crash interrupted is judged again: by its own `reconcile`, or by a person.
-    # And a yes may be taken back for a question, as long as the call has not started.
-    again = call.phase == "cleared" and isinstance(fact.verdict, Ask)
-    if call.phase not in ("proposed", "interrupted") and not again:
-        raise_illegal_fact(fact, f"the call is {call.phase}")
+    """Clear a call, ask a person about it, or close it."""
+    call, phase = _move_call(state, fact)
     call = replace(call, changes=(*call.changes, *fact.changes), resource=fact.resource)
     given = None if fact.arguments is None else _encode_arguments(fact.arguments)
     if isinstance(fact.verdict, InvalidCall):
@@ -58,23 +66,26 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
         call = replace(call, arguments=text)
     if isinstance(fact.verdict, Ask):
         return _replace_call(state, _ask_about_call(call, fact.verdict))
-    return _apply_verdict(state, call, fact.verdict)
+    return _apply_verdict(state, call, fact.verdict, phase)
 
 
 def _ask_about_call(call: CallState, question: Ask) -> CallState:
-    """The arguments that would run are the ones that a person is asked about."""
+    """Ask about the arguments that would run, which a gate may have changed."""
     if question.arguments is not None:
-        changed = ArgumentChange("", "the gate: as in its question")
-        text, changes = _encode_arguments(question.arguments), (*call.changes, changed)
-        call = replace(call, arguments=text, changes=changes)
-    call = replace(call, answered=False)
-    return replace(call, phase="asked", question=question)
+        change = ArgumentChange("", "the gate: as in its question")
+        call = replace(
+            call,
+            arguments=_encode_arguments(question.arguments),
+            changes=(*call.changes, change),
+        )
+    return replace(call, phase="asked", question=question, answered=False)
 
 
 def apply_call_answered(state: State, fact: CallAnswered) -> State:
-    call = _require_call(state, fact.call_id, fact)
+    """Take a person's answer, and the grant that may come with it."""
+    call, phase = _move_call(state, fact)
     question = call.question
-    if call.phase != "asked" or question is None:
+    if question is None:  # pragma: no cover - the phase `asked` has a question
         raise_illegal_fact(fact, "nobody asked")
     if fact.digest != digest(call.decoded_arguments):
         raise_illegal_fact(fact, "it answers for other arguments")
@@ -83,26 +94,25 @@ def apply_call_answered(state: State, fact: CallAnswered) -> State:
         raise_illegal_fact(fact, "the question had expired")
     if fact.grant is not None:
         if not isinstance(fact.verdict, Allow) or fact.grant.tool != call.call.name:
-            raise_illegal_fact(
-                fact, "only a yes can hold for more than one call, and only for that tool"
-            )
+            raise_illegal_fact(fact, "only an Allow can carry a grant, and only for the same tool")
         state = replace(state, grants=(*state.grants, fact.grant))
-    # Nobody knows what other arguments would touch.
+    # Nobody knows which resource other arguments would touch.
     resource = None if isinstance(fact.verdict, Modify) else call.resource
     call = replace(call, question=None, answered=True, resource=resource)
-    return _apply_verdict(state, call, fact.verdict)
+    return _apply_verdict(state, call, fact.verdict, phase)
 
 
-def _apply_verdict(state: State, call: CallState, verdict: AnswerVerdict) -> State:
+def _apply_verdict(
+    state: State, call: CallState, verdict: AnswerVerdict, phase: CallPhase
+) -> State:
     match verdict:
         case Allow():
-            return _replace_call(state, replace(call, phase="cleared"))
+            return _replace_call(state, replace(call, phase=phase))
         case Modify(arguments, reason):
             changes = (*call.changes, ArgumentChange("", f"the gate: {reason}"))
             text = _encode_arguments(arguments)
-            return _replace_call(
-                state, replace(call, phase="cleared", arguments=text, changes=changes)
-            )
+            call = replace(call, phase=phase, arguments=text, changes=changes)
+            return _replace_call(state, call)
         case Deny(reason):
             return close_call(state, call, ToolResult.from_text("denied", f"Denied: {reason}"))
         case _:
@@ -110,33 +120,29 @@ def _apply_verdict(state: State, call: CallState, verdict: AnswerVerdict) -> Sta
 
 
 def apply_call_started(state: State, fact: CallStarted) -> State:
-    call = _require_call(state, fact.call_id, fact)
-    spec = state.setup.find_tool(call.call.name) if state.setup else None
-    again = call.phase == "interrupted" and spec is not None and spec.effect != "write"
-    if state.is_waiting or (call.phase != "cleared" and not again):
-        raise_illegal_fact(
-            fact, "a question waits" if state.is_waiting else f"the call is {call.phase}"
-        )
-    return _replace_call(state, replace(call, phase="started", began=True))
+    """Note that the effect of a call begins."""
+    call, phase = _move_call(state, fact)
+    if state.is_waiting:
+        # Every call of a step is judged and answered before the first one starts.
+        raise_illegal_fact(fact, "another call waits for an answer")
+    return _replace_call(state, replace(call, phase=phase, began=True))
 
 
-def take_over_call(call: CallState, before: Setup | None, after: Setup | None) -> CallState:
-    """A call as the next driver has it. Under another gate, or for another tool, a yes is none."""
-    name, begun = call.call.name, call.phase in ("started", "interrupted")
-    spec = before.find_tool(name) if before else None
-    other = after is not None and (
-        before is None or before.gate != after.gate or after.find_tool(name) != spec
-    )
-    again = begun and not (spec is None or spec.effect == "write")
-    if other and not call.answered and (call.phase == "cleared" or again):
-        return replace(call, phase="proposed", arguments=None, changes=(), resource=None)
-    return replace(call, phase="interrupted") if begun else call
+def take_over_call(
+    call: CallState, before: Setup | None, after: Setup | None, fact: Fact
+) -> CallState:
+    """Return a call as the next driver finds it."""
+    phase = next_phase(call, classify_resume(call, before, after))
+    if phase is None:  # pragma: no cover - every phase can be resumed
+        raise_illegal_fact(fact, f"the call is {call.phase}")
+    if phase == "proposed":
+        return replace(call, phase=phase, arguments=None, changes=(), resource=None)
+    return replace(call, phase=phase)
 
 
 def apply_call_finished(state: State, fact: CallFinished) -> State:
-    call = _require_call(state, fact.call_id, fact)
-    if call.phase not in ("started", "interrupted"):
-        raise_illegal_fact(fact, f"the call is {call.phase}")
+    """Close a call with its result, and remember the labels of what its tool returned."""
+    call, _ = _move_call(state, fact)
     spec = state.setup.find_tool(call.call.name) if state.setup else None
     if spec is not None:
         state = add_labels(state, spec.labels, f"{call.call.name} ({call.id})")
@@ -144,7 +150,7 @@ def apply_call_finished(state: State, fact: CallFinished) -> State:
 
 
 def add_charges(state: State, charges: Sequence[Charge]) -> State:
-    """What a call paid to models of its own is the run's to pay."""
+    """Charge the run and the session for what a call paid to models of its own."""
     if not charges or state.run is None:
         return state
     run = replace(state.run, ledger=reduce(Ledger.add, charges, state.run.ledger))
@@ -152,47 +158,56 @@ def add_charges(state: State, charges: Sequence[Charge]) -> State:
 
 
 def abandoned_result(call: CallState, end: RunEnded) -> ToolResult:
+    """Return the result of a call that the end of its run closed."""
     if call.began:
-        told = "It had started; whether it took effect is not known."
+        effect = "The call had started; whether it took effect is unknown."
     else:
-        told = "It had not started."
-    return ToolResult.from_text(
-        "cancelled", f"Given up, since the run ended ({end.outcome}). {told}"
-    )
+        effect = "The call had not started."
+    return ToolResult.from_text("cancelled", f"Cancelled: the run ended ({end.outcome}). {effect}")
 
 
 def close_call(state: State, call: CallState, result: ToolResult) -> State:
+    """Give a call its result. The last result of a step puts the whole step into the transcript."""
     state = _replace_call(state, replace(call, phase="closed", result=result))
-    step, run = state.step, state.run
-    if step is None or run is None or any(one.phase != "closed" for one in step.calls):
+    step = state.step
+    run = state.run
+    if step is None or run is None or any(other.phase != "closed" for other in step.calls):
         return state
-    items = tuple(CallOutcome(_call_as_run(one), one.result or result) for one in step.calls)
-    if step.hydrates:
-        return add_messages(replace(state, step=None), build_findings_note(items, state.setup))
-    ran = iter(item.call for item in items)
-    parts = tuple(next(ran) if isinstance(part, ToolCall) else part for part in step.reply.parts)
-    names = [call.call.name for call in step.calls]
-    met = (
-        run.choice_met or state.setup is None or _meets_choice(state.setup.rules.tool_choice, names)
+    outcomes = tuple(
+        CallOutcome(_call_as_run(other), other.result or result) for other in step.calls
     )
-    worked = any(item.result.kind == "value" for item in items)
-    out = not worked and any(item.result.outage for item in items)
+    if step.hydrates:
+        # The runtime made these calls, so the model sees a note instead of a reply of its own.
+        return add_messages(replace(state, step=None), build_findings_note(outcomes, state.setup))
+    calls = iter(outcome.call for outcome in outcomes)
+    parts = tuple(next(calls) if isinstance(part, ToolCall) else part for part in step.reply.parts)
     run = replace(
         run,
-        streak=reduce(_extend_streak, items, run.streak),
-        choice_met=met,
-        outages=run.outages + 1 if out else 0,
+        streak=reduce(_extend_streak, outcomes, run.streak),
+        choice_met=run.choice_met or _meets_choice(state, step.calls),
+        outages=run.outages + 1 if _is_outage(outcomes) else 0,
     )
     state = replace(state, step=None, run=run)
-    return add_messages(state, replace(step.reply, parts=parts), ToolResults(items))
+    return add_messages(state, replace(step.reply, parts=parts), ToolResults(outcomes))
 
 
-def _meets_choice(choice: ToolChoice, names: Sequence[str]) -> bool:
+def _is_outage(outcomes: Sequence[CallOutcome]) -> bool:
+    """Whether nothing came of a step because tools were out of order."""
+    worked = any(outcome.result.kind == "value" for outcome in outcomes)
+    return not worked and any(outcome.result.outage for outcome in outcomes)
+
+
+def _meets_choice(state: State, calls: Sequence[CallState]) -> bool:
+    """Whether the calls of a step satisfy the tool choice, so that it is `auto` from now on."""
+    if state.setup is None:
+        return True
+    choice: ToolChoice = state.setup.rules.tool_choice
+    names = [call.call.name for call in calls]
     return choice in ("auto", "none", "required") or choice in names
 
 
 def _call_as_run(call: CallState) -> ToolCall:
-    """The call with the arguments that count: history and execution agree, and history is JSON."""
+    """Return the call with the arguments that ran, always as JSON, for the transcript."""
     text = call.arguments
     if text is None:
         text = _arguments_as_written(call.call.arguments)
@@ -202,7 +217,7 @@ def _call_as_run(call: CallState) -> ToolCall:
 
 
 def _arguments_as_written(text: str) -> str | None:
-    """The model's own text, if it is one JSON object; None if it is not."""
+    """Return the model's own text if it is one JSON object, else None."""
     match read_strict(text.removeprefix(BYTE_ORDER_MARK)):
         case ReadJson(dict() as arguments):
             return text if text.startswith("{") else _encode_arguments(arguments)
@@ -215,39 +230,48 @@ def _encode_arguments(arguments: Mapping[str, Any]) -> str:
 
 
 def _acceptable_name(name: str) -> str:
-    """A name that every provider takes back, whatever the model made up."""
+    """Return a tool name that every provider accepts back, whatever name the model made up."""
     return UNUSUAL_NAME_CHARS.sub("_", name)[:64] or "unnamed"
 
 
-def _extend_streak(streak: CallStreak, item: CallOutcome) -> CallStreak:
-    call = item.call
-    if (streak.name, streak.result) == (call.name, item.result):
-        same = streak.arguments == call.arguments or _same_arguments(
-            streak.arguments, call.arguments
-        )
-        if same:
-            return replace(streak, count=streak.count + 1)
-    return CallStreak(call.name, call.arguments, item.result, 1)
+def _extend_streak(streak: CallStreak, outcome: CallOutcome) -> CallStreak:
+    """Count a call that is the same as the one before, with the same result."""
+    call = outcome.call
+    same_result = (streak.name, streak.result) == (call.name, outcome.result)
+    if same_result and _same_arguments(streak.arguments, call.arguments):
+        return replace(streak, count=streak.count + 1)
+    return CallStreak(call.name, call.arguments, outcome.result, 1)
 
 
-def _same_arguments(one: str, other: str) -> bool:
-    """Whether two texts hold the same arguments, however they are spaced."""
-    return msgspec.json.decode(one) == msgspec.json.decode(other)
+def _same_arguments(text: str, other: str) -> bool:
+    """Whether two JSON texts hold the same arguments, however they are spaced."""
+    return text == other or msgspec.json.decode(text) == msgspec.json.decode(other)
 
 
 def _replace_call(state: State, call: CallState) -> State:
     step = state.step
     if step is None:  # pragma: no cover - every caller holds an open call
         raise AssertionError
-    calls = tuple(call if one.id == call.id else one for one in step.calls)
+    calls = tuple(call if other.id == call.id else other for other in step.calls)
     return replace(state, step=replace(step, calls=calls))
 
 
-def _require_call(state: State, call_id: str, fact: Fact) -> CallState:
-    call = find_call(state, call_id)
-    return call if call is not None else raise_illegal_fact(fact, f"no call {call_id} is open")
+def _move_call(
+    state: State, fact: CallJudged | CallAnswered | CallStarted | CallFinished
+) -> tuple[CallState, CallPhase]:
+    """Return the call of a fact, and the phase that the fact leads it to.
+
+    Raises IllegalFact if no such call is open, or if the table has no such transition.
+    """
+    call = find_call(state, fact.call_id)
+    if call is None:
+        raise_illegal_fact(fact, f"no call {fact.call_id} is open")
+    phase = next_phase(call, classify_fact(fact, call, state.setup))
+    if phase is None:
+        raise_illegal_fact(fact, f"the call is {call.phase}")
+    return call, phase
 
 
 def raise_illegal_fact(fact: Fact, why: str) -> NoReturn:
-    msg = f"{type(fact).__name__} cannot be record {fact.seq}: {why}"
-    raise IllegalFact(msg)
+    """Raise IllegalFact for a fact that cannot follow the facts before it."""
+    raise IllegalFact(f"{type(fact).__name__} cannot be record {fact.seq}: {why}")

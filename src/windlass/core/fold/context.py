@@ -1,4 +1,4 @@
-"""What the model is shown beside and instead of the transcript, which is never changed.
+"""What the model sees beside and instead of the transcript, which itself never changes.
 
 The law: the running prompt, pinned messages and open calls are in every view, and a call is never
 without its result.
@@ -43,9 +43,10 @@ MASK_MIN = 200
 
 
 def apply_context_compacted(state: State, run: RunState, fact: ContextCompacted) -> State:
+    """Make the view shorter: by a note, a summary, or masked results."""
     if fact.how == "summary":
         if run.attempt is None or run.attempt.purpose != "compaction":
-            raise_illegal_fact(fact, "no summary was asked for")
+            raise_illegal_fact(fact, "no summary was requested")
         state = settle_open_attempt(state, run, fact.charge)
     else:
         require_nothing_open(state, run, fact)
@@ -53,6 +54,7 @@ def apply_context_compacted(state: State, run: RunState, fact: ContextCompacted)
         current_run(state),
         compacted=(*run.compacted, fact.how),
         forced=run.forced or bool(run.failures),
+        # The prompt is another one now, so failures of the old prompt do not count.
         failures=(),
         asking_since=None,
     )
@@ -67,7 +69,7 @@ def apply_context_compacted(state: State, run: RunState, fact: ContextCompacted)
 
 
 def rebuild_view(state: State) -> State:
-    """The state with its view made anew from the transcript."""
+    """Return the state with its view built from the transcript again."""
     apart = bool(state.shown_from or state.masked_upto)
     shown = Transcript(list(_view_messages(state))) if apart else state.transcript
     size = sum(map(message_tokens_max, shown))
@@ -75,25 +77,26 @@ def rebuild_view(state: State) -> State:
 
 
 def _view_messages(state: State) -> Iterator[Message]:
-    """A note for what is left out, what of it must stay in view, then the rest."""
-    first, run = state.shown_from, state.run
+    """Yield a note for what is left out, the messages that must stay, then the rest."""
+    first = state.shown_from
+    run = state.run
     prompt = state.transcript[run.new_from] if run else None
     rest = state.transcript[first:]
-    here = set(map(id, rest))
-    # What must stay is in the view already: the cost does not grow with the session.
-    staying = (one for one in state.shown if one is prompt or is_pinned(one))
+    in_rest = set(map(id, rest))
+    # Messages that must stay are in the present view already. Searching it, and not the whole
+    # transcript, keeps the cost from growing with the session.
+    staying = (message for message in state.shown if message is prompt or is_pinned(message))
     if first:
         yield UserMessage((TextPart(state.summary),), note=True)
-    for message in chain(
-        (one for one in staying if id(one) not in here), _mask_old_results(state, rest)
-    ):
+    before_rest = (message for message in staying if id(message) not in in_rest)
+    for message in chain(before_rest, _mask_old_results(state, rest)):
         yield message
         if message is prompt and run is not None and run.known is not None:
             yield run.known
 
 
 def _mask_old_results(state: State, rest: Sequence[Message]) -> Iterator[Message]:
-    """What the view goes on with; old results are masked."""
+    """Yield the messages that the view goes on with, with old results masked."""
     readable = state.setup is not None and state.setup.find_tool("read_artifact") is not None
     for at, message in enumerate(rest, state.shown_from):
         yield _mask_message(message, readable=readable) if at < state.masked_upto else message
@@ -104,64 +107,65 @@ def is_pinned(message: Message) -> bool:
     return isinstance(message, UserMessage) and message.pinned
 
 
-def _mask_message(results: Message, *, readable: bool) -> Message:
-    if not isinstance(results, ToolResults):
-        return results
-    return ToolResults(tuple(_mask_outcome(item, readable=readable) for item in results.items))
+def _mask_message(message: Message, *, readable: bool) -> Message:
+    if not isinstance(message, ToolResults):
+        return message
+    return ToolResults(tuple(_mask_outcome(item, readable=readable) for item in message.items))
 
 
-def _mask_outcome(item: CallOutcome, *, readable: bool) -> CallOutcome:
-    size = len(item.result.text)
-    if size < MASK_MIN and all(isinstance(part, TextPart) for part in item.result.content):
-        return item
-    told = f"[This result ({size} characters) was left out, since it is old."
-    told += f' read_artifact(id="{item.call.id}") reads it.]' if readable else "]"
-    return replace(item, result=ToolResult.from_text(item.result.kind, told))
+def _mask_outcome(outcome: CallOutcome, *, readable: bool) -> CallOutcome:
+    size = len(outcome.result.text)
+    if size < MASK_MIN and all(isinstance(part, TextPart) for part in outcome.result.content):
+        return outcome
+    hint = f' read_artifact(id="{outcome.call.id}") reads it.' if readable else ""
+    text = f"[This old result ({size} characters) was removed to save space.{hint}]"
+    return replace(outcome, result=ToolResult.from_text(outcome.result.kind, text))
 
 
 def mask_saving(message: Message) -> int:
-    """How much smaller a message would be in the view if its results were masked."""
+    """Return by how many tokens a message would shrink if its results were masked."""
     if not isinstance(message, ToolResults):
         return 0
-    return message_tokens_max(message) - message_tokens_max(_mask_message(message, readable=True))
+    masked = _mask_message(message, readable=True)
+    return message_tokens_max(message) - message_tokens_max(masked)
 
 
 def apply_steering_given(state: State, run: RunState, fact: SteeringGiven) -> State:
-    said = UserMessage(fact.prompt)
-    return replace(state, run=replace(run, pending=(*run.pending, said)))
+    """Keep a message of a person until the model can be asked again."""
+    message = UserMessage(fact.prompt)
+    return replace(state, run=replace(run, pending=(*run.pending, message)))
 
 
 def apply_steering_taken(state: State, run: RunState, fact: SteeringTaken) -> State:
-    """A reply that came before it was heard is not the last one."""
+    """Put the waiting messages into the conversation. A reply from before is not the last one."""
     if not run.pending or run.attempt is not None or state.step is not None:
-        raise_illegal_fact(fact, "nothing was said meanwhile, or an attempt or a step is open")
-    run, said = replace(run, pending=(), reply=None), run.pending
-    return add_messages(replace(state, run=run), *said)
+        raise_illegal_fact(fact, "no steering waits, or an attempt or a step is open")
+    messages = run.pending
+    run = replace(run, pending=(), reply=None)
+    return add_messages(replace(state, run=run), *messages)
 
 
 def apply_lookups_planned(state: State, run: RunState, fact: LookupsPlanned) -> State:
+    """Open a step of the runtime's own calls."""
     require_nothing_open(state, run, fact)
     if run.steps or run.hydrated or not fact.calls:
-        raise_illegal_fact(fact, "what a prompt speaks of is looked up once, before the first step")
+        raise_illegal_fact(fact, "lookups are planned once, before the first step")
     if len({call.id for call in fact.calls}) != len(fact.calls):
         raise_illegal_fact(fact, "two calls have one id")
-    step = StepState(
-        AssistantMessage(fact.calls), "calls", tuple(map(CallState, fact.calls)), hydrates=True
-    )
+    calls = tuple(map(CallState, fact.calls))
+    step = StepState(AssistantMessage(fact.calls), "calls", calls, hydrates=True)
     return replace(state, run=replace(run, hydrated=True), step=step)
 
 
 def apply_knowledge_recalled(state: State, run: RunState, fact: KnowledgeRecalled) -> State:
-    """It stands beside the prompt in the view of this run alone."""
+    """Show what is known beside the prompt, in the view of this run only."""
     require_nothing_open(state, run, fact)
     if run.steps or run.recalled:
-        raise_illegal_fact(
-            fact, "what is known about a prompt is recalled once, before the first step"
-        )
-    known = UserMessage((TextPart(fact.text),), note=True) if fact.text.strip() else None
-    state = replace(state, run=replace(run, recalled=True, known=known))
-    if known is None:
+        raise_illegal_fact(fact, "knowledge is recalled once, before the first step")
+    note = UserMessage((TextPart(fact.text),), note=True) if fact.text.strip() else None
+    state = replace(state, run=replace(run, recalled=True, known=note))
+    if note is None:
         return state
     state = add_labels(state, fact.labels, "what was recalled")
-    shown = Transcript(list(state.shown)).append(known)
-    return replace(state, shown=shown, apart=True, size=state.size + message_tokens_max(known))
+    shown = Transcript(list(state.shown)).append(note)
+    return replace(state, shown=shown, apart=True, size=state.size + message_tokens_max(note))

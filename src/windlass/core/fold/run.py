@@ -1,7 +1,7 @@
 """Facts in, state out.
 
-The same check runs before a fact is written and when it is read back, so an illegal fact never gets
-into a journal, and a journal that holds one is not believed.
+The same check runs before a fact is written and when it is read back. So an illegal fact never gets
+into a journal, and a journal that holds one is refused.
 """
 
 from collections.abc import Iterable
@@ -69,22 +69,22 @@ from windlass.core.state import RunState, State, add_labels, add_messages, fixed
 
 
 def fold(session: str, facts: Iterable[Fact]) -> State:
-    """The state that these facts add up to."""
+    """Return the state that these facts add up to. Raises IllegalFact if one cannot follow."""
     return reduce(apply_fact, facts, State(session))
 
 
 def apply_fact(state: State, fact: Fact) -> State:
-    """The state after one more fact; raises IllegalFact if it cannot follow."""
+    """Return the state after one more fact. Raises IllegalFact if it cannot follow."""
     if fact.seq != state.seq + 1:
         raise_illegal_fact(fact, f"record {state.seq + 1} was expected")
     after = _apply_in_session(_advance_time(state, fact), fact)
-    # A late result is no work, and a clock that is set back takes no time away.
+    # A late result is not work, and a clock that is set back takes no time away.
     at = state.at if isinstance(fact, CallLate) else max(state.at, fact.at)
     return replace(after, seq=fact.seq, at=at)
 
 
 def _advance_time(state: State, fact: Fact) -> State:
-    """Time at work passes; time between two drivers, or waiting for a person, does not."""
+    """Count time at work. Time between two drivers, or waiting for a person, does not count."""
     idle = not state.is_active or state.is_waiting or isinstance(fact, RunResumed | CallLate)
     if idle or state.run is None or fact.at <= state.at:
         return state
@@ -147,39 +147,42 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
     if state.is_active:
         raise_illegal_fact(fact, "the run before it has not ended")
     if fact.setup is None and state.setup is None:
-        raise_illegal_fact(fact, "a first run needs a set-up")
+        raise_illegal_fact(fact, "a first run needs a setup")
     run = RunState(
         number=fact.run,
         new_from=len(state.transcript),
         caller=fact.caller,
         context=fact.context,
     )
-    aside = state.run is not None and state.run.known is not None
+    had_recalled = state.run is not None and state.run.known is not None
     state = _install_setup(replace(state, run=run, step=None), fact.setup)
     state = add_messages(state, UserMessage(fact.prompt, pinned=fact.pinned))
     state = add_labels(state, fact.labels, f"the prompt of run {fact.run}")
-    # What was recalled for the run before is not shown any more.
-    return rebuild_view(state) if aside else state
+    # Knowledge recalled for the previous run leaves the view with that run.
+    return rebuild_view(state) if had_recalled else state
 
 
 def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
-    """An attempt that was under way may have been paid for: it counts as all that was reserved."""
+    """An attempt in flight may have been paid for: its whole reservation counts as spent."""
     if run.attempt is not None:
         state = settle_open_attempt(state, run, worst_case_charge(run.attempt))
     if state.step is not None:
-        calls = tuple(take_over_call(call, state.setup, fact.setup) for call in state.step.calls)
+        before = state.setup
+        calls = tuple(take_over_call(call, before, fact.setup, fact) for call in state.step.calls)
         state = replace(state, step=replace(state.step, calls=calls))
-    # What a budget promised to a dead driver may have gone back meanwhile.
+    # A budget may have taken back meanwhile what it allotted to the dead driver.
     state = replace(state, run=replace(current_run(state), asking_since=None, allotments=()))
     return _install_setup(state, fact.setup)
 
 
 def _install_setup(state: State, setup: Setup | None) -> State:
-    return state if setup is None else replace(state, setup=setup, fixed=fixed_tokens_max(setup))
+    if setup is None:
+        return state
+    return replace(state, setup=setup, fixed=fixed_tokens_max(setup))
 
 
 def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
-    """The open calls are closed, so that the next request is valid, whatever happened."""
+    """Close the open calls, so that the next request is valid whatever happened."""
     if fact.outcome == "suspended":
         raise_illegal_fact(fact, "a pause is not an end")
     state = add_charges(settle_open_attempt(state, run, fact.charge), fact.charges)
@@ -189,6 +192,7 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
     if fact.partial.strip():
         state = add_messages(state, AssistantMessage((TextPart(fact.partial),)))
     state = add_messages(state, *run.pending)
+    # With a gate on replies, a reply that nobody allowed must not reach the caller.
     withheld = state.setup is not None and state.setup.withhold_replies
     unjudged = withheld and run.reply is not None and not run.passed
     ended = replace(

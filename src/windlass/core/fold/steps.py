@@ -1,4 +1,4 @@
-"""How a step comes about: attempts at a model, a whole reply, what is said of it."""
+"""How a step comes about: attempts at a model, a complete reply, and the verdict on it."""
 
 from msgspec.structs import replace
 
@@ -18,16 +18,19 @@ from windlass.core.verdicts import Allow, Deny, OutputMismatch
 
 
 def apply_attempt_started(state: State, run: RunState, fact: AttemptStarted) -> State:
+    """Open an attempt, of a step or of a summary."""
     require_nothing_open(state, run, fact)
     run = replace(
         run,
         attempt=fact,
         model_calls=run.model_calls + 1,
-        allotments=tuple(replace(one, dry=False) for one in run.allotments),
+        # A dry budget is asked again before the next attempt: it may have been refilled.
+        allotments=tuple(replace(allotment, dry=False) for allotment in run.allotments),
     )
     if fact.purpose != "main":
         return replace(state, run=run)
     if fact.model != run.model:
+        # Each model has its own attempts and its own clock.
         run = replace(run, model=fact.model, failures=(), asking_since=None)
     since = fact.at if run.asking_since is None else run.asking_since
     run = replace(run, asking_since=since, landing=run.landing or fact.landing)
@@ -35,6 +38,7 @@ def apply_attempt_started(state: State, run: RunState, fact: AttemptStarted) -> 
 
 
 def apply_attempt_failed(state: State, run: RunState, fact: AttemptFailed) -> State:
+    """Settle a failed attempt, and count it against the step."""
     if run.attempt is None:
         raise_illegal_fact(fact, "no attempt is open")
     state = settle_open_attempt(state, run, fact.charge)
@@ -45,19 +49,21 @@ def apply_attempt_failed(state: State, run: RunState, fact: AttemptFailed) -> St
 
 
 def _postpone_summary(state: State, run: RunState) -> State:
-    """A summary that fails is not tried again for a while, and fails nothing else."""
+    """Try no summary for a while. A summary that fails must not fail the step."""
     cool_down = state.setup.compaction.cool_down if state.setup else 0
     run = replace(run, compacted=(*run.compacted, "summary"))
     return replace(state, run=run, no_summary_before=state.steps + cool_down)
 
 
 def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> State:
+    """Take a complete reply: open a step if it has calls, else leave it to be judged."""
     if run.attempt is None or run.attempt.purpose != "main":
         raise_illegal_fact(fact, "no attempt is open")
     state = _calibrate_tokens(settle_open_attempt(state, run, fact.charge), fact)
-    reply, calls = fact.reply, fact.reply.calls
-    blank = not reply.text.strip()
-    empty = blank and not calls and fact.stop in ("end", "calls")
+    reply = fact.reply
+    calls = reply.calls
+    is_blank = not reply.text.strip()
+    is_empty = is_blank and not calls and fact.stop in ("end", "calls")
     run = replace(
         current_run(state),
         steps=run.steps + 1,
@@ -68,9 +74,9 @@ def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> Stat
         forced=False,
         stop=fact.stop,
         passed=False,
-        text=run.text if blank else reply.text,
-        reply=None if calls or empty else reply,
-        empties=run.empties + 1 if empty else 0,
+        text=run.text if is_blank else reply.text,
+        reply=None if calls or is_empty else reply,
+        empties=run.empties + 1 if is_empty else 0,
     )
     state = replace(state, steps=state.steps + 1, run=run)
     if calls:
@@ -78,17 +84,18 @@ def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> Stat
         if len(new) != len(calls):
             raise_illegal_fact(fact, "two calls have one id")
         return replace(state, step=StepState(reply, fact.stop, tuple(map(CallState, calls))))
-    # A reply that says nothing is left out of the transcript: no provider takes it back.
-    return state if blank else add_messages(state, reply)
+    # A blank reply stays out of the transcript: no provider accepts it back.
+    return state if is_blank else add_messages(state, reply)
 
 
 def _calibrate_tokens(state: State, fact: StepProposed) -> State:
-    """What the provider counted tells how long a token of this model is."""
+    """Learn how many bytes a token of this model has from what the provider counted."""
     usage = fact.charge.usage if fact.charge else None
     if fact.charge is None or usage is None or usage.estimated or usage.input < 1:
         return state
-    model, size = fact.charge.model, state.fixed + state.size
-    others = (one for one in state.calibration if one[0] != model)
+    model = fact.charge.model
+    size = state.fixed + state.size
+    others = (entry for entry in state.calibration if entry[0] != model)
     return replace(
         state,
         measure=PromptMeasure(model, usage.input, state.fixed, state.size),
@@ -97,6 +104,7 @@ def _calibrate_tokens(state: State, fact: StepProposed) -> State:
 
 
 def apply_reply_judged(state: State, run: RunState, fact: ReplyJudged) -> State:
+    """Let a final reply pass, or tell the model why it does not count."""
     if run.reply is None or run.passed:
         raise_illegal_fact(fact, "no reply waits to be judged")
     match fact.verdict:
@@ -106,43 +114,46 @@ def apply_reply_judged(state: State, run: RunState, fact: ReplyJudged) -> State:
             withheld = state.setup is not None and state.setup.withhold_replies
             text = "" if withheld else run.text
             run = replace(run, reply=None, text=text, misfits=run.misfits + 1)
-            told = message
+            note = message
         case Deny(reason):
             run = replace(run, reply=None, text="", denials=run.denials + 1)
-            told = f"Your reply was withheld: {reason}. Answer in another way."
-    return add_messages(replace(state, run=run), UserMessage((TextPart(told),), note=True))
+            note = f"Your reply was withheld: {reason}. Answer in another way."
+    return add_messages(replace(state, run=run), UserMessage((TextPart(note),), note=True))
 
 
 def apply_note_given(state: State, run: RunState, fact: NoteGiven) -> State:
+    """Tell the model that it repeats itself, and remember when."""
     require_nothing_open(state, run, fact)
     run = replace(run, streak=replace(run.streak, noted_at=run.streak.count))
     return add_messages(replace(state, run=run), UserMessage((TextPart(fact.text),), note=True))
 
 
 def apply_budget_allotted(state: State, run: RunState, fact: BudgetAllotted) -> State:
+    """Remember what a shared budget lets this run spend in all. The last word counts."""
     require_nothing_open(state, run, fact)
-    if state.setup is None or all(one.name != fact.budget for one in state.setup.budgets):
+    if state.setup is None or all(budget.name != fact.budget for budget in state.setup.budgets):
         raise_illegal_fact(fact, f"no budget {fact.budget} is set")
-    others = tuple(one for one in run.allotments if one.budget != fact.budget)
+    others = tuple(entry for entry in run.allotments if entry.budget != fact.budget)
     return replace(state, run=replace(run, allotments=(*others, fact)))
 
 
 def require_nothing_open(state: State, run: RunState, fact: Fact) -> None:
+    """Raise IllegalFact if an attempt, a step or a reply is not settled yet."""
     if run.attempt is not None or state.step is not None or run.reply is not None:
         raise_illegal_fact(fact, "an attempt, a step or a reply is open")
 
 
-def settle_open_attempt(state: State, run: RunState, paid: Charge | None) -> State:
-    """Settle the open attempt."""
+def settle_open_attempt(state: State, run: RunState, charge: Charge | None) -> State:
+    """Close the open attempt, and charge the run and the session for it."""
     run = replace(run, attempt=None)
-    if paid is None:
+    if charge is None:
         return replace(state, run=run)
-    run = replace(run, ledger=run.ledger.add(paid))
-    return replace(state, run=run, ledger=state.ledger.add(paid))
+    run = replace(run, ledger=run.ledger.add(charge))
+    return replace(state, run=run, ledger=state.ledger.add(charge))
 
 
 def current_run(state: State) -> RunState:
-    """The run of a state that has one."""
+    """Return the run of a state that has one."""
     if state.run is None:  # pragma: no cover - every caller holds an open run
         raise AssertionError
     return state.run

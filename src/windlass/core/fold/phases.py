@@ -1,0 +1,153 @@
+"""The phases of a call: the one table that says which fact leads from which phase to which.
+
+The fold looks every fact about a call up here, and refuses a pair that is absent as illegal. The
+decision and the replay read the same table. `tools/phase_diagram.py` draws the diagram in the docs
+from it.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from windlass.core.events import CallAnswered, CallFinished, CallJudged, CallStarted
+from windlass.core.setup import Setup
+from windlass.core.state import CallPhase, CallState
+from windlass.core.verdicts import Allow, Ask, Modify
+
+PhaseFact = Literal[
+    "CallJudged: allow",
+    "CallJudged: ask",
+    "CallJudged: deny",
+    "CallAnswered: allow",
+    "CallAnswered: deny",
+    "CallStarted",
+    "CallStarted: repeatable",
+    "CallFinished",
+    "RunResumed",
+    "RunResumed: changed",
+    "RunResumed: changed, repeatable",
+    "RunEnded",
+]
+"""The facts that move a call, as far as the table tells them apart.
+
+`allow` includes a changed call (Modify), and `deny` one that is invalid. `repeatable` is a tool
+whose effect is not a write. `changed`: the gate or the tool is another than the one that allowed
+the call, and no person did.
+"""
+
+CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
+    "proposed": {
+        "CallJudged: allow": "cleared",
+        "CallJudged: ask": "asked",
+        "CallJudged: deny": "closed",
+        "RunResumed": "proposed",
+        "RunResumed: changed": "proposed",
+        "RunResumed: changed, repeatable": "proposed",
+        "RunEnded": "closed",
+    },
+    "asked": {
+        "CallAnswered: allow": "cleared",
+        "CallAnswered: deny": "closed",
+        "RunResumed": "asked",
+        "RunResumed: changed": "asked",
+        "RunResumed: changed, repeatable": "asked",
+        "RunEnded": "closed",
+    },
+    "cleared": {
+        # A permission may be taken back for a question, as long as the call has not started.
+        "CallJudged: ask": "asked",
+        "CallStarted": "started",
+        "CallStarted: repeatable": "started",
+        "RunResumed": "cleared",
+        # Another gate, or another tool, has not allowed it.
+        "RunResumed: changed": "proposed",
+        "RunResumed: changed, repeatable": "proposed",
+        "RunEnded": "closed",
+    },
+    "started": {
+        "CallFinished": "closed",
+        # The driver died: nobody knows whether the effect happened.
+        "RunResumed": "interrupted",
+        "RunResumed: changed": "interrupted",
+        "RunResumed: changed, repeatable": "proposed",
+        "RunEnded": "closed",
+    },
+    "interrupted": {
+        # Judged again: by the tool's own `reconcile`, or by a person.
+        "CallJudged: allow": "cleared",
+        "CallJudged: ask": "asked",
+        "CallJudged: deny": "closed",
+        # A write has no entry here: it must never start a second time by itself.
+        "CallStarted: repeatable": "started",
+        "CallFinished": "closed",
+        "RunResumed": "interrupted",
+        "RunResumed: changed": "interrupted",
+        "RunResumed: changed, repeatable": "proposed",
+        "RunEnded": "closed",
+    },
+    "closed": {
+        "RunResumed": "closed",
+        "RunResumed: changed": "closed",
+        "RunResumed: changed, repeatable": "closed",
+        "RunEnded": "closed",
+    },
+}
+
+NEXT_ACTION: Mapping[CallPhase, Literal["judge", "answer", "run", "none"]] = {
+    "proposed": "judge",
+    "asked": "answer",
+    "cleared": "run",
+    "started": "run",
+    "interrupted": "run",
+    "closed": "none",
+}
+"""What the decision does with a call in each phase."""
+
+
+def next_phase(call: CallState, fact: PhaseFact) -> CallPhase | None:
+    """Return the phase that a fact leads a call to, or None if the fact is illegal there."""
+    return CALL_PHASES[call.phase].get(fact)
+
+
+def classify_fact(
+    fact: CallJudged | CallAnswered | CallStarted | CallFinished,
+    call: CallState,
+    setup: Setup | None,
+) -> PhaseFact:
+    """Return the column of the table that a fact about a call belongs to."""
+    match fact:
+        case CallJudged(verdict=Allow() | Modify()):
+            return "CallJudged: allow"
+        case CallJudged(verdict=Ask()):
+            return "CallJudged: ask"
+        case CallJudged():
+            return "CallJudged: deny"
+        case CallAnswered(verdict=Allow() | Modify()):
+            return "CallAnswered: allow"
+        case CallAnswered():
+            return "CallAnswered: deny"
+        case CallStarted():
+            return "CallStarted: repeatable" if is_repeatable(call, setup) else "CallStarted"
+        case CallFinished():
+            return "CallFinished"
+
+
+def classify_resume(call: CallState, before: Setup | None, after: Setup | None) -> PhaseFact:
+    """Return the column of the table for a driver that takes a call over, perhaps with changes."""
+    name = call.call.name
+    has_changed = after is not None and (
+        before is None
+        or before.gate != after.gate
+        or before.find_tool(name) != after.find_tool(name)
+    )
+    # What a person allowed stays allowed.
+    if not has_changed or call.answered:
+        return "RunResumed"
+    if is_repeatable(call, before):
+        return "RunResumed: changed, repeatable"
+    return "RunResumed: changed"
+
+
+def is_repeatable(call: CallState, setup: Setup | None) -> bool:
+    """Whether the effect of a call may happen twice. An unknown tool counts as a write."""
+    spec = setup.find_tool(call.call.name) if setup else None
+    return spec is not None and spec.effect != "write"
