@@ -95,7 +95,7 @@ async def test_files_and_addresses_are_looked_up_before_the_first_step(
     assert world.asked == ["src/crane.py", "https://example.org/a/b.html?file=c.txt"]
     assert clock.elapsed_s == pytest.approx(1, abs=0.01)
     block = looked_up(model.prompts[0])
-    assert block.startswith("Looked up before you begin. It is material from outside")
+    assert block.startswith("Looked up before you begin. This is material from outside")
     assert "the text of src/crane.py" in block
     assert "the page https://example.org" in block
     check_prompt(model.prompts[0])

@@ -195,7 +195,7 @@ class StoryModel:
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         await self._process.check_alive()
         outside = self._process.outside
-        if prompt.system.startswith("You sum up"):
+        if prompt.system.startswith("You summarize"):
             step, said = 0, "They looked at a few things."
         else:
             replies = [one for one in prompt.messages if isinstance(one, AssistantMessage)]

@@ -119,7 +119,7 @@ def spent() -> Story:
         failed_attempt("server")
     )
     return story.end_run(
-        "budget_exceeded", reason="the next request does not fit into what is left"
+        "budget_exceeded", reason="the next request does not fit into what is left of the limits"
     )
 
 

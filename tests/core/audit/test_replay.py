@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from facts import MODEL, SESSION, Story, failed_attempt, make_call, value_result
 from proof.simulate import draw_plan, play_plan
+from windlass.core.audit.differences import OtherRules, ReplayDifference
 from windlass.core.audit.replay import replay
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
-from windlass.core.audit.differences import OtherRules, ReplayDifference
 from windlass.core.events import (
     RULES,
     AttemptStarted,

@@ -105,13 +105,16 @@ def test_a_sessions_cap_of_steps_stops_whatever_a_run_may() -> None:
     ).start_run()
     story.do_step(make_call("a")).end_run().start_run().do_step(make_call("b", "look", '{"b":1}'))
     end = story.expect_move(EndRun)
-    assert (end.outcome, end.reason) == ("max_steps", "the session's cap of 2 steps is reached")
+    assert (end.outcome, end.reason) == ("max_steps", "the session's limit of 2 steps is reached")
 
 
 def test_why_there_is_no_room_is_told() -> None:
     """B2."""
     story = Story(budgets=(Budget("team", tokens=10),)).start_run()
-    assert explain_no_room(story.run) == "the next request does not fit into what is left"
+    assert (
+        explain_no_room(story.run)
+        == "the next request does not fit into what is left of the limits"
+    )
     story.add(BudgetAllotted("team", Amount(tokens=1), dry=True))
     assert explain_no_room(story.run) == "the budget team has no room for the next request"
 

@@ -1,9 +1,9 @@
-"""What of a transcript may be made shorter in the view: a plan, not an act.
+"""Plan how to make the view shorter. It is a plan only: `decide` turns it into a move.
 
-Only whole groups go: a reply and the results of its calls stay together. The prompt of the running
-run, pinned messages and all from the last reply on always stay: what came since, no model has seen.
-Nothing is done before the trigger is reached, and then enough to reach the target, so that it is
-not done at every step.
+Only whole groups go: a reply and the results of its calls stay together. The running prompt, pinned
+messages and everything from the last reply on always stay, because no model has seen what came
+since. Nothing is done before the trigger is reached, and then enough to reach the target, so that
+it is not done at every step.
 """
 
 import re
@@ -19,9 +19,9 @@ from windlass.core.setup import ModelInfo, Setup
 from windlass.core.state import RunState, State, message_tokens_max
 
 FORCED_KEEP_SHARE = 0.5
-"""The part of the view that is kept when a provider says that it is too long."""
+"""The share of the view that is kept when a provider says that it is too long."""
 SAVING_SHARE_MIN = 0.1
-"""The part of the view that must become free; less is not worth a step."""
+"""The share of the view that must become free. Less is not worth a step."""
 _LEFT_OUT_NOTE = re.compile(r"\s*\[\d+ earlier messages were left out, [^\]]*\]\Z")
 
 
@@ -35,14 +35,15 @@ class CompactionPlan(NamedTuple):
 def plan_compaction(
     state: State, setup: Setup, run: RunState, model: ModelInfo
 ) -> Iterator[CompactionPlan]:
-    """What could be done about the length of the view now, the first choice first."""
-    goal = _target_tokens(state, setup, run, model)
-    if goal is None:
+    """Yield the ways to make the view shorter now, the best first; none if it may stay."""
+    target = _target_tokens(state, setup, run, model)
+    if target is None:
         return
-    tokens, rules = estimate_tokens(state, model.name), setup.compaction
-    # Sizes are in bytes; a token is as many of them as this model's tokens have been.
-    room = max(0, int(goal * (state.fixed + state.size) / max(1.0, tokens)) - state.fixed)
-    for how in _certain_methods(rules.strategies) if _is_forced(run) else rules.strategies:
+    tokens = estimate_tokens(state, model.name)
+    # Sizes are in bytes, so the target is converted at the present size of a token.
+    room = max(0, int(target * (state.fixed + state.size) / max(1.0, tokens)) - state.fixed)
+    methods = setup.compaction.strategies
+    for how in _certain_methods(methods) if _is_forced(run) else methods:
         if how in run.compacted or (how == "summary" and state.steps < state.no_summary_before):
             continue
         upto = _mask_upto(state, run, room) if how == "mask" else _leave_out_upto(state, run, room)
@@ -50,13 +51,13 @@ def plan_compaction(
             yield CompactionPlan(how, upto)
 
 
-def _certain_methods(strategies: Sequence[CompactionMethod]) -> Sequence[CompactionMethod]:
-    """Those that make room for certain."""
-    return [*(how for how in strategies if how == "summary"), "window"]
+def _certain_methods(methods: Sequence[CompactionMethod]) -> Sequence[CompactionMethod]:
+    """Return the methods that make room for certain: masking may find nothing to mask."""
+    return [*(how for how in methods if how == "summary"), "window"]
 
 
 def has_overflowed(run: RunState) -> bool:
-    """A provider said that the prompt is too long."""
+    """Whether a provider said that the prompt is too long."""
     return bool(run.failures) and run.failures[-1].fault.kind == "context_overflow"
 
 
@@ -65,71 +66,81 @@ def _is_forced(run: RunState) -> bool:
 
 
 def _target_tokens(state: State, setup: Setup, run: RunState, model: ModelInfo) -> float | None:
-    """The tokens that the view should have; None if it may stay as it is."""
-    rules, window = setup.compaction, setup.compaction.window or model.window
+    """Return the tokens that the view should shrink to; None if it may stay as it is."""
+    settings = setup.compaction
+    window = settings.window or model.window
     tokens = estimate_tokens(state, model.name)
     if _is_forced(run):
         half = tokens * FORCED_KEEP_SHARE
-        return half if window is None else min(half, window * rules.target)
+        return half if window is None else min(half, window * settings.target)
     if window is None or run.failures:
         return None
-    bound = rules.target if run.compacted else rules.trigger
-    return window * rules.target if tokens > window * bound else None
+    # Once something was done for this step, go on until the target is reached.
+    threshold = settings.target if run.compacted else settings.trigger
+    return window * settings.target if tokens > window * threshold else None
 
 
 def _mask_upto(state: State, run: RunState, room: int) -> int | None:
-    """Up to where the results of calls are old enough to be masked, if that makes room."""
-    messages, kept = state.transcript, 0
+    """Return the message before which results are masked, or None if that frees too little."""
+    messages = state.transcript
     first = max(state.shown_from, state.masked_upto)
-    upto = first
     starts = _group_starts(messages, first, run)
+    upto = first
+    kept = 0
+    # Half of the room is kept for recent results.
     for at, end in reversed(list(pairwise([*starts, len(messages)]))):
-        kept += sum(message_tokens_max(messages[one]) for one in range(at, end))
+        kept += sum(message_tokens_max(messages[index]) for index in range(at, end))
         if kept > room / 2:
             upto = at
             break
-    saved = sum(mask_saving(messages[at]) for at in range(first, upto))
+    saved = sum(mask_saving(messages[index]) for index in range(first, upto))
     return upto if upto > first and saved > SAVING_SHARE_MIN * state.size else None
 
 
 def _leave_out_upto(state: State, run: RunState, room: int) -> int | None:
-    """The message from which on the view goes on, or None if there is nothing to leave out."""
+    """Return the message from which on the view goes on, or None if nothing can be left out."""
     messages = state.transcript
     starts = _group_starts(messages, state.shown_from + 1, run)
     prompt = messages[run.new_from]
-    kept = sum(message_tokens_max(one) for one in state.shown if one is prompt or is_pinned(one))
+    kept = sum(
+        message_tokens_max(message)
+        for message in state.shown
+        if message is prompt or is_pinned(message)
+    )
     best: int | None = None
     for at, end in reversed(list(pairwise([*starts, len(messages)]))):
-        kept += sum(_removable_tokens(state, run, one) for one in range(at, end))
+        kept += sum(_removable_tokens(state, run, index) for index in range(at, end))
         if best is not None and kept > room:
             break
         best = at
     if best is None:
         return None
-    freed = sum(_removable_tokens(state, run, at) for at in range(state.shown_from, best))
-    return best if freed > (0 if _is_forced(run) else SAVING_SHARE_MIN * state.size) else None
+    freed = sum(_removable_tokens(state, run, index) for index in range(state.shown_from, best))
+    saving_min = 0 if _is_forced(run) else SAVING_SHARE_MIN * state.size
+    return best if freed > saving_min else None
 
 
 def _removable_tokens(state: State, run: RunState, at: int) -> int:
-    """How much smaller the view is without a message; nothing, if it must stay."""
+    """Return by how much the view shrinks without a message; 0 if it must stay."""
     message = state.transcript[at]
     if at == run.new_from or is_pinned(message):
         return 0
-    return message_tokens_max(message) - (mask_saving(message) if at < state.masked_upto else 0)
+    masked = mask_saving(message) if at < state.masked_upto else 0
+    return message_tokens_max(message) - masked
 
 
 def left_out_note(state: State, upto: int) -> str:
-    """What the model is told in the place of what was left out."""
-    told = f"[{upto} earlier messages were left out, since the conversation grew too long.]"
-    # What was told before counts no more; what was summed up does.
-    summed_up = _LEFT_OUT_NOTE.sub("", state.summary)
-    return f"{summed_up}\n\n{told}" if summed_up else told
+    """Return the note for the model in the place of the messages that were left out."""
+    note = f"[{upto} earlier messages were left out, because the conversation grew too long.]"
+    # An earlier note of this kind is replaced; an earlier summary stays.
+    summary = _LEFT_OUT_NOTE.sub("", state.summary)
+    return f"{summary}\n\n{note}" if summary else note
 
 
 def _group_starts(messages: Sequence[Message], first: int, run: RunState) -> list[int]:
-    """Where a group begins: at every message that is not the results of the one before.
+    """Return where a group begins: at every message that is not the results of the one before.
 
-    The last group begins at the run's last reply, or at its prompt, and holds all that came since.
+    The last group begins at the run's last reply, or at its prompt, and holds everything since.
     """
     last = len(messages) - 1
     while last > run.new_from and not isinstance(messages[last], AssistantMessage):

@@ -10,21 +10,20 @@ from windlass.core.decide.compacting import (
     left_out_note,
     plan_compaction,
 )
-from windlass.core.decide.funding import BudgetDrawNeeded, reserve_request
 from windlass.core.decide.lookups import plan_lookups
 from windlass.core.decide.reserving import (
     CHARS_PER_TOKEN,
-    equal_share,
+    BudgetDrawNeeded,
     estimate_tokens,
     input_tokens_max,
-    remaining_amount,
-    tightest_amount,
+    reserve_request,
 )
 from windlass.core.decide.retrying import choose_model
-from windlass.core.decide.scheduling import next_wave
+from windlass.core.decide.scheduling import plan_wave
 from windlass.core.decide.stopping import check_exhausted, check_time_limits, explain_no_room
 from windlass.core.decide.summarizing import build_summary_prompt
 from windlass.core.events import StopReason
+from windlass.core.fold.phases import NEXT_ACTION
 from windlass.core.limits import Amount
 from windlass.core.messages import AssistantMessage, ToolSpec, UserMessage
 from windlass.core.moves import (
@@ -51,20 +50,20 @@ from windlass.core.state import CallState, RunState, State, StepState, message_t
 from windlass.core.view import build_prompt
 
 DEFAULT_WINDOW = 32_000
-"""Tokens that a model is taken to have room for when nobody has said."""
+"""Tokens that a model is assumed to have room for when nobody has said."""
 REPLY_MIN = 256
-"""Tokens that a reply gets, however full the window is taken to be."""
+"""Tokens that a reply gets, however full the window is estimated to be."""
 
 
 def decide(state: State) -> Move:
-    """What to do next in an open run."""
-    run, setup = state.run, state.setup
+    """Return what to do next in an open run. Raises ValueError if no run is open."""
+    run = state.run
+    setup = state.setup
     if run is None or setup is None or run.outcome is not None:
-        msg = "no run is open"
-        raise ValueError(msg)
-    late = check_time_limits(state, setup, run)
-    if late is not None:
-        return EndRun(*late, _SEAL)
+        raise ValueError("no run is open")
+    timeout = check_time_limits(state, setup, run)
+    if timeout is not None:
+        return EndRun(timeout.outcome, timeout.reason, _SEAL)
     if state.step is not None:
         return _continue_step(state, state.step, setup, run)
     if run.reply is not None:
@@ -73,27 +72,24 @@ def decide(state: State) -> Move:
 
 
 def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -> Move:
-    """Gate all calls, then wait for the answers, then act, wave by wave, in the model's order."""
+    """Judge all calls, then wait for the answers, then run them in the model's order."""
     if run.landing:
         return EndRun("max_steps", "the last reply still called tools", _SEAL)
-    unjudged = [call for call in step.calls if call.phase == "proposed"]
+    unjudged = [call for call in step.calls if NEXT_ACTION[call.phase] == "judge"]
     if unjudged:
         proposed = tuple(_propose_call(call, setup, step.stop) for call in unjudged)
         return JudgeCalls(proposed, setup.tools, _SEAL)
-    asked = tuple((call, call.question) for call in step.calls if call.question is not None)
-    if asked:
-        return WaitForAnswers(asked, _SEAL)
-    rules = setup.rules
-    open_calls = (call for call in step.calls if call.phase != "closed")
-    ready = tuple(next_wave(open_calls, setup))
-    room = (
-        remaining_amount(setup.limits, run.ledger),
-        remaining_amount(setup.session_limits, state.ledger),
+    questions = tuple((call, call.question) for call in step.calls if call.question is not None)
+    if questions:
+        return WaitForAnswers(questions, _SEAL)
+    wave = plan_wave(state, setup, run, step)
+    return RunCalls(
+        tuple(_clear_call(state, call, spec, wave.share) for call, spec in wave.calls),
+        setup.rules.calls_at_once_max,
+        setup.rules.on_unknown == "ask",
+        wave.timeout_s,
+        _SEAL,
     )
-    share = equal_share(tightest_amount(*room), len(ready))
-    wave = tuple(_clear_call(state, call, spec, share) for call, spec in ready)
-    bound = setup.hydration.seconds if step.hydrates and setup.hydration else None
-    return RunCalls(wave, rules.calls_at_once_max, rules.on_unknown == "ask", bound, _SEAL)
 
 
 def _propose_call(call: CallState, setup: Setup, stop: StopReason) -> ProposedCall:
@@ -101,16 +97,17 @@ def _propose_call(call: CallState, setup: Setup, stop: StopReason) -> ProposedCa
 
 
 def _clear_call(state: State, call: CallState, spec: ToolSpec, share: Amount) -> ClearedCall:
+    # The key names the effect, so that a tool can recognize a second try of the same call.
     key = f"{state.session}/{call.id}"
     interrupted = call.phase == "interrupted"
     return ClearedCall(call.call, call.decoded_arguments, spec, key, interrupted, share, _SEAL)
 
 
 def _settle_reply(run: RunState, reply: AssistantMessage, setup: Setup) -> Move:
-    """What a reply without calls means."""
-    whole = run.stop not in ("length", "refusal")
+    """Decide what a reply without calls means."""
     if setup.judge_replies and not run.passed and reply.text:
-        return JudgeReply(reply, whole, _SEAL)
+        is_whole = run.stop not in ("length", "refusal")
+        return JudgeReply(reply, is_whole, _SEAL)
     if run.pending and not run.landing:
         return TakeSteering(_SEAL)
     if run.stop == "refusal":
@@ -118,42 +115,41 @@ def _settle_reply(run: RunState, reply: AssistantMessage, setup: Setup) -> Move:
     if run.stop == "length":
         return EndRun("truncated", "the model hit its output limit", _SEAL)
     if run.landing:
-        return EndRun("max_steps", "answered at the cap of steps", _SEAL)
+        return EndRun("max_steps", "answered at the step limit", _SEAL)
     return EndRun("completed", "", _SEAL)
 
 
 def _prepare_request(state: State, setup: Setup, run: RunState) -> Move:
-    """What comes before the next request, or the request itself."""
-    end = check_exhausted(state, setup, run)
-    fresh = end is None and not run.steps and not run.failures
-    first = _before_first_step(state, setup, run) if fresh else None
-    if first is not None:
-        return first
+    """Decide what comes before the next request, or make the request itself."""
+    ending = check_exhausted(state, setup, run)
+    if ending is None and not run.steps and not run.failures:
+        first = _before_first_step(state, setup, run)
+        if first is not None:
+            return first
     model = choose_model(setup, run) or setup.model
-    # What comes to its end pays for no summary, unless it ends for want of one.
-    for shorter in (
-        plan_compaction(state, setup, run, model) if end is None or has_overflowed(run) else ()
-    ):
-        move = _compact_view(state, setup, run, model, shorter)
-        if move is not None:
-            return move
-    if end is not None:
-        return EndRun(end.outcome, end.reason, _SEAL, end.fault)
+    # A run that is about to end does not pay for a summary, unless the overflow is what ends it.
+    if ending is None or has_overflowed(run):
+        for plan in plan_compaction(state, setup, run, model):
+            move = _compact_view(state, setup, run, model, plan)
+            if move is not None:
+                return move
+    if ending is not None:
+        return EndRun(ending.outcome, ending.reason, _SEAL, ending.fault)
     if run.pending:
         return TakeSteering(_SEAL)
-    rules, streak = setup.rules, run.streak
-    if streak.count >= rules.same_call_note and not streak.noted_at:
+    streak = run.streak
+    if streak.count >= setup.rules.same_call_note and not streak.noted_at:
         return RemindModel(
             f"You called {streak.name} {streak.count} times with the same arguments and got the "
             "same result. Try another way, or answer with what you have.",
             _SEAL,
         )
-    landing = run.landing or (setup.limits.steps is not None and run.steps >= setup.limits.steps)
-    return _request_reply(state, setup, run, model, landing=landing)
+    at_step_limit = setup.limits.steps is not None and run.steps >= setup.limits.steps
+    return _request_reply(state, setup, run, model, landing=run.landing or at_step_limit)
 
 
 def _before_first_step(state: State, setup: Setup, run: RunState) -> Move | None:
-    """What is looked up and recalled before the first step."""
+    """Recall what is known about the prompt, then look up what it refers to."""
     prompt = state.transcript[run.new_from]
     if not isinstance(prompt, UserMessage):  # pragma: no cover - a run begins with a prompt
         return None
@@ -164,57 +160,61 @@ def _before_first_step(state: State, setup: Setup, run: RunState) -> Move | None
 
 
 def _compact_view(
-    state: State, setup: Setup, run: RunState, model: ModelInfo, shorter: CompactionPlan
+    state: State, setup: Setup, run: RunState, model: ModelInfo, plan: CompactionPlan
 ) -> Move | None:
-    """The move that makes the view shorter so; None if it cannot be paid for."""
-    how, upto = shorter
+    """Return the move that carries out a plan; None if it cannot be paid for."""
+    how, upto = plan
     if how == "mask":
         return Compact(upto, "", how, _SEAL)
     if how == "window":
         return Compact(upto, left_out_note(state, upto), how, _SEAL)
     model = setup.summariser or model
-    output = min(model.output_max, setup.compaction.summary_tokens)
-    chars = CHARS_PER_TOKEN * (model.window or setup.compaction.window or DEFAULT_WINDOW) // 2
-    prompt = build_summary_prompt(state, upto, model.name, output, chars)
-    tokens = sum(map(message_tokens_max, prompt.messages)) + len(prompt.system)
-    funds = reserve_request(state, setup, run, replace(model, output_max=output), tokens)
-    if funds is None:
+    output_max = min(model.output_max, setup.compaction.summary_tokens)
+    window = model.window or setup.compaction.window or DEFAULT_WINDOW
+    # Half of the window is left for the summary itself and for tokens shorter than estimated.
+    chars_max = CHARS_PER_TOKEN * window // 2
+    prompt = build_summary_prompt(state, upto, model.name, output_max, chars_max)
+    input_tokens = sum(map(message_tokens_max, prompt.messages)) + len(prompt.system)
+    model = replace(model, output_max=output_max)
+    reservation = reserve_request(state, setup, run, model, input_tokens)
+    if reservation is None:
         return None
-    if isinstance(funds, BudgetDrawNeeded):
-        return DrawBudget(*funds, _SEAL)
-    prompt = dataclass_replace(prompt, output_max=funds.output)
-    return Summarize(prompt, funds, state.steps + 1, upto, _SEAL)
+    if isinstance(reservation, BudgetDrawNeeded):
+        return DrawBudget(*reservation, _SEAL)
+    prompt = dataclass_replace(prompt, output_max=reservation.output)
+    return Summarize(prompt, reservation, state.steps + 1, upto, _SEAL)
 
 
 def _request_reply(
     state: State, setup: Setup, run: RunState, model: ModelInfo, *, landing: bool
 ) -> Move:
-    tokens = input_tokens_max(model.name, state.fixed, state.size, state.measure)
-    funds = reserve_request(state, setup, run, _fit_output_to_window(state, model), tokens)
-    if funds is None:
+    input_tokens = input_tokens_max(model.name, state.fixed, state.size, state.measure)
+    reservation = reserve_request(
+        state, setup, run, _fit_output_to_window(state, model), input_tokens
+    )
+    if reservation is None:
         return EndRun("budget_exceeded", explain_no_room(run), _SEAL)
-    if isinstance(funds, BudgetDrawNeeded):
-        return DrawBudget(*funds, _SEAL)
+    if isinstance(reservation, BudgetDrawNeeded):
+        return DrawBudget(*reservation, _SEAL)
     last = run.failures[-1] if run.failures else None
-    moved = last is not None and model.name != run.model
+    falls_back = last is not None and model.name != run.model
+    output_max = reservation.output
     return RequestReply(
-        prompt=build_prompt(
-            state, setup, run, model.name, output_max=funds.output, landing=landing
-        ),
-        reserved=funds,
+        prompt=build_prompt(state, setup, run, model.name, output_max=output_max, landing=landing),
+        reserved=reservation,
         step=state.steps + 1,
-        attempt=1 if moved else len(run.failures) + 1,
-        wait_s=0.0 if last is None or moved else last.wait_s,
+        attempt=1 if falls_back else len(run.failures) + 1,
+        wait_s=0.0 if last is None or falls_back else last.wait_s,
         landing=landing,
         last_failure=last,
         failed_attempts=len(run.failures),
-        fell_back_from=run.model if moved else "",
+        fell_back_from=run.model if falls_back else "",
         seal=_SEAL,
     )
 
 
 def _fit_output_to_window(state: State, model: ModelInfo) -> ModelInfo:
-    """A model asked for no longer a reply than its window has room for."""
+    """Return the model with no longer a reply than its window has room for."""
     if model.window is None:
         return model
     room = max(REPLY_MIN, model.window - int(estimate_tokens(state, model.name)))

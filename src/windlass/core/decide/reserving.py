@@ -1,30 +1,95 @@
-"""Reserve before the request, settle after it.
+"""Reserve before a request, settle after it.
 
-Money is exact, and its limit is a hard edge: what an attempt could cost at the most must fit into
-what is left.
+Money is exact, and its limit is hard: the most that an attempt can cost must fit into what is left.
 """
 
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import reduce
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from windlass.core.events import AttemptStarted, Reservation
+from windlass.core.events import AttemptStarted, BudgetAllotted, Reservation
 from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import EXACT_MATH, Charge, Ledger, Usage
-from windlass.core.setup import ModelInfo, Price
-from windlass.core.state import PromptMeasure, State
+from windlass.core.setup import ModelInfo, Price, Setup
+from windlass.core.state import PromptMeasure, RunState, State
 
 MILLION = Decimal(1_000_000)
 CHARS_PER_TOKEN = 4
 _WINDOW_CHARS = {"hour": len("2026-01-31T12"), "day": len("2026-01-31"), "month": len("2026-01")}
 
 
-def input_tokens_max(model: str, fixed: int, size: int, measure: PromptMeasure | None) -> int:
-    """The tokens of a prompt at the most.
+class BudgetDrawNeeded(NamedTuple):
+    """A shared budget must first let the run spend this much in all."""
 
-    What a provider has measured counts as it said; a byte that came since counts as a token.
+    budget: Budget
+    total_wanted: Amount
+
+
+def reserve_request(
+    state: State, setup: Setup, run: RunState, model: ModelInfo, input_tokens: int
+) -> Reservation | BudgetDrawNeeded | None:
+    """Reserve the worst case of the next request, or say what is missing.
+
+    Returns None if the limits of the run or the session cannot cover it, and BudgetDrawNeeded if a
+    shared budget has to grant the run more first.
+    """
+    remaining = [
+        remaining_amount(setup.limits, run.ledger),
+        remaining_amount(setup.session_limits, state.ledger),
+    ]
+    reservation = reserve_within(model, input_tokens, *remaining)
+    if reservation is None or not setup.budgets:
+        return reservation
+    # Sub-agents draw on the shared budgets themselves, so their charges do not count here.
+    spent_by_run = own_spending(run.ledger)
+    for budget in setup.budgets:
+        needed = total_needed(budget, reservation, spent_by_run)
+        allotment = find_allotment(run, budget.name)
+        if allotment is None or not (allotment.dry or covers_amount(allotment.amount, needed)):
+            return BudgetDrawNeeded(budget, needed)
+        remaining.append(remaining_amount(allotment.amount, spent_by_run))
+    # A dry budget gave less than was needed: the reply gets shorter, or nothing is left.
+    return reserve_within(model, input_tokens, *remaining)
+
+
+def find_allotment(run: RunState, budget: str) -> BudgetAllotted | None:
+    """Return what a shared budget last allotted to the run, or None."""
+    return next((entry for entry in run.allotments if entry.budget == budget), None)
+
+
+def reserve_within(model: ModelInfo, input_tokens: int, *remaining: Amount) -> Reservation | None:
+    """Reserve a request within all of these amounts; None if it does not fit.
+
+    The output is cut to what is left. The amounts are those of a run, a session and budgets.
+    """
+    price = model.price
+    output = model.output_max
+    for amount in remaining:
+        if amount.tokens is not None:
+            output = min(output, amount.tokens - input_tokens)
+        if amount.usd is not None and price is not None:
+            input_cost = _sum_costs((input_tokens, _highest_input_price(price)))
+            rest = EXACT_MATH.subtract(amount.usd, input_cost)
+            if rest < 0:
+                return None
+            if price.output:
+                affordable = EXACT_MATH.divide_int(EXACT_MATH.multiply(rest, MILLION), price.output)
+                output = min(output, int(affordable))
+    if output < 1:
+        return None
+    if price is None:
+        return Reservation(input_tokens, output)
+    worst_case = _sum_costs((input_tokens, _highest_input_price(price)), (output, price.output))
+    return Reservation(input_tokens, output, worst_case)
+
+
+def input_tokens_max(model: str, fixed: int, size: int, measure: PromptMeasure | None) -> int:
+    """Return the most tokens that a prompt can have.
+
+    What a provider has measured counts as it said. Each byte added since counts as a token.
     """
     if measure is None or measure.model != model:
         return fixed + size
@@ -32,9 +97,9 @@ def input_tokens_max(model: str, fixed: int, size: int, measure: PromptMeasure |
 
 
 def estimate_tokens(state: State, model: str) -> float:
-    """The tokens of the view, as near as can be told.
+    """Return the tokens of the view, as near as can be told.
 
-    Four bytes are taken for a token until the model has said how long its tokens are.
+    A token counts as four bytes until the model's usage has shown how long its tokens are.
     """
     bytes_per_token = max(1.0, dict(state.calibration).get(model, float(CHARS_PER_TOKEN)))
     measure = state.measure
@@ -44,91 +109,68 @@ def estimate_tokens(state: State, model: str) -> float:
     return (state.fixed + state.size) / bytes_per_token
 
 
-def reserve_within(model: ModelInfo, input_tokens: int, *remaining: Amount) -> Reservation | None:
-    """What the next attempt may use, with its output cut to what is left; None if it cannot fit.
-
-    Several amounts may be left, of a run, a session, a budget: all of them bound it.
-    """
-    price, output = model.price, model.output_max
-    for amount in remaining:
-        if amount.tokens is not None:
-            output = min(output, amount.tokens - input_tokens)
-        if amount.usd is not None and price is not None:
-            rest = EXACT_MATH.subtract(
-                amount.usd, _sum_costs((input_tokens, _highest_input_price(price)))
-            )
-            if rest < 0:
-                return None
-            if price.output:
-                affordable = EXACT_MATH.divide_int(EXACT_MATH.multiply(rest, MILLION), price.output)
-                output = min(output, int(affordable))
-    if output < 1:
-        return None
-    worst = (
-        None
-        if price is None
-        else _sum_costs((input_tokens, _highest_input_price(price)), (output, price.output))
-    )
-    return Reservation(input_tokens, output, worst)
-
-
 def spent_amount(ledger: Ledger) -> Amount:
-    """All that a ledger holds, as far as it is known."""
+    """Return what a ledger holds, as far as it is known."""
     return Amount(ledger.known_usd, ledger.usage.total if ledger.usage else 0)
 
 
 def own_spending(ledger: Ledger) -> Ledger:
-    """What a run spent itself: those who worked for it drew on the shared budgets themselves."""
-    return Ledger(tuple(one for one in ledger.charges if one.purpose != "subagent"))
+    """Return what a run spent itself, without its sub-agents."""
+    return Ledger(tuple(charge for charge in ledger.charges if charge.purpose != "subagent"))
 
 
 def remaining_amount(limit: Amount | Limits | SessionLimits, ledger: Ledger) -> Amount:
-    """What is left of a limit."""
-    usd = None if limit.usd is None else EXACT_MATH.subtract(limit.usd, ledger.known_usd)
-    used = ledger.usage.total if ledger.usage and limit.tokens is not None else 0
-    return Amount(usd, None if limit.tokens is None else limit.tokens - used)
+    """Return what is left of a limit. A part that is not limited is None."""
+    usd = None
+    if limit.usd is not None:
+        usd = EXACT_MATH.subtract(limit.usd, ledger.known_usd)
+    tokens = None
+    if limit.tokens is not None:
+        tokens = limit.tokens - (ledger.usage.total if ledger.usage else 0)
+    return Amount(usd, tokens)
 
 
 def tightest_amount(*amounts: Amount) -> Amount:
-    """What is left where several limits hold at once."""
-    usd = [one.usd for one in amounts if one.usd is not None]
-    tokens = [one.tokens for one in amounts if one.tokens is not None]
+    """Return what is left where several limits hold at once."""
+    usd = [amount.usd for amount in amounts if amount.usd is not None]
+    tokens = [amount.tokens for amount in amounts if amount.tokens is not None]
     return Amount(min(usd, default=None), min(tokens, default=None))
 
 
 def equal_share(amount: Amount, count: int) -> Amount:
-    """An equal part of what is left; never more than that, all together."""
-    usd, tokens = amount.usd, amount.tokens
+    """Divide what is left into equal parts, rounded down: together never more than the whole."""
+    usd = amount.usd
     if usd is not None:
-        usd = EXACT_MATH.divide(
-            EXACT_MATH.divide_int(EXACT_MATH.multiply(usd, MILLION), Decimal(count)), MILLION
-        )
-    return Amount(usd, None if tokens is None else tokens // count)
+        millionths = EXACT_MATH.divide_int(EXACT_MATH.multiply(usd, MILLION), Decimal(count))
+        usd = EXACT_MATH.divide(millionths, MILLION)
+    tokens = None if amount.tokens is None else amount.tokens // count
+    return Amount(usd, tokens)
 
 
 def total_needed(budget: Budget, reserved: Reservation, ledger: Ledger) -> Amount:
-    """What a budget must let a run spend in all, so that the next attempt fits."""
-    paid = spent_amount(ledger)
+    """Return the total that a budget must let a run spend, so that the next attempt fits."""
+    spent = spent_amount(ledger)
     usd = None
-    if budget.usd is not None and paid.usd is not None:
-        usd = EXACT_MATH.add(paid.usd, reserved.usd or Decimal(0))
-    tokens = (paid.tokens or 0) + reserved.input + reserved.output
-    return Amount(usd, None if budget.tokens is None else tokens)
+    if budget.usd is not None and spent.usd is not None:
+        usd = EXACT_MATH.add(spent.usd, reserved.usd or Decimal(0))
+    tokens = None
+    if budget.tokens is not None:
+        tokens = (spent.tokens or 0) + reserved.input + reserved.output
+    return Amount(usd, tokens)
 
 
 def budget_window(budget: Budget, at: float) -> str:
-    """The hour, day or month in UTC that a moment counts for; empty if the budget has none."""
+    """Return the hour, day or month in UTC that a moment counts for; empty if there is none."""
     if budget.per is None:
         return ""
     return datetime.fromtimestamp(at, UTC).isoformat()[: _WINDOW_CHARS[budget.per]]
 
 
 def covers_amount(amount: Amount, other: Amount) -> bool:
-    """Whether one amount is as large as another, in all that the other counts."""
-    enough_usd = other.usd is None or (amount.usd is not None and amount.usd >= other.usd)
-    return enough_usd and (
-        other.tokens is None or (amount.tokens is not None and amount.tokens >= other.tokens)
-    )
+    """Whether one amount is as large as another, in everything that the other counts."""
+    if other.usd is not None and (amount.usd is None or amount.usd < other.usd):
+        return False
+    return other.tokens is None or (amount.tokens is not None and amount.tokens >= other.tokens)
 
 
 def settle_attempt(
@@ -139,16 +181,16 @@ def settle_attempt(
     *,
     whole: bool,
 ) -> Charge:
-    """The charge of an attempt: as reported, else estimated from what was sent and what came.
+    """Return the charge of an attempt: as reported, else estimated from what was sent and came.
 
-    A broken attempt is taken for all that it can have cost, so that a limit holds.
+    `output_size` is in bytes. A broken attempt counts as the most that it can have cost, so that a
+    limit holds.
     """
     reported = _plausible_usage(reported)
-    if reported is not None and whole:
-        usage = reported
-    elif whole:
-        estimate = reserved.input // CHARS_PER_TOKEN, output_size // CHARS_PER_TOKEN
-        usage = Usage(*estimate, estimated=True)
+    if whole:
+        usage = reported or Usage(
+            reserved.input // CHARS_PER_TOKEN, output_size // CHARS_PER_TOKEN, estimated=True
+        )
     else:
         known = reported or Usage(reserved.input)
         output = min(max(known.output, output_size), max(known.output, reserved.output))
@@ -157,23 +199,31 @@ def settle_attempt(
 
 
 def _plausible_usage(reported: Usage | None) -> Usage | None:
-    """What a provider says it counted; nothing, if that cannot be: it would pay a limit back."""
+    """Return a provider's usage, or None if it cannot be true: it would pay a limit back."""
     if reported is None:
         return None
-    cached, written = reported.cache_read, reported.cache_write
-    least = min(reported.input, reported.output, cached, written, reported.reasoning)
-    sound = least >= 0 and cached + written <= reported.input and reported.total > 0
-    return reported if sound else None
+    counts = (
+        reported.input,
+        reported.output,
+        reported.cache_read,
+        reported.cache_write,
+        reported.reasoning,
+    )
+    cached = reported.cache_read + reported.cache_write
+    if min(counts) < 0 or cached > reported.input or reported.total <= 0:
+        return None
+    return reported
 
 
 def worst_case_charge(attempt: AttemptStarted) -> Charge:
-    """What an attempt cost at the most: all that was reserved for it."""
+    """Return the charge of an attempt that nobody saw the end of: its whole reservation."""
     reserved = attempt.reserved
     usage = Usage(reserved.input, reserved.output, estimated=True)
     return Charge(attempt.model, attempt.purpose, usage, reserved.usd)
 
 
 def usage_cost(price: Price | None, usage: Usage) -> Decimal | None:
+    """Return the cost of a usage in US dollars, or None if the price is not known."""
     if price is None:
         return None
     return _sum_costs(
@@ -190,6 +240,6 @@ def _highest_input_price(price: Price) -> Decimal:
 
 
 def _sum_costs(*terms: tuple[int, Decimal]) -> Decimal:
-    """Tokens at prices for a million, exactly."""
+    """Return the exact cost of tokens at prices for a million."""
     costs = (EXACT_MATH.multiply(Decimal(tokens), price) for tokens, price in terms)
     return EXACT_MATH.divide(reduce(EXACT_MATH.add, costs), MILLION)

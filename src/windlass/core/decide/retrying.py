@@ -1,4 +1,4 @@
-"""Whom a step asks, whether again and when: a pure rule over the failures on record."""
+"""Which model a step asks, whether again and when: a pure rule over the failures on record."""
 
 from windlass.core.events import AttemptFailed
 from windlass.core.faults import Fault
@@ -7,9 +7,10 @@ from windlass.core.state import RunState
 
 
 def backoff_s(retries: RetryPolicy, failures: int, fault: Fault, roll: float) -> float:
-    """How long to wait: full jitter on a doubling base, or what the provider asked for.
+    """Return the seconds to wait: what the provider asked for, or a doubling time with full jitter.
 
-    `roll` is a random number from 0 to 1; it is drawn by the shell, and the wait is recorded.
+    `roll` is a random number from 0 to 1. The runtime draws it, because the core is pure, and
+    records the wait.
     """
     if fault.retry_after_s is not None:
         return fault.retry_after_s
@@ -22,14 +23,16 @@ def can_retry(
     failures: tuple[AttemptFailed, ...],
     asking_since: float | None,
 ) -> bool:
-    """Whether a step that failed so far may ask once more."""
+    """Whether a step with these failures may ask the same model once more."""
     last = failures[-1]
     since = last.at if asking_since is None else asking_since
-    opened = any(failure.established for failure in failures)
-    cap = retries.attempts_max if opened else min(retries.establish_max, retries.attempts_max)
+    attempts_max = retries.attempts_max
+    if not any(failure.established for failure in failures):
+        # No stream ever opened: the server may be down, so fewer attempts are worth it.
+        attempts_max = min(retries.establish_max, attempts_max)
     return (
         can_ask_again(rules, last)
-        and len(failures) < cap
+        and len(failures) < attempts_max
         and last.wait_s <= max(retries.retry_after_max_s, retries.wait_max_s)
         and last.at + last.wait_s - since <= retries.budget_s
     )
@@ -41,11 +44,12 @@ def can_ask_again(rules: LoopPolicy, last: AttemptFailed) -> bool:
 
 
 def choose_model(setup: Setup, run: RunState) -> ModelInfo | None:
-    """The model that was asked last, the next in turn, or none any more."""
+    """Return the model that was asked last, or the next fallback; None if all have failed."""
     names = [info.name for info in setup.models]
     at = names.index(run.model) if run.model in names else 0
     last = run.failures[-1] if run.failures else None
     if last is None or can_retry(setup.retries, setup.rules, run.failures, run.asking_since):
         return setup.models[at]
-    may_move = can_ask_again(setup.rules, last) and at + 1 < len(names)
-    return setup.models[at + 1] if may_move else None
+    if can_ask_again(setup.rules, last) and at + 1 < len(names):
+        return setup.models[at + 1]
+    return None

@@ -1,31 +1,60 @@
-"""Which calls of a step may run side by side."""
+"""Which calls of a step run next, side by side, and what each of them may spend."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from windlass.core.decide.reserving import equal_share, remaining_amount, tightest_amount
+from windlass.core.fold.phases import NEXT_ACTION
+from windlass.core.limits import Amount
 from windlass.core.messages import ToolSpec
 from windlass.core.setup import Setup
-from windlass.core.state import CallState
+from windlass.core.state import CallState, RunState, State, StepState
 
 PlannedCall = tuple[CallState, ToolSpec]
 
 
-def next_wave(calls: Iterable[CallState], setup: Setup) -> list[PlannedCall]:
-    """The next calls that may run together, in the model's order.
+class WavePlan(NamedTuple):
+    """Calls that may run side by side."""
 
-    Reads run together; a write only with calls that name other resources than its own.
+    calls: tuple[PlannedCall, ...]
+    share: Amount
+    """What each of them may spend on models of its own."""
+    timeout_s: float | None
+    """How long each may take, beside the limit of its own tool."""
+
+
+def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> WavePlan:
+    """Plan the next calls of a step whose calls are all judged and answered."""
+    ready = (call for call in step.calls if NEXT_ACTION[call.phase] == "run")
+    calls = tuple(next_wave(ready, setup))
+    remaining = tightest_amount(
+        remaining_amount(setup.limits, run.ledger),
+        remaining_amount(setup.session_limits, state.ledger),
+    )
+    timeout_s = setup.hydration.seconds if step.hydrates and setup.hydration else None
+    return WavePlan(calls, equal_share(remaining, len(calls)), timeout_s)
+
+
+def next_wave(calls: Iterable[CallState], setup: Setup) -> list[PlannedCall]:
+    """Return the next calls that may run together, in the model's order.
+
+    Reads run together. A write runs only with calls that name other resources than its own.
     """
     wave: list[PlannedCall] = []
     for call in calls:
-        # A tool that is gone since its call was cleared counts as a write; the toolbox says so.
+        # A tool may have disappeared since its call was cleared. It counts as a write here, and the
+        # toolbox tells the model that it is gone.
         spec = setup.find_tool(call.call.name) or ToolSpec(call.call.name, "", {})
-        if not all(_can_run_together((call, spec), other) for other in wave):
+        planned = (call, spec)
+        if not all(_can_run_together(planned, other) for other in wave):
             break
-        wave.append((call, spec))
+        wave.append(planned)
     return wave
 
 
-def _can_run_together(one: PlannedCall, other: PlannedCall) -> bool:
-    if one[1].effect == other[1].effect == "read":
+def _can_run_together(planned: PlannedCall, other: PlannedCall) -> bool:
+    if planned[1].effect == other[1].effect == "read":
         return True
-    mine, theirs = one[0].resource, other[0].resource
-    return mine is not None and theirs is not None and mine != theirs
+    resource = planned[0].resource
+    other_resource = other[0].resource
+    return resource is not None and other_resource is not None and resource != other_resource

@@ -17,18 +17,19 @@ class RunEnding(NamedTuple):
     fault: Fault | None = None
 
 
-def check_time_limits(state: State, setup: Setup, run: RunState) -> tuple[Outcome, str] | None:
-    """The limit of time that has been reached."""
-    seconds, session = setup.limits.seconds, setup.session_limits.seconds
-    if seconds is not None and run.elapsed_s >= seconds:
-        return "timed_out", f"the limit of {seconds:g} s is reached"
-    if session is not None and state.elapsed_s >= session:
-        return "timed_out", f"the session's limit of {session:g} s is reached"
+def check_time_limits(state: State, setup: Setup, run: RunState) -> RunEnding | None:
+    """Return the ending if the run or the session has used up its time."""
+    run_limit_s = setup.limits.seconds
+    session_limit_s = setup.session_limits.seconds
+    if run_limit_s is not None and run.elapsed_s >= run_limit_s:
+        return RunEnding("timed_out", f"the limit of {run_limit_s:g} s is reached")
+    if session_limit_s is not None and state.elapsed_s >= session_limit_s:
+        return RunEnding("timed_out", f"the session's limit of {session_limit_s:g} s is reached")
     return None
 
 
 def check_exhausted(state: State, setup: Setup, run: RunState) -> RunEnding | None:
-    """What has been tried often enough."""
+    """Return the ending if something has been tried often enough."""
     rules = setup.rules
     if choose_model(setup, run) is None:
         fault = run.failures[-1].fault
@@ -43,24 +44,26 @@ def check_exhausted(state: State, setup: Setup, run: RunState) -> RunEnding | No
         return RunEnding("failed", fault.message, fault)
     if run.denials >= rules.denials_max:
         return RunEnding("policy_denied", f"{run.denials} replies were denied")
-    if run.streak.noted_at and run.streak.count >= run.streak.noted_at + rules.same_call_stop:
-        reason = f"{run.streak.name} gave the same result {run.streak.count} times"
-        return RunEnding("stuck", reason)
+    streak = run.streak
+    if streak.noted_at and streak.count >= streak.noted_at + rules.same_call_stop:
+        return RunEnding("stuck", f"{streak.name} gave the same result {streak.count} times")
     return _check_step_caps(state, setup, run)
 
 
 def _check_step_caps(state: State, setup: Setup, run: RunState) -> RunEnding | None:
-    cap, session_cap = setup.limits.steps, setup.session_limits.steps
+    cap = setup.limits.steps
+    session_cap = setup.session_limits.steps
+    # With `on_limit="answer"` the model gets one more step, without tools.
     if cap is not None and run.steps >= cap and (run.steps > cap or setup.rules.on_limit == "stop"):
-        return RunEnding("max_steps", f"the cap of {cap} steps is reached")
+        return RunEnding("max_steps", f"the limit of {cap} steps is reached")
     if session_cap is not None and state.steps >= session_cap:
-        return RunEnding("max_steps", f"the session's cap of {session_cap} steps is reached")
+        return RunEnding("max_steps", f"the session's limit of {session_cap} steps is reached")
     return None
 
 
 def explain_no_room(run: RunState) -> str:
-    """Why no further request can be paid for."""
-    dry = [one.budget for one in run.allotments if one.dry]
+    """Return why no further request can be paid for."""
+    dry = [allotment.budget for allotment in run.allotments if allotment.dry]
     if dry:
         return f"the budget {dry[0]} has no room for the next request"
-    return "the next request does not fit into what is left"
+    return "the next request does not fit into what is left of the limits"

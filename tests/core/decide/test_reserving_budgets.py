@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from facts import MODEL, PRICE, Story, make_call, make_charge, make_setup, value_result
-from windlass.core.decide.funding import BudgetDrawNeeded, reserve_request
-from windlass.core.decide.reserving import remaining_amount, spent_amount, total_needed
+from windlass.core.decide.reserving import (
+    BudgetDrawNeeded,
+    remaining_amount,
+    reserve_request,
+    spent_amount,
+    total_needed,
+)
 from windlass.core.events import BudgetAllotted, CallFinished, Reservation, RunEnded
 from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import Charge, Ledger, Usage
@@ -41,7 +46,7 @@ def test_a_session_has_limits_of_its_own_over_all_its_runs() -> None:
     end = story.expect_move(EndRun)
     assert (end.outcome, end.reason) == (
         "budget_exceeded",
-        "the next request does not fit into what is left",
+        "the next request does not fit into what is left of the limits",
     )
 
 
