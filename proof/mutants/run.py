@@ -1,8 +1,8 @@
-"""Plants each known bug in turn and shows that the tests notice: `make mutants`.
+"""Plants each known bug in turn and shows that the tests notice it: `make mutants`.
 
-A mutant is caught by the simulator, else by the fast tests of the loop, of secrets and of the core.
-Each has a copy of `src` of its own, which goes before an installed Windlass on the path of its
-children.
+A mutant is caught by the simulator, or else by the fast tests of the runtime, of secrets and of the
+core. Each mutant has its own copy of `src`, which comes before the installed Windlass on the import
+path of its child processes. As many mutants run at once as there are cores (`--at-once`).
 """
 
 import argparse
@@ -32,13 +32,14 @@ TESTS = (
 )
 SIMULATION_S = 30.0
 TESTS_S = 90.0
-AT_ONCE_MAX = 2
-PASSED, FAILED = 0, 1
-"""How pytest ends when it could run the tests."""
+PASSED = 0
+"""The exit code of pytest if all tests pass."""
+FAILED = 1
+"""The exit code of pytest if the tests ran and some failed."""
 
 
 class MutantMisfit(Exception):
-    """A mutant does not fit the code any more, or the ground it is judged on is not firm."""
+    """A mutant no longer matches the code, or the tests fail without any mutant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,9 @@ class SourceEdit:
         text = path.read_text("utf-8")
         count = text.count(self.old)
         if count != 1:
-            raise MutantMisfit(f"{self.file} holds this {count} times, and not once:\n{self.old}")
+            raise MutantMisfit(f"{self.file} holds this {count} times, not once:\n{self.old}")
         path.write_text(text.replace(self.old, self.new), "utf-8")
-        # What was compiled from the text before must not be taken for this one.
+        # Python would take bytecode of the same second and size for that of the new text.
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
             compiled.unlink()
 
@@ -87,7 +88,7 @@ def _parse_mutant(
 
 
 def misfits() -> list[str]:
-    """What in the list does not fit the code any more; nothing, as long as it is looked after."""
+    """Return the mutants that no longer match the code, each with the reason."""
     found: list[str] = []
     with TemporaryDirectory(prefix="mutant-fit-") as folder:
         for at, mutant in enumerate(load_mutants()):
@@ -106,7 +107,7 @@ def misfits() -> list[str]:
 
 
 def try_mutant(mutant: Mutant, deselected: Sequence[str]) -> MutantVerdict:
-    """Plant a mutant in a copy of the source and see who notices."""
+    """Plant a mutant in a copy of the source, and find out what notices it."""
     began = time.monotonic()
     with TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
         source = _copy_source(Path(folder), mutant.edits)
@@ -115,7 +116,10 @@ def try_mutant(mutant: Mutant, deselected: Sequence[str]) -> MutantVerdict:
 
 
 def find_failing_tests() -> list[str]:
-    """The tests that fail without any mutant: they can prove nothing, and are set aside."""
+    """Return the tests that fail without any mutant. They prove nothing and are left out.
+
+    Raises MutantMisfit if the simulator finds something or the tests cannot run.
+    """
     with TemporaryDirectory(prefix="mutant-none-") as folder:
         source = _copy_source(Path(folder), ())
         noticed = _run_simulator(source)
@@ -136,7 +140,7 @@ def _copy_source(folder: Path, edits: Sequence[SourceEdit]) -> Path:
         edit.apply(source)
     found = _run_child(source, "-c", _PRINT_ORIGIN, seconds=20).stdout.strip()
     if Path(found) != source / "windlass" / "__init__.py":
-        raise MutantMisfit(f"the children import {found}, and not the copy")
+        raise MutantMisfit(f"the child processes import {found} instead of the copy")
     return source
 
 
@@ -163,27 +167,27 @@ def _run_child(source: Path, *arguments: str, seconds: float) -> "subprocess.Com
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, -1, f"no end within {seconds:g} s", "")
+        return subprocess.CompletedProcess(command, -1, f"did not end within {seconds:g} s", "")
 
 
 def _run_simulator(source: Path) -> str | None:
-    """The first line of the simulator that says that a rule is broken."""
+    """Return the first finding of the simulator; None if there is none."""
     arguments = "-m", "proof.simulate", "--seeds", SEEDS
     done = _run_child(source, *arguments, seconds=SIMULATION_S)
     if done.returncode == 0:
         return None
-    said = (done.stdout or done.stderr.strip().splitlines()[-1]).splitlines()[0]
-    found = re.search(r"--seeds (\d+):\d+\s+# (.*)", said)
-    return f"seed {found[1]}: {found[2]}" if found else f"simulator: {said}"
+    line = (done.stdout or done.stderr.strip().splitlines()[-1]).splitlines()[0]
+    found = re.search(r"--seeds (\d+):\d+\s+# (.*)", line)
+    return f"seed {found[1]}: {found[2]}" if found else f"simulator: {line}"
 
 
 def _run_tests(source: Path, deselected: Sequence[str]) -> str | None:
-    """The first test that fails."""
+    """Return the first test that fails; None if all pass."""
     for folder in TESTS:
         done = _run_pytest(source, folder, "-x", *(f"--deselect={test}" for test in deselected))
         if done.returncode != PASSED:
-            said = done.stdout.splitlines() or ["no word"]
-            return next(iter(_failed_tests(done)), f"{folder}: {said[-1]}")
+            output = done.stdout.splitlines() or ["no output"]
+            return next(iter(_failed_tests(done)), f"{folder}: {output[-1]}")
     return None
 
 
@@ -204,7 +208,7 @@ def _report_rows(verdicts: Sequence[MutantVerdict]) -> Iterator[str]:
     width = max((len(verdict.mutant.name) for verdict in verdicts), default=6)
     yield f"{'mutant':{width}}  {'breaks':6}  {'time':>6}  caught by"
     for verdict in verdicts:
-        caught_by = (verdict.caught_by or "NOBODY: it survives")[:110]
+        caught_by = (verdict.caught_by or "NOTHING: it survives")[:110]
         mutant = verdict.mutant
         yield f"{mutant.name:{width}}  {mutant.breaks:6}  {verdict.seconds:4.1f} s  {caught_by}"
 
@@ -212,10 +216,17 @@ def _report_rows(verdicts: Sequence[MutantVerdict]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="proof/mutants/run.py", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="only this mutant")
+    cores = os.cpu_count() or 1
+    parser.add_argument(
+        "--at-once", type=int, default=cores, metavar="N", help=f"mutants at once ({cores})"
+    )
     options = parser.parse_args(argv)
-    chosen = [one for one in load_mutants() if options.only is None or one.name in options.only]
+    everything = load_mutants()
+    chosen = [mutant for mutant in everything if not options.only or mutant.name in options.only]
     if options.only and len(chosen) != len(set(options.only)):
-        parser.error(f"known mutants: {', '.join(one.name for one in load_mutants())}")
+        parser.error(f"known mutants: {', '.join(mutant.name for mutant in everything)}")
+    if options.at_once < 1:
+        parser.error("--at-once must be at least 1")
     if wrong := misfits():
         print(*wrong, sep="\n", file=sys.stderr)
         return 2
@@ -223,8 +234,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         deselected = find_failing_tests()
         for test in deselected:
-            print(f"set aside, since it fails without any mutant: {test}")
-        with ThreadPoolExecutor(AT_ONCE_MAX) as pool:
+            print(f"left out, because it fails without any mutant: {test}")
+        with ThreadPoolExecutor(options.at_once) as pool:
             verdicts = list(pool.map(partial(try_mutant, deselected=deselected), chosen))
     except MutantMisfit as misfit:
         print(f"error: {misfit}", file=sys.stderr)
