@@ -1,1 +1,1 @@
-"""Proof of the runtime: a simulator and a crash kit. Not part of the wheel."""
+"""Proof of the runtime: the simulator, the crash campaign and the mutants. Not in the wheel."""

@@ -1,1 +1,1 @@
-"""The proof of durability: real processes on real files, killed at random moments and counted."""
+"""The proof of durability: real processes on real files are killed at random moments."""

@@ -1,6 +1,6 @@
 """`python -m proof.crash --kills 300`.
 
-Kills a real process at random moments, lets another one go on, and counts what that cost. The exit
+Kills a real process at random moments, lets another one continue, and counts the damage. The exit
 code is 1 if anything was paid for twice, done twice, lost or different.
 """
 
@@ -33,7 +33,7 @@ WORKERS_MAX = 2
 
 
 class CrashCampaign:
-    """Trial after trial, until so many kills have hit."""
+    """Runs trials until the planned number of kills has hit a live process."""
 
     def __init__(self, *, kills: int, seed: int, dsn: str, folder: Path) -> None:
         self.kills = kills
@@ -43,7 +43,7 @@ class CrashCampaign:
         self.trials = self.hits = self.misses = self.replies = self.asks = 0
         self.run_s = 0.0
         self.findings: list[str] = []
-        """What was wrong, trial by trial."""
+        """What went wrong, one line for each trial."""
         self._folder = folder
         self._numbers = count(1)
         self._context = fork_context()
@@ -51,17 +51,17 @@ class CrashCampaign:
         self._one_at_a_time = threading.Lock()
         self._twin = SessionRecord()
         self._kills_planned = 0
-        """Kills of the trials that are under way."""
+        """Kills that are planned for the running trials."""
 
     def run(self, workers: int) -> None:
         with serve_in_thread(self._provider.server):
             self._twin = run_with_kills(self._context, self._new_job("twin"), ())
             if self._twin.trouble:
-                sys.exit(f"even without a kill: {self._twin.trouble}")
+                sys.exit(f"The run fails even without a kill: {self._twin.trouble}")
             again = [
                 run_with_kills(self._context, self._new_job(f"again{n}"), ()) for n in range(3)
             ]
-            self.run_s = min(lived.last_s for lived in again)
+            self.run_s = min(record.last_s for record in again)
             with ThreadPoolExecutor(workers) as pool:
                 for done in [pool.submit(self._run_trials) for _ in range(workers)]:
                     done.result()
@@ -70,25 +70,26 @@ class CrashCampaign:
         for number, kills in self._plan_trials():
             rolls = random.Random(f"{self.seed}/{number}")
             job = self._new_job(str(number))
-            lived = run_with_kills(self._context, job, plan_kills(rolls, self.run_s, kills))
+            record = run_with_kills(self._context, job, plan_kills(rolls, self.run_s, kills))
             asks = self._provider.requests_of(job.trial)
-            counted_now = count_faults(lived, self._twin, asks, Path(job.folder))
+            trial_count = count_faults(record, self._twin, asks, Path(job.folder))
             with self._one_at_a_time:
-                self.count.add(counted_now)
+                self.count.add(trial_count)
                 self.trials += 1
-                self.hits += lived.hits
-                self.misses += lived.misses
+                self.hits += record.hits
+                self.misses += record.misses
                 self.asks += len(asks)
                 self.replies += sum(ask.whole for ask in asks)
-                if counted_now.faults:
-                    why = lived.trouble or "; ".join(lived.broken)
-                    self.findings.append(f"trial {number} in {job.folder}: {counted_now} {why}")
+                if trial_count.faults:
+                    why = record.trouble or "; ".join(record.broken)
+                    self.findings.append(f"trial {number} in {job.folder}: {trial_count} {why}")
 
     def _plan_trials(self) -> Iterator[tuple[int, int]]:
-        """The number of the next trial, and how often to kill in it."""
+        """Yield the number of each trial, and how often to kill in it."""
         while True:
             with self._one_at_a_time:
-                number, left = next(self._numbers), self.kills - self.hits - self._kills_planned
+                number = next(self._numbers)
+                left = self.kills - self.hits - self._kills_planned
                 kills = min(left, random.Random(f"{self.seed}+{number}").choice((1, 2, 3, 4)))
                 self._kills_planned += max(0, kills)
             if kills <= 0:
@@ -119,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         campaign.run(options.workers)
     finally:
-        if not campaign.findings:  # What went wrong is left to be looked at.
+        if not campaign.findings:  # Otherwise the files are kept for a look.
             shutil.rmtree(folder)
     print(*report_lines(campaign, options.store), sep="\n")
     for line in campaign.findings:
@@ -129,23 +130,24 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def report_lines(campaign: CrashCampaign, store: str) -> Iterator[str]:
-    total, trials = campaign.count, campaign.trials
+    total = campaign.count
+    trials = campaign.trials
     after = ", ".join(f"{name} {n}" for name, n in total.killed_after.most_common())
     found = sum(total.killed_after.values())
     rows: list[tuple[str, object]] = [
         (f"runs of {len(STEPS) + 1} steps, in {store}", trials),
-        ("a run that nobody kills, in ms", round(campaign.run_s * 1000)),
+        ("a run without a kill, in ms", round(campaign.run_s * 1000)),
         ("kills that hit a live process", campaign.hits),
         ("kills that came too late", campaign.misses),
-        ("of the hits: before a record of its own", campaign.hits - found),
+        ("hits before the process wrote a record", campaign.hits - found),
         ("runs that finished", f"{trials - total.unfinished} of {trials}"),
         ("requests to the provider, whole replies", f"{campaign.asks}, {campaign.replies}"),
-        ("replies on record that were asked for again", total.paid_twice),
-        ("requests that are not on record", total.off_record),
+        ("recorded replies that were requested again", total.paid_twice),
+        ("requests that are not recorded", total.off_record),
         ("effects done twice", total.done_twice),
         ("effects lost", total.lost),
-        ("writes told to the model as unknown", total.unknown),
-        ("transcripts that differ from an undisturbed one", total.differing),
+        ("writes reported to the model as unknown", total.unknown),
+        ("transcripts that differ from a run without kills", total.differing),
         ("journals that do not verify or replay", total.broken),
     ]
     yield from (f"{name:<50} {value!s:>12}" for name, value in rows)

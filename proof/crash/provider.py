@@ -1,7 +1,6 @@
-"""The model's side: a server in the parent process, which outlives every kill and counts.
+"""The model provider: a server in the parent process, which outlives every kill and counts.
 
-It answers by what it is shown, so it needs to remember nothing: the reply to a request that holds
-n replies is the one after the nth.
+It keeps no state of its own: the reply to a request that shows n replies is reply n + 1.
 """
 
 import threading
@@ -27,12 +26,12 @@ class StepRequest:
 
     @property
     def whole(self) -> bool:
-        """Whether the whole reply was sent to somebody who was still there."""
+        """Whether the client was still there when the whole reply had been sent."""
         return not self.request.client_left.is_set()
 
 
 class CrashProvider:
-    """A scripted OpenAI-compatible server for any number of trials, told apart by their key."""
+    """A scripted OpenAI-compatible server for any number of trials, identified by their API key."""
 
     def __init__(self) -> None:
         self.server = FaultServer(always=self._answer_request)
@@ -40,7 +39,7 @@ class CrashProvider:
         self._one_at_a_time = threading.Lock()
 
     def requests_of(self, trial: str) -> list[StepRequest]:
-        """What a trial asked for, in order."""
+        """Return the requests of a trial, in order."""
         with self._one_at_a_time:
             return list(self._requests[trial])
 
@@ -53,7 +52,7 @@ class CrashProvider:
 
 
 def answer_step(step: int) -> WireAnswer:
-    """What the model says in a step, piece by piece."""
+    """Return the reply of a step, piece by piece."""
     if step > len(STEPS):
         whole = chat_answer(*(text_chunk(f"{word} ") for word in ANSWER.split(" ")))
     else:

@@ -1,4 +1,4 @@
-"""The work that is killed: what the model says, step by step, and what of it leaves a mark."""
+"""The work of a trial: what the model says step by step, and where each tool leaves its mark."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ PROMPT = "Put the house in order."
 ANSWER = "The house is in order."
 
 ToolTarget = tuple[str, str]
-"""A tool, and what it is to do it to."""
+"""A tool, and its argument `what`."""
 
 STEPS: tuple[tuple[ToolTarget, ...], ...] = (
     (("look", "door"),),
@@ -28,21 +28,27 @@ STEPS: tuple[tuple[ToolTarget, ...], ...] = (
     (("note", "locked"),),
     (("look", "key"),),
 )
-"""The calls of each reply; the one after them is the answer."""
+"""The calls of each reply. The reply after them is the answer."""
 
-NOTES, ROWS, SENT = "notes.txt", "rows.db", "sent.txt"
-"""Where a `note`, a `book` and a `send` leave their mark."""
-PIECE_S, EFFECT_S = 0.0005, 0.006
-"""Between two pieces of a reply, and before and after each effect: so that kills come between."""
+NOTES = "notes.txt"
+"""Where a `note` leaves its mark."""
+ROWS = "rows.db"
+"""Where a `book` leaves its mark."""
+SENT = "sent.txt"
+"""Where a `send` leaves its mark."""
+PIECE_S = 0.0005
+"""Seconds between two pieces of a reply, so that kills can hit between them."""
+EFFECT_S = 0.006
+"""Seconds before and after each effect, so that kills can hit there too."""
 
 
 def call_id(step: int, at: int) -> str:
-    """What the runtime names a call: the same in every run of this script."""
+    """Return the call id that the runtime gives: the same in every run of this script."""
     return f"c{step}_{at}"
 
 
 def expected_keys(tool: str) -> dict[str, str]:
-    """What is expected of a tool: by idempotency key, what it did it to."""
+    """Return the expected effects of a tool: its argument by idempotency key."""
     return {
         f"{SESSION}/{call_id(step, at)}": what
         for step, calls in enumerate(STEPS, 1)
@@ -56,12 +62,12 @@ def encode_arguments(what: str) -> str:
 
 
 def count_replies(body: dict[str, Any]) -> int:
-    """How many replies a request shows that the model has given."""
+    """Return how many replies of the model a request contains."""
     return sum(message["role"] == "assistant" for message in body["messages"])
 
 
 def results_by_call(messages: Sequence[Message]) -> dict[str, CallOutcome]:
-    """What became of each call, by its id."""
+    """Return the results in a transcript, by call id."""
     return {
         item.call.id: item
         for message in messages
@@ -73,7 +79,7 @@ def results_by_call(messages: Sequence[Message]) -> dict[str, CallOutcome]:
 def settle_unknown_sends(
     messages: Sequence[Message], known: dict[str, CallOutcome]
 ) -> list[Message]:
-    """A transcript in which a letter whose fate is unknown is told as in another one."""
+    """Replace unknown results of `send` by those of another transcript, so that both compare."""
     return [
         ToolResults(tuple(_settle_result(item, known) for item in message.items))
         if isinstance(message, ToolResults)

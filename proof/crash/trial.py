@@ -1,4 +1,4 @@
-"""One trial: process after process works on one session, killed as planned, until it is done."""
+"""One trial: processes work on one session and are killed as planned, until it is finished."""
 
 import asyncio
 import multiprocessing
@@ -34,30 +34,30 @@ from windlass.core.messages import Message
 from windlass.journals.postgres.journal import PostgresJournal
 
 LIFE_MAX_S = 60.0
-"""A process that takes longer hangs."""
+"""A process that takes longer counts as hung."""
 START_S = 0.03
-"""In which a process starts and makes or opens its file."""
+"""Seconds in which a process starts and opens or creates its file."""
 EARLY = 0.15
-"""The part of the kills that come in that time."""
+"""The share of the kills that hit during the start."""
 _ONE_AT_A_TIME = threading.Lock()
-"""Starting a process looks after the ones before, which only one thread may do at once."""
+"""`Process.start` also reaps earlier processes, which only one thread may do at a time."""
 
 
 @dataclass(slots=True)
 class SessionRecord:
-    """A session that was worked on until no process had anything left to do."""
+    """A session after its last process, with the counts of its kills."""
 
     hits: int = 0
-    """Kills that ended a process which was alive."""
+    """Kills that hit a live process."""
     misses: int = 0
     lives: int = 0
     last_s: float = 0.0
-    """How long the last process lived."""
+    """Seconds that the last process record."""
     trouble: str = ""
-    """Why it did not come to its end."""
+    """Why it was not finished."""
     facts: Sequence[Fact] = ()
     broken: list[str] = field(default_factory=list[str])
-    """What is wrong with its journal."""
+    """Problems of its journal."""
 
     @property
     def messages(self) -> list[Message]:
@@ -66,24 +66,24 @@ class SessionRecord:
 
 @dataclass(slots=True)
 class TrialCount:
-    """What came of a trial, or of many. All but `unknown` and `killed_after` should be zero."""
+    """The result of one trial or of many. All but `unknown` and `killed_after` should be zero."""
 
     unfinished: int = 0
     paid_twice: int = 0
     off_record: int = 0
-    """Requests that went out and are not on record."""
+    """Requests that were sent but are not recorded."""
     done_twice: int = 0
     lost: int = 0
     differing: int = 0
     broken: int = 0
     unknown: int = 0
-    """Letters of which the model was told that nobody knows whether they went out."""
+    """Writes that were reported to the model as unknown."""
     killed_after: Counter[str] = field(default_factory=Counter[str])
-    """By its kind, the last record of a process that was killed."""
+    """How often each kind of fact was the last record before a kill."""
 
     @property
     def faults(self) -> int:
-        """How many promises were broken."""
+        """The number of broken promises."""
         replies = self.paid_twice + self.off_record
         effects = self.done_twice + self.lost
         return self.unfinished + replies + effects + self.differing + self.broken
@@ -94,46 +94,48 @@ class TrialCount:
 
 
 def fork_context() -> ForkServerContext:
-    """Where processes come from that are ready to work: so kills hit them at work."""
+    """Return a context whose processes start with everything imported, so kills hit real work."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["proof.crash.worker", "aiohttp", "asyncpg"])
     return context
 
 
 def plan_kills(rolls: random.Random, run_s: float, kills: int) -> list[float]:
-    """When to kill: anywhere in what is left of the run, and now and then in the first moments."""
+    """Draw the delays before each kill: anywhere in the rest of the run, sometimes at its start."""
     delays: list[float] = []
     for _ in range(kills):
         left_s = max(START_S, run_s - sum(delays))
-        delays.append(rolls.uniform(0, START_S if rolls.random() < EARLY else left_s))
+        latest_s = START_S if rolls.random() < EARLY else left_s
+        delays.append(rolls.uniform(0, latest_s))
     return delays
 
 
 def run_with_kills(
     context: ForkServerContext, job: WorkerJob, delays: Sequence[float]
 ) -> SessionRecord:
-    """Kill process after process, then let one come to the end."""
+    """Kill one process after each delay, then let one finish."""
     create_rows_table(Path(job.folder))
-    lived = SessionRecord()
+    record = SessionRecord()
     for delay in (*delays, None):
         began = time.monotonic()
         code = _run_process(context, job, delay)
-        lived.lives, lived.last_s = lived.lives + 1, time.monotonic() - began
+        record.lives += 1
+        record.last_s = time.monotonic() - began
         if code == -signal.SIGKILL and delay is not None:
-            lived.hits += 1
+            record.hits += 1
         elif code != 0:
             log = Path(job.folder, "worker.log")
-            said = log.read_text("utf-8").strip() if log.exists() else "it said nothing"
-            lived.trouble = f"exit code {code}: {said}"
+            output = log.read_text("utf-8").strip() if log.exists() else "no output"
+            record.trouble = f"exit code {code}: {output}"
             break
         elif delay is not None:
-            lived.misses += 1
-    asyncio.run(_read_journal(job, lived))
-    return lived
+            record.misses += 1
+    asyncio.run(_read_journal(job, record))
+    return record
 
 
 def _run_process(context: ForkServerContext, job: WorkerJob, delay: float | None) -> int | None:
-    """How a process ended that was killed after so long, if it lived that long."""
+    """Start a process, kill it after the delay if it still runs, and return its exit code."""
     process = context.Process(target=run_worker, args=(job,), daemon=True)
     with _ONE_AT_A_TIME:
         process.start()
@@ -144,34 +146,34 @@ def _run_process(context: ForkServerContext, job: WorkerJob, delay: float | None
         return process.exitcode
 
 
-async def _read_journal(job: WorkerJob, lived: SessionRecord) -> None:
+async def _read_journal(job: WorkerJob, record: SessionRecord) -> None:
     journal = job.open_journal()
     try:
-        lived.facts = await journal.read(SESSION)
-        lived.broken = [str(problem) for problem in await journal.verify(SESSION)]
+        record.facts = await journal.read(SESSION)
+        record.broken = [str(problem) for problem in await journal.verify(SESSION)]
     finally:
         if isinstance(journal, PostgresJournal):
             await journal.aclose()
         else:
             journal.close()
-    again = replay(SESSION, lived.facts)
+    again = replay(SESSION, record.facts)
     if not again.is_same:
-        lived.broken.append(str(again.difference or again.other_rules))
+        record.broken.append(str(again.difference or again.other_rules))
 
 
 def count_faults(
-    lived: SessionRecord, twin: SessionRecord, asks: Sequence[StepRequest], folder: Path
+    record: SessionRecord, twin: SessionRecord, asks: Sequence[StepRequest], folder: Path
 ) -> TrialCount:
-    """What came of a trial, against the same session without a kill."""
-    count = TrialCount(broken=len(lived.broken), killed_after=_records_before_kills(lived.facts))
-    run = fold(SESSION, lived.facts).run
-    if lived.trouble or run is None or run.outcome != "completed":
+    """Compare a trial with the same session without kills."""
+    count = TrialCount(broken=len(record.broken), killed_after=_records_before_kills(record.facts))
+    run = fold(SESSION, record.facts).run
+    if record.trouble or run is None or run.outcome != "completed":
         count.unfinished = 1
         return count
     known = results_by_call(twin.messages)
-    count.differing = int(settle_unknown_sends(lived.messages, known) != twin.messages)
-    _count_replies(count, lived.facts, asks)
-    _count_effects(count, lived, folder)
+    count.differing = int(settle_unknown_sends(record.messages, known) != twin.messages)
+    _count_replies(count, record.facts, asks)
+    _count_effects(count, record, folder)
     return count
 
 
@@ -184,16 +186,17 @@ def _count_replies(count: TrialCount, facts: Sequence[Fact], asks: Sequence[Step
     count.off_record += sum((asked - started).values())
 
 
-def _count_effects(count: TrialCount, lived: SessionRecord, folder: Path) -> None:
+def _count_effects(count: TrialCount, record: SessionRecord, folder: Path) -> None:
     with closing(sqlite3.connect(folder / ROWS)) as file:
         rows = [str(key) for (key,) in file.execute("SELECT key FROM rows")]
-    results = results_by_call(lived.messages)
+    results = results_by_call(record.messages)
     for tool, done in {
         "note": read_marks(folder / NOTES),
         "book": rows,
         "send": read_marks(folder / SENT),
     }.items():
-        times, expected = Counter(done), expected_keys(tool)
+        times = Counter(done)
+        expected = expected_keys(tool)
         for key in expected:
             kind = results[key.removeprefix(f"{SESSION}/")].result.kind
             count.unknown += kind == "unknown"

@@ -1,6 +1,6 @@
 """The process that is killed: an agent whose tools leave marks in real files.
 
-It begins the session, or goes on with it as it finds it, and knows nothing of the kills.
+It starts the session, or continues it from the journal. It knows nothing about the kills.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ from windlass.tools.function import NOT_DONE, Tool, tool
 from windlass.tools.run_context import RunContext
 
 EXIT_BUSY = 75
-"""The exit code of a process that found the session driven by another."""
+"""The exit code of a process whose session is driven by another process."""
 LEASE_WAIT_S = 10.0
-"""How long a server may take to see that the driver before is dead; a file needs no time."""
+"""Seconds in which a database server must notice that a driver is dead. A file needs none."""
 
 
 class WorkerJob(NamedTuple):
-    """Where to work, and whom to ask."""
+    """The folder of a trial, and its provider."""
 
     trial: str
     folder: str
     url: str
     dsn: str = ""
-    """A Postgres server; without one, the journal is a file in the folder."""
+    """The address of a Postgres server. Without one, the journal is a file in the folder."""
 
     def open_journal(self) -> SqliteJournal | PostgresJournal:
         if self.dsn:
@@ -44,7 +44,7 @@ class WorkerJob(NamedTuple):
 
 
 def append_mark(path: Path, line: str) -> None:
-    """One line at the end of a file, whole or not at all."""
+    """Append one line to a file in a single write."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(handle, f"{line}\n".encode())
@@ -57,13 +57,13 @@ def read_marks(path: Path) -> list[str]:
 
 
 def create_rows_table(folder: Path) -> None:
-    """The database of another program, which takes each key once."""
+    """Create the database of an outside service, which accepts each key once."""
     with closing(sqlite3.connect(folder / ROWS)) as file, file:
         file.execute("CREATE TABLE rows (key TEXT PRIMARY KEY, what TEXT NOT NULL)")
 
 
 def make_tools(folder: Path) -> list[Tool[..., Any]]:
-    """A read, an idempotent one, a write that can be looked up, and one that cannot."""
+    """Return a read, an idempotent tool, a write that can be reconciled, and one that cannot."""
 
     @tool(effect="read")
     async def look(what: str) -> str:
@@ -73,7 +73,7 @@ def make_tools(folder: Path) -> list[Tool[..., Any]]:
 
     @tool(effect="idempotent", resource="{what}")
     async def book(context: RunContext[Any], what: str) -> str:
-        """Book somebody; under the same key, once."""
+        """Book somebody, once for each key."""
         await asyncio.sleep(EFFECT_S)
         with closing(sqlite3.connect(folder / ROWS, timeout=30)) as file, file:
             row = (context.idempotency_key, what)
@@ -82,8 +82,9 @@ def make_tools(folder: Path) -> list[Tool[..., Any]]:
         return f"{what}: booked"
 
     def find_note(context: RunContext[Any], what: str) -> Any:  # noqa: ANN401 - a value, or NOT_DONE
-        done = context.idempotency_key in read_marks(folder / NOTES)
-        return f"{what}: noted" if done else NOT_DONE
+        if context.idempotency_key in read_marks(folder / NOTES):
+            return f"{what}: noted"
+        return NOT_DONE
 
     @tool(effect="write", resource="{what}", reconcile=find_note)
     async def note(context: RunContext[Any], what: str) -> str:
@@ -95,7 +96,7 @@ def make_tools(folder: Path) -> list[Tool[..., Any]]:
 
     @tool(effect="write")
     async def send(context: RunContext[Any], what: str) -> str:
-        """Send a letter. Nobody can say later whether it went out."""
+        """Send a letter. It cannot be looked up later whether it was sent."""
         await asyncio.sleep(EFFECT_S)
         append_mark(folder / SENT, context.idempotency_key)
         await asyncio.sleep(EFFECT_S)
@@ -105,7 +106,7 @@ def make_tools(folder: Path) -> list[Tool[..., Any]]:
 
 
 async def do_next_work(job: WorkerJob) -> None:
-    """Do what there is to do: begin, or go on."""
+    """Start the session or continue it, whichever is due."""
     model = resolve_model("openai-compatible:scripted", base_url=job.url, key=job.trial, environ={})
     journal = job.open_journal()
     agent = Agent(model, tools=make_tools(Path(job.folder)), journal=journal)
@@ -135,10 +136,10 @@ async def _work_when_free(job: WorkerJob) -> None:
 
 
 def run_worker(job: WorkerJob) -> None:
-    """A life of the process, to its end or to its kill."""
+    """Run the worker process, until it is finished or killed."""
     try:
         asyncio.run(_work_when_free(job))
     except WindlassError as error:
-        told = f"{type(error).__name__}: {error}\n"
-        Path(job.folder, "worker.log").write_text(told, "utf-8")
+        log = Path(job.folder, "worker.log")
+        log.write_text(f"{type(error).__name__}: {error}\n", "utf-8")
         sys.exit(EXIT_BUSY if isinstance(error, SessionBusy) else 1)

@@ -8,15 +8,15 @@ from concurrent.futures import ProcessPoolExecutor
 
 from proof.simulate.plan import draw_plan
 from proof.simulate.play import play_plan
-from proof.simulate.rules import check_rules
+from proof.simulate.rules.check import check_rules
 
 CHUNK = 100
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m proof.simulate", description=__doc__)
-    parser.add_argument("--seeds", default="0:2000", help="first:last, the last one excluded")
-    parser.add_argument("--jobs", type=int, default=1, help="processes to share the work")
+    parser.add_argument("--seeds", default="0:2000", help="first:last, without the last one")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     parser.add_argument("--show", action="store_true", help="print the facts of each session")
     options = parser.parse_args(argv)
     first, last = map(int, options.seeds.split(":"))
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _simulate_seeds(seeds: range, *, show: bool = False) -> list[str]:
     broken: list[str] = []
-    logging.disable(logging.WARNING)  # What breaks here breaks as planned.
+    logging.disable(logging.WARNING)  # Planned faults would fill the log.
     for seed in seeds:
         try:
             played = play_plan(draw_plan(seed))
@@ -44,8 +44,8 @@ def _simulate_seeds(seeds: range, *, show: bool = False) -> list[str]:
                 print(*played.facts, sep="\n")
             check_rules(played)
         except Exception as error:  # noqa: BLE001 - any failure is a finding
-            told = f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
-            broken.append(f"python -m proof.simulate --seeds {seed}:{seed + 1}  # {told}")
+            finding = f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
+            broken.append(f"python -m proof.simulate --seeds {seed}:{seed + 1}  # {finding}")
     logging.disable(logging.NOTSET)
     return broken
 

@@ -1,4 +1,4 @@
-"""The agent of a simulated process, made for it as the plan says."""
+"""Builds the agent of a simulated process as the plan says."""
 
 import asyncio
 from typing import Any
@@ -28,8 +28,9 @@ NO_KEY_MASK = Mask(key_like=False)
 def build_agent(
     outside: OutsideWorld, power: ProcessPower, clock: VirtualClock, journal: Journal | None = None
 ) -> Agent[str]:
-    """The agent of one process; with another journal, of one that tries to be."""
-    plan, more = outside.plan, outside.plan.more
+    """Build the agent of one process. An intruder passes its own journal."""
+    plan = outside.plan
+    more = plan.more
     helper = Toolbox([_build_helper(outside, power, clock)]) if more.helped else None
     return Agent(
         SimModel(outside, power),
@@ -70,7 +71,7 @@ def _build_helper(
 
 
 class _PlannedKnowledge:
-    """What is known about a prompt: something, nothing, or nobody can say."""
+    """A knowledge store that finds something, finds nothing, or fails, as planned."""
 
     def __init__(self, outside: OutsideWorld) -> None:
         self._outside = outside
@@ -79,8 +80,8 @@ class _PlannedKnowledge:
         await asyncio.sleep(0.02)
         match self._outside.plan.more.knowledge:
             case "something" | "denied":
-                return KnowledgeRecalled(f"It is known of {text!r}: nothing bad.")
+                return KnowledgeRecalled(f"Known about {text!r}: nothing bad.")
             case "fails":
-                raise OSError("the store of knowledge broke")
+                raise OSError("the knowledge store failed")
             case "nothing" | "none":
                 return KnowledgeRecalled("")

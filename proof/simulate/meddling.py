@@ -1,4 +1,4 @@
-"""What others do to a session while a process drives it, and between two processes."""
+"""What people and other processes do to a session while a process drives it, and in between."""
 
 import asyncio
 
@@ -14,12 +14,12 @@ from windlass.testing.faults import PowerCut
 def start_meddlers(
     outside: OutsideWorld, power: ProcessPower, clock: VirtualClock, agent: Agent[str], process: int
 ) -> list[asyncio.Task[None]]:
-    """Start all that is planned to happen beside a process."""
+    """Start the tasks that are planned to run beside a process."""
     more = outside.plan.more
-    said = [after_s for at, after_s in more.steers if at == process]
+    delays = [after_s for at, after_s in more.steers if at == process]
     tasks = [
         asyncio.create_task(_steer_session(outside, agent, f"Steer {process}.{nth}", after_s))
-        for nth, after_s in enumerate(said)
+        for nth, after_s in enumerate(delays)
     ]
     for at, after_s, kind in more.intrusions:
         if at == process:
@@ -28,7 +28,7 @@ def start_meddlers(
 
 
 async def steer_between(outside: OutsideWorld, clock: VirtualClock, text: str) -> None:
-    """Say something to a run that nobody drives."""
+    """Steer a run while no process drives it."""
     await _steer_session(outside, build_agent(outside, ProcessPower(), clock), text, 0.0)
 
 

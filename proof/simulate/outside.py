@@ -1,6 +1,6 @@
-"""The world outside of the simulated processes: it survives them, and it remembers what was done.
+"""The world outside of the simulated processes: it survives them and remembers what they did.
 
-A process that has lost its power can do nothing more to it, whatever its tasks still try.
+A process without power cannot change it any more, even if its tasks still run.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class ProcessPower:
     on: bool = True
     has_run: bool = False
     has_written: bool = False
-    """Whether it has a run to drive, and whether it has written to it."""
+    """`has_run`: it has a run to drive. `has_written`: it has written to that run."""
     leases: list[Lease] = field(default_factory=list[Lease])
 
     def check_on(self) -> None:
@@ -36,7 +36,7 @@ class ProcessPower:
             raise PowerCut
 
     def begin_write(self) -> None:
-        """A write is about to be made."""
+        """Count a write that is about to begin. Raises PowerCut if the process dies before it."""
         self.check_on()
         self.writes += 1
         if self.cut == (self.writes, "before"):
@@ -49,7 +49,7 @@ class ProcessPower:
         self.check_on()
 
     def turn_off(self) -> None:
-        """What a process holds is let go of when it dies."""
+        """End the process. Its leases are released, as the kernel does for a dead process."""
         self.on = self.has_run = self.has_written = False
         for lease in self.leases:
             lease.release()
@@ -57,7 +57,7 @@ class ProcessPower:
 
 @dataclass(slots=True)
 class BilledRequest:
-    """A request, as the provider's books have it."""
+    """A request as the provider bills it."""
 
     run: int
     purpose: Purpose
@@ -68,7 +68,7 @@ class BilledRequest:
 
 @dataclass(slots=True)
 class ToolEffect:
-    """What a tool did."""
+    """An effect of a tool."""
 
     key: str
     tool: str
@@ -77,7 +77,7 @@ class ToolEffect:
 
 @dataclass(slots=True)
 class PersonReply:
-    """What a person answered, and to what."""
+    """The answer of a person to a question."""
 
     call_id: str
     number: int
@@ -86,22 +86,22 @@ class PersonReply:
 
 @dataclass(slots=True)
 class OutsideWorld:
-    """What all processes of a session share."""
+    """What all processes of a session share: the store, the provider, the effects of tools."""
 
     plan: SessionPlan
     store: MemoryJournal
     calls: dict[int, CallPlan]
     effects: list[ToolEffect] = field(default_factory=list[ToolEffect])
     started: set[str] = field(default_factory=set[str])
-    """The keys of the calls whose start is on record."""
+    """The keys of the calls whose start is recorded."""
     billed_requests: list[BilledRequest] = field(default_factory=list[BilledRequest])
     replies: list[PersonReply] = field(default_factory=list[PersonReply])
     steered: list[str] = field(default_factory=list[str])
-    """What people said meanwhile, and were told that it is on record."""
+    """Steering messages that were confirmed as recorded."""
     refused: int = 0
     """How often a second process was refused."""
     problems: list[str] = field(default_factory=list[str])
-    """What was seen to be wrong while it happened."""
+    """Broken rules that were noticed while they happened."""
 
     def call_plan(self, number: int) -> CallPlan:
         return self.calls[number % 1000]
@@ -110,18 +110,18 @@ class OutsideWorld:
         return any(effect.key == key for effect in self.effects)
 
     async def last_run(self) -> int:
-        """The number of the session's last run."""
+        """Return the number of the last run of the session; 0 if there is none."""
         facts = await self.store.read(self.plan.session)
-        return next((one.run for one in reversed(facts) if isinstance(one, RunStarted)), 0)
+        return next((fact.run for fact in reversed(facts) if isinstance(fact, RunStarted)), 0)
 
     async def count_steps(self) -> int:
-        """How many replies of the session are on record."""
+        """Return how many replies of the session are recorded."""
         facts = await self.store.read(self.plan.session)
         return sum(isinstance(fact, StepProposed) for fact in facts)
 
 
 class SimJournal:
-    """A store that waits as a disk does, in a process that may die at a write."""
+    """A journal that waits as a disk does, in a process that may die at a write."""
 
     def __init__(self, outside: OutsideWorld, power: ProcessPower) -> None:
         self._outside = outside
@@ -179,7 +179,7 @@ class SimJournal:
 
 
 class _PoweredLease:
-    """A lease that only a living process can let go of."""
+    """A lease that only a living process can release."""
 
     def __init__(self, lease: Lease, power: ProcessPower) -> None:
         self._lease = lease
@@ -191,7 +191,7 @@ class _PoweredLease:
 
 
 class IntruderJournal:
-    """The journal as a second process has it: it may look, and must be refused all else."""
+    """The journal as a second process sees it: it may read, and everything else is refused."""
 
     def __init__(self, outside: OutsideWorld, first: ProcessPower) -> None:
         self._outside = outside
@@ -202,14 +202,14 @@ class IntruderJournal:
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
         self._outside.problems.append(f"a second process wrote {facts[0]} into {session}")
-        raise SessionBusy("nobody may write here")
+        raise SessionBusy("an intruder may not write")
 
     async def lease(self, session: str) -> Lease:
         lease = await self._outside.store.lease(session)
         lease.release()
         if self._first.has_written:
-            self._outside.problems.append("a second process was given the session of a living one")
-        raise SessionBusy("the first process is gone, and this one was late")
+            self._outside.problems.append("a second process got the lease of a living one")
+        raise SessionBusy("the first process has ended, and so has this one")
 
     async def is_leased(self, session: str) -> bool:
         return await self._outside.store.is_leased(session)
@@ -225,5 +225,7 @@ class IntruderJournal:
 
 
 def reply_at(replies: Sequence[ReplyPlan], step: int) -> ReplyPlan:
-    """The reply that a conversation with so many replies gets; past the script, a last word."""
-    return replies[step] if step < len(replies) else ReplyPlan("Done.", "", (), "end")
+    """Return the planned reply of a step; after the end of the script, a final reply."""
+    if step < len(replies):
+        return replies[step]
+    return ReplyPlan("Done.", "", (), "end")

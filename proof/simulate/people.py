@@ -1,4 +1,4 @@
-"""Who says what may happen: a gate that judges as planned, and people who answer as planned."""
+"""A gate that judges as planned, and people who answer as planned."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,13 +11,14 @@ from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify, Person
 from windlass.ports import Clock, GateRequest
 
 MODIFIED, ASKED_OTHER, ANSWERED_OTHER = 1000, 2000, 4000
-"""What is added to the number of a call by whoever changes its arguments."""
+"""Added to the number of a call when its arguments are changed: by the gate, by the question that
+the gate asks, or by the person who answers it."""
 SLOW_S = 2.0
 NONSENSE = cast("Any", "yes")
 
 
 class SimGate:
-    """Judges as planned; what was modified once stays as it is."""
+    """Judges as planned. A call that was modified once is not modified again."""
 
     name = "sim"
 
@@ -28,9 +29,9 @@ class SimGate:
 
     async def judge(self, request: GateRequest) -> Verdict:
         await asyncio.sleep(0.005)
-        if "query" in request.arguments:  # What is known is looked up unasked.
+        if "query" in request.arguments:  # The recall of knowledge, which is not in the plan.
             known = self._outside.plan.more.knowledge != "denied"
-            return Allow("planned") if known else Deny("it is not to be known", "planned")
+            return Allow("planned") if known else Deny("knowledge is not allowed", "planned")
         number = call_number(request.arguments)
         call = self._outside.call_plan(number)
         match call.judgement:
@@ -62,7 +63,7 @@ class SimGate:
             case "allow":
                 return Allow("planned")
             case "deny":
-                return Deny("it is not to be said", "planned")
+                return Deny("this reply is not allowed", "planned")
             case "raise":
                 raise RuntimeError("the gate broke")
             case "nonsense":
@@ -79,7 +80,7 @@ class SimGate:
 
 
 class SimApprover:
-    """Somebody who is there to be asked while a run goes on."""
+    """A person who can be asked while a run goes on."""
 
     def __init__(self, outside: OutsideWorld) -> None:
         self._outside = outside
@@ -101,7 +102,7 @@ class SimApprover:
 
 
 def reply_to_question(outside: OutsideWorld, question: Question) -> PersonAnswer:
-    """What a person answers, for the books as well."""
+    """Return the answer of a person, and record it."""
     number = call_number(question.arguments)
     reply = _planned_reply(outside, question, number)
     outside.replies.append(PersonReply(question.call.id, number, not isinstance(reply, Deny)))
@@ -110,9 +111,10 @@ def reply_to_question(outside: OutsideWorld, question: Question) -> PersonAnswer
 
 def _planned_reply(outside: OutsideWorld, question: Question, number: int) -> PersonAnswer:
     if question.question.endswith("Run it again?"):
-        known = (one.key for one in outside.effects if one.number == number)
-        done = any(key.endswith(f"/{question.call.id}") for key in known)
-        return Deny("it was done, I looked") if done else Allow("it was not done, I looked")
+        keys = (effect.key for effect in outside.effects if effect.number == number)
+        if any(key.endswith(f"/{question.call.id}") for key in keys):
+            return Deny("I checked: it was done")
+        return Allow("I checked: it was not done")
     match outside.call_plan(number).answer:
         case "yes":
             return Allow("a person")
@@ -127,7 +129,7 @@ def _planned_reply(outside: OutsideWorld, question: Question, number: int) -> Pe
 
 
 def call_number(arguments: Mapping[str, Any]) -> int:
-    """Which call of the plan it is; a helper's by its task."""
+    """Return the number of the planned call; a call of a helper has it in its task."""
     if "task" in arguments:
         return int(str(arguments["task"]).removeprefix("Task "))
     return int(arguments["number"])

@@ -1,4 +1,4 @@
-"""What is going to happen in one simulated session: everything is drawn here, before it starts."""
+"""The plan of a simulated session: everything random is drawn here, before it starts."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,18 +30,18 @@ IntrusionKind = Literal["resume", "run", "steer", "abandon"]
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """A session: one prompt or two, and the world that it happens in."""
+    """A session with one or two runs, and the world around it."""
 
     seed: int
     runs: int
     replies: tuple[ReplyPlan, ...]
     troubles: dict[int, RequestTrouble]
-    """By the number of the request."""
+    """What goes wrong with a request, by its number."""
     crashes: tuple[CrashPoint, ...]
-    """One for each process that dies: at which of its writes, and on which side of it."""
+    """For each process that dies: at which of its writes, and before or after it."""
     cancel_after_s: float | None
     outer_cancel: bool
-    """The caller is cancelled, instead of the run being told."""
+    """The task of the caller is cancelled, instead of `agent.cancel`."""
     journal_wait_s: float
     watched: bool
     on_partial: Literal["fail", "restart"]
@@ -55,19 +55,20 @@ class SessionPlan:
     more: "PlanExtras"
     session: str = "sim"
     beside: tuple["SessionPlan", ...] = ()
-    """Sessions at the same time, on the same journal and the same budget."""
+    """Sessions that run at the same time, with the same journal and the same budget."""
 
     @property
     def calls(self) -> dict[int, CallPlan]:
-        """Every call that may be made, by its number."""
-        made = [call for reply in self.replies for call in reply.calls]
-        inner = [one for call in made for reply in call.task for one in reply.calls]
-        return {call.number: call for call in (*self.more.lookups, *made, *inner)}
+        """Every call that can happen, by its number."""
+        own = [call for reply in self.replies for call in reply.calls]
+        by_helpers = [inner for call in own for reply in call.task for inner in reply.calls]
+        return {call.number: call for call in (*self.more.lookups, *own, *by_helpers)}
 
     @property
     def depends_on_time(self) -> bool:
-        """Whether when a thing happens decides what happens."""
-        more, calls = self.more, self.calls.values()
+        """Whether the outcome depends on when something happens."""
+        more = self.more
+        calls = self.calls.values()
         money = self.usd_max is not None or more.session_usd or more.budget_usd
         moments = self.cancel_after_s is not None or self.seconds_max is not None or more.steers
         expiring = any(call.expires_s is not None for call in calls)
@@ -80,42 +81,42 @@ class PlanExtras:
 
     judges_replies: bool = False
     denies_last: bool = False
-    """The word after the script is denied too, so that the run ends by that."""
+    """The reply after the end of the script is denied too, so that the run ends by denials."""
     attended: bool = False
-    """Somebody is there to be asked while the run goes on."""
+    """An approver is present while the run goes on."""
     answers_apart: bool = False
-    """Answers are written by a process that has the journal and no agent."""
+    """Answers are written by a process with the journal but without an agent."""
     picks: tuple[int, ...] = (0,)
-    """Which of the questions is answered first."""
+    """Which of the open questions is answered first."""
     steers: tuple[tuple[int, float], ...] = ()
-    """In which process a person says something, and when."""
+    """In which process, and after how many seconds, a person steers the run."""
     steers_between: tuple[int, ...] = ()
-    """Before which process a person says something while nobody drives."""
+    """Before which process a person steers the run while no process drives it."""
     intrusions: tuple[tuple[int, float, IntrusionKind], ...] = ()
-    """In which process a second one tries to drive the session too, when, and how."""
+    """In which process, when and how a second process tries to take the session."""
     window: int | None = None
-    """Tokens to stay within."""
+    """The context window for compaction, in tokens."""
     provider_window: int | None = None
-    """Tokens past which the provider refuses a prompt."""
+    """The provider refuses longer prompts than this, in tokens."""
     summaries: tuple[Literal["good", "empty", "fails"], ...] = ("good",)
     pinned: tuple[bool, ...] = (False, False)
     knowledge: Literal["none", "something", "nothing", "fails", "denied"] = "none"
     lookups: tuple[CallPlan, ...] = ()
-    """What the prompts speak of."""
+    """The calls that hydration makes for the prompts."""
     session_steps: int | None = None
     session_usd: Decimal | None = None
     budget_usd: Decimal | None = None
-    """What all sessions on the journal may spend together."""
+    """The shared budget of all sessions on the journal."""
     helped: bool = False
-    """There is an agent that works for this one."""
+    """The agent has a sub-agent."""
     hidden_tokens: int = 0
-    """What a whole reply is billed for beside what it shows, as for reasoning."""
+    """Tokens that are billed for a whole reply but not shown, as for reasoning."""
     masked: bool = False
-    """With the mask for secrets that an agent has unless told."""
+    """The agent masks secrets as it does by default."""
 
 
 def draw_plan(seed: int) -> SessionPlan:
-    """The session of a seed."""
+    """Draw the session of a seed."""
     random = Random(seed)
     share = Random(f"{seed} beside")
     budget = share.choice(("0.01", "0.03", "0.06", "0.3")) if share.random() < 0.25 else None  # noqa: PLR2004
@@ -134,7 +135,8 @@ def _draw_session(
     session: str,
     beside: tuple[SessionPlan, ...] = (),
 ) -> SessionPlan:
-    calm = random.random() < 0.3  # noqa: PLR2004 - some sessions must go well to show what is wrong
+    # Some sessions have no provider faults: exact totals can only be checked on those.
+    calm = random.random() < 0.3  # noqa: PLR2004
     extra = Random(f"{seed} more of {session}")
     helped = extra.random() < 0.2  # noqa: PLR2004
     return SessionPlan(
@@ -162,7 +164,8 @@ def _draw_session(
 
 
 def _draw_extras(random: Random, budget: Decimal | None, *, helped: bool) -> PlanExtras:
-    judges, tight = _has_luck(random, 0.15), _has_luck(random, 0.35)
+    judges = _has_luck(random, 0.15)
+    tight = _has_luck(random, 0.35)
     return PlanExtras(
         judges_replies=judges,
         denies_last=judges and _has_luck(random, 0.5),
@@ -228,7 +231,7 @@ def _draw_troubles(random: Random, extra: Random) -> dict[int, RequestTrouble]:
             troubles[at] = random.choice(kinds)
     if _has_luck(extra, 0.15):
         troubles[extra.randrange(6)] = "context_overflow"
-    elif _has_luck(extra, 0.1):  # A bad day: nothing works for a while.
+    elif _has_luck(extra, 0.1):  # Nearly every request fails for a while.
         bad: tuple[RequestTrouble, ...] = ("server", "drop", "cut")
         troubles.update({at: extra.choice(bad) for at in range(20) if _has_luck(extra, 0.9)})
     return troubles

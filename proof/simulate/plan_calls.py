@@ -1,4 +1,4 @@
-"""The replies and calls of a plan, and what will become of each call."""
+"""The planned replies and calls, and the fate of each call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from windlass.core.messages import Effect
 
 CallJudgement = Literal["allow", "deny", "modify", "ask", "ask_other", "raise", "nonsense"]
 ReplyJudgement = Literal["allow", "deny", "raise", "nonsense"]
-"""What becomes of a final reply."""
+"""How the gate judges a final reply."""
 ToolManner = Literal["value", "raise", "slow", "stubborn"]
 PersonAnswer = Literal["yes", "no", "always", "always_tool", "modify"]
 ApproverManner = Literal["now", "slow", "never", "raise", "nonsense"]
@@ -23,12 +23,12 @@ EFFECTS: dict[str, Effect] = {
 }
 HELPER = "helper"
 INNER_FROM = 100
-"""The numbers of a helper's calls begin here."""
+"""The numbers of the calls of a helper begin here."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """One call of a reply, and what will become of it."""
+    """One call of a reply, and its fate."""
 
     tool: str
     number: int
@@ -37,13 +37,13 @@ class CallPlan:
     answer: PersonAnswer
     manner: ToolManner
     attention: ApproverManner = "now"
-    """What somebody who is there does when asked."""
+    """What an approver who is present does with the question."""
     expires_s: float | None = None
-    """How long its question holds."""
+    """Seconds until its question expires."""
     mistaken: bool = False
-    """The first answer to it is for other arguments."""
+    """The first answer to it carries the digest of different arguments."""
     task: tuple["ReplyPlan", ...] = ()
-    """What a helper will say to it."""
+    """The replies of the helper that works on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +58,19 @@ class ReplyPlan:
 
 
 class ScriptTraits(NamedTuple):
-    """What a script is like."""
+    """Traits of a whole script."""
 
     helped: bool
     asks: bool
-    """Its gate asks about much, and people answer for more than one call."""
+    """The gate asks often, and people answer for more than one call."""
     circles: bool
-    """It makes the same call over and over."""
+    """The model repeats the same call."""
 
 
 def draw_reply(
     random: Random, extra: Random, at: int, before: Sequence[ReplyPlan], traits: ScriptTraits
 ) -> ReplyPlan:
-    """The next reply of a script."""
+    """Draw the next reply of a script."""
     count = random.choice((0, 0, 1, 1, 2, 3, 7)) if at < 6 else 0  # noqa: PLR2004
     text = random.choice(("", f"Reply {at}. ", f"Reply {at}, at some length. " * 3))
     thinking = random.choice(("", "", f"Thought {at}."))
@@ -79,7 +79,7 @@ def draw_reply(
     stop = random.choice(("end",) * 12 + ("length", "refusal"))
     earlier = [call for reply in before for call in reply.calls if call.tool in EFFECTS]
     again = 0.5 if traits.asks else 0.15
-    if calls and earlier and extra.random() < again:  # The same call once more.
+    if calls and earlier and extra.random() < again:  # Repeat an earlier call.
         calls[0] = extra.choice(earlier)
         if extra.random() < 0.3:  # noqa: PLR2004 - or the same arguments for another tool
             calls[0] = replace(calls[0], tool=extra.choice(tuple(EFFECTS)))
@@ -92,7 +92,7 @@ def draw_reply(
 
 
 def draw_lookup(random: Random, number: int) -> CallPlan:
-    """What a prompt speaks of: it is looked up, if it may be."""
+    """Draw a lookup that a prompt leads to."""
     judgement = random.choice(("allow", "allow", "deny", "ask", "raise"))
     manner = random.choice(("value", "value", "raise"))
     return CallPlan("look", number, "", judgement, "yes", manner)
@@ -128,14 +128,14 @@ def _draw_call(random: Random, extra: Random, number: int) -> CallPlan:
 
 
 def _make_asked_about(extra: Random, call: CallPlan) -> CallPlan:
-    """The same call, made where people are asked."""
+    """Return the same call, but with a person who is asked about it."""
     judgement = extra.choice((call.judgement, "ask", "ask", "ask_other"))
     answer = extra.choice((call.answer, "always", "always_tool"))
     return replace(call, judgement=judgement, answer=answer, expires_s=None)
 
 
 def _make_helper_call(extra: Random, call: CallPlan) -> CallPlan:
-    """The same call, made to a helper."""
+    """Return the same call, but to a helper."""
     first = INNER_FROM + call.number * 10
     replies = tuple(
         _draw_helper_reply(extra, first, at) for at in range(extra.choice((0, 1, 1, 2)))
@@ -154,5 +154,5 @@ def _make_helper_call(extra: Random, call: CallPlan) -> CallPlan:
 def _draw_helper_reply(extra: Random, first: int, at: int) -> ReplyPlan:
     numbers = range(first + 3 * at, first + 3 * at + extra.choice((0, 1, 1, 2)))
     calls = (_draw_call(extra, extra, number) for number in numbers)
-    # A helper's reply has a text, so that it is never empty.
+    # The reply of a helper always has text: an empty reply would be asked for again.
     return ReplyPlan(f"Help {first + at}. ", "", tuple(calls), "end")

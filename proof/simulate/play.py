@@ -1,4 +1,4 @@
-"""Plays a plan: process after process works on one session until nothing is left to do."""
+"""Plays a plan: processes work on a session, one after another, until nothing is left to do."""
 
 import asyncio
 from contextlib import suppress
@@ -25,9 +25,9 @@ from windlass.testing.faults import PowerCut
 
 PROCESSES_MAX = 60
 LINGER_S = 4.0
-"""How long a process lives on after its run."""
+"""Seconds that a process lives on after its run."""
 WRONG_DIGEST = "0" * 32
-"""The digest of no arguments at all."""
+"""A digest that no arguments have."""
 
 
 @dataclass(slots=True, repr=False)
@@ -40,7 +40,7 @@ class ProcessDrive:
     ended_at: float = 0.0
     powered: bool = True
     died: bool = False
-    """It lost its power, in the drive or after it."""
+    """It lost its power, during the drive or after it."""
 
 
 @dataclass(slots=True, repr=False)
@@ -54,7 +54,7 @@ class PlayedSession:
     state: State
     facts: list[Fact] = field(default_factory=list[Fact])
     inner: dict[str, list[Fact]] = field(default_factory=dict[str, list[Fact]])
-    """The sessions of those who worked for this one."""
+    """The facts of the sessions of helpers, by session."""
     beside: list["PlayedSession"] = field(default_factory=list["PlayedSession"])
 
     @property
@@ -91,15 +91,17 @@ async def _play_session(
         else:
             raise AssertionError(f"run {number} did not end in {PROCESSES_MAX} processes")
     for key in sorted(played.outside.started) if plan.more.helped else ():
-        # The session of a helper has the name of the call that it works for.
+        # The session of a helper is named by the key of the call that it works for.
         played.inner[key] = list(await store.read(key))
     played.inner = {key: facts for key, facts in played.inner.items() if facts}
     return played
 
 
 async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) -> None:
-    """One process's life: it starts a run, or does the next thing for the one that it finds."""
-    drive, plan, outside = ProcessDrive(), played.plan, played.outside
+    """Run one process: it starts a run, or does the next thing for the run that it finds."""
+    drive = ProcessDrive()
+    plan = played.plan
+    outside = played.outside
     at = len(played.drives) + 1
     if at in plan.more.steers_between:
         await steer_between(outside, clock, f"Between {at}")
@@ -110,17 +112,18 @@ async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) 
     task = asyncio.create_task(_drive_run(agent, drive, played, power, clock, number))
 
     def cancel() -> None:
-        told = task.cancel() if plan.outer_cancel else agent.cancel(plan.session)
-        drive.cancelled_at = clock.elapsed_s if told else None
+        cancelled = task.cancel() if plan.outer_cancel else agent.cancel(plan.session)
+        drive.cancelled_at = clock.elapsed_s if cancelled else None
 
     if at == 1 and plan.cancel_after_s is not None:
         asyncio.get_running_loop().call_later(plan.cancel_after_s, cancel)
     meddlers = start_meddlers(outside, power, clock, agent, at)
     with suppress(asyncio.CancelledError, PowerCut):
         await task
-    drive.ended_at, drive.powered = clock.elapsed_s, power.on
+    drive.ended_at = clock.elapsed_s
+    drive.powered = power.on
     power.has_run = power.has_written = False
-    await asyncio.sleep(LINGER_S)  # A tool that was given up may still come to its end.
+    await asyncio.sleep(LINGER_S)  # A tool that ignores its cancel may still finish.
     drive.died = not power.on
     power.turn_off()
     for meddler in meddlers:
@@ -129,7 +132,7 @@ async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) 
 
 
 async def _read_journal(played: PlayedSession) -> None:
-    """See what the journal says now."""
+    """Read the new facts and fold them into the state."""
     facts = await played.store.read(played.plan.session, len(played.facts))
     played.facts += facts
     played.state = reduce(apply_fact, facts, played.state)
@@ -143,7 +146,8 @@ async def _drive_run(
     clock: VirtualClock,
     number: int,
 ) -> None:
-    plan, session = played.plan, played.plan.session
+    plan = played.plan
+    session = plan.session
     watch = drive.events.append if plan.watched else None
     state = played.state
     waiting = open_questions(state) if state.is_active else ()
@@ -168,14 +172,16 @@ async def _answer_one(
     played: PlayedSession,
     waiting: tuple[Question, ...],
 ) -> RunResult[str]:
-    """One question is answered by whoever goes on with the run."""
-    outside, session = played.outside, played.plan.session
+    """Answer one question through the agent that goes on with the run."""
+    outside = played.outside
+    session = played.plan.session
     question = _pick_question(played, waiting)
-    call_id, reply = question.call.id, reply_to_question(outside, question)
+    call_id = question.call.id
+    reply = reply_to_question(outside, question)
     if outside.call_plan(call_number(question.arguments)).mistaken:
         with suppress(ConfigError):
             await agent.answer(session, call_id, reply, digest=WRONG_DIGEST)
-            outside.problems.append("G6: an answer for other arguments was taken")
+            outside.problems.append("G6: an answer for different arguments was accepted")
     watch = drive.events.append if played.plan.watched else None
     return await agent.answer(session, call_id, reply, digest=question.digest, on_event=watch)
 
@@ -183,16 +189,18 @@ async def _answer_one(
 async def _answer_from_outside(
     played: PlayedSession, power: ProcessPower, clock: VirtualClock, waiting: tuple[Question, ...]
 ) -> None:
-    """All questions are answered with nothing but the journal."""
-    outside, session = played.outside, played.plan.session
+    """Answer all questions with only the journal."""
+    outside = played.outside
+    session = played.plan.session
     journal = SimJournal(outside, power)
     while waiting:
         question = _pick_question(played, waiting)
-        call_id, reply = question.call.id, reply_to_question(outside, question)
+        call_id = question.call.id
+        reply = reply_to_question(outside, question)
         if outside.call_plan(call_number(question.arguments)).mistaken:
             with suppress(ConfigError):
                 await answer(journal, session, call_id, reply, digest=WRONG_DIGEST, clock=clock)
-                outside.problems.append("G6: an answer for other arguments was taken")
+                outside.problems.append("G6: an answer for different arguments was accepted")
         waiting = await answer(
             journal, session, call_id, reply, digest=question.digest, by="apart", clock=clock
         )
@@ -204,6 +212,6 @@ def _pick_question(played: PlayedSession, waiting: tuple[Question, ...]) -> Ques
 
 
 def make_prompt(plan: SessionPlan, number: int) -> str:
-    """What a run is asked, with what it speaks of."""
-    spoken = "".join(f" about look-{call.number}" for call in plan.more.lookups)
-    return f"Prompt {number}{spoken}"
+    """Return the prompt of a run, with the references that hydration looks up."""
+    references = "".join(f" about look-{call.number}" for call in plan.more.lookups)
+    return f"Prompt {number}{references}"

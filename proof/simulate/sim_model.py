@@ -1,6 +1,6 @@
-"""A provider that replies by how far a session has come, so that a repeated request gets the same.
+"""A simulated provider. It replies by the progress of the session, so a retry gets the same reply.
 
-It looks at each prompt that it gets, and keeps its own books.
+It checks each prompt that it receives, and keeps its own bill.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from windlass.testing.prompts import check_prompt
 PRICE = Price(Decimal(3), Decimal(15))
 TOKEN_CHARS = 4
 PROMPT_CHARS = 3
-"""Of a token of a prompt."""
+"""Characters of a token of a prompt."""
 
 
 class SimModel:
@@ -49,7 +49,7 @@ class SimModel:
         self._power = power
 
     async def planned_reply(self, prompt: Prompt) -> ReplyPlan:
-        """What there is to say to a prompt."""
+        """Return the planned reply to a prompt."""
         outside = self.outside
         _check_view(prompt, await outside.store.read(outside.plan.session))
         return reply_at(outside.plan.replies, await outside.count_steps())
@@ -62,7 +62,8 @@ class SimModel:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         self._power.check_on()
-        outside, plan = self.outside, self.outside.plan
+        outside = self.outside
+        plan = outside.plan
         trouble = plan.troubles.get(len(outside.billed_requests))
         served = BilledRequest(await outside.last_run(), self.purpose)
         try:
@@ -95,13 +96,12 @@ class SimModel:
         served.whole = True
         if plan.usage_reported:
             _bill_request(served, size, prompt, sent + plan.more.hidden_tokens)
-        if plan.usage_reported:
             yield UsageDelta(served.usage)
         yield ReplyEnd(_stop_reason(reply, prompt))
 
 
 class HelperModel(SimModel):
-    """The model of an agent that works for another: it knows its task by what it is told."""
+    """The model of a helper: its prompt says which task it works on."""
 
     info = ModelInfo("sim:helper", price=PRICE, output_max=200)
     purpose: Purpose = "subagent"
@@ -111,8 +111,8 @@ class HelperModel(SimModel):
         users = (message.text for message in prompt.messages if isinstance(message, UserMessage))
         task = next(text for text in users if text.startswith("Task "))
         planned = self.outside.calls[int(task.removeprefix("Task "))]
-        said = sum(isinstance(message, AssistantMessage) for message in prompt.messages)
-        return reply_at(planned.task, said)
+        replies = sum(isinstance(message, AssistantMessage) for message in prompt.messages)
+        return reply_at(planned.task, replies)
 
 
 def _planned_summary(summaries: Sequence[Literal["good", "empty", "fails"]], nth: int) -> ReplyPlan:
@@ -126,7 +126,7 @@ def _planned_summary(summaries: Sequence[Literal["good", "empty", "fails"]], nth
 
 
 def _check_view(prompt: Prompt, facts: Sequence[Fact]) -> None:
-    """The running prompt, the pinned ones and what is known are shown, each of them once."""
+    """Check that the current prompt, pinned prompts and recalled knowledge are each shown once."""
     starts = [fact for fact in facts if isinstance(fact, RunStarted)]
     recalled = [fact for fact in facts if isinstance(fact, KnowledgeRecalled) and fact.text]
     wanted = [_prompt_text(one) for one in starts if one.pinned or one is starts[-1]]
@@ -154,7 +154,7 @@ def _reply_pieces(reply: ReplyPlan, prompt: Prompt) -> list[ReplyPiece]:
     pieces: list[ReplyPiece] = [ThinkingDelta(thinking)] if thinking else []
     pieces += [TextDelta(text[at : at + 5]) for at in range(0, len(text), 5)]
     calls = () if prompt.tool_choice == "none" else reply.calls
-    # The fragments of all calls come interleaved, as some servers send them.
+    # The fragments of all calls are interleaved, as some servers send them.
     pieces += [CallDelta(at, f"p{call.number}", call.tool) for at, call in enumerate(calls)]
     halves = [(at, call.arguments, len(call.arguments) // 2) for at, call in enumerate(calls)]
     pieces += [CallDelta(at, arguments=text[:half]) for at, text, half in halves]

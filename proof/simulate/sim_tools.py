@@ -1,4 +1,4 @@
-"""Tools whose effects are on the world's record, under their keys."""
+"""Simulated tools. Their effects are recorded in the outside world, by idempotency key."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ SCHEMA = {
 }
 SPECS = tuple(ToolSpec(name, name, SCHEMA, effect) for name, effect in EFFECTS.items())
 LONG = " and so on" * 40
-"""What makes a result worth masking once it is old."""
+"""Padding that makes a result long enough to be compacted later."""
 
 
 class SimTools:
-    """The tools of an agent; one of them may be another agent."""
+    """The tools of an agent. One of them may be a helper."""
 
     def __init__(
         self, outside: OutsideWorld, power: ProcessPower, helper: Tools | None = None
@@ -42,7 +42,7 @@ class SimTools:
         self._power.check_on()
         outside = self._outside
         if cleared.key not in outside.started:
-            outside.problems.append(f"J1: {cleared.key} runs before the record of it")
+            outside.problems.append(f"J1: {cleared.key} runs before its start is recorded")
         if cleared.call.name == HELPER and self._helper is not None:
             return await self._helper.run(cleared, context)
         number = int(cleared.arguments["number"])
@@ -51,7 +51,7 @@ class SimTools:
         await asyncio.sleep(0.01 * (1 + number % 3))
         self._power.check_on()
         if manner == "raise":
-            raise OSError("the tool broke")
+            raise OSError("the tool failed")
         self._do_effect(cleared, number)
         if manner == "slow":
             await asyncio.sleep(2.0)
@@ -61,7 +61,8 @@ class SimTools:
         return tool_result(cleared.call.name, number)
 
     def _do_effect(self, cleared: ClearedCall, number: int) -> None:
-        effect, key = cleared.spec.effect, cleared.key
+        effect = cleared.spec.effect
+        key = cleared.key
         if effect == "read" or (effect == "idempotent" and self._outside.is_done(key)):
             return
         self._outside.effects.append(ToolEffect(key, cleared.call.name, number))
@@ -78,12 +79,12 @@ class SimTools:
 
 
 def tool_result(tool: str, number: int) -> ToolResult:
-    """What a tool says of a number: never the same for two tools or numbers."""
+    """Return the result of a tool for a number: different for every tool and number."""
     return ToolResult.from_text("value", f"{tool} {number}{'' if number % 3 else LONG}")
 
 
 async def _sleep_ignoring_cancel(seconds: float) -> None:
-    """Work on, cancelled or not."""
+    """Sleep, even if cancelled meanwhile."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
     while (left := ends - loop.time()) > 1e-6:  # noqa: PLR2004 - finer than a clock can tell

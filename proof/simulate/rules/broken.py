@@ -1,4 +1,4 @@
-"""What is raised when a rule does not hold."""
+"""The error of a rule that does not hold."""
 
 __all__ = ["RuleBroken", "require"]
 
@@ -8,5 +8,6 @@ class RuleBroken(AssertionError):
 
 
 def require(holds: object, otherwise: str) -> None:
+    """Raise RuleBroken with this text unless the condition holds."""
     if not holds:
         raise RuleBroken(otherwise)

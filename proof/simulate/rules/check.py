@@ -1,48 +1,79 @@
-"""What must be true of every session, whatever happened in it."""
+"""Checks all rules on a played session: what must be true whatever happened in it."""
 
 from dataclasses import replace
+from decimal import Decimal
 
-from proof.simulate.broken import RuleBroken, require
 from proof.simulate.play import PlayedSession, play_plan
-from proof.simulate.rules_of_effects import check_effects
-from proof.simulate.rules_of_helpers import check_helpers
-from proof.simulate.rules_of_leave import check_permissions
-from proof.simulate.rules_of_money import check_money, check_shared_budget
-from proof.simulate.rules_of_records import check_records
-from proof.simulate.rules_of_watching import check_watching
+from proof.simulate.rules.broken import RuleBroken, require
+from proof.simulate.rules.effects import check_effects
+from proof.simulate.rules.money import check_money, check_shared_budget
+from proof.simulate.rules.permissions import check_permissions
+from proof.simulate.rules.records import check_records
+from proof.simulate.rules.watching import check_watching
+from windlass.core.events import CallFinished, CallStarted, RunEnded, RunStarted
+from windlass.core.fold.run import fold
 from windlass.core.state import State
 
 __all__ = ["RuleBroken", "check_rules"]
 
 
 def check_rules(played: PlayedSession) -> None:
-    """Raise Broken unless all rules hold."""
-    for one in (played, *played.beside):
-        _check_session(one)
+    """Raise RuleBroken unless all rules hold for the session and for those beside it."""
+    for session in (played, *played.beside):
+        _check_session(session)
     check_shared_budget(played)
 
 
 def _check_session(played: PlayedSession) -> None:
-    noticed = played.outside.problems
-    require(not noticed, "; ".join(noticed[:3]))
+    problems = played.outside.problems
+    require(not problems, "; ".join(problems[:3]))
     state = played.state
     check_records(played, state)
     check_watching(played)
     check_effects(played)
     check_permissions(played)
     check_money(played, state)
-    check_helpers(played)
+    _check_helpers(played)
     _check_against_twin(played, state)
 
 
+def _check_helpers(played: PlayedSession) -> None:
+    """M1, C6, S12: a sub-agent has one session, one end, and its whole cost is on its call."""
+    keys = {fact.call_id: fact.key for fact in played.facts if isinstance(fact, CallStarted)}
+    finished = {
+        keys[fact.call_id]: fact
+        for fact in played.facts
+        if isinstance(fact, CallFinished) and fact.call_id in keys
+    }
+    for session, facts in played.inner.items():
+        start = facts[0]
+        ends = [fact for fact in facts if isinstance(fact, RunEnded)]
+        require(isinstance(start, RunStarted) and start.parent == session, f"M1: {start}")
+        require(len(ends) <= 1, f"M1: {session} was worked on again after its end")
+        # A process that was stopped has stopped its helpers. One that died could not.
+        require(ends or played.has_crashed, f"C6: {session} is left open")
+        end = finished.get(session)
+        if end is not None:
+            require(ends, f"M1: {session} is finished for its caller, but still open")
+            state = fold(session, facts)
+            paid = sum((charge.usd or Decimal(0) for charge in end.charges), Decimal(0))
+            owed = state.ledger.known_usd
+            require(paid == owed, f"M1: {session} cost {owed}, but {paid} is recorded")
+            purposes = {charge.purpose for charge in end.charges}
+            require(purposes <= {"subagent"}, f"S12: {purposes}")
+
+
 def _check_against_twin(played: PlayedSession, state: State) -> None:
-    """J4: crashes leave no trace in the transcript, if interrupted writes can be looked up."""
+    """J4: crashes leave no trace in the transcript, if interrupted writes can be reconciled."""
     plan = played.plan
-    asked = (call for call in plan.calls.values() if call.judgement in ("ask", "ask_other"))
-    broken = any(call.attention in ("raise", "nonsense") for call in asked)
     if not played.has_crashed or not plan.reconciles or plan.depends_on_time:
         return
-    if plan.more.provider_window is not None or (plan.more.attended and broken):
-        return  # What came of it depends on who was there at the time.
+    asked = (call for call in plan.calls.values() if call.judgement in ("ask", "ask_other"))
+    approver_breaks = any(call.attention in ("raise", "nonsense") for call in asked)
+    if plan.more.provider_window is not None or (plan.more.attended and approver_breaks):
+        return  # The outcome depends on which process was there at the time.
     twin = play_plan(replace(plan, crashes=())).state
-    require(twin.transcript == state.transcript, "J4: the transcript differs from the calm one")
+    require(
+        twin.transcript == state.transcript,
+        "J4: the transcript differs from that of the same session without crashes",
+    )

@@ -1,13 +1,13 @@
-"""What the tools did: nothing twice, nothing unannounced, nothing that was not to be done."""
+"""Rules for effects of tools: none twice, none before its record, none that was not allowed."""
 
 from collections import Counter
 from itertools import chain
 
-from proof.simulate.broken import require
 from proof.simulate.outside import ToolEffect
 from proof.simulate.people import ANSWERED_OTHER, ASKED_OTHER, MODIFIED
 from proof.simulate.plan import EFFECTS, CallPlan
 from proof.simulate.play import PlayedSession
+from proof.simulate.rules.broken import require
 from windlass.core.events import (
     CallFinished,
     CallStarted,
@@ -24,8 +24,8 @@ def check_effects(played: PlayedSession) -> None:
     sessions = [played.facts, *played.inner.values()]
     started = {fact.key for fact in chain(*sessions) if isinstance(fact, CallStarted)}
     for effect in played.outside.effects:
-        require(effect.key in started, f"J1: {effect} was done before its record")
-        require(done[effect.key] == 1, f"J2: {effect} was done {done[effect.key]} times")
+        require(effect.key in started, f"J1: {effect} happened before its record")
+        require(done[effect.key] == 1, f"J2: {effect} happened {done[effect.key]} times")
         _check_was_allowed(effect, played.outside.call_plan(effect.number))
     for facts in sessions:
         names = tool_names(facts)
@@ -34,7 +34,7 @@ def check_effects(played: PlayedSession) -> None:
 
 
 def tool_names(facts: list[Fact]) -> dict[str, str]:
-    """The tool of each call."""
+    """Return the name of the tool of each call, by call id."""
     calls = (
         fact.reply.calls if isinstance(fact, StepProposed) else fact.calls
         for fact in facts
@@ -44,7 +44,7 @@ def tool_names(facts: list[Fact]) -> dict[str, str]:
 
 
 def _check_was_allowed(effect: ToolEffect, call: CallPlan) -> None:
-    """G1, G2, T4: no effect that the gate refused, and none with other arguments than its own."""
+    """G1, G2, T4: no effect that the gate refused, and none with different arguments."""
     changed = effect.number - call.number
     other = ANSWERED_OTHER if call.answer == "modify" else None
     allowed: dict[str, tuple[int | None, ...]] = {
@@ -53,18 +53,18 @@ def _check_was_allowed(effect: ToolEffect, call: CallPlan) -> None:
         "ask": (0, other),
         "ask_other": (ASKED_OTHER, other),
     }
-    leave = changed in allowed.get(call.judgement, ())
-    require(leave, f"G1: {effect} was done, and the gate said {call.judgement}")
+    permitted = changed in allowed.get(call.judgement, ())
+    require(permitted, f"G1: {effect} happened, but the gate said {call.judgement}")
 
 
 def _check_reported_effects(facts: list[Fact], names: dict[str, str], done: Counter[str]) -> None:
-    """J2: nothing is reported that did not happen."""
+    """J2: no effect is reported that did not happen."""
     keys = {fact.call_id: fact.key for fact in facts if isinstance(fact, CallStarted)}
     for fact in facts:
         if isinstance(fact, CallFinished) and fact.result.kind == "value":
             has_effect = EFFECTS.get(names[fact.call_id], "read") != "read"
             happened = done[keys[fact.call_id]] == 1 or not has_effect
-            require(happened, f"J2: {fact.call_id} is told as done and was not")
+            require(happened, f"J2: {fact.call_id} is reported as done, but it did not happen")
 
 
 def _check_writes_alone(facts: list[Fact], names: dict[str, str]) -> None:
@@ -77,5 +77,5 @@ def _check_writes_alone(facts: list[Fact], names: dict[str, str]) -> None:
             running.discard(fact.call_id)
         elif isinstance(fact, CallStarted):
             running.add(fact.call_id)
-            alone = [one for one in running if names[one] in ("put", "send")]
-            require(not alone or len(running) == 1, f"T2: {sorted(running)} ran together")
+            exclusive = [call_id for call_id in running if names[call_id] in ("put", "send")]
+            require(not exclusive or len(running) == 1, f"T2: {sorted(running)} ran together")

@@ -1,12 +1,12 @@
-"""What the provider billed, against what was allowed and what was booked."""
+"""Rules for money: what the provider billed, against the limits and the recorded charges."""
 
 import asyncio
 from decimal import Decimal
 from functools import reduce
 
 from proof.simulate.agents import POOL
-from proof.simulate.broken import require
 from proof.simulate.play import PlayedSession
+from proof.simulate.rules.broken import require
 from windlass.core.events import AttemptStarted, ContextCompacted, RunResumed, StepProposed
 from windlass.core.fold.run import fold
 from windlass.core.limits import Budget
@@ -23,9 +23,9 @@ def check_money(played: PlayedSession, state: State) -> None:
 
 
 def billed_usd(played: PlayedSession, run: int | None = None) -> Decimal:
-    """What the provider's books say of a run, or of all, with those who worked for it."""
-    served = (one for one in played.outside.billed_requests if run in (None, one.run))
-    return sum((one.usd for one in served), ZERO)
+    """Return what the provider billed for a run, or for all runs, including sub-agents."""
+    requests = played.outside.billed_requests
+    return sum((request.usd for request in requests if run in (None, request.run)), ZERO)
 
 
 def _check_limits(played: PlayedSession) -> None:
@@ -33,30 +33,32 @@ def _check_limits(played: PlayedSession) -> None:
     plan = played.plan
     steps = sum(isinstance(fact, StepProposed) for fact in played.facts)
     cap = plan.more.session_steps
-    require(cap is None or steps <= cap, f"B1: {steps} replies, the session's cap was {cap}")
+    require(cap is None or steps <= cap, f"B1: {steps} replies, the session allows {cap}")
     if not plan.usage_reported:
         return
     for run in range(1, plan.runs + 1):
-        spent, limit = billed_usd(played, run), plan.usd_max
+        spent = billed_usd(played, run)
+        limit = plan.usd_max
         require(limit is None or spent <= limit, f"B2: run {run} cost {spent}, of {limit}")
-    spent, limit = billed_usd(played), plan.more.session_usd
+    spent = billed_usd(played)
+    limit = plan.more.session_usd
     require(limit is None or spent <= limit, f"B2: the session cost {spent}, of {limit}")
 
 
 def _check_booked(played: PlayedSession, state: State) -> None:
-    """B3, S12: what was billed is on the books."""
+    """B3, S12: everything that was billed is recorded."""
     if not played.plan.usage_reported:
         return
-    inner = {key: fold(key, facts) for key, facts in played.inner.items()}
-    lost = [one for one in inner.values() if one.is_active]
-    own = state.ledger.known_usd
-    # What a helper had spent when everything died is in its own session.
-    known = own + sum((one.ledger.known_usd for one in lost), ZERO)
-    require(known >= billed_usd(played), f"B2: {billed_usd(played)} billed, {known} booked")
+    helpers = [fold(key, facts) for key, facts in played.inner.items()]
+    # If the process died, the charges of its open helpers are only in their own sessions.
+    unreported = sum((helper.ledger.known_usd for helper in helpers if helper.is_active), ZERO)
+    recorded = state.ledger.known_usd + unreported
+    billed = billed_usd(played)
+    require(recorded >= billed, f"B2: {billed} billed, {recorded} recorded")
 
 
 def _check_totals(played: PlayedSession, state: State) -> None:
-    """S12, X2: totals are the sums of the charges, each under its own purpose."""
+    """S12, X2: totals are the sums of the charges, each with the right purpose."""
     charges = list[Charge]()
     for fact in played.facts:
         charge = getattr(fact, "charge", None)
@@ -69,19 +71,20 @@ def _check_totals(played: PlayedSession, state: State) -> None:
     resumed = any(isinstance(fact, RunResumed) for fact in played.facts)
     ledger = reduce(Ledger.add, charges, Ledger())
     require(resumed or ledger == state.ledger, "S12: the totals are not the sums of the charges")
-    asked = {fact.purpose for fact in played.facts if isinstance(fact, AttemptStarted)}
-    booked = {charge.purpose for charge in state.ledger.charges if charge.purpose != "subagent"}
-    require(booked <= asked, f"S12: {booked} booked, {asked} asked for")
+    requested = {fact.purpose for fact in played.facts if isinstance(fact, AttemptStarted)}
+    charged = {charge.purpose for charge in state.ledger.charges if charge.purpose != "subagent"}
+    require(charged <= requested, f"S12: charges for {charged}, requests for {requested}")
     if resumed or played.plan.troubles or not played.plan.usage_reported:
         return
-    reported = sum(one.usage.total for one in played.outside.billed_requests if one.whole)
+    whole = (request for request in played.outside.billed_requests if request.whole)
+    reported = sum(request.usage.total for request in whole)
     usage = state.ledger.usage
     if usage is not None and not usage.estimated:
         require(usage.total == reported, f"S12: {usage.total} counted, {reported} reported")
 
 
 def check_shared_budget(played: PlayedSession) -> None:
-    """B1, B2: sessions side by side never spend more than the budget that they share."""
+    """B1, B2: sessions that run side by side never spend more than their shared budget."""
     limit = played.plan.more.budget_usd
     sessions = (played, *played.beside)
     if limit is None or not all(one.plan.usage_reported for one in sessions):

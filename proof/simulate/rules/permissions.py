@@ -1,13 +1,13 @@
-"""Who gave leave to each call: the gate as planned, or a person, for exactly the arguments."""
+"""Rules for permissions: the gate or a person allowed each call, with exactly these arguments."""
 
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from proof.simulate.broken import require
 from proof.simulate.outside import OutsideWorld
 from proof.simulate.people import call_number
 from proof.simulate.play import PlayedSession
+from proof.simulate.rules.broken import require
 from windlass.core.events import (
     CallAnswered,
     CallJudged,
@@ -24,7 +24,7 @@ Arguments = dict[str, Any]
 
 
 def check_permissions(played: PlayedSession) -> None:
-    """G2, G6, L2: a call runs only after leave of its own, with the arguments that it is for."""
+    """G2, G6, L2: a call runs only with its own permission, and with the permitted arguments."""
     effects = {effect.key: effect.number for effect in played.outside.effects}
     for facts in (played.facts, *played.inner.values()):
         book = _PermissionBook(played.outside)
@@ -38,7 +38,7 @@ def check_permissions(played: PlayedSession) -> None:
 
 @dataclass(slots=True)
 class _PermissionBook:
-    """What has been said of each call so far."""
+    """What the gate and people have said about each call so far."""
 
     outside: OutsideWorld
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
@@ -48,7 +48,7 @@ class _PermissionBook:
     permitted: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
     grants: list[Grant] = field(default_factory=list[Grant])
     started: dict[str, Arguments] = field(default_factory=dict[str, Arguments])
-    """By key."""
+    """The arguments of each started call, by its idempotency key."""
 
     def add_fact(self, fact: Fact) -> None:
         match fact:
@@ -61,18 +61,19 @@ class _PermissionBook:
             case CallAnswered():
                 self._add_answer(fact)
             case CallStarted(call_id, key):
-                require(call_id in self.permitted, f"L2: {call_id} ran without leave")
-                require(call_id not in self.asked, f"G6: {call_id} ran while it was asked about")
+                require(call_id in self.permitted, f"L2: {call_id} ran without permission")
+                require(call_id not in self.asked, f"G6: {call_id} ran while its question was open")
                 self.started[key] = self.permitted[call_id]
             case _:
                 pass
 
     def _add_verdict(self, fact: CallJudged) -> None:
-        call_id, verdict = fact.call_id, fact.verdict
+        call_id = fact.call_id
+        verdict = fact.verdict
         before = self.permitted.pop(call_id, None)
         if isinstance(verdict, InvalidCall | Deny):
             return
-        if before is not None:  # It was interrupted, and somebody looked.
+        if before is not None:  # The call was interrupted, and its outcome was looked up.
             arguments = before
         else:
             arguments = fact.arguments or json.loads(self.calls[call_id].arguments)
@@ -85,8 +86,9 @@ class _PermissionBook:
             self.permitted[call_id] = verdict.arguments
 
     def _check_verdict(self, fact: CallJudged, arguments: Arguments) -> None:
-        """The gate's own verdict, but for a question that a person has answered for good."""
-        verdict, planned = fact.verdict, self.outside.call_plan(call_number(arguments)).judgement
+        """Check that the verdict is the planned one, unless a grant answers the question."""
+        verdict = fact.verdict
+        planned = self.outside.call_plan(call_number(arguments)).judgement
         own = getattr(verdict, "arguments", None) or arguments
         granted = self._is_granted(self.calls[fact.call_id].name, own)
         told = f"G2: {fact.call_id} was judged {verdict}, and {planned} was planned"
@@ -101,22 +103,22 @@ class _PermissionBook:
         return any(grant.pattern or grant.digest == digest(arguments) for grant in mine)
 
     def _add_answer(self, fact: CallAnswered) -> None:
-        require(fact.call_id in self.asked, f"G6: {fact.call_id} was not asked about")
+        require(fact.call_id in self.asked, f"G6: {fact.call_id} was answered without a question")
         arguments, question = self.asked.pop(fact.call_id)
-        require(fact.digest == digest(arguments), f"G6: {fact} is for other arguments")
+        require(fact.digest == digest(arguments), f"G6: {fact} is for different arguments")
         if fact.grant is not None:
             self.grants.append(fact.grant)
         if isinstance(fact.verdict, Deny):
             return
         late = question.expires_at is not None and fact.at > question.expires_at
-        require(not late, f"G6: {fact.call_id} was allowed when its question had expired")
+        require(not late, f"G6: {fact.call_id} was allowed after its question had expired")
         number = call_number(arguments)
         said = [
             one
             for one in self.outside.replies
             if (one.call_id, one.number) == (fact.call_id, number)
         ]
-        require(any(one.leave for one in said), f"G6: nobody said yes to {fact.call_id}")
+        require(any(one.leave for one in said), f"G6: no person allowed {fact.call_id}")
         verdict = fact.verdict
         self.permitted[fact.call_id] = (
             verdict.arguments if isinstance(verdict, Modify) else arguments

@@ -1,12 +1,12 @@
-"""What the journal of a session must add up to, and what a run may do so often and no more."""
+"""Rules for records: what a journal adds up to, and how often a run may do something."""
 
 from itertools import pairwise
 
-from proof.simulate.broken import require
 from proof.simulate.outside import reply_at
 from proof.simulate.people import call_number
 from proof.simulate.plan import EFFECTS
 from proof.simulate.play import PlayedSession
+from proof.simulate.rules.broken import require
 from proof.simulate.sim_tools import tool_result
 from windlass.core.events import (
     AttemptFailed,
@@ -70,7 +70,7 @@ def _check_ends(played: PlayedSession) -> None:
 
 
 def _check_paid_once(played: PlayedSession) -> None:
-    """J3: a step whose reply is on record is not asked for again."""
+    """J3: a reply that is recorded is not requested again."""
     proposed = sum(isinstance(fact, StepProposed) for fact in played.facts)
     whole = sum(one.whole for one in played.outside.billed_requests if one.purpose == "main")
     lost = sum(not drive.powered or drive.cancelled_at is not None for drive in played.drives)
@@ -78,9 +78,9 @@ def _check_paid_once(played: PlayedSession) -> None:
 
 
 def _check_pairs(state: State) -> None:
-    """T6, C3, X1: each call is answered once, in the model's order, before all else."""
+    """T6, C3, X1: each call is answered once, in the order of the model, before anything else."""
     messages = list(state.transcript)
-    require(isinstance(messages[0], UserMessage), "X1: the first message is not a user's")
+    require(isinstance(messages[0], UserMessage), "X1: the first message is not from a user")
     for at, message in enumerate(messages):
         calls = message.calls if isinstance(message, AssistantMessage) else ()
         after = messages[at + 1] if at + 1 < len(messages) else None
@@ -94,7 +94,7 @@ def _check_pairs(state: State) -> None:
 
 
 def _check_content(played: PlayedSession, state: State) -> None:
-    """S7, S9, L9, T4: replies, arguments and results are the planned ones, unmixed."""
+    """S7, S9, L9, T4: replies, arguments and results are the planned ones."""
     script = played.plan.replies
     proposed = [fact for fact in played.facts if isinstance(fact, StepProposed)]
     texts = {reply_at(script, at).text for at in range(len(script) + 1)}
@@ -116,27 +116,27 @@ def _check_value(call: ToolCall, text: str) -> None:
 
 
 def _check_history(played: PlayedSession, state: State) -> None:
-    """X1, C4: history has each reply and each word to the model once, in order, and no more."""
+    """X1, C4: history has each reply and each message to the model once, in order."""
     replies = (
         fact.reply.text if isinstance(fact, StepProposed) else fact.partial
         for fact in played.facts
         if isinstance(fact, StepProposed | RunEnded)
     )
-    told = [one.text for one in state.transcript if isinstance(one, AssistantMessage)]
-    kept = [text for text in told if text.strip()]
+    texts = (message.text for message in state.transcript if isinstance(message, AssistantMessage))
+    kept = [text for text in texts if text.strip()]
     wanted = [text for text in replies if text.strip()]
-    require(kept == wanted, f"X1: history says {kept}, and {wanted} was said")
+    require(kept == wanted, f"X1: history has {kept}, but the model said {wanted}")
     users = sum(isinstance(message, UserMessage) for message in state.transcript)
-    spoken = sum(
+    recorded = sum(
         isinstance(fact, RunStarted | NoteGiven | SteeringGiven | LookupsPlanned)
         or (isinstance(fact, ReplyJudged) and not isinstance(fact.verdict, Allow))
         for fact in played.facts
     )
-    require(users == spoken, f"X1: {users} user messages, {spoken} on record")
+    require(users == recorded, f"X1: {users} user messages, {recorded} recorded")
 
 
 def _check_steering(played: PlayedSession, state: State) -> None:
-    """L8: what a person said meanwhile is in the conversation exactly once."""
+    """L8: each message of a person to a running agent is in the conversation exactly once."""
     users = [message.text for message in state.transcript if isinstance(message, UserMessage)]
     for text in played.outside.steered:
         require(users.count(text) == 1, f"L8: {text!r} is said {users.count(text)} times")
@@ -144,22 +144,22 @@ def _check_steering(played: PlayedSession, state: State) -> None:
         if isinstance(fact, SteeringGiven):
             text = "".join(part.text for part in fact.prompt if isinstance(part, TextPart))
             require(users.count(text) == 1, f"L8: {text!r} is said {users.count(text)} times")
-            require(text != "Let me in", "a second process spoke to the run")
+            require(text != "Let me in", "L8: a second process steered the run")
 
 
 def _check_knowledge(played: PlayedSession) -> None:
-    """K1, G1: what is known is recalled once in a run, if there is any and it may be."""
+    """K1, G1: knowledge is recalled once in a run, if there is any and the gate allows it."""
     knowledge = played.plan.more.knowledge
     for run in _split_runs(played.facts):
         found = [fact.text for fact in run if isinstance(fact, KnowledgeRecalled)]
         require(len(found) <= (knowledge != "none"), f"K1: recalled {len(found)} times")
-        told = all(bool(text) == (knowledge == "something") for text in found)
-        require(told, f"K1: {found} was recalled, and {knowledge} was planned")
+        as_planned = all(bool(text) == (knowledge == "something") for text in found)
+        require(as_planned, f"K1: {found} was recalled, but {knowledge} was planned")
 
 
 def _check_results(played: PlayedSession, state: State) -> None:
-    """T6, T8, C3: each proposed call has a result in history; one that ended, its own."""
-    told = {
+    """T6, T8, C3: each proposed call has a result in history, and a finished call its own."""
+    results = {
         item.call.id: item.result
         for message in state.transcript
         for item in (message.items if isinstance(message, ToolResults) else ())
@@ -172,18 +172,19 @@ def _check_results(played: PlayedSession, state: State) -> None:
                 call_number({"number": call.arguments.strip('{"number:} ')}) for call in fact.calls
             ]
             planned = [call.number for call in played.plan.more.lookups]
-            require(numbers == planned, f"X4: {numbers} are looked up, and {planned} were named")
+            require(numbers == planned, f"X4: {numbers} looked up, but {planned} named")
         elif isinstance(fact, StepProposed):
-            lost = [call.id for call in fact.reply.calls if call.id not in told]
+            lost = [call.id for call in fact.reply.calls if call.id not in results]
             require(not lost, f"T6: {lost} have no result")
         elif isinstance(fact, CallFinished) and fact.call_id not in looked_up:
-            same = told[fact.call_id] == fact.result
-            require(same, f"C3: {fact.call_id} ended, and history says {told[fact.call_id]}")
+            kept = results[fact.call_id]
+            require(kept == fact.result, f"C3: {fact.call_id} finished, but history has {kept}")
 
 
 def _check_counts(run: list[Fact], played: PlayedSession) -> None:
-    """L7, L10, G3, C5: what a run may do so often, or so long, and no more."""
-    plan, ends = played.plan, [fact for fact in run if isinstance(fact, RunEnded)]
+    """L7, L10, G3, C5: how many replies and denials a run may have, and how long it may take."""
+    plan = played.plan
+    ends = [fact for fact in run if isinstance(fact, RunEnded)]
     steps = [fact for fact in run if isinstance(fact, StepProposed)]
     most = plan.steps_max + (plan.on_limit == "answer")
     require(len(steps) <= most, f"L7: {len(steps)} replies under a cap of {plan.steps_max}")
@@ -204,20 +205,23 @@ def _check_counts(run: list[Fact], played: PlayedSession) -> None:
 
 
 def _check_retries(run: list[Fact], played: PlayedSession) -> None:
-    """S3, S6, S13: how often a model is asked for the same step, and after what."""
-    refused, opened, overflow = 0, False, False
+    """S3, S6, S13: how often a model is asked for the same step, and after which failures."""
+    failures = 0
+    opened = overflow = False
     for fact in run:
         if isinstance(fact, AttemptStarted) and fact.purpose == "main":
             most = ATTEMPTS_MAX if opened else ESTABLISH_MAX
-            require(refused < most, f"S3: asked again after {refused} failures")
-            require(not overflow, "S13: asked again with the prompt that was too long")
+            require(failures < most, f"S3: asked again after {failures} failures")
+            require(not overflow, "S13: asked again with the same prompt, which was too long")
         elif isinstance(fact, AttemptFailed) and _is_main(fact, run):
-            refused, opened = refused + 1, opened or fact.established
+            failures += 1
+            opened = opened or fact.established
             overflow = fact.fault.kind == "context_overflow"
-            shown = fact.visible and played.plan.on_partial == "fail"
-            refused += ATTEMPTS_MAX if shown else 0
+            if fact.visible and played.plan.on_partial == "fail":
+                failures += ATTEMPTS_MAX  # Text was shown, so no further attempt is allowed.
         elif isinstance(fact, StepProposed | ContextCompacted):
-            refused, opened, overflow = 0, False, False
+            failures = 0
+            opened = overflow = False
 
 
 def _is_main(failed: AttemptFailed, run: list[Fact]) -> bool:

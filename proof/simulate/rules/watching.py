@@ -1,9 +1,9 @@
-"""What watchers may see: each thing once, in order, after it is on record, and nothing withheld."""
+"""Rules for watchers: each event once, in order, after its record, and nothing that is withheld."""
 
 from itertools import takewhile
 
-from proof.simulate.broken import require
 from proof.simulate.play import PlayedSession, ProcessDrive
+from proof.simulate.rules.broken import require
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -22,7 +22,7 @@ from windlass.testing.events import Trace, check_trace
 
 CANCEL_S = 0.1
 PREFIX = 7
-"""Characters by which a reply can be told from all others."""
+"""How many characters identify a reply."""
 
 
 def check_watching(played: PlayedSession) -> None:
@@ -36,61 +36,65 @@ def check_watching(played: PlayedSession) -> None:
 
 
 def _check_order(drive: ProcessDrive) -> None:
-    """L3, E1, E2, E6, S5: one end, which is last; places grow; the text is shown exactly once."""
+    """L3, E1, E2, E6, S5: one end, the last event; places grow; text is shown exactly once."""
     stopped = drive.cancelled_at is not None
     require(drive.result is not None or stopped, "L3: a drive without a result")
     if not drive.events and stopped:
-        return  # Stopped before the run had begun.
+        return  # Cancelled before the run began.
     check_trace(drive.events)
     last = drive.events[-1]
     if drive.result is not None:
         outcome = "suspended" if isinstance(last, RunSuspended) else getattr(last, "outcome", "")
-        require(outcome == drive.result.outcome, f"L3: {outcome} shown, {drive.result.outcome}")
+        require(
+            outcome == drive.result.outcome, f"L3: {outcome} shown, {drive.result.outcome} returned"
+        )
     _check_text_once(drive)
 
 
 def _check_text_once(drive: ProcessDrive) -> None:
-    said, asked = "", False
+    said = ""
+    asked = False
     for event in drive.events:
         if isinstance(event, AttemptStarted):
             asked = asked or event.purpose == "main"
         elif isinstance(event, StepProposed):
-            text = event.reply.text
-            said, asked = said + (text if text != WITHHELD_PART.text else ""), False
+            asked = False
+            if event.reply.text != WITHHELD_PART.text:
+                said += event.reply.text
         elif isinstance(event, RunEnded) and asked:
-            # Text of an attempt in an earlier process was shown there, and not here.
+            # Text of an attempt in an earlier process was shown there, not here.
             said += event.partial
     shown = Trace(drive.events).shown_text()
     require(shown == said, f"S5: shown {shown!r}, said {said!r}")
 
 
 def _check_cancel(drive: ProcessDrive) -> None:
-    """C1: the end comes within 100 ms of a cancel."""
+    """C1: a run ends within 100 ms of a cancel."""
     if drive.cancelled_at is not None and drive.powered:
         took = drive.ended_at - drive.cancelled_at
         require(took <= CANCEL_S, f"C1: the end came {took:.3f} s after the cancel")
 
 
 def _check_kept(drive: ProcessDrive, played: PlayedSession) -> None:
-    """E3: what is shown as a fact is on record at its place, also what a helper does."""
+    """E3: a fact that is shown is recorded at its place; that holds for helpers too."""
     for event in drive.events:
         if isinstance(event, NestedEvent):
             facts = played.inner.get(event.session, [])
-            require(_is_kept(event.event, facts, drive), f"E3: {event} was shown and not kept")
+            require(_is_kept(event.event, facts, drive), f"E3: {event} was shown but not recorded")
         else:
             known = _is_kept(event, played.facts, drive)
-            require(known, f"E3: {type(event).__name__} {event.seq} was shown and not kept")
+            require(known, f"E3: {type(event).__name__} {event.seq} was shown but not recorded")
 
 
 def _is_kept(event: Event, facts: list[Fact], drive: ProcessDrive) -> bool:
     if not isinstance(event, Fact):
         return True
     if isinstance(event, RunEnded) and (not drive.powered or _is_unrecorded(drive)):
-        return True  # An end that the journal did not take is told all the same.
+        return True  # An end is shown even if the journal did not accept it.
     kept = facts[event.seq - 1] if event.seq <= len(facts) else None
     if kept == event:
         return True
-    # What is withheld is shown without what was said.
+    # A withheld reply is shown without its text.
     hushed = isinstance(event, StepProposed) and event.reply.text == WITHHELD_PART.text
     hushed = hushed or (isinstance(event, RunEnded | AttemptFailed) and not event.partial)
     return hushed and type(kept) is type(event)
@@ -101,10 +105,11 @@ def _is_unrecorded(drive: ProcessDrive) -> bool:
 
 
 def _withheld_texts(played: PlayedSession) -> list[str]:
-    """The beginnings of the replies that the gate did not let pass."""
+    """Return the beginnings of the replies that the gate denied."""
     if not played.plan.more.judges_replies:
         return []
-    facts, found = played.facts, list[str]()
+    facts = played.facts
+    found = list[str]()
     for at, fact in enumerate(facts):
         if isinstance(fact, StepProposed) and awaits_judgement(fact):
             rest = takewhile(lambda one: not isinstance(one, StepProposed), facts[at + 1 :])
@@ -115,7 +120,7 @@ def _withheld_texts(played: PlayedSession) -> list[str]:
 
 
 def _check_unseen(drive: ProcessDrive, secret: list[str]) -> None:
-    """G3: a reply that was denied reaches no watcher, nor whoever waits for the result."""
+    """G3: a denied reply reaches no watcher and is not in the result."""
     if not secret:
         return
     seen = [event.text for event in drive.events if isinstance(event, TextDelta)]
@@ -125,4 +130,4 @@ def _check_unseen(drive: ProcessDrive, secret: list[str]) -> None:
         seen += [drive.result.text, drive.result.partial_text]
     shown = "".join(seen)
     for text in secret:
-        require(text not in shown, f"G3: {text!r} was withheld, and is shown")
+        require(text not in shown, f"G3: {text!r} was withheld, but it is shown")

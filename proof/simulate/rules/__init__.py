@@ -1,0 +1,1 @@
+"""The rules that the simulator checks, one module for each kind of promise."""
