@@ -430,7 +430,7 @@ def test_a_read_only_file_is_told() -> None:
         Path(folder).chmod(0o755)
         with as_nobody():
             assert "read-only" in str(refusal(path))
-            assert "folder cannot be written" in str(refusal(path.with_name("new.db")))
+            assert "folder is not writable" in str(refusal(path.with_name("new.db")))
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
@@ -530,7 +530,7 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(path: Path) -> None:
 def test_a_file_that_somebody_holds_for_too_long_is_told(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema, "BUSY_MS", 10)
+    monkeypatch.setattr("windlass.sqlite_file.BUSY_MS", 10)
 
     async def scene(journal: SqliteJournal) -> None:
         with held(path):

@@ -14,8 +14,8 @@ import pytest
 from windlass.core.errors import ConfigError
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.knowledge.sqlite import NOTES_PER_WRITE, SqliteKnowledge
-from windlass.knowledge.sqlite_file import File, connect
 from windlass.knowledge.store import KnowledgeFailed, Note, Scope, Source
+from windlass.sqlite_file import SqliteConnection, open_connection
 from windlass.testing.samples import facts_of_every_kind
 
 PROJECT = Scope("project", "crane")
@@ -77,7 +77,6 @@ def test_another_process_may_use_the_file(tmp_path: Path) -> None:
     with SqliteKnowledge(path) as store:
         code = f"""
 import asyncio
-from windlass.knowledge.sqlite_file import File, connect
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Note, Scope, Source
 note = Note("From a child.", Scope("project", "crane"), Source("child"))
@@ -104,9 +103,9 @@ def test_a_database_of_others_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("not a database, " * 100)
-    with pytest.raises(ConfigError, match="no SQLite database"):
+    with pytest.raises(ConfigError, match="not a SQLite database"):
         SqliteKnowledge(tmp_path / "text.db")
-    with pytest.raises(ConfigError, match="cannot be used"):
+    with pytest.raises(ConfigError, match="this is a folder"):
         SqliteKnowledge(tmp_path)
 
 
@@ -162,12 +161,12 @@ async def test_the_cost_of_a_note_does_not_grow_with_the_store(
         steps[0] += 1
         return False
 
-    def counted(path: Path) -> File:
-        file = connect(path)
+    def counted(path: Path) -> SqliteConnection:
+        file = open_connection(path)
         cast("apsw.Connection", file).set_progress_handler(count, 100)
         return file
 
-    monkeypatch.setattr("windlass.knowledge.sqlite.connect", counted)
+    monkeypatch.setattr("windlass.knowledge.sqlite.open_connection", counted)
     costs: list[int] = []
     with SqliteKnowledge(tmp_path / "notes.db", embedder=Ones() if embedder else None) as store:
         for start in range(0, 1_000, 50):

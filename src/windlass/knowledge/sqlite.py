@@ -17,14 +17,7 @@ import apsw
 
 from windlass.knowledge.embeddings import TEXTS_PER_REQUEST, Embedder, embed_texts
 from windlass.knowledge.search_query import query_words
-from windlass.knowledge.sqlite_file import (
-    File,
-    connect,
-    make_knowledge_error,
-    open_file,
-    reading,
-    writing,
-)
+from windlass.knowledge.sqlite_file import KNOWLEDGE_TABLES
 from windlass.knowledge.sqlite_rows import (
     delete_expired,
     delete_note,
@@ -48,6 +41,13 @@ from windlass.knowledge.store import (
     clean_text,
     make_entry,
 )
+from windlass.sqlite_file import (
+    SqliteConnection,
+    open_connection,
+    open_database,
+    read_transaction,
+    write_transaction,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,12 +69,12 @@ class SqliteKnowledge:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).expanduser().absolute()
-        open_file(self.path)
+        open_database(self.path, KNOWLEDGE_TABLES).close()
         self._embedder = embedder
         self._now = now
         self._embedded = 0
         """No piece up to this number lacks its vector: it need not be looked for again."""
-        self._idle: list[File] = []
+        self._idle: list[SqliteConnection] = []
         self._closed = False
         self._process = os.getpid()
         # Writers of this process wait here, and not in SQLite, which asks again and again.
@@ -174,25 +174,25 @@ class SqliteKnowledge:
                 return
 
     async def _run_reading(
-        self, work: Callable[Concatenate[File, P], T], *args: P.args, **kwargs: P.kwargs
+        self, work: Callable[Concatenate[SqliteConnection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         def read() -> T:
-            with self._use_connection() as file, reading(file):
+            with self._use_connection() as file, read_transaction(file):
                 return work(file, *args, **kwargs)
 
         return await asyncio.to_thread(read)
 
     async def _run_writing(
-        self, work: Callable[Concatenate[File, P], T], *args: P.args, **kwargs: P.kwargs
+        self, work: Callable[Concatenate[SqliteConnection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         def write() -> T:
-            with self._one_writer, self._use_connection() as file, writing(file):
+            with self._one_writer, self._use_connection() as file, write_transaction(file):
                 return work(file, *args, **kwargs)
 
         return await asyncio.to_thread(write)
 
     @contextmanager
-    def _use_connection(self) -> Generator[File]:
+    def _use_connection(self) -> Generator[SqliteConnection]:
         """A connection of the caller's own."""
         if self._process != os.getpid():
             msg = f"knowledge {self.path}: it was opened before a fork; open it anew in the child"
@@ -200,7 +200,7 @@ class SqliteKnowledge:
         if self._closed:
             raise KnowledgeFailed(f"knowledge {self.path}: it is closed")
         try:
-            file = self._take_idle() or connect(self.path)
+            file = self._take_idle() or open_connection(self.path)
             try:
                 yield file
             finally:
@@ -208,9 +208,9 @@ class SqliteKnowledge:
                 if self._closed:
                     self.close()
         except apsw.Error as error:
-            raise make_knowledge_error(self.path, error) from error
+            raise KNOWLEDGE_TABLES.make_error(self.path, error) from error
 
-    def _take_idle(self) -> File | None:
+    def _take_idle(self) -> SqliteConnection | None:
         with suppress(IndexError):
             return self._idle.pop()
         return None

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from windlass.knowledge.embeddings import TEXTS_PER_REQUEST
 from windlass.knowledge.ranking import find_nearest, merge_rankings
 from windlass.knowledge.search_query import fts5_query
-from windlass.knowledge.sqlite_file import File
 from windlass.knowledge.store import (
     CANDIDATES_PER_FOUND,
     FoundNote,
@@ -17,6 +16,7 @@ from windlass.knowledge.store import (
     limit_per_note,
     make_found_note,
 )
+from windlass.sqlite_file import SqliteConnection
 
 _LABELS: dict[LabelUpdate, str] = {
     "kept": """untrusted = max(untrusted, excluded.untrusted),
@@ -66,7 +66,7 @@ _SWEEP = """
     AND NOT EXISTS (SELECT 1 FROM knowledge_origins WHERE note = ?1) RETURNING number"""
 
 
-def select_found(file: File, asked: RecallQuery, limit: int) -> list[FoundNote]:
+def select_found(file: SqliteConnection, asked: RecallQuery, limit: int) -> list[FoundNote]:
     wanted = limit * CANDIDATES_PER_FOUND
     values = ", ".join(["(?, ?)"] * len(asked.scopes))
     where = f"(notes.kind, notes.key) IN (VALUES {values}) {_ALLOWED}"
@@ -87,14 +87,14 @@ def select_found(file: File, asked: RecallQuery, limit: int) -> list[FoundNote]:
     return limit_per_note(found, limit)
 
 
-def _load_found(file: File, chunk: int, score: float, now: float) -> FoundNote:
+def _load_found(file: SqliteConnection, chunk: int, score: float, now: float) -> FoundNote:
     ((note, *row),) = file.execute(_CHUNK, (chunk,))
     origins = [NoteOrigin(*columns) for columns in file.execute(_ORIGINS, (note,))]
     return make_found_note(row, score, origins, now)
 
 
 def insert_notes(
-    file: File, entries: Iterable[NoteEntry], labels: LabelUpdate, now: float
+    file: SqliteConnection, entries: Iterable[NoteEntry], labels: LabelUpdate, now: float
 ) -> list[str]:
     """Keep the entries; their ids."""
     kept: list[str] = []
@@ -113,7 +113,7 @@ def insert_notes(
     return kept
 
 
-def _insert_note(file: File, entry: NoteEntry, now: float) -> int:
+def _insert_note(file: SqliteConnection, entry: NoteEntry, now: float) -> int:
     scope = entry.note.scope
     number = file.execute(
         """INSERT INTO knowledge_notes (id, kind, key, title, created) VALUES (?, ?, ?, ?, ?)
@@ -127,7 +127,9 @@ def _insert_note(file: File, entry: NoteEntry, now: float) -> int:
     return number
 
 
-def select_without_vector(file: File, model: str, after: int) -> tuple[list[tuple[int, str]], int]:
+def select_without_vector(
+    file: SqliteConnection, model: str, after: int
+) -> tuple[list[tuple[int, str]], int]:
     """The newest pieces past a number that the model has not seen; and the last number of all."""
     missing = file.execute(_WITHOUT_VECTOR, (after, model, TEXTS_PER_REQUEST))
     last = "SELECT max(number) FROM knowledge_chunks"
@@ -135,7 +137,7 @@ def select_without_vector(file: File, model: str, after: int) -> tuple[list[tupl
 
 
 def insert_vectors(
-    file: File, model: str, numbers: Sequence[int], vectors: Sequence[bytes]
+    file: SqliteConnection, model: str, numbers: Sequence[int], vectors: Sequence[bytes]
 ) -> None:
     # A piece may be gone by now, and its number must not wait for another.
     file.executemany(
@@ -145,19 +147,19 @@ def insert_vectors(
     )
 
 
-def delete_note(file: File, note: str) -> bool:
+def delete_note(file: SqliteConnection, note: str) -> bool:
     gone = file.execute("DELETE FROM knowledge_notes WHERE id = ? RETURNING number", (note,))
     return bool(list(gone))
 
 
-def delete_places(file: File, scope: Scope, places: Sequence[str]) -> int:
+def delete_places(file: SqliteConnection, scope: Scope, places: Sequence[str]) -> int:
     gone = 0
     for place in places:
         gone += _delete_orphans(file, file.execute(_ELSE_THERE, (place, -1, scope.kind, scope.key)))
     return gone
 
 
-def select_places(file: File, scope: Scope, under: str) -> dict[str, str]:
+def select_places(file: SqliteConnection, scope: Scope, under: str) -> dict[str, str]:
     rows = file.execute(
         """SELECT origins.place, origins.digest FROM knowledge_origins AS origins
         JOIN knowledge_notes AS notes ON notes.number = origins.note
@@ -168,14 +170,14 @@ def select_places(file: File, scope: Scope, under: str) -> dict[str, str]:
     return dict(rows)
 
 
-def delete_expired(file: File, now: float) -> int:
+def delete_expired(file: SqliteConnection, now: float) -> int:
     gone = file.execute(
         "DELETE FROM knowledge_origins WHERE expires_at <= ? RETURNING note", (now,)
     )
     return _delete_orphans(file, gone)
 
 
-def _delete_orphans(file: File, notes: Iterable[tuple[int]]) -> int:
+def _delete_orphans(file: SqliteConnection, notes: Iterable[tuple[int]]) -> int:
     """Delete those of the notes that have no source left; how many these were."""
     some = {number for (number,) in list(notes)}
     return sum(len(list(file.execute(_SWEEP, (number,)))) for number in some)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Amount, Budget
 from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
-from windlass.journals.sqlite.file import SqliteConnection
+from windlass.sqlite_file import SqliteConnection
 
 
 class ShareOwner(NamedTuple):

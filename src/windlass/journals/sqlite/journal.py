@@ -25,16 +25,11 @@ from windlass.journals.chain import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import budgets, queries
-from windlass.journals.sqlite.file import (
-    SqliteConnection,
-    open_connection,
-    open_writer,
-    read_transaction,
-    sqlite_error,
-)
+from windlass.journals.sqlite.file import open_writer, sqlite_error
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
 from windlass.journals.store import Durability, PendingAppend, StoredJournal, check_durability
 from windlass.journals.wording import closed_error
+from windlass.sqlite_file import SqliteConnection, open_connection, read_transaction
 
 T = TypeVar("T")
 DAMAGE_ERRORS = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeError)

@@ -23,7 +23,7 @@ from typing import Any
 import apsw
 
 from windlass.core.errors import WindlassError
-from windlass.journals.sqlite.file import SqliteConnection, sqlite_error, write_transaction
+from windlass.journals.sqlite.file import sqlite_error
 from windlass.journals.store import (
     CHANGING_COLUMNS,
     SESSION_COLUMNS,
@@ -31,6 +31,7 @@ from windlass.journals.store import (
     SessionEnd,
 )
 from windlass.journals.wording import closed_error, forked_error
+from windlass.sqlite_file import SqliteConnection, write_transaction
 
 GROUP_APPENDS_MAX = 1_000
 """Appends in one transaction."""

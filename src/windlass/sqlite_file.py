@@ -1,0 +1,234 @@
+"""A SQLite file of Windlass: how it is opened, migrated and used. Journals and knowledge share it.
+
+The law: opening is the same whether the file is new, old, or was left behind by a process that was
+killed while creating it. The missing steps are taken, all in one transaction. A database of another
+program is refused and left untouched.
+
+One file may hold a journal and knowledge. Each is a `TableSet` with its own steps and version.
+"""
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+import apsw
+
+from windlass.core.errors import ConfigError, ForOperator
+
+Durability = Literal["full", "relaxed"]
+
+APPLICATION_ID = 0x57_4E_44_4C
+"""`WNDL`, in the header of the file: tells our files from those of other programs."""
+BUSY_MS = 30_000
+"""How long to wait while another process writes."""
+RETRY_INTERVAL_S = 0.005
+
+_ERROR_TEXTS: tuple[tuple[type[apsw.Error], str], ...] = (
+    (apsw.FullError, "the disk is full; free some space and try again"),
+    (apsw.ReadOnlyError, "the file is read-only; make it writable, or name another file"),
+    (apsw.BusyError, "another program has locked it for too long; stop that one and try again"),
+    (apsw.CorruptError, "the file is damaged; restore it from a backup"),
+    (apsw.NotADBError, "the file is not a SQLite database; name another file"),
+    (apsw.CantOpenError, "the file cannot be opened; check that its folder is writable"),
+    (apsw.IOError, "the disk failed; repair it and try again"),
+)
+
+
+class SqliteRows(Protocol):
+    """The rows that a statement returns."""
+
+    @property
+    def get(self) -> Any:  # noqa: ANN401 - a value of SQLite
+        """The only value of the first row, or None if there is no row."""
+        ...
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
+
+    def fetchone(self) -> tuple[Any, ...] | None: ...
+
+
+class SqliteConnection(Protocol):
+    """The part of `apsw.Connection` that Windlass uses: apsw's own types need Python 3.12."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def execute(self, statements: str, bindings: Sequence[Any] = ()) -> SqliteRows: ...
+
+    def executemany(self, statements: str, bindings: Iterable[Sequence[Any]]) -> SqliteRows: ...
+
+    def set_busy_timeout(self, milliseconds: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableSet:
+    """The tables of one part of Windlass in a file, and how its errors are raised."""
+
+    noun: str
+    """What the file is called in errors: `journal`, `knowledge`."""
+    failure: Callable[[str], ForOperator]
+    """The error class for a file that could be used but failed."""
+    steps: Sequence[str]
+    """Each step brings the tables to the next version; a new file starts at version 0."""
+    version_table: str = ""
+    """The table that holds the version. Empty: SQLite's `user_version`, which is the journal's."""
+
+    def make_error(self, path: Path, error: Exception) -> ForOperator:
+        """What went wrong with the file and what to do about it, in one line."""
+        texts = (text for kind, text in _ERROR_TEXTS if isinstance(error, kind))
+        return self.failure(f"{self.noun} {path}: {next(texts, 'it failed')} ({error})")
+
+
+def open_database(
+    path: Path, tables: TableSet, durability: Durability = "full"
+) -> SqliteConnection:
+    """Open a file for writing; create it, its folder and its tables where they are missing.
+
+    Raises ConfigError for a path that cannot be a file of ours, and the failure of the table set
+    for a file that could be but cannot be used now.
+    """
+    _create_file(path, tables)
+    try:
+        connection = open_connection(path, durability)
+        try:
+            _read_version(connection, path, tables)  # Refuses a file that is not ours.
+            _enable_wal(connection)
+            _migrate_tables(connection, path, tables)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+    except apsw.NotADBError as error:
+        msg = f"{tables.noun} {path}: the file is not a SQLite database; name another file"
+        raise ConfigError(msg) from error
+    except apsw.Error as error:
+        raise tables.make_error(path, error) from error
+
+
+def open_connection(path: Path, durability: Durability = "full") -> SqliteConnection:
+    """A new connection to a file that exists. Raises apsw.Error."""
+    opened = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = cast("SqliteConnection", opened)
+    connection.set_busy_timeout(BUSY_MS)
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+    return connection
+
+
+@contextmanager
+def write_transaction(connection: SqliteConnection) -> Generator[None]:
+    """One transaction, all or nothing. It waits for other writers before it starts, not midway."""
+    _rollback_leftover(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # If the rollback fails too, the next transaction tries again before it begins.
+        with suppress(apsw.Error):
+            _rollback_leftover(connection)
+        raise
+
+
+@contextmanager
+def read_transaction(connection: SqliteConnection) -> Generator[None]:
+    """All statements inside see the file as it was at one moment."""
+    _rollback_leftover(connection)
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        with suppress(apsw.Error):
+            _rollback_leftover(connection)
+
+
+def _rollback_leftover(connection: SqliteConnection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _create_file(path: Path, tables: TableSet) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Sessions and notes are private: only the owner may read the file.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise _creation_error(path, tables, error) from error
+
+
+def _creation_error(path: Path, tables: TableSet, error: OSError) -> ForOperator:
+    match error:
+        case IsADirectoryError():
+            return ConfigError(f"{tables.noun} {path}: this is a folder; name a file in it")
+        case NotADirectoryError() | FileExistsError():
+            return ConfigError(f"{tables.noun} {path}: its folder is a file; name another place")
+        case PermissionError():
+            what = "the file is read-only" if path.exists() else "its folder is not writable"
+            return tables.failure(
+                f"{tables.noun} {path}: {what}; change that, or name another file"
+            )
+        case _:
+            return tables.failure(f"{tables.noun} {path}: it cannot be created: {error.strerror}")
+
+
+def _enable_wal(connection: SqliteConnection) -> None:
+    """Switch to WAL. Here SQLite does not wait for another process that does the same."""
+    deadline = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_INTERVAL_S)
+        else:
+            return
+
+
+def _migrate_tables(connection: SqliteConnection, path: Path, tables: TableSet) -> None:
+    if _read_version(connection, path, tables) == len(tables.steps):
+        return
+    with write_transaction(connection):
+        # Read again: another process may have migrated the file while this one waited.
+        for step in tables.steps[_read_version(connection, path, tables) :]:
+            connection.execute(step)
+        _write_version(connection, tables)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _write_version(connection: SqliteConnection, tables: TableSet) -> None:
+    version = len(tables.steps)
+    table = tables.version_table
+    if not table:
+        connection.execute(f"PRAGMA user_version = {version}")
+        return
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} (version INTEGER NOT NULL)")
+    connection.execute(f"DELETE FROM {table}")  # noqa: S608 - the name is a constant of ours
+    connection.execute(f"INSERT INTO {table} VALUES ({version})")  # noqa: S608 - so is this
+
+
+def _read_version(connection: SqliteConnection, path: Path, tables: TableSet) -> int:
+    """The version of the tables, 0 if there are none yet. Refuses foreign and newer files."""
+    owner = connection.execute("PRAGMA application_id").get
+    if owner != APPLICATION_ID and connection.execute("SELECT count(*) FROM sqlite_schema").get:
+        msg = f"{tables.noun} {path}: this database belongs to another program; name another file"
+        raise ConfigError(msg)
+    version = _stored_version(connection, tables.version_table)
+    if version > len(tables.steps):
+        versions = f"its version is {version}, this one knows {len(tables.steps)}"
+        msg = f"it was made by a newer Windlass; upgrade this one ({versions})"
+        raise tables.failure(f"{tables.noun} {path}: {msg}")
+    return version
+
+
+def _stored_version(connection: SqliteConnection, table: str) -> int:
+    if not table:
+        return connection.execute("PRAGMA user_version").get
+    if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = ?", (table,)).get:
+        return 0
+    return connection.execute(f"SELECT version FROM {table}").get  # noqa: S608 - a constant
