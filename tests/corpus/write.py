@@ -54,7 +54,7 @@ async def _export(journal: SqliteJournal, folder: Path) -> None:
 async def _dumped(dsn: str) -> str:
     """The tables as this version makes them, and every row in them, as statements."""
     connection = await asyncpg.connect(dsn)
-    lines = [HEAD, *postgres_schema.STEPS]
+    lines = [HEAD, *postgres_schema.MIGRATIONS]
     try:
         for table in TABLES:
             found = await connection.fetch(f"SELECT t::text FROM windlass.{table} t ORDER BY t")

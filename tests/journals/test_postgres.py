@@ -157,7 +157,7 @@ def test_closing_writes_what_waits_in_other_loops(dsn: str, way: str) -> None:
         else:
             asyncio.run(journal.aclose())
         assert [future.exception() for future in appended] == [None] * 20
-    with pytest.raises(JournalFailed, match="it is closed"):
+    with pytest.raises(JournalFailed, match="the journal is closed"):
         asyncio.run(read(journal, "s1"))
     mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass'"
     assert run_sql(dsn, mine) == [(0,)]
@@ -536,7 +536,7 @@ def refusal(dsn: str, **settings: Any) -> Exception:
 def test_a_newer_schema_is_refused(dsn: str) -> None:
     """J11."""
     play(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
-    newer = len(postgres_schema.STEPS) + 1
+    newer = len(postgres_schema.MIGRATIONS) + 1
     run_sql(dsn, f"UPDATE windlass.windlass SET version = {newer}")
     error = refusal(dsn)
     assert isinstance(error, JournalFailed)
@@ -546,8 +546,8 @@ def test_a_newer_schema_is_refused(dsn: str) -> None:
 def test_an_older_schema_is_brought_up(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """J11."""
     play(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
-    more = (*postgres_schema.STEPS, "ALTER TABLE sessions ADD COLUMN extra text")
-    monkeypatch.setattr(postgres_schema, "STEPS", more)
+    more = (*postgres_schema.MIGRATIONS, "ALTER TABLE sessions ADD COLUMN extra text")
+    monkeypatch.setattr(postgres_schema, "MIGRATIONS", more)
 
     async def scene(journal: PostgresJournal) -> None:
         await journal.append("s", note_facts(2, 2))
@@ -564,7 +564,7 @@ def test_tables_of_another_program_are_left_alone(dsn: str) -> None:
 
 
 def test_a_database_that_is_not_there_is_named(dsn: str) -> None:
-    assert "no such database" in str(refusal(dsn.replace("test_", "no_")))
+    assert "the database does not exist" in str(refusal(dsn.replace("test_", "no_")))
 
 
 def test_a_server_that_is_not_there_is_named_and_no_password() -> None:
@@ -585,13 +585,13 @@ def test_a_wrong_password_is_told_and_not_shown(dsn: str) -> None:
         rules.write_text(before, "utf-8")
         run_sql(dsn, "SELECT pg_reload_conf()")
         run_sql(dsn, "DROP ROLE locked")
-    assert "refused the user or the password" in str(error)
+    assert "rejected the user or the password" in str(error)
 
 
 def test_a_user_who_may_not_is_told_what_is_missing(dsn: str) -> None:
     run_sql(dsn, "CREATE ROLE guest LOGIN")
     try:
-        assert "grant the rights" in str(refusal(dsn.replace("postgres:@", "guest:hunter2@")))
+        assert "grant it the rights" in str(refusal(dsn.replace("postgres:@", "guest:hunter2@")))
     finally:
         run_sql(dsn, "DROP ROLE guest")
 

@@ -16,7 +16,7 @@ from postgres import dsn_of, fetch_rows, restart_server, stop_at_the_end
 from postgres_proxy import PostgresProxy, Trouble, proxy_to
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
-from windlass.journals.postgres import config as postgres_place
+from windlass.journals.postgres import config as postgres_config
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing.journals import append_error
 from windlass.testing.samples import note_facts
@@ -86,7 +86,7 @@ async def test_an_append_of_unknown_outcome_is_resolved(
     dsn: str, trouble: Trouble, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J1: it is written once, whether the request was lost, or the answer, or came late."""
-    monkeypatch.setattr(postgres_place, "SILENCE_S", 0.2)
+    monkeypatch.setattr(postgres_config, "ANSWER_GRACE_S", 0.2)
     async with (
         proxy_to(dsn) as (proxy, through),
         PostgresJournal(through, timeout_s=0.5) as journal,

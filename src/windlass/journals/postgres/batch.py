@@ -1,24 +1,20 @@
-"""Appends as the lists of one statement: what each session holds afterwards, and where it must end.
+"""Many appends as the arguments of one statement.
 
-The law: the number of statements does not grow with the group, and a session is written only if it
-ends where this process believes.
+The law: the number of statements does not grow with the number of appends, and a session is written
+only if it ends where this process believes it does.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from windlass.core.errors import WindlassError
-from windlass.core.events import Fact
-from windlass.core.session_summary import SessionSummary, advance_summary
-from windlass.journals.chain import ChainLink, chain_hash, check_order
-from windlass.journals.codec import FactRecord
+from windlass.journals.store import CHANGING_COLUMNS, SESSION_COLUMNS, PendingAppend, SessionEnd
 
-SESSION_COLUMNS = (
-    "head, session, title, created, updated, facts, runs, steps, outcome, proposed, asked"
-)
-
+# $1 to $12 are the sessions: the hash that each must end with (null for a new one) and its new
+# columns. $13 to $16 are the records, $17 and $18 which session uses which blob, $19 and $20 the
+# blobs, $21 the lock of the blobs and $22 the channel of notifications. `place` is the position of
+# a session in its list. The statement returns the places of the sessions that were written.
 APPEND_SQL = """
 WITH line AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -30,9 +26,7 @@ WITH line AS MATERIALIZED (
     SELECT {columns} FROM line WHERE old IS NULL ORDER BY session
     ON CONFLICT (session) DO NOTHING RETURNING number, session
 ), moved AS (
-    UPDATE {schema}.sessions AS old SET head = line.head, title = line.title,
-        created = line.created, updated = line.updated, facts = line.facts, runs = line.runs,
-        steps = line.steps, outcome = line.outcome, proposed = line.proposed, asked = line.asked
+    UPDATE {schema}.sessions AS old SET {updates}
     FROM line WHERE old.session = line.session AND old.head = line.old
     RETURNING old.number, line.place
 ), kept AS MATERIALIZED (
@@ -65,43 +59,22 @@ FIND_OWN_RECORDS_SQL = """
 SELECT session FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS ours (session, seq, hash)
 JOIN {schema}.sessions USING (session) JOIN {schema}.records USING (number, seq, hash)
 """
+_UPDATES = ", ".join(f"{column} = line.{column}" for column in CHANGING_COLUMNS)
 
 
-@dataclass(frozen=True, slots=True)
-class PendingAppend:
-    """Facts on their way, and who waits for them."""
-
-    session: str
-    facts: Sequence[Fact]
-    records: Sequence[FactRecord]
-    done: asyncio.Future[None]
-
-    @property
-    def size_bytes(self) -> int:
-        blobs = (len(data) for record in self.records for _, data in record.blobs)
-        return sum(len(record.body) for record in self.records) + sum(blobs)
-
-
-class SessionEnd(NamedTuple):
-    """Where a session ends."""
-
-    last_link: ChainLink
-    summary: SessionSummary
-
-
-def session_end_from_row(row: Sequence[Any]) -> SessionEnd:
-    """Where a session ends, from a row of COLUMNS."""
-    head, *columns = row
-    summary = SessionSummary(*columns)
-    return SessionEnd(ChainLink(summary.facts, head), summary)
+def format_sql(template: str, schema: str) -> str:
+    """Return one of the statements above for the quoted name of a schema."""
+    return template.format(columns=SESSION_COLUMNS, updates=_UPDATES, schema=schema)
 
 
 class AppendBatch:
-    """The lists of one statement."""
+    """The appends that go into one statement."""
 
     def __init__(self) -> None:
         self.starts: dict[str, SessionEnd] = {}
+        """Where each session ends before the statement; the database compares."""
         self.ends: dict[str, SessionEnd] = {}
+        """Where each session ends after the statement."""
         self.places: dict[str, int] = {}
         self.records: list[tuple[int, int, str, bytes]] = []
         self.uses: list[tuple[int, str]] = []
@@ -109,51 +82,47 @@ class AppendBatch:
         self.refused: list[tuple[PendingAppend, WindlassError]] = []
 
     def add_append(self, append: PendingAppend, start: SessionEnd) -> None:
-        end = self.ends.get(append.session, start)
-        head = end.last_link
+        """Add an append to a session that ended at `start` before this batch, or refuse it."""
         try:
-            check_order(append.session, head.seq, append.facts)
+            end, rows = self.ends.get(append.session, start).extend(append)
         except WindlassError as error:
             self.refused.append((append, error))
             return
         self.starts.setdefault(append.session, start)
         place = self.places.setdefault(append.session, len(self.places) + 1)
+        self.records += ((place, seq, body.decode(), chained) for seq, body, chained in rows)
         for record in append.records:
-            head = ChainLink(head.seq + 1, chain_hash(head.hash, record.body))
-            self.records.append((place, head.seq, record.body.decode(), head.hash))
             self.blobs.update(record.blobs)
             self.uses.extend((place, name) for name, _ in record.blobs)
-        self.ends[append.session] = SessionEnd(head, advance_summary(end.summary, append.facts))
+        self.ends[append.session] = end
 
     def statement_arguments(self) -> list[object]:
-        lines = [_session_row(self.starts[name], end) for name, end in self.ends.items()]
-        columns: list[object] = [list(column) for column in zip(*lines, strict=True)]
+        """Return $1 to $20 of APPEND_SQL."""
+        rows = [_session_row(self.starts[name], end) for name, end in self.ends.items()]
+        columns: list[object] = [list(column) for column in zip(*rows, strict=True)]
         columns += _transpose_rows(self.records, 4)
         columns += _transpose_rows(self.uses, 2)
         return [*columns, [*self.blobs], [*self.blobs.values()]]
 
     def last_records(self, names: Iterable[str]) -> list[list[object]]:
-        """By what the sessions would be known to hold what this group wrote."""
-        heads = [(name, self.ends[name].last_link) for name in names]
-        return _transpose_rows([(name, head.seq, head.hash) for name, head in heads], 3)
+        """Return the arguments of FIND_OWN_RECORDS_SQL for these sessions.
+
+        The hash of the last record proves that a session contains everything of this batch.
+        """
+        links = [(name, self.ends[name].last_link) for name in names]
+        return _transpose_rows([(name, link.seq, link.hash) for name, link in links], 3)
 
 
 def _session_row(start: SessionEnd, end: SessionEnd) -> tuple[object, ...]:
-    one = end.summary
-    # Postgres has no NUL in its texts; the record itself has it escaped.
-    title = one.title.replace("\0", "\ufffd")
-    return (
-        *(
-            start.last_link.hash if start.last_link.seq else None,
-            end.last_link.hash,
-            one.session,
-            title,
-        ),
-        *(one.created, one.updated, one.facts, one.runs, one.steps, one.outcome),
-        *(one.proposed, one.asked),
-    )
+    old_head = start.last_link.hash if start.last_link.seq else None
+    if "\0" in end.summary.title:
+        # Postgres texts cannot contain NUL. In the records it is escaped, so only the title has it.
+        title = end.summary.title.replace("\0", "\ufffd")
+        end = end._replace(summary=replace(end.summary, title=title))
+    return (old_head, *end.to_row())
 
 
 def _transpose_rows(rows: Iterable[Sequence[object]], count: int) -> list[list[object]]:
+    """Return the columns of the rows; `count` empty ones if there are no rows."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     return columns or [[] for _ in range(count)]

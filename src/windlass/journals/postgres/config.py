@@ -1,6 +1,6 @@
-"""Where a Postgres journal lives, how it is reached, and its troubles in words.
+"""Where a Postgres journal is, how to connect to it, and what its errors mean.
 
-The law: no password ever stands in an error, whoever wrote its text.
+The law: no error contains a password, not even in text that the driver or the server wrote.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,21 +8,21 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed
+from windlass.journals.store import Durability, check_durability
 
 NAME_BYTES_MAX = 63
-"""Postgres cuts a longer name of a schema."""
+"""Postgres truncates longer names of schemas."""
 CONNECT_TIMEOUT_S = 10.0
-SILENCE_S = 5.0
-"""How much longer than a statement may take an answer is waited for."""
-Durability = Literal["full", "relaxed"]
+ANSWER_GRACE_S = 5.0
+"""How much longer than the statement timeout to wait for an answer."""
 
 
 class PostgresConnection(Protocol):
-    """As much of `asyncpg.Connection` as is used here; it brings no types of its own."""
+    """The part of `asyncpg.Connection` that is used here; asyncpg has no type annotations."""
 
     async def execute(self, query: str, *args: object) -> str: ...
 
@@ -49,64 +49,69 @@ class PostgresConnection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresConfig:
-    """A schema of a database, and how to deal with it."""
+    """The schema of a journal, and how to use it. Raises ConfigError for unusable values."""
 
     dsn: str = field(repr=False)
     schema: str
     durability: Durability
     connections_max: int
-    """Connections of one event loop, without the one that holds its leases."""
+    """Connections of one event loop, not counting the one that holds its leases."""
     timeout_s: float
     """How long one statement may take."""
     patience_s: float
-    """How long a server that was there before is waited for."""
+    """How long to retry when a server that was reachable before does not answer."""
 
     def __post_init__(self) -> None:
-        if self.durability not in ("full", "relaxed"):
-            raise ConfigError(f"durability={self.durability!r}: it is 'full' or 'relaxed'")
+        check_durability(self.durability)
         name = self.schema
-        usable = 0 < len(name.encode(errors="replace")) <= NAME_BYTES_MAX and name.isprintable()
-        if not usable or name.startswith("pg_") or name in ("public", "information_schema"):
-            raise ConfigError(f"schema={name!r}: give the journal a schema of its own")
+        is_usable = 0 < len(name.encode(errors="replace")) <= NAME_BYTES_MAX and name.isprintable()
+        if not is_usable or name.startswith("pg_") or name in ("public", "information_schema"):
+            raise ConfigError(
+                f"schema={name!r}: the journal needs a schema of its own; give another name"
+            )
         if self.connections_max < 1:
-            raise ConfigError(f"connections_max={self.connections_max}: it needs one at least")
+            raise ConfigError(f"connections_max={self.connections_max}: it must be at least 1")
         if not (self.timeout_s > 0 and self.patience_s >= 0):
-            raise ConfigError("timeout_s must be more than 0, and patience_s 0 or more")
+            raise ConfigError("timeout_s must be more than 0, and patience_s must be 0 or more")
         try:
             scheme = urlsplit(self.dsn).scheme
         except ValueError:
             scheme = ""
         if scheme not in ("postgres", "postgresql"):
-            # Not shown: it may hold a password, wherever in it that may be.
-            raise ConfigError("a Postgres journal is named as postgresql://user@host/database")
+            # The value is not shown: there may be a password anywhere in it.
+            raise ConfigError("the URL of a Postgres journal is postgresql://user@host/database")
 
     @property
     def quoted_schema(self) -> str:
+        """The name of the schema, for use in SQL."""
         return '"' + self.schema.replace('"', '""') + '"'
 
     @property
-    def display_url(self) -> str:
-        """The place in a message; with neither user nor password."""
+    def location(self) -> str:
+        """How errors name the journal: the URL without user and password."""
         parts = urlsplit(self.dsn)
         host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", []))
-        return f"postgresql://{host}{parts.path}"
+        return f"journal postgresql://{host}{parts.path}"
 
     def lock_key(self, *names: str) -> int:
-        """The number of a lock; they are shared by all that use the database."""
+        """Return the number of an advisory lock.
+
+        All programs that use the database share these numbers, so it is a hash of our names.
+        """
         text = "\0".join(("windlass", self.schema, *names)).encode()
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
 
 
 async def connect_to_server(config: PostgresConfig) -> PostgresConnection:
-    relaxed = config.durability == "relaxed"
+    """Open a connection; raises what asyncpg raises, or ConfigError if it is not installed."""
     settings = {
         "application_name": "windlass",
-        "synchronous_commit": "off" if relaxed else "on",
+        "synchronous_commit": "on" if config.durability == "full" else "off",
         "statement_timeout": f"{config.timeout_s * 1000:.0f}",
-        # A plan for any length of a list serves all of them: planning costs more than writing.
+        # One plan serves lists of any length. Planning anew would cost more than the write itself.
         "plan_cache_mode": "force_generic_plan",
         "jit": "off",
-        # A machine that is gone without a word holds its leases no longer than this.
+        # If this machine vanishes, the server frees its leases after 10 + 3 * 5 seconds.
         "tcp_keepalives_idle": "10",
         "tcp_keepalives_interval": "5",
         "tcp_keepalives_count": "3",
@@ -114,65 +119,76 @@ async def connect_to_server(config: PostgresConfig) -> PostgresConnection:
     return await _load_asyncpg().connect(
         config.dsn,
         timeout=CONNECT_TIMEOUT_S,
-        # The server's own limit is first: what it gave up is known not to have happened.
-        command_timeout=config.timeout_s + SILENCE_S,
+        # Longer than the server's own limit: when the server gives up, nothing has been written.
+        # When only we give up, nobody knows.
+        command_timeout=config.timeout_s + ANSWER_GRACE_S,
         server_settings=settings,
     )
 
 
-def _load_asyncpg() -> Any:  # noqa: ANN401 - it brings no types of its own
+def _load_asyncpg() -> Any:  # noqa: ANN401 - it has no type annotations
     try:
         return import_module("asyncpg")
     except ImportError:
-        msg = "a Postgres journal needs an extra: pip install 'windlass[postgres]'"
-        raise ConfigError(msg) from None
+        raise ConfigError(
+            "a Postgres journal needs an extra package: pip install 'windlass[postgres]'"
+        ) from None
 
 
 _CONFLICT_STATES = ("40001", "40P01")
-"""Two transactions were in each other's way; the one that lost may simply try again."""
+"""Serialization failure and deadlock: the transaction that lost may simply try again."""
 _SHUTDOWN_STATES = ("57P01", "57P02", "57P03", "57P05")
 _ERROR_TEXTS = {
-    "28": "the server refused the user or the password; check both",
-    "3D000": "there is no such database; make it, or name another one",
-    "25006": "the server takes no writes, as a standby does; name the primary",
-    "42501": "the user may not do this; grant the rights to the schema, or to make it",
-    "53100": "the disk of the server is full; make room, then resume",
-    "53300": "the server has no connection left; lower connections_max, or raise its limit",
-    "57014": "a statement took too long and was given up; look at the server, then resume",
+    "28": "the server rejected the user or the password; check both",
+    "3D000": "the database does not exist; create it or use another one",
+    "25006": "the server is read-only, as a standby is; use the primary server",
+    "42501": "the user lacks permission; grant it the rights to use or create the schema",
+    "53100": "the disk of the server is full; free some space, then resume the run",
+    "53300": "the server has no free connection; lower connections_max or raise its limit",
+    "57014": "a statement took too long and was cancelled; check the server, then resume the run",
 }
+"""What happened and what to do, by SQLSTATE or its class. All others get a general text."""
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """Whether the connection broke, so that nobody knows what became of the statement."""
+    """Whether the connection broke, so that it is unknown whether the statement was executed."""
     state = _sqlstate(error)
     if state is not None:
         return state.startswith("08") or state in _SHUTDOWN_STATES
-    # What the driver says by itself of a connection that is no more.
-    broken = type(error).__name__ in ("InterfaceError", "InternalClientError")
-    return broken or isinstance(error, OSError | EOFError)
+    # These two come from asyncpg itself, when it uses a connection that is already gone.
+    is_broken = type(error).__name__ in ("InterfaceError", "InternalClientError")
+    return is_broken or isinstance(error, OSError | EOFError)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same may succeed in a moment."""
+    """Whether the same statement may succeed in a moment."""
     return is_connection_lost(error) or _sqlstate(error) in _CONFLICT_STATES
 
 
 def is_unstorable(error: BaseException) -> bool:
-    """Whether the server cannot hold the very values that it was given."""
+    """Whether Postgres cannot store the values that it was given (data exception, too large)."""
     return (_sqlstate(error) or "")[:2] in ("22", "54")
 
 
+def is_server_answer(error: BaseException) -> bool:
+    """Whether the server itself reported the error, so that the statement is over."""
+    return hasattr(error, "sqlstate")
+
+
 def postgres_error(config: PostgresConfig, error: BaseException) -> ForOperator:
-    """What went wrong with the server, and what to do, in a line."""
+    """Return the error to raise: what went wrong with the server, and what to do."""
     state = _sqlstate(error) or ""
-    words = _ERROR_TEXTS.get(state) or _ERROR_TEXTS.get(state[:2])
-    if words is None and is_connection_lost(error):
-        words = "the server cannot be reached; check its address, and that it runs"
+    text = _ERROR_TEXTS.get(state) or _ERROR_TEXTS.get(state[:2])
+    if text is None and is_connection_lost(error):
+        text = "the server cannot be reached; check its address, and that it is running"
+    if text is None:
+        text = "the server reported an error; check its log, then resume the run"
     detail = _remove_passwords(config, " ".join(str(error).split()) or type(error).__name__)
-    msg = f"journal {config.display_url}: {words or 'it failed'} ({detail})"
+    message = f"{config.location}: {text} ({detail})"
+    # asyncpg raises ValueError for a URL with options that it does not know.
     if isinstance(error, ValueError) and not state:
-        return ConfigError(msg)
-    return JournalFailed(msg)
+        return ConfigError(message)
+    return JournalFailed(message)
 
 
 def _sqlstate(error: BaseException) -> str | None:
@@ -181,8 +197,9 @@ def _sqlstate(error: BaseException) -> str | None:
 
 def _remove_passwords(config: PostgresConfig, text: str) -> str:
     parts = urlsplit(config.dsn)
-    said = parts.netloc.rpartition("@")[0].partition(":")[2]
-    secrets = {said, unquote(said), *parse_qs(parts.query).get("password", [])}
-    for secret in sorted(secrets - {""}, key=len, reverse=True):
-        text = text.replace(secret, "…")
+    in_url = parts.netloc.rpartition("@")[0].partition(":")[2]
+    passwords = {in_url, unquote(in_url), *parse_qs(parts.query).get("password", [])}
+    # The longest first: one may be contained in another.
+    for password in sorted(passwords - {""}, key=len, reverse=True):
+        text = text.replace(password, "…")
     return text

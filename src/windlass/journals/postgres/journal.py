@@ -1,40 +1,46 @@
-"""Sessions in Postgres, for many machines; durable when the append is done.
+"""A journal in Postgres, for many machines. An append is durable when it is done.
 
-Any number of processes and event loops may use one schema at once. Whoever writes a session that
-somebody else wrote meanwhile is refused; nothing is ever merged. Nothing is connected before the
-first use, and the connections belong to the event loop that first needed them.
+Any number of processes and event loops may use one schema at the same time. A driver that writes to
+a session which another driver has continued is refused; nothing is ever merged. Nothing is
+connected before the first use, and a connection belongs to the event loop that first needed it.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
+
+from typing_extensions import override
 
 from windlass.core.decide.reserving import budget_window
-from windlass.core.errors import JournalCorrupt, JournalFailed, SessionBusy
+from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
-from windlass.journals.codec import blob_name, encode_fact, is_blob_name
-from windlass.journals.postgres.batch import PendingAppend
-from windlass.journals.postgres.config import Durability, PostgresConfig
+from windlass.journals.codec import blob_name
+from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.lease_connection import PostgresLease
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.queries import PostgresQueries
+from windlass.journals.store import Durability, PendingAppend, StoredJournal
+from windlass.journals.wording import session_missing_error, session_name_error
 
+T = TypeVar("T")
 PRUNE_BATCH = 100
-"""Sessions that are deleted together."""
+"""Sessions that are deleted in one transaction."""
 
 
-class PostgresJournal:
+class PostgresJournal(StoredJournal):
     """A journal in a schema of a Postgres database.
 
-    With `relaxed`, the last appends may be lost when the server dies; when only this process dies,
-    nothing is lost either way. Connect to the server itself, or to a pooler that pools sessions:
-    leases and news need a connection that stays the same.
+    With the durability "relaxed", the last appends may be lost when the server crashes. If only
+    this process dies, nothing is lost with either setting.
+
+    Connect to the server itself, or through a pooler in session mode: leases and notifications need
+    a connection that stays the same.
     """
 
     def __init__(
@@ -48,6 +54,17 @@ class PostgresJournal:
         patience_s: float = 10.0,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """Set up the journal; it connects at its first use. Raises ConfigError for wrong values.
+
+        Args:
+            dsn: `postgresql://user:password@host/database`.
+            schema: the schema for the tables; it is created if it does not exist.
+            durability: "full" waits until the server has written to its disk, "relaxed" does not.
+            connections_max: connections of each event loop, not counting one that holds leases.
+            timeout_s: how long one statement may take.
+            patience_s: how long to retry when a server that was reachable before does not answer.
+            now: seconds since the epoch, for budgets with a window.
+        """
         self._config = PostgresConfig(
             dsn=dsn,
             schema=schema,
@@ -56,16 +73,18 @@ class PostgresJournal:
             timeout_s=timeout_s,
             patience_s=patience_s,
         )
+        super().__init__(self._config.location)
         self._queries = PostgresQueries(self._config)
         self._resources = ResourcesByLoop(self._config)
         self._now = now
 
     async def aclose(self) -> None:
-        """Write what is waiting, in every event loop, and let go of the server."""
+        """Write what is waiting, in every event loop, then close all connections."""
         await self._resources.aclose()
 
+    @override
     def close(self) -> None:
-        """As `aclose`, from where no event loop runs."""
+        """As `aclose`, from code that is not async."""
         self._resources.close()
 
     async def __aenter__(self) -> Self:
@@ -79,200 +98,168 @@ class PostgresJournal:
     ) -> None:
         await self.aclose()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     # ── records ──────────────────────────────────────────────────────────────
 
-    def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
-        """Write the facts, all or none; done when the server has committed them."""
-        done = asyncio.get_running_loop().create_future()
-        if not facts:
-            done.set_result(None)
-            return done
-        try:
-            records = [encode_fact(fact) for fact in facts]
-            self._resources.for_running_loop().writer.submit(
-                PendingAppend(_check_session_name(session), facts, records, done)
-            )
-        except JournalFailed as error:
-            done.set_exception(error)
-        return done
-
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
-        """The facts of a session past a sequence number; each is checked against the chain."""
-        return tuple(
-            [self._require_fact(session, one) for one in await self._walk_records(session, after)]
-        )
+        """Return the facts of a session after number `after`, each checked against the chain.
 
-    def _require_fact(self, session: str, found: Fact | RecordProblem) -> Fact:
-        if isinstance(found, RecordProblem):
-            where = f"journal {self._config.display_url}"
-            raise JournalCorrupt(f"{where}: session {session!r} cannot be trusted: {found}")
-        return found
+        An unknown session has none. Raises JournalCorrupt if a record is not what was written.
+        """
+        return self._require_facts(session, await self._walk_records(session, after))
 
     async def verify(self, session: str) -> list[RecordProblem]:
-        """Every record of a session that was changed, moved or taken out."""
-        return [
-            one for one in await self._walk_records(session, 0) if isinstance(one, RecordProblem)
-        ]
+        """Return a problem for each record of a session that was changed, moved or removed."""
+        found = await self._walk_records(session, 0)
+        return [problem for problem in found if isinstance(problem, RecordProblem)]
 
     async def _walk_records(self, session: str, after: int) -> Sequence[Fact | RecordProblem]:
-        desk, name = self._resources.for_running_loop(), _check_session_name(session)
-        found = await desk.pool.run_on_connection(
+        name = self._check_name(session)
+        stored = await self._run_query(
             lambda server: self._queries.read_session(server, name, after)
         )
-        if found is None:
+        if stored is None:
             return ()
-        desk.writer.remember_end(found.end)
-        return await asyncio.to_thread(found.walk_records)
+        self._resources.for_running_loop().writer.remember_end(stored.end)
+        # Hashing and decoding a long session would block the event loop.
+        return await asyncio.to_thread(stored.walk_records)
+
+    @override
+    def _submit_append(self, append: PendingAppend) -> None:
+        self._resources.for_running_loop().writer.submit(append)
+
+    @override
+    def _check_name(self, session: str) -> str:
+        name = super()._check_name(session)
+        if "\0" in name:
+            raise session_name_error(session, "Postgres cannot store NUL characters")
+        return name
 
     # ── the list of sessions ─────────────────────────────────────────────────
 
     async def sessions(
         self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
     ) -> list[SessionSummary]:
-        """The sessions whose name or first prompt holds the query, the latest first."""
-        asked = (query or "").replace("\0", "\ufffd")
-        return await self._resources.for_running_loop().pool.run_on_connection(
-            lambda server: self._queries.list_sessions(server, asked, limit, unfinished=unfinished)
+        """List the sessions whose name or first prompt contains the query, the latest first."""
+        # Titles are stored with this character in place of NUL.
+        text = (query or "").replace("\0", "\ufffd")
+        return await self._run_query(
+            lambda server: self._queries.list_sessions(server, text, limit, unfinished=unfinished)
         )
 
     async def abandoned(self) -> list[SessionSummary]:
-        """The sessions with an open run that nobody drives or is asked about, the latest first."""
+        """List the sessions with an open run that has no live driver and waits for no person."""
         locks = await self._resources.for_running_loop().leases.held_lock_keys()
         return [
-            one
-            for one in await self.sessions(limit=2**31, unfinished=True)
-            if one.state == "open" and self._config.lock_key("lease", one.session) not in locks
+            summary
+            for summary in await self._run_query(self._queries.list_open_sessions)
+            if self._config.lock_key("lease", summary.session) not in locks
         ]
 
     async def delete(self, session: str) -> bool:
-        """Delete a session and the attachments that only it used; whether there was one."""
-        names = [_check_session_name(session)]
-        desk = self._resources.for_running_loop()
-        await desk.leases.wait_for_releases()
-        gone, driven = await desk.pool.run_on_connection(
+        """Delete a session and the attachments that only it used; returns whether there was one.
+
+        Raises SessionBusy if it is driven.
+        """
+        names = [self._check_name(session)]
+        await self._resources.for_running_loop().leases.wait_for_releases()
+        deleted, driven = await self._run_query(
             lambda server: self._queries.delete_sessions(server, names)
         )
         if driven:
-            raise SessionBusy(f"session {session!r}: somebody drives it; it cannot be deleted")
-        return gone > 0
+            raise SessionBusy(
+                f"session {session!r}: a driver is running it, so it cannot be deleted; "
+                "wait until the run ends, or cancel it"
+            )
+        return deleted > 0
 
     async def prune(self, before: float) -> int:
-        """Delete the sessions that ended and were not touched since; returns how many."""
-        desk, count = self._resources.for_running_loop(), 0
-        await desk.leases.wait_for_releases()
-        line = desk.pool
-        names = iter(
-            await line.run_on_connection(lambda server: self._queries.list_ended(server, before))
-        )
+        """Delete the sessions that ended before a time and are not driven; returns how many."""
+        await self._resources.for_running_loop().leases.wait_for_releases()
+        names = iter(await self._run_query(lambda server: self._queries.list_ended(server, before)))
+        count = 0
         while batch := [*islice(names, PRUNE_BATCH)]:
-            count += (
-                await line.run_on_connection(
-                    lambda it, b=batch: self._queries.delete_sessions(it, b, before)
-                )
-            )[0]
+            deleted, _ = await self._run_query(
+                lambda server, batch=batch: self._queries.delete_sessions(server, batch, before)
+            )
+            count += deleted
         return count
 
     # ── leases and news ──────────────────────────────────────────────────────
 
     async def lease(self, session: str) -> PostgresLease:
-        """Take the session; raises SessionBusy if somebody alive has it.
+        """Take the lease of a session; raises SessionBusy if a live driver has it.
 
-        It is the server that knows: the lease of a process that died is free at once, that of a
-        machine that was cut off within half a minute.
+        The lease of a process that died is free at once, and that of a machine that was cut off
+        from the network within half a minute.
         """
-        return await self._resources.for_running_loop().leases.acquire_lease(
-            _check_session_name(session)
-        )
+        name = self._check_name(session)
+        return await self._resources.for_running_loop().leases.acquire_lease(name)
 
     async def is_leased(self, session: str) -> bool:
-        """Whether somebody alive drives the session, in any process."""
-        key = self._config.lock_key("lease", _check_session_name(session))
+        """Whether a live driver has the session, in any process."""
+        key = self._config.lock_key("lease", self._check_name(session))
         return key in await self._resources.for_running_loop().leases.held_lock_keys()
 
     async def wait_for_append(self, session: str, after: int) -> None:
-        """Return when the session may have records past `after`; now and then also for nothing."""
-        desk, name = self._resources.for_running_loop(), _check_session_name(session)
+        """Return when the session may have records after number `after`.
+
+        It also returns after a few seconds without any, because a notification may be lost.
+        """
+        name = self._check_name(session)
 
         async def is_there() -> bool:
-            return (
-                await desk.pool.run_on_connection(lambda it: self._queries.last_seq(it, name))
-                > after
-            )
+            return await self._run_query(lambda it: self._queries.last_seq(it, name)) > after
 
-        await desk.leases.wait_for_news(name, is_there)
+        await self._resources.for_running_loop().leases.wait_for_news(name, is_there)
 
-    # ── what is kept beside ──────────────────────────────────────────────────
+    # ── blobs ────────────────────────────────────────────────────────────────
 
     async def put_blob(self, session: str, data: bytes) -> str:
-        """Keep the data for as long as the session; its name, once it is durable."""
-        named, name = _check_session_name(session), blob_name(data)
-        line = self._resources.for_running_loop().pool
-        if not await line.run_on_connection(
-            lambda server: self._queries.keep_blob(server, named, name, data)
-        ):
-            raise JournalFailed(f"there is no session {session!r} to keep this for")
+        """Store data for as long as the session, and return its name once it is durable.
+
+        Raises JournalFailed if there is no such session.
+        """
+        owner = self._check_name(session)
+        name = blob_name(data)
+        is_stored = await self._run_query(
+            lambda server: self._queries.put_blob(server, owner, name, data)
+        )
+        if not is_stored:
+            raise session_missing_error(session)
         return name
 
-    async def get_blob(self, session: str, name: str) -> bytes | None:
-        """What the session keeps under a name; a prefix of 16 characters will do."""
-        if not is_blob_name(name):
-            return None
-        named = _check_session_name(session)
-        found = await self._resources.for_running_loop().pool.run_on_connection(
-            lambda it: self._queries.fetch_blob(it, named, name)
-        )
-        if found is not None and not blob_name(found).startswith(name):
-            raise JournalCorrupt(
-                f"journal {self._config.display_url}: attachment {name} was changed"
-            )
-        return found
+    @override
+    async def _find_blob(self, session: str, prefix: str) -> bytes | None:
+        return await self._run_query(lambda server: self._queries.get_blob(server, session, prefix))
 
     # ── budgets ──────────────────────────────────────────────────────────────
 
     async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
-        """Raise what a run may spend in all to `wanted`, or as near as the budget allows."""
-        return await self._change_share(budget, session, run, wanted, spent=False)
+        """Raise the total that a run may spend to `wanted`, or as far as the budget allows."""
+        return await self._change_share(budget, session, run, wanted, is_spent=False)
 
     async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        """Say what a run has spent in all; what it does not need goes back."""
-        await self._change_share(budget, session, run, spent, spent=True)
+        """Record the total that a run has spent; the rest of its share goes back."""
+        await self._change_share(budget, session, run, spent, is_spent=True)
 
     async def read_spending(self, budget: Budget) -> Amount:
-        """What is spent or promised of the budget for now."""
-        period = budget_window(budget, self._now())
-        found = await self._resources.for_running_loop().pool.run_on_connection(
-            lambda it: self._queries.promised_sum(it, budget.name, period)
+        """Return what is spent or promised of the budget in its present window."""
+        window = budget_window(budget, self._now())
+        promised = await self._run_query(
+            lambda server: self._queries.promised_sum(server, budget.name, window)
         )
-        return found.as_amount(budget)
+        return promised.as_amount(budget)
 
     async def _change_share(
-        self, budget: Budget, session: str, run: int, said: Amount, *, spent: bool
+        self, budget: Budget, session: str, run: int, amount: Amount, *, is_spent: bool
     ) -> Amount:
-        whose = (budget.name, budget_window(budget, self._now()), _check_session_name(session), run)
-        amounts = (budget.usd, budget.tokens, said.usd, said.tokens)
-        line = self._resources.for_running_loop().pool
-        found = await line.run_on_connection(
-            lambda it: self._queries.change_share(it, *whose, *amounts, spent)
+        window = budget_window(budget, self._now())
+        owner = (budget.name, window, self._check_name(session), run)
+        amounts = (budget.usd, budget.tokens, amount.usd, amount.tokens)
+        share = await self._run_query(
+            lambda server: self._queries.change_share(server, *owner, *amounts, is_spent)
         )
-        return found.as_amount(budget)
+        return share.as_amount(budget)
 
-
-def _check_session_name(session: str) -> str:
-    try:
-        session.encode()
-    except UnicodeEncodeError as error:
-        raise JournalFailed(f"{session!r} is no name for a session: {error.reason}") from None
-    if "\0" in session:
-        raise JournalFailed(f"{session!r} is no name for a session: Postgres takes no NUL")
-    return session
+    async def _run_query(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
+        return await self._resources.for_running_loop().pool.run_on_connection(work)

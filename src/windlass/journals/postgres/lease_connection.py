@@ -1,9 +1,9 @@
-"""The one connection of an event loop that stays: it holds the leases, and hears the news.
+"""The one connection of an event loop that stays open: it holds leases and hears of appends.
 
-A lease is a lock of the server on this connection, so it is free the moment the process is gone. If
-only the connection breaks, the lease is lost with it; it is taken again as soon as the server is
-back, unless somebody else was faster. Then two may believe that they drive the session, and the
-sequence number of the records lets one of them write.
+A lease is an advisory lock of the server on this connection, so it is free as soon as the process
+is gone. If only the connection breaks, its leases are lost. They are taken again when the server is
+back, unless another driver was faster. Then two drivers may believe that they have the session, and
+the sequence numbers of the records let only one of them write.
 """
 
 import asyncio
@@ -15,19 +15,24 @@ from hashlib import sha256
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from windlass.core.errors import SessionBusy, WindlassError
-from windlass.journals.postgres.config import PostgresConnection, is_connection_lost
+from windlass.core.errors import WindlassError
+from windlass.journals.postgres.config import (
+    PostgresConnection,
+    is_connection_lost,
+    is_server_answer,
+)
 from windlass.journals.postgres.pool import ConnectionPool
+from windlass.journals.wording import session_busy_error
 
 T = TypeVar("T")
 RETRY_WAITS_S = (0.01, 0.02, 0.03)
-"""A lease is let go without waiting; who asks another process for it waits so long at the most."""
+"""Leases are released in the background, so a driver tries again for a moment before it fails."""
 NEWS_TIMEOUT_S = 5.0
-"""After so long there is news for nothing: a connection may have died without a word."""
+"""After this long, `wait_for_news` returns anyway: the connection may have died unnoticed."""
 
 _LOCK = "SELECT pg_try_advisory_lock($1)"
 _UNLOCK = "SELECT pg_advisory_unlock($1)"
-_LOCKS = """
+_HELD_LOCKS = """
 SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -44,34 +49,36 @@ class PostgresLease:
         self._session = session
 
     def release(self) -> None:
-        """Let go; from any thread, and as often as one likes."""
-        standing, self._connection = self._connection, None
-        if standing is not None:
-            standing.release_lease(self._session)
+        """Release the lease, from any thread. A second call does nothing."""
+        connection = self._connection
+        self._connection = None
+        if connection is not None:
+            connection.release_lease(self._session)
 
 
 class LeaseConnection:
-    """Opened at the first lease or the first question for news."""
+    """Opened at the first lease, or when somebody first waits for an append."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.pool = pool
         self._mutex = asyncio.Lock()
         self._server: PostgresConnection | None = None
-        self._wants_news = self._listening = False
+        self._wants_news = False
+        self._is_listening = False
         self._held: dict[str, bool] = {}
-        """By session: whether the server has granted it, on this very connection."""
+        """By session: whether the server has granted the lease on the present connection."""
         self.releases = set[asyncio.Task[Any]]()
         self._tasks = set[asyncio.Task[Any]]()
         self._waiters: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        """By the hash of a session's name: who waits for an append to it."""
         with _list_mutex:
             _all_connections.add(self)
 
     async def acquire_lease(self, session: str) -> PostgresLease:
-        """Take the session; raises SessionBusy if somebody has it."""
+        """Take the lease of a session; raises SessionBusy if a live driver has it."""
         await self.wait_for_releases()
-        busy = SessionBusy(f"session {session!r}: another driver holds it")
         if session in self._held:
-            raise busy
+            raise session_busy_error(session)
         self._held[session] = False
         try:
             for wait_s in (0.0, *RETRY_WAITS_S):
@@ -82,69 +89,75 @@ class LeaseConnection:
             self.release_lease(session)
             raise
         self.release_lease(session)
-        raise busy
+        raise session_busy_error(session)
 
     async def held_lock_keys(self) -> set[int]:
-        """The numbers of all locks that somebody alive holds in this database."""
+        """Return the numbers of all advisory locks that are held in this database."""
         await self.wait_for_releases()
-        return {
-            row[0] for row in await self.pool.run_on_connection(lambda server: server.fetch(_LOCKS))
-        }
+        rows = await self.pool.run_on_connection(lambda server: server.fetch(_HELD_LOCKS))
+        return {row[0] for row in rows}
 
     async def wait_for_news(self, session: str, is_there: Callable[[], Awaitable[bool]]) -> None:
-        """Return when somebody wrote the session; at once if `is_there`; and now and then."""
+        """Return when the session was written, or after NEWS_TIMEOUT_S; at once if `is_there`."""
+        # As the channel names it: the payload of a notification is limited to 8,000 bytes.
         name = sha256(session.encode()).hexdigest()
-        heard = asyncio.Event()
-        self._waiters[name].add(heard)
+        written = asyncio.Event()
+        self._waiters[name].add(written)
         self._wants_news = True
         try:
             await self._run_on_connection(self._start_listening)
-            # Asked when we listen already: what is written after this is heard.
+            # Asked only now that we listen: a later write is notified.
             if not await is_there():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(NEWS_TIMEOUT_S):
-                        await heard.wait()
+                        await written.wait()
         finally:
-            self._waiters[name].discard(heard)
+            self._waiters[name].discard(written)
             if not self._waiters[name]:
                 del self._waiters[name]
 
     def release_lease(self, session: str) -> None:
+        """Release a lease in the background, from any thread."""
         loop = self.pool.loop
         try:
-            here = asyncio.get_running_loop() is loop
+            is_here = asyncio.get_running_loop() is loop
         except RuntimeError:
-            here = False
-        if here:
+            is_here = False
+        if is_here:
             self._release_here(session)
             return
-        # A loop that is closed has closed its connections, and the server has freed the lease.
+        # A closed loop has closed its connections, and with them the server has freed the lease.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(self._release_here, session)
 
     def _release_here(self, session: str) -> None:
-        granted, server = self._held.pop(session, False), self._server
-        if granted and server is not None:
-            self._start_task(self._unlock_session(server, session), self.releases)
+        is_granted = self._held.pop(session, False)
+        if is_granted and self._server is not None:
+            self._start_task(self._unlock_session(self._server, session), self.releases)
 
     async def wait_for_releases(self) -> None:
-        """Wait until the server knows of each lease that was let go so far."""
-        # By any journal of this loop: who lets go and then asks has a right to the answer.
+        """Wait until the server has freed each lease that was released so far.
+
+        This includes other journals of the same event loop: a program that releases a lease and
+        then asks for it must get it.
+        """
         with _list_mutex:
-            here = [one for one in _all_connections if one.pool.loop is self.pool.loop]
-        releases = {task for one in here for task in one.releases}
+            connections = [one for one in _all_connections if one.pool.loop is self.pool.loop]
+        releases = {task for connection in connections for task in connection.releases}
         if releases:
             await asyncio.wait(releases)
 
     async def _try_lock(self, server: PostgresConnection, session: str) -> bool:
-        # A second lock of the same connection would need a second unlock.
-        granted = self._held.get(session) or await server.fetchval(_LOCK, self._lock_key(session))
+        # Advisory locks count: a second lock on the same connection would need a second unlock.
+        is_granted = self._held.get(session) or await server.fetchval(
+            _LOCK, self._lock_key(session)
+        )
         if session in self._held:
-            self._held[session] = granted
-        elif granted:
-            # Whoever wanted it has gone away meanwhile.
+            self._held[session] = is_granted
+        elif is_granted:
+            # The caller was cancelled meanwhile and does not want it any more.
             await server.fetchval(_UNLOCK, self._lock_key(session))
-        return granted
+        return is_granted
 
     async def _unlock_session(self, server: PostgresConnection, session: str) -> None:
         async with self._mutex:
@@ -154,36 +167,37 @@ class LeaseConnection:
                 self.pool.drop_connection(server)
 
     async def _start_listening(self, server: PostgresConnection) -> None:
-        if not self._listening:
+        if not self._is_listening:
             await server.add_listener(self.pool.config.schema, self._on_notification)
-            self._listening = True
+            self._is_listening = True
 
     def _on_notification(self, _server: object, _process: int, _channel: str, name: object) -> None:
-        for heard in self._waiters.get(str(name), ()):
-            heard.set()
+        for written in self._waiters.get(str(name), ()):
+            written.set()
 
     def _lock_key(self, session: str) -> int:
         return self.pool.config.lock_key("lease", session)
 
     async def _run_on_connection(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
-        """Work on the connection, to the end even if nobody waits: others have leases on it."""
+        """Run the work on the connection, to the end even if the caller is cancelled.
 
-        async def once() -> T:
+        A cancelled statement would cost the connection, and other sessions have leases on it.
+        """
+
+        async def attempt() -> T:
             async with self._mutex:
                 server = await self._ensure_open()
                 try:
                     return await work(server)
                 except BaseException as error:
-                    if is_connection_lost(error) or not (
-                        isinstance(error, WindlassError) or _is_server_answer(error)
-                    ):
+                    is_over = isinstance(error, WindlassError) or is_server_answer(error)
+                    if is_connection_lost(error) or not is_over:
                         self.pool.drop_connection(server)
                         self._on_connection_lost(server)
                     raise
 
-        return await asyncio.shield(
-            self._start_task(self.pool.retry_while_transient(once), self._tasks)
-        )
+        task = self._start_task(self.pool.retry_while_transient(attempt), self._tasks)
+        return await asyncio.shield(task)
 
     async def _ensure_open(self) -> PostgresConnection:
         if self._server is not None and self._server.is_closed():
@@ -200,12 +214,15 @@ class LeaseConnection:
     def _on_connection_lost(self, server: object) -> None:
         if server is not self._server:
             return
-        self._server, self._listening = None, False
-        for heard in (heard for ears in self._waiters.values() for heard in ears):
-            heard.set()
-        had = any(self._held.values())
+        self._server = None
+        self._is_listening = False
+        # Notifications may have been lost with the connection, so everybody looks again.
+        for waiters in self._waiters.values():
+            for written in waiters:
+                written.set()
+        had_leases = any(self._held.values())
         self._held = dict.fromkeys(self._held, False)
-        if had and not self.pool.is_closed:
+        if had_leases and not self.pool.is_closed:
             self._start_task(self._reconnect(), self._tasks)
 
     async def _reconnect(self) -> None:
@@ -215,6 +232,7 @@ class LeaseConnection:
     def _start_task(
         self, work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[Any]]
     ) -> asyncio.Task[T]:
+        # The set keeps a reference to the task: the event loop itself has only a weak one.
         task = self.pool.loop.create_task(work)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
@@ -222,8 +240,4 @@ class LeaseConnection:
 
 
 async def _do_nothing(_server: PostgresConnection) -> None:
-    """Opening is all that was wanted."""
-
-
-def _is_server_answer(error: BaseException) -> bool:
-    return hasattr(error, "sqlstate")
+    """Opening the connection is enough: that takes the leases again."""

@@ -1,7 +1,7 @@
-"""What each event loop works with, and how all of it is closed from wherever one stands.
+"""What each event loop has of a Postgres journal, and how all of it is closed from anywhere.
 
-A driver's connection belongs to the event loop that opened it, and `run_sync` has a loop of its
-own: so there is a desk for each.
+A connection belongs to the event loop that opened it, and `run_sync` runs a loop of its own. So
+each loop has its own pool, writer and lease connection.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ import threading
 from contextlib import suppress
 from typing import NamedTuple
 
-from windlass.core.errors import JournalFailed
 from windlass.journals.postgres.config import PostgresConfig
 from windlass.journals.postgres.lease_connection import LeaseConnection
 from windlass.journals.postgres.pool import ConnectionPool
 from windlass.journals.postgres.writer import PostgresWriter
+from windlass.journals.wording import closed_error
 
-CLOSE_TIMEOUT_S = 10.0
+LOOP_CLOSE_TIMEOUT_S = 10.0
 """How long another event loop may take to write what is waiting there."""
 
 
@@ -28,69 +28,74 @@ class LoopResources(NamedTuple):
     leases: LeaseConnection
 
     async def close(self) -> None:
+        """Write what is waiting, release the leases, close the connections."""
         await self.writer.wait_until_idle()
         await self.leases.wait_for_releases()
         await self.pool.close()
 
 
 class ResourcesByLoop:
-    """The desks of a journal, by event loop."""
+    """The resources of a journal, by event loop."""
 
     def __init__(self, config: PostgresConfig) -> None:
         self._config = config
         self._closed = False
-        self._lock = threading.Lock()
+        self._mutex = threading.Lock()
         self._process = os.getpid()
         self._by_loop: dict[asyncio.AbstractEventLoop, LoopResources] = {}
 
     def for_running_loop(self) -> LoopResources:
-        """The desk of the running event loop."""
+        """Return the resources of the running event loop; raises JournalFailed when closed."""
         loop = asyncio.get_running_loop()
-        desk = self._by_loop.get(loop)
-        if desk is not None:
-            return desk
-        with self._lock:
+        resources = self._by_loop.get(loop)
+        if resources is not None:
+            return resources
+        with self._mutex:
             if self._closed:
-                raise JournalFailed(f"journal {self._config.display_url}: it is closed")
-            self._by_loop = {at: one for at, one in self._own_entries() if not at.is_closed()}
-            line = ConnectionPool(self._config)
-            desk = self._by_loop[loop] = LoopResources(
-                line, PostgresWriter(line), LeaseConnection(line)
-            )
-        return desk
+                raise closed_error(self._config.location)
+            # Loops that have ended are forgotten here, so that `run_sync` does not pile them up.
+            alive = {at: found for at, found in self._own_entries() if not at.is_closed()}
+            pool = ConnectionPool(self._config)
+            resources = LoopResources(pool, PostgresWriter(pool), LeaseConnection(pool))
+            self._by_loop = {**alive, loop: resources}
+        return resources
 
     async def aclose(self) -> None:
+        """Close the resources of all event loops, and wait for that."""
         here = asyncio.get_running_loop()
-        for loop, desk in self._take_all():
+        for loop, resources in self._take_all():
             if loop is here:
-                await desk.close()
+                await resources.close()
             elif loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(desk.close(), loop)
+                closing = asyncio.run_coroutine_threadsafe(resources.close(), loop)
                 await asyncio.wrap_future(closing)
 
     def close(self) -> None:
+        """As `aclose`, from code that is not async."""
         here = _running_loop()
-        for loop, desk in self._take_all():
+        for loop, resources in self._take_all():
             if loop.is_running():
-                closing = asyncio.run_coroutine_threadsafe(desk.close(), loop)
-                # The loop that we are called from cannot be waited for: it closes as it goes on.
+                closing = asyncio.run_coroutine_threadsafe(resources.close(), loop)
+                # To wait for the loop that called us would be a deadlock; it closes as it goes on.
                 if loop is not here:
                     with suppress(TimeoutError):
-                        closing.result(CLOSE_TIMEOUT_S)
+                        closing.result(LOOP_CLOSE_TIMEOUT_S)
             elif here is None and not loop.is_closed():
-                loop.run_until_complete(desk.close())
+                loop.run_until_complete(resources.close())
             # A loop that has ended has closed its connections itself.
 
     def _take_all(self) -> list[tuple[asyncio.AbstractEventLoop, LoopResources]]:
-        with self._lock:
+        with self._mutex:
             self._closed = True
-            desks, self._by_loop = self._own_entries(), {}
-        return desks
+            entries = self._own_entries()
+            self._by_loop = {}
+        return entries
 
     def _own_entries(self) -> list[tuple[asyncio.AbstractEventLoop, LoopResources]]:
-        """The desks of this process; the child of a fork has none yet."""
+        """Return the entries of this process; a forked child starts with none."""
         if self._process != os.getpid():
-            self._process, self._by_loop = os.getpid(), {}
+            self._process = os.getpid()
+            self._by_loop = {}
         return [*self._by_loop.items()]
 
 

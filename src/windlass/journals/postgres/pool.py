@@ -1,7 +1,7 @@
-"""The connections of one event loop, and the patience with which they are used.
+"""The connections of one event loop, with retries when the server is briefly away.
 
-A driver's connection belongs to the loop that opened it. They are opened when they are needed, and
-closed with the journal, or by the loop itself when it shuts down.
+A connection belongs to the event loop that opened it. Connections are opened when they are needed.
+They are closed with the journal, or by the event loop itself when it shuts down.
 """
 
 import asyncio
@@ -9,25 +9,31 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from windlass.core.errors import JournalFailed, WindlassError
+from windlass.core.errors import WindlassError
 from windlass.journals.postgres.config import (
     PostgresConfig,
     PostgresConnection,
     connect_to_server,
     is_connection_lost,
+    is_server_answer,
     is_transient,
     postgres_error,
 )
 from windlass.journals.postgres.schema import migrate_schema
+from windlass.journals.wording import closed_error
 
 T = TypeVar("T")
 CLOSE_TIMEOUT_S = 2.0
-"""How long the server may take to say goodbye."""
+"""How long the server may take to close a connection."""
+RETRY_WAIT_MIN_S = 0.02
 RETRY_WAIT_MAX_S = 1.0
 
 
 class _OpenConnections:
-    """Apart from the line, so that one which is forgotten is closed."""
+    """The open connections, apart from the pool.
+
+    The generator that closes them must not keep the pool itself alive.
+    """
 
     def __init__(self) -> None:
         self.connections = set[PostgresConnection]()
@@ -35,7 +41,7 @@ class _OpenConnections:
 
 
 class ConnectionPool:
-    """What one event loop has open."""
+    """The connections of one event loop, `connections_max` at most."""
 
     def __init__(self, config: PostgresConfig) -> None:
         self.config = config
@@ -45,45 +51,50 @@ class ConnectionPool:
         self._idle: list[PostgresConnection] = []
         self._open = _OpenConnections()
         self._schema_ready = False
-        self._keeper: AsyncGenerator[None] | None = None
+        self._closer: AsyncGenerator[None] | None = None
 
     @property
     def is_closed(self) -> bool:
         return self._open.closed
 
     async def run_on_connection(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
-        """Do the work on a connection, again if that one broke: it must bear being done twice."""
+        """Run the work on a connection, and again if the connection breaks.
 
-        async def once() -> T:
+        The work must be safe to run twice. Raises JournalFailed or ConfigError when it fails.
+        """
+
+        async def attempt() -> T:
             async with self._borrow_connection() as connection:
                 return await work(connection)
 
-        return await self.retry_while_transient(once)
+        return await self.retry_while_transient(attempt)
 
     async def retry_while_transient(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until the server is back, or for as long as was agreed."""
-        until, wait_s = self.loop.time() + self.config.patience_s, 0.0
+        """Repeat the attempt while it fails for a transient reason, for `patience_s` at most."""
+        deadline = self.loop.time() + self.config.patience_s
+        wait_s = 0.0
         while True:
             try:
                 return await attempt()
             except WindlassError:
                 raise
-            except Exception as error:  # noqa: BLE001 - put into words, or tried again
-                late = self.loop.time() + wait_s > until
-                # A server that was never there is not waited for: its address may be wrong.
-                if late or self.is_closed or not (self._schema_ready and is_transient(error)):
+            except Exception as error:  # noqa: BLE001 - raised as one of ours, or tried again
+                is_late = self.loop.time() + wait_s > deadline
+                # A server that was never reached is not waited for: its address may be wrong.
+                can_retry = self._schema_ready and is_transient(error)
+                if is_late or self.is_closed or not can_retry:
                     raise postgres_error(self.config, error) from None
             await asyncio.sleep(wait_s)
-            wait_s = min(max(2 * wait_s, 0.02), RETRY_WAIT_MAX_S)
+            wait_s = min(max(2 * wait_s, RETRY_WAIT_MIN_S), RETRY_WAIT_MAX_S)
 
     async def open_connection(self) -> PostgresConnection:
-        """A new connection, to a schema that is up to date."""
+        """Open a connection that the pool does not hand out; the schema is up to date then."""
         if self.is_closed:
-            raise JournalFailed(f"journal {self.config.display_url}: it is closed")
+            raise closed_error(self.config.location)
         connection = await connect_to_server(self.config)
         self._open.connections.add(connection)
         try:
-            await self._start_keeper()
+            await self._start_closer()
             if not self._schema_ready:
                 async with self._migration_lock:
                     await migrate_schema(connection, self.config)
@@ -94,15 +105,16 @@ class ConnectionPool:
         return connection
 
     def drop_connection(self, connection: PostgresConnection) -> None:
-        """Let go of a connection at once."""
+        """Close a connection at once, without a word to the server."""
         self._open.connections.discard(connection)
         with suppress(Exception):
             connection.terminate()
 
     async def close(self) -> None:
+        """Close all connections, also those that are in use."""
         self._open.closed = True
-        if self._keeper is not None:
-            await self._keeper.aclose()
+        if self._closer is not None:
+            await self._closer.aclose()
 
     @asynccontextmanager
     async def _borrow_connection(self) -> AsyncGenerator[PostgresConnection]:
@@ -111,9 +123,9 @@ class ConnectionPool:
             try:
                 yield connection
             except BaseException as error:
-                # Whatever was under way may still be: only an answer of the server ends it.
-                answered = isinstance(error, WindlassError) or hasattr(error, "sqlstate")
-                if is_connection_lost(error) or not answered:
+                # Unless the server answered, the statement may still be running on it.
+                is_over = isinstance(error, WindlassError) or is_server_answer(error)
+                if is_connection_lost(error) or not is_over:
                     self.drop_connection(connection)
                 raise
             finally:
@@ -128,21 +140,22 @@ class ConnectionPool:
             self._open.connections.discard(connection)
         return await self.open_connection()
 
-    async def _start_keeper(self) -> None:
-        if self._keeper is None:
-            self._keeper = _close_with_loop(self._open)
-            await anext(self._keeper)
+    async def _start_closer(self) -> None:
+        if self._closer is None:
+            self._closer = _close_at_the_end(self._open)
+            await anext(self._closer)
 
 
-async def _close_with_loop(held: _OpenConnections) -> AsyncGenerator[None]:
-    # A loop closes the async generators that are still open when it shuts down, and so this one.
+async def _close_at_the_end(open_connections: _OpenConnections) -> AsyncGenerator[None]:
+    # An event loop that shuts down closes the async generators that are still open
+    # (`shutdown_asyncgens`), and so this one: it is our only chance to close the connections there.
     try:
         yield
     finally:
-        held.closed = True
-        while held.connections:
-            connection = held.connections.pop()
+        open_connections.closed = True
+        while open_connections.connections:
+            connection = open_connections.connections.pop()
             try:
                 await connection.close(timeout=CLOSE_TIMEOUT_S)
-            except Exception:  # noqa: BLE001 - a server that does not answer is left all the same
+            except Exception:  # noqa: BLE001 - a server that does not answer is left anyway
                 connection.terminate()

@@ -1,6 +1,6 @@
-"""What is asked of a Postgres journal, apart from appending.
+"""The statements of a Postgres journal, apart from appending.
 
-Each of these may be asked again when its connection broke: the answer is the same, or nearly so.
+Each may be run again when its connection breaks: running it twice has the same effect as once.
 """
 
 import re
@@ -12,47 +12,40 @@ from windlass.core.events import Fact
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.budget_math import BudgetSum
 from windlass.journals.chain import ChainLink, RecordProblem, RecordRow, chain_root, walk_chain
-from windlass.journals.codec import UnreadableRecord, blob_name
-from windlass.journals.postgres.batch import SESSION_COLUMNS, session_end_from_row
+from windlass.journals.codec import check_blob
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.store import (
+    OPEN_AND_NOT_WAITING,
+    SESSION_COLUMNS,
+    UNFINISHED,
+    SessionEnd,
+)
 
-_LIST_SESSIONS = """
-SELECT {columns} FROM {}.sessions
-WHERE position(lower($1) IN lower(session || chr(10) || title)) > 0 {which}
-ORDER BY updated DESC LIMIT $2
-"""
-_UNFINISHED_ONLY = "AND outcome IS NULL"
 _BLOBS_PREFIX = re.compile(r'\{"v":\d+,"blobs":(\[\[.*?\]\])')
-_BLOB_HASH = re.compile(r'"([0-9a-f]{64})"')
+_BLOB_NAME = re.compile(r'"([0-9a-f]{64})"')
 
 
 class StoredSession(NamedTuple):
-    """A session, or the rest of it, as it was at one moment."""
+    """The records of a session after a number, as they were at one moment."""
 
     end: Sequence[Any]
-    """A row of COLUMNS."""
+    """The values of SESSION_COLUMNS."""
     start: ChainLink
     records: Sequence[Sequence[Any]]
     blobs: Mapping[str, bytes]
 
     def walk_records(self) -> list[Fact | RecordProblem]:
-        """The facts, each checked; a problem in place of each that is not as it was."""
+        """Return the facts, with a problem in place of each record that is not sound."""
         rows: list[RecordRow] = [(seq, body.encode(), stored) for seq, body, stored in self.records]
-        return list(
-            walk_chain(rows, self.start, session_end_from_row(self.end).last_link, self._fetch_blob)
-        )
+        end = SessionEnd.from_row(self.end).last_link
+        return list(walk_chain(rows, self.start, end, self._fetch_blob))
 
     def _fetch_blob(self, name: str) -> bytes:
-        data = self.blobs.get(name)
-        if data is None:
-            raise UnreadableRecord(f"its attachment {name} is missing")
-        if blob_name(data) != name:
-            raise UnreadableRecord(f"its attachment {name} was changed")
-        return data
+        return check_blob(name, self.blobs.get(name))
 
 
 class PostgresQueries:
-    """The statements, for the schema of a journal."""
+    """The statements for one schema. In their text, `{}` stands for its quoted name."""
 
     def __init__(self, config: PostgresConfig) -> None:
         self._config = config
@@ -60,58 +53,79 @@ class PostgresQueries:
     async def read_session(
         self, server: PostgresConnection, session: str, after: int
     ) -> StoredSession | None:
-        """The records past a number; None if there is nothing to read."""
+        """Return the records after a number; None if there are none."""
         async with server.transaction(isolation="repeatable_read", readonly=True):
             query = self._format_sql("SELECT number, {columns} FROM {}.sessions WHERE session = $1")
             row = await server.fetchrow(query, session)
-            if row is None or after >= session_end_from_row(row[1:]).last_link.seq:
+            if row is None or after >= SessionEnd.from_row(row[1:]).last_link.seq:
                 return None
+            number = row[0]
             start = chain_root(session)
             if after > 0:
-                query = self._format_sql(
-                    "SELECT hash FROM {}.records WHERE number = $1 AND seq = $2"
-                )
-                start = ChainLink(after, await server.fetchval(query, row[0], after) or b"")
+                query = "SELECT hash FROM {}.records WHERE number = $1 AND seq = $2"
+                found = await server.fetchval(self._format_sql(query), number, after)
+                # If the record is missing, the empty hash makes the walk report the one after it.
+                start = ChainLink(after, found or b"")
             query = self._format_sql(
                 """SELECT seq, body, hash FROM {}.records
                 WHERE number = $1 AND seq > $2 ORDER BY seq"""
             )
-            records = await server.fetch(query, row[0], start.seq)
-            return StoredSession(row[1:], start, records, await self._fetch_blobs(server, records))
+            records = await server.fetch(query, number, start.seq)
+            blobs = await self._fetch_blobs(server, records)
+            return StoredSession(row[1:], start, records, blobs)
 
     async def _fetch_blobs(
         self, server: PostgresConnection, records: Sequence[Sequence[Any]]
     ) -> dict[str, bytes]:
-        found = (_BLOBS_PREFIX.match(record[1]) for record in records)
-        names = {name for one in found if one for name in _BLOB_HASH.findall(one[1])}
+        """Return the blobs of these records, all with one query."""
+        prefixes = (_BLOBS_PREFIX.match(record[1]) for record in records)
+        names = {name for prefix in prefixes if prefix for name in _BLOB_NAME.findall(prefix[1])}
         if not names:
             return {}
         query = self._format_sql("SELECT hash, data FROM {}.blobs WHERE hash = ANY ($1::text[])")
         return {row[0]: row[1] for row in await server.fetch(query, [*names])}
 
     async def last_seq(self, server: PostgresConnection, session: str) -> int:
-        """The number of the last record."""
+        """Return the number of a session's last record; 0 if there is none."""
         query = self._format_sql("SELECT facts FROM {}.sessions WHERE session = $1")
         return await server.fetchval(query, session) or 0
 
     async def list_sessions(
         self, server: PostgresConnection, query: str, limit: int, *, unfinished: bool
     ) -> list[SessionSummary]:
-        which = _UNFINISHED_ONLY if unfinished else ""
-        rows = await server.fetch(self._format_sql(_LIST_SESSIONS, which), query, limit)
-        return [session_end_from_row(row).summary for row in rows]
+        """List the sessions whose name or title contains the query, the latest first."""
+        condition = "position(lower($1) IN lower(session || chr(10) || title)) > 0"
+        if unfinished:
+            condition += f" AND {UNFINISHED}"
+        return await self._select_summaries(server, condition, "LIMIT $2", query, limit)
+
+    async def list_open_sessions(self, server: PostgresConnection) -> list[SessionSummary]:
+        """List the sessions with an open run that waits for no person, the latest first."""
+        return await self._select_summaries(server, OPEN_AND_NOT_WAITING, "")
+
+    async def _select_summaries(
+        self, server: PostgresConnection, condition: str, limit: str, *arguments: object
+    ) -> list[SessionSummary]:
+        query = self._format_sql("SELECT {columns} FROM {}.sessions")
+        query += f" WHERE {condition} ORDER BY updated DESC {limit}"
+        rows = await server.fetch(query, *arguments)
+        return [SessionEnd.from_row(row).summary for row in rows]
 
     async def list_ended(self, server: PostgresConnection, before: float) -> list[str]:
-        """The sessions that ended and were not touched since."""
+        """Return the names of the sessions that ended before a time."""
         query = "SELECT session FROM {}.sessions WHERE updated < $1 AND outcome IS NOT NULL"
         return [row[0] for row in await server.fetch(self._format_sql(query), before)]
 
     async def delete_sessions(
         self, server: PostgresConnection, names: Sequence[str], before: float | None = None
     ) -> tuple[int, int]:
-        """Delete those that nobody drives; how many are gone, and how many are driven."""
+        """Delete the sessions that are not driven; returns how many were deleted, and are driven.
+
+        With `before`, only sessions that are still ended, and not touched since, are deleted.
+        """
         keys = [self._config.lock_key("lease", name) for name in names]
         async with server.transaction():
+            # Nobody can lease the sessions until the transaction ends.
             free = await server.fetch(
                 """SELECT session FROM unnest($1::text[], $2::bigint[]) AS asked (session, key)
                 WHERE pg_try_advisory_xact_lock(key)""",
@@ -132,8 +146,10 @@ class PostgresQueries:
         return len(rows), len(names) - len(free)
 
     async def _delete_rows(self, server: PostgresConnection, numbers: Sequence[int]) -> None:
-        # An append may be about to use what we are about to take for unused.
-        await server.fetchval("SELECT pg_advisory_xact_lock($1)", self._config.lock_key("blobs"))
+        """Delete the records of sessions, the blobs that only they used, and their shares."""
+        # An append may be about to use a blob that looks unused here, so it waits for this lock.
+        key = self._config.lock_key("blobs")
+        await server.fetchval("SELECT pg_advisory_xact_lock($1)", key)
         for statement in (
             """DELETE FROM {0}.shares USING {0}.sessions
             WHERE shares.session = sessions.session AND number = ANY ($1::bigint[])""",
@@ -147,11 +163,12 @@ class PostgresQueries:
         ):
             await server.execute(self._format_sql(statement), numbers)
 
-    async def keep_blob(
+    async def put_blob(
         self, server: PostgresConnection, session: str, name: str, data: bytes
     ) -> bool:
-        """Keep the data for a session; whether there is one."""
+        """Store the data for a session; returns whether there is such a session."""
         async with server.transaction():
+            # The lock on the row keeps the session from being deleted meanwhile.
             query = "SELECT number FROM {}.sessions WHERE session = $1 FOR KEY SHARE"
             number = await server.fetchval(self._format_sql(query), session)
             if number is None:
@@ -164,25 +181,24 @@ class PostgresQueries:
             await server.execute(self._format_sql(query), number, name)
         return True
 
-    async def fetch_blob(
-        self, server: PostgresConnection, session: str, prefix: str
-    ) -> bytes | None:
+    async def get_blob(self, server: PostgresConnection, session: str, prefix: str) -> bytes | None:
+        """Return the session's blob whose name begins with `prefix`, unchecked."""
         query = """SELECT data FROM {0}.sessions JOIN {0}.uses USING (number)
             JOIN {0}.blobs USING (hash) WHERE session = $1 AND starts_with(hash, $2) LIMIT 1"""
         return await server.fetchval(self._format_sql(query), session, prefix)
 
     async def change_share(self, server: PostgresConnection, *arguments: object) -> BudgetSum:
-        """Change the share of a run; what it is now."""
+        """Draw or settle the share of a run in the database; returns the new share."""
         query = "SELECT * FROM {}.share($1, $2, $3, $4, $5, $6, $7, $8, $9)"
         return _sum_from_row(await server.fetchrow(self._format_sql(query), *arguments))
 
-    async def promised_sum(self, server: PostgresConnection, budget: str, period: str) -> BudgetSum:
-        """What is promised of a budget in a window."""
+    async def promised_sum(self, server: PostgresConnection, budget: str, window: str) -> BudgetSum:
+        """Return the sum of all shares of a budget in a window."""
         query = "SELECT usd, tokens FROM {}.pools WHERE budget = $1 AND period = $2"
-        return _sum_from_row(await server.fetchrow(self._format_sql(query), budget, period))
+        return _sum_from_row(await server.fetchrow(self._format_sql(query), budget, window))
 
-    def _format_sql(self, text: str, which: str = "") -> str:
-        return text.format(self._config.quoted_schema, columns=SESSION_COLUMNS, which=which)
+    def _format_sql(self, text: str) -> str:
+        return text.format(self._config.quoted_schema, columns=SESSION_COLUMNS)
 
 
 def _sum_from_row(row: Sequence[Any] | None) -> BudgetSum:

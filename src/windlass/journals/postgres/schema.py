@@ -1,14 +1,15 @@
 """The tables of a Postgres journal, in a schema of their own.
 
-Whoever comes first makes them, under a lock, in one transaction: any number of processes may start
-at once, and one that is killed in the middle leaves nothing behind.
+The first process creates them, under a lock and in one transaction. Any number of processes may
+start at the same time, and one that is killed in the middle leaves nothing behind.
 """
 
-from windlass.core.errors import ConfigError, JournalFailed
+from windlass.core.errors import ConfigError
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.wording import newer_version_error
 
-STEPS = (
-    # Half of a page of sessions stays free, so that a new head is written beside the old one.
+MIGRATIONS = (
+    # Half of each page of sessions stays free, so that an update is written to the same page.
     """
     CREATE TABLE sessions (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -55,7 +56,7 @@ STEPS = (
         tokens bigint NOT NULL,
         PRIMARY KEY (session, run, budget)
     ) WITH (fillfactor = 50);
-    -- The arithmetic of `pools.py`, where the rows are: their locks are held for no round trip.
+    -- The arithmetic of budget_math.py, done in the database: no row stays locked for a round trip.
     CREATE FUNCTION share(
         a_budget text, a_period text, a_session text, a_run bigint,
         limit_usd numeric, limit_tokens bigint, said_usd numeric, said_tokens bigint,
@@ -98,50 +99,56 @@ STEPS = (
     END $$;
     """,
 )
-"""Each step brings a schema to the next version; a new one starts at version 0."""
+"""Each one brings a schema from its version to the next; a new schema has version 0."""
 _GET_VERSION = "SELECT version FROM {}.windlass"
 _SET_VERSION = "UPDATE {}.windlass SET version = $1"
 _TABLES = "SELECT FROM pg_tables WHERE schemaname = $1"
 
 
 async def migrate_schema(connection: PostgresConnection, config: PostgresConfig) -> None:
-    """Make the tables, or the steps that are missing."""
-    if await _read_schema_version(connection, config) == len(STEPS):
+    """Create the tables, or bring those of an older version up to date.
+
+    Raises ConfigError if the schema cannot be used, and JournalFailed if it is of a newer version.
+    """
+    if await _read_schema_version(connection, config) == len(MIGRATIONS):
         return
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", config.lock_key())
-        # Another process may have been faster.
+        # Asked again under the lock: another process may have been faster.
         version = await _read_schema_version(connection, config)
         if not version:
             await _create_schema(connection, config)
         await connection.execute(f"SET LOCAL search_path TO {config.quoted_schema}")
-        for step in STEPS[version:]:
-            await connection.execute(step)
-        await connection.execute(_SET_VERSION.format(config.quoted_schema), len(STEPS))
+        for migration in MIGRATIONS[version:]:
+            await connection.execute(migration)
+        await connection.execute(_SET_VERSION.format(config.quoted_schema), len(MIGRATIONS))
 
 
 async def _create_schema(connection: PostgresConnection, config: PostgresConfig) -> None:
     if await connection.fetchval("SHOW server_encoding") != "UTF8":
-        raise ConfigError(f"journal {config.display_url}: the database must be encoded in UTF8")
+        raise ConfigError(
+            f"{config.location}: the database is not encoded in UTF8; create one that is"
+        )
     await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {config.quoted_schema}")
     if await connection.fetchval(f"SELECT EXISTS ({_TABLES})", config.schema):
-        msg = f"journal {config.display_url}: schema {config.schema!r} belongs to another program"
-        raise ConfigError(f"{msg}; name another one")
+        raise ConfigError(
+            f"{config.location}: schema {config.schema!r} belongs to another program; "
+            "use another schema"
+        )
+    table = f"{config.quoted_schema}.windlass"
     await connection.execute(
-        f"""CREATE TABLE {config.quoted_schema}.windlass AS SELECT 0 AS version;
-        COMMENT ON TABLE {config.quoted_schema}.windlass IS 'the version of the tables beside this one'"""
+        f"""CREATE TABLE {table} AS SELECT 0 AS version;
+        COMMENT ON TABLE {table} IS 'the version of the tables beside this one'"""
     )
 
 
 async def _read_schema_version(connection: PostgresConnection, config: PostgresConfig) -> int:
-    """The version of the tables; 0 if there are none."""
-    # Asked of a table and not by name: what a connection knows of a name may be out of date.
-    ours = f"{_TABLES} AND tablename = 'windlass'"
-    if not await connection.fetchval(f"SELECT EXISTS ({ours})", config.schema):
+    """Return the version of the tables; 0 if there are none."""
+    # Asked of pg_tables and not by name: a connection may have cached that a name does not exist.
+    is_ours = f"SELECT EXISTS ({_TABLES} AND tablename = 'windlass')"
+    if not await connection.fetchval(is_ours, config.schema):
         return 0
     version: int = await connection.fetchval(_GET_VERSION.format(config.quoted_schema))
-    if version > len(STEPS):
-        versions = f"its version is {version}, this one knows {len(STEPS)}"
-        msg = f"journal {config.display_url}: it was made by a newer Windlass; upgrade this one"
-        raise JournalFailed(f"{msg} ({versions})")
+    if version > len(MIGRATIONS):
+        raise newer_version_error(config.location, version, len(MIGRATIONS))
     return version

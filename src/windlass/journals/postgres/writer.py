@@ -1,126 +1,126 @@
-"""The appends of one event loop, on their way to Postgres.
+"""Writes the appends of one event loop to Postgres.
 
-Those that wait while the server commits go out together, in one statement and one commit, so that
-a hundred sessions cost little more than one. The statement writes each session whole or not at all,
-and only if it still ends where this process believes; whoever is refused looks again and decides.
+Appends that wait while the server commits go out together, in one statement and one commit, so a
+hundred sessions cost little more than one. The statement writes each session completely or not at
+all, and only if it still ends where this process believes it does. A session that does not is read
+again, and its append is tried again or refused.
 
-When the connection breaks, nobody knows what became of the statement. It is then sent once more: a
-session whose end is ours by its hash was written the first time, and one that still ends where it
-did is written now; what was on its way can no longer follow.
+When the connection breaks, nobody knows whether the statement was executed. It is then sent again.
+A session whose last record has our hash was written the first time; one that still ends where it
+did before is written now. The first statement can no longer be executed after that, because its
+sessions have moved on.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from windlass.core.errors import JournalFailed, SessionBusy
-from windlass.core.session_summary import SessionSummary
-from windlass.journals.chain import chain_root
+from windlass.core.errors import JournalFailed
 from windlass.journals.postgres.batch import (
     APPEND_SQL,
     FIND_OWN_RECORDS_SQL,
     FIND_SESSIONS_SQL,
-    SESSION_COLUMNS,
     AppendBatch,
-    PendingAppend,
-    SessionEnd,
-    session_end_from_row,
+    format_sql,
 )
 from windlass.journals.postgres.config import PostgresConnection, is_unstorable, postgres_error
 from windlass.journals.postgres.pool import ConnectionPool
+from windlass.journals.store import PendingAppend, SessionEnd
+from windlass.journals.wording import session_busy_error
 
 BATCH_APPENDS_MAX = 500
 """Appends in one statement."""
 BATCH_BYTES_MAX = 16_000_000
-"""How much one statement carries, unless a single append has more."""
+"""Size of one statement, unless a single append is larger."""
 KNOWN_SESSIONS_MAX = 10_000
 """Sessions whose end is remembered."""
 ATTEMPTS_MAX = 5
-"""How often a session is looked at again that somebody else keeps writing."""
+"""How often an append is tried while another driver keeps writing the same session."""
 
 
 class _UnstorableAppend(JournalFailed):
-    """The server cannot hold the values of an append."""
+    """Postgres cannot store the values of an append."""
 
 
 class PostgresWriter:
-    """Takes appends, and sees to it that each is written or refused."""
+    """Takes appends, and makes sure that each is written or refused."""
 
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
-        place = pool.config
-        self._find_sql = FIND_SESSIONS_SQL.format(
-            columns=SESSION_COLUMNS, schema=place.quoted_schema
-        )
-        self._find_own_sql = FIND_OWN_RECORDS_SQL.format(schema=place.quoted_schema)
-        self._append_sql = APPEND_SQL.format(columns=SESSION_COLUMNS, schema=place.quoted_schema)
-        self._fixed_arguments = (place.lock_key("blobs"), place.schema)
+        config = pool.config
+        self._find_sql = format_sql(FIND_SESSIONS_SQL, config.quoted_schema)
+        self._find_own_sql = format_sql(FIND_OWN_RECORDS_SQL, config.quoted_schema)
+        self._append_sql = format_sql(APPEND_SQL, config.quoted_schema)
+        self._fixed_arguments = (config.lock_key("blobs"), config.schema)
         self._known_ends: dict[str, SessionEnd] = {}
+        """May be out of date: the database compares before it writes."""
         self._waiting: list[PendingAppend] = []
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, append: PendingAppend) -> None:
+        """Queue an append; its future is settled when it is written or refused."""
         self._waiting.append(append)
         if self._task is None:
             self._task = self._pool.loop.create_task(self._write_waiting())
 
     def remember_end(self, row: Sequence[Any]) -> None:
-        """Remember where a session ends, from a row of COLUMNS; the server has the last word."""
-        end = session_end_from_row(row)
+        """Remember where a session ends, from the values of SESSION_COLUMNS."""
+        end = SessionEnd.from_row(row)
         self._known_ends[end.summary.session] = end
 
     async def wait_until_idle(self) -> None:
-        """Wait until all that was put is written or refused."""
+        """Wait until all appends that were submitted are written or refused."""
         while self._task is not None:
             await asyncio.wait({self._task})
 
     async def _write_waiting(self) -> None:
-        group: list[PendingAppend] = []
+        batch: list[PendingAppend] = []
         try:
             while self._waiting:
                 if len(self._known_ends) > KNOWN_SESSIONS_MAX:
                     self._known_ends.clear()
-                group = self._take_batch()
-                await self._write_appends(group)
+                batch = self._take_batch()
+                await self._write_appends(batch)
         finally:
+            # Only a cancelled task has anything left here: its event loop is shutting down.
             self._task = None
-            left = JournalFailed(
-                f"journal {self._pool.config.display_url}: its event loop was stopped"
+            error = JournalFailed(
+                f"{self._pool.config.location}: the event loop was stopped before the facts "
+                "were written; resume the run"
             )
-            _settle_appends((append, left) for append in (*group, *self._waiting))
+            _settle_appends((append, error) for append in (*batch, *self._waiting))
             self._waiting.clear()
 
     def _take_batch(self) -> list[PendingAppend]:
-        count, size = 0, 0
+        count = 0
+        size_bytes = 0
         for append in self._waiting[:BATCH_APPENDS_MAX]:
-            size += append.size_bytes
-            if count and size > BATCH_BYTES_MAX:
+            size_bytes += append.size_bytes
+            if count and size_bytes > BATCH_BYTES_MAX:
                 break
             count += 1
-        group, self._waiting = self._waiting[:count], self._waiting[count:]
-        return group
+        batch = self._waiting[:count]
+        self._waiting = self._waiting[count:]
+        return batch
 
     async def _write_appends(self, appends: Sequence[PendingAppend]) -> None:
-        """Write the appends, and tell each what became of it."""
+        """Write the appends and settle their futures."""
         try:
-            for turn in range(ATTEMPTS_MAX):
-                appends = await self._attempt_write(appends, look=turn > 0)
+            for attempt in range(ATTEMPTS_MAX):
+                appends = await self._attempt_write(appends, is_first=attempt == 0)
                 if not appends:
                     return
-            words = "another driver writes this session"
-            _settle_appends(
-                (one, SessionBusy(f"session {one.session!r}: {words}")) for one in appends
-            )
+            _settle_appends((append, session_busy_error(append.session)) for append in appends)
         except _UnstorableAppend as error:
             await self._write_session_by_session(appends, error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever
+        except Exception as error:  # noqa: BLE001 - any error must reach the callers, who wait
             self._known_ends.clear()
             _settle_appends((append, error) for append in appends)
 
     async def _write_session_by_session(
         self, appends: Sequence[PendingAppend], error: _UnstorableAppend
     ) -> None:
-        """What the server cannot hold fails alone."""
+        """Write each session alone, so that only the one that cannot be stored fails."""
         sessions = {append.session for append in appends}
         if len(sessions) == 1:
             _settle_appends((append, error) for append in appends)
@@ -129,37 +129,42 @@ class PostgresWriter:
             await self._write_appends([append for append in appends if append.session == session])
 
     async def _attempt_write(
-        self, appends: Sequence[PendingAppend], *, look: bool
+        self, appends: Sequence[PendingAppend], *, is_first: bool
     ) -> list[PendingAppend]:
-        """Write what can be written; returns what must be looked at again."""
-        seen = await self._find_unknown_ends(appends, first_too=look)
-        group = AppendBatch()
-        # In the same order everywhere: two writers of the same sessions wait, but never in a ring.
-        for append in sorted(appends, key=lambda one: one.session):
-            unseen = SessionEnd(chain_root(append.session), SessionSummary(append.session))
-            group.add_append(append, self._known_ends.get(append.session, unseen))
-        stale = await self._send_batch(group) if group.ends else set[str]()
-        # What was refused by memory alone is asked again: the session may have been deleted.
-        by_memory = {append.session for append, _ in group.refused} - group.ends.keys() - seen
-        stale |= by_memory
+        """Write what can be written; returns the appends that must be tried again."""
+        looked_up = await self._find_unknown_ends(appends, trust_new=is_first)
+        batch = AppendBatch()
+        # All processes lock the sessions in the same order, so they cannot deadlock.
+        for append in sorted(appends, key=lambda append: append.session):
+            end = self._known_ends.get(append.session)
+            batch.add_append(append, end or SessionEnd.of_new_session(append.session))
+        stale = await self._send_batch(batch) if batch.ends else set[str]()
+        # An append that was refused because of a remembered end is tried once more: another process
+        # may have deleted the session since.
+        refused = {append.session for append, _ in batch.refused}
+        stale |= refused - batch.ends.keys() - looked_up
         self._known_ends.update(
-            (name, end) for name, end in group.ends.items() if name not in stale
+            (name, end) for name, end in batch.ends.items() if name not in stale
         )
         for name in stale:
             self._known_ends.pop(name, None)
-        errors = {id(append): error for append, error in group.refused}
-        told = [append for append in appends if append.session not in stale]
-        _settle_appends((append, errors.get(id(append))) for append in told)
+        errors = {id(append): error for append, error in batch.refused}
+        settled = [append for append in appends if append.session not in stale]
+        _settle_appends((append, errors.get(id(append))) for append in settled)
         return [append for append in appends if append.session in stale]
 
     async def _find_unknown_ends(
-        self, appends: Iterable[PendingAppend], *, first_too: bool
+        self, appends: Iterable[PendingAppend], *, trust_new: bool
     ) -> set[str]:
-        """Find the ends that are not known. Who begins at 1 is believed: the session is new."""
+        """Look up the sessions whose end is not remembered; returns their names.
+
+        With `trust_new`, a session whose append begins with record 1 is taken for a new one.
+        """
         names = {
             append.session
             for append in appends
-            if append.session not in self._known_ends and (first_too or append.facts[0].seq != 1)
+            if append.session not in self._known_ends
+            and not (trust_new and append.facts[0].seq == 1)
         }
         if names:
             rows = await self._pool.run_on_connection(
@@ -169,25 +174,29 @@ class PostgresWriter:
                 self.remember_end(row)
         return names
 
-    async def _send_batch(self, group: AppendBatch) -> set[str]:
-        """Write the group in one statement; returns the sessions that end elsewhere."""
-        arguments, sent = group.statement_arguments(), False
+    async def _send_batch(self, batch: AppendBatch) -> set[str]:
+        """Write the batch in one statement; returns the sessions that end elsewhere."""
+        arguments = batch.statement_arguments()
+        was_sent = False
 
         async def send(server: PostgresConnection) -> set[str]:
-            nonlocal sent
-            again, sent = sent, True
+            nonlocal was_sent
+            is_repeated = was_sent
+            was_sent = True
             try:
                 rows = await server.fetch(self._append_sql, *arguments, *self._fixed_arguments)
             except Exception as error:
                 if is_unstorable(error):
-                    raise _UnstorableAppend(str(postgres_error(self._pool.config, error))) from None
+                    message = str(postgres_error(self._pool.config, error))
+                    raise _UnstorableAppend(message) from None
                 raise
-            kept = {row[0] for row in rows}
-            left = {name for name, place in group.places.items() if place not in kept}
-            if again and left:
-                ours = await server.fetch(self._find_own_sql, *group.last_records(left))
-                left.difference_update(row[0] for row in ours)
-            return left
+            written = {row[0] for row in rows}
+            unwritten = {name for name, place in batch.places.items() if place not in written}
+            if is_repeated and unwritten:
+                # The first time, the server may have written them before the connection broke.
+                rows = await server.fetch(self._find_own_sql, *batch.last_records(unwritten))
+                unwritten.difference_update(row[0] for row in rows)
+            return unwritten
 
         return await self._pool.run_on_connection(send)
 

@@ -143,7 +143,7 @@ class SqliteJournal(StoredJournal):
         deletion = self._submit_change(
             lambda file: queries.delete_session(file, session), moves_ends=True
         )
-        # The deletion goes on even if its caller is cancelled. Nobody may drive the session meanwhile.
+        # The deletion goes on even if its caller is cancelled, and the lease is held until it ends.
         deletion.add_done_callback(lambda _: lease.release())
         return await asyncio.shield(deletion)
 
