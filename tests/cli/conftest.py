@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "WINDLASS_MODEL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(windlass.project.files, "SYSTEM", tmp_path / "etc" / "config.toml")
+    monkeypatch.setattr(windlass.project.files, "SYSTEM_FILE", tmp_path / "etc" / "config.toml")
     return place
 
 

@@ -27,8 +27,8 @@ def test_the_models_of_a_provider_with_their_prices(cli: Cli) -> None:
     """P6: with the date of the prices."""
     said = cli("models", "anthropic").stdout
     assert "anthropic:claude-sonnet-5" in said
-    assert "US dollars for a million tokens" in said
-    assert "any name is passed on" in cli("models", "ollama").stdout
+    assert "US dollars per million tokens" in said
+    assert "any model name is passed on" in cli("models", "ollama").stdout
 
 
 def test_the_providers_and_which_can_be_asked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

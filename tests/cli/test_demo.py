@@ -82,15 +82,15 @@ def test_it_shows_what_it_knows_a_stall_a_denial_a_kill_and_the_proof(
                 "Everything else is real",
                 "· recalled from journal.db: This customer takes refunds by card only.",
                 '→ skill(name="refunds")',
-                "← Have the clerk list the charges of the order. (+2 lines)",
+                "← Ask the clerk to list the charges of the order. (+2 lines)",
                 '│ → clerk(task="List the charges of order 1042.")',
-                "│ ┌ sub-agent clerk, in a session of its own: demo/c2_0",
+                "│ ┌ sub-agent clerk, in its own session: demo/c2_0",
                 '│ │ → read(path="payments.csv")',
                 "│ │ ← ",
                 "│ ← Two charges, both on 2 March, 42.50 EUR each.",
                 "order 1042 tw…",
-                "! silent for ",
-                ", asking again",
+                "! no output for ",
+                ", retrying",
                 "order 1042 twice",
                 '→ delete(path="payments.csv")',
                 "✗ denied: payment records are never deleted",
@@ -101,9 +101,9 @@ def test_it_shows_what_it_knows_a_stall_a_denial_a_kill_and_the_proof(
                 "opens journal.db",
                 "← refund: its key is in outbox.txt",
                 "← Created 'report.md': 84 bytes.",
-                "8, in 9 attempts: 1 fell silent",
+                "8, in 9 attempts: 1 stalled",
                 "6: 5 ran, 1 denied by the gate",
-                "1 note in journal.db, 1 skill, 1 answer of a sub-agent",
+                "1 note in journal.db, 1 skill, 1 answer from a sub-agent",
                 "1 killed with SIGKILL",
                 "records in 2 sessions, chain verified",
                 "a made-up price",
@@ -113,7 +113,7 @@ def test_it_shows_what_it_knows_a_stall_a_denial_a_kill_and_the_proof(
                 "9 requests",
                 "2 of them to the clerk",
                 "Nothing was looked up twice",
-                "payments.csv is as it was",
+                "payments.csv is unchanged",
                 "Next",
             ],
         )
@@ -180,7 +180,7 @@ def on(terminal: tuple[int, int], environment: dict[str, str]) -> tuple[str, int
 def nameless(text: str) -> str:
     """Without what differs from run to run."""
     text = re.sub(r"windlass-demo-\w+|process \d+|kill -9 \d+|in \d+ s", "#", text)
-    return re.sub(r"silent for [\d.]+ s|\$[\d.]+ for about [\d,]+", "#", text)
+    return re.sub(r"no output for [\d.]+ s|\$[\d.]+ for about [\d,]+", "#", text)
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ STOPS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.S
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), STOPS, ids=["ctrl-c", "term", "kill"])
-@pytest.mark.parametrize("moment", ["process", "sub-agent", "silent for", "kill -9", "opens"])
+@pytest.mark.parametrize("moment", ["process", "sub-agent", "no output", "kill -9", "opens"])
 def test_when_it_is_stopped_nothing_is_left(
     environment: dict[str, str], tmp_path: Path, moment: str, number: signal.Signals, code: int
 ) -> None:

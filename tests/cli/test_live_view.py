@@ -84,7 +84,7 @@ def shown(events: Sequence[Event], width: int = 80, thinking: ThinkingMode = "sh
     screen = Screen(file, width=width)
     live = LiveView(screen, StatusLine(screen, clock), thinking=thinking, clock=clock)
     for event in events:
-        live(event)
+        live.show_event(event)
         clock.now += 1
     live.end_stream()
     return file.getvalue()
@@ -121,7 +121,7 @@ def test_a_call_of_a_run_that_somebody_else_showed_has_its_name() -> None:
     screen = Screen(file, width=80)
     live = LiveView(screen, StatusLine(screen))
     live.learn_calls([StepProposed(AssistantMessage((READ,)), "calls")])
-    live(CallFinished("c1_0", ToolResult.from_text("value", "text")))
+    live.show_event(CallFinished("c1_0", ToolResult.from_text("value", "text")))
     assert file.getvalue() == "← read: text\n"
 
 
@@ -131,13 +131,13 @@ def test_the_status_says_what_is_waited_for_and_what_it_took() -> None:
     status = StatusLine(screen, clock)
     seen = list[str]()
     for event in STORY:
-        status(event)
+        status.update(event)
         clock.now += 2
         seen.append(status.format_line().partition(" ")[2])
     assert seen[1] == "waiting for the model 2.0 s · step 1 · 4.0 s"
     assert seen[2].startswith("thinking 2.0 s · step 1")
     assert seen[6].startswith("running read 2.0 s · step 1 · 1,234 tokens · $0.0042")
-    assert seen[11].startswith("asking again in 2 s · step 2")
+    assert seen[11].startswith("retrying in 2 s · step 2")
     assert seen[17].startswith("waiting for you")
     status.set_note("compiling\n")
     assert status.format_line().endswith("compiling")

@@ -86,6 +86,8 @@ def test_no_text_is_lost_whatever_it_is(text: str) -> None:
 )
 def test_what_is_marked_has_a_style(text: str, style: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[tuple[str, str]]()
-    monkeypatch.setattr(Screen, "stream", lambda _self, text, style="": seen.append((text, style)))
+    monkeypatch.setattr(
+        Screen, "stream_text", lambda _self, text, style="": seen.append((text, style))
+    )
     shown(text)
     assert ("a", style) in seen

@@ -10,8 +10,8 @@ pytestmark = pytest.mark.realtime
 RUN = ("run", "-m", "openai-chat:m", "go")
 
 MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
-    "no prompt": (("run", "-m", "openai-chat:m"), 2, "say what to do"),
-    "no model": (("run", "go"), 2, "no model to ask: set ANTHROPIC_API_KEY"),
+    "no prompt": (("run", "-m", "openai-chat:m"), 2, "the prompt is empty"),
+    "no model": (("run", "go"), 2, "no model is configured: set ANTHROPIC_API_KEY"),
     "no such flag": ((*RUN, "--modle", "x"), 2, "No such option '--modle'"),
     "a provider that is not": (("run", "-m", "opnai:x", "go"), 2, "Did you mean openai"),
     "no provider": (("run", "-m", "gpt-5", "go"), 2, "names no provider"),
@@ -34,10 +34,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a folder as system": ((*RUN, "-s", "@."), 2, "Is a directory"),
     "nothing to continue": ((*RUN, "-c"), 12, "there is no session of"),
     "an unknown session": ((*RUN, "-r", "zzz"), 12, "there is no session 'zzz'"),
-    "a fork of nothing": ((*RUN, "--fork"), 2, "--fork goes with"),
-    "keep and not keep": ((*RUN, "-c", "--no-session"), 2, "--no-session keeps nothing"),
+    "a fork of nothing": ((*RUN, "--fork"), 2, "--fork copies a session"),
+    "keep and not keep": ((*RUN, "-c", "--no-session"), 2, "--no-session records nothing"),
     "nothing to resume": (("resume",), 12, "there is no unfinished session"),
-    "nothing abandoned": (("resume", "--all"), 12, "no run that nobody drives"),
+    "nothing abandoned": (("resume", "--all"), 12, "there is no run to resume"),
     "one and all": (("resume", "x", "--all"), 2, "not both"),
     "approve what": (("approve", "zzz"), 12, "there is no session 'zzz'"),
     "deny what": (("deny", "zzz", "c1_0"), 12, "there is no session 'zzz'"),
@@ -45,7 +45,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no setting": (("config", "get", "modle"), 2, "'modle' is not a setting. Did you mean model"),
     "a bad value": (("config", "set", "max_steps", "0"), 2, "max_steps must be a whole number"),
     "no server to remove": (("mcp", "remove", "x"), 12, "there is no server 'x'"),
-    "no server to test": (("mcp", "test", "x"), 12, "there is no server x"),
+    "no server to test": (("mcp", "test", "x"), 12, "there is no server 'x'"),
     "a bad pair": (("mcp", "add", "x", "cmd", "-e", "KEY"), 2, "--env takes NAME=VALUE"),
     "a bad provider": (("models", "opnai"), 2, "Did you mean openai"),
     "no shell": (("completion", "tcsh"), 2, "'tcsh' is not one of 'bash'"),
@@ -71,7 +71,7 @@ def test_a_mistake_is_told_with_what_to_do(cli: Cli, mistake: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("model = 'x", "windlass.toml is not TOML"),
+        ("model = 'x", "windlass.toml is not valid TOML"),
         ("\nmodle = 'x'", "windlass.toml, line 2: 'modle' is not a setting. Did you mean model"),
         ("max_usd = 'much'", "windlass.toml, line 1: max_usd must be US dollars above zero"),
     ],
@@ -111,7 +111,7 @@ def test_a_journal_where_a_file_is_in_the_way(
     (project / "file").write_text("x")
     monkeypatch.setenv("WINDLASS_JOURNAL", "file/deep/j.db")
     done = cli(*RUN)
-    assert (done.exit_code, "Name another with WINDLASS_JOURNAL" in done.output) == (10, True)
+    assert (done.exit_code, "Name another file with WINDLASS_JOURNAL" in done.output) == (10, True)
 
 
 def test_a_journal_that_is_none(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

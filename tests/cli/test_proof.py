@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 import apsw
 import pytest
 
-from windlass.cli.demo.child import WorkerProcess
 from windlass.cli.demo.proof import gather_evidence, run_checks
 from windlass.cli.demo.task import JOURNAL, prepare_folder
+from windlass.cli.demo.worker import WorkerProcess
 from windlass.core.events import CallProgress, StepProposed
 from windlass.journals.sqlite.journal import SqliteJournal
 

@@ -53,10 +53,10 @@ def shown(*events: Event, width: int = 60, silence_s: float = 0.0) -> list[str]:
     """The lines of a page, on a clock that moves on only while a model is silent."""
     page, now = io.StringIO(), [0.0]
     screen = Screen(page, width=width)
-    render = EventRenderer(screen, clock=lambda: now[0])
+    renderer = EventRenderer(screen, clock=lambda: now[0])
     for event in events:
         now[0] += silence_s if isinstance(event, AttemptFailed) else 0.0
-        render(event)
+        renderer.show_event(event)
     screen.end_line()
     return page.getvalue().splitlines()
 
@@ -106,13 +106,13 @@ def test_a_run_reads_from_top_to_bottom() -> None:
         "← one (+2 lines)",
         "",
         "Num…",
-        "! silent for 1 s, asking again",
+        "! no output for 1 s, retrying",
         "Numbers found.",
         '→ send(to="ann")',
         "→ drop()",
         "✗ denied: nothing is dropped",
         "· send: half way",
-        "· goes on where the journal ends",
+        "· resumed where the journal ends",
         "← send: timed out: Timed out after 60 s.",
         "",
         "Sent.",
@@ -123,12 +123,12 @@ def test_a_run_reads_from_top_to_bottom() -> None:
     ("events", "line"),
     [
         ([AttemptFailed(Fault("server", "503: busy"))], "! 503: busy"),
-        ([AttemptFailed(Fault("server", "503: busy")), asked(1, 2)], "! 503: busy, asking again"),
+        ([AttemptFailed(Fault("server", "503: busy")), asked(1, 2)], "! 503: busy, retrying"),
         ([RunEnded("max_steps", "25 steps")], "✗ max steps: 25 steps"),
-        ([RunSuspended(("c1_0",))], "! waits for your answer"),
+        ([RunSuspended(("c1_0",))], "! waiting for your answer"),
         (
             [RunResumed(("tool x is new",))],
-            "· goes on where the journal ends (changed since: tool x is…",
+            "· resumed where the journal ends (changed since: tool x is…",
         ),
         (
             [NoteGiven("You repeat yourself.", "same_call")],
@@ -136,11 +136,11 @@ def test_a_run_reads_from_top_to_bottom() -> None:
         ),
         ([ReplyJudged(Deny("no secrets"))], "✗ reply denied: no secrets"),
         ([ReplyJudged(OutputMismatch("Not JSON."))], "! Not JSON."),
-        ([CallJudged("c9", Ask("May I?"))], "! c9: waits for you: May I?"),
+        ([CallJudged("c9", Ask("May I?"))], "! c9: needs your answer: May I?"),
         ([CallAnswered("c9", Modify({"n": 1}, "less"), "d")], "! c9: changed to (n=1): less"),
         ([CallJudged("c9", InvalidCall("unknown_tool", "None."))], "✗ c9: not a valid call: None."),
         ([CallLate("c9", ToolResult.from_text("value", "ok"))], "← c9: (too late) ok"),
-        ([CallFinished("c9", ToolResult("value", ()))], "← c9: nothing"),
+        ([CallFinished("c9", ToolResult("value", ()))], "← c9: (no output)"),
         (
             [CallFinished("c9", ToolResult("value", (FilePart("a/b", "x", b""),)))],
             "← c9: (+1 attachments)",

@@ -283,7 +283,10 @@ def test_a_server_that_cannot_be_reached_stops_the_run_before_it_begins(
     bad["required"] = False
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"bad": bad}}))
     without = cli(*RUN, "go")
-    assert (without.exit_code, "goes on without the MCP server bad" in without.stderr) == (0, True)
+    assert (without.exit_code, "continuing without the MCP server bad" in without.stderr) == (
+        0,
+        True,
+    )
 
 
 def test_a_run_with_another_set_up_is_resumed_only_with_consent(

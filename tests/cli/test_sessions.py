@@ -19,6 +19,7 @@ import windlass.cli.session_table
 from facts import Story, failed_attempt, make_call
 from proof.simulate import draw_plan, play_plan
 from windlass.cli import main
+from windlass.cli.session_picker import format_age
 from windlass.core.events import RULES, CallJudged, Fact, RunStarted
 from windlass.core.messages import ImagePart, TextPart, ThinkingPart
 from windlass.core.verdicts import Ask
@@ -145,13 +146,13 @@ def test_a_search_looks_at_names_and_first_prompts(path: Path) -> None:
 def test_a_session_is_shown_as_it_looked(path: Path) -> None:
     said = run(path, "show", "weather")
     assert said.exit_code == 0
-    for words in ("weather.", "It w", "asking again", "I will look.", "look(", "rain", "It rains."):
+    for words in ("weather.", "It w", "retrying", "I will look.", "look(", "rain", "It rains."):
         assert words in said.output
     assert (
         said.output.index("I will look.") < said.output.index("look(") < said.output.index("rain")
     )
     assert "\x1b" not in said.output
-    assert "waits for your answer" in run(path, "show", "letter-1").output
+    assert "waiting for your answer" in run(path, "show", "letter-1").output
     assert "has not ended" in run(path, "show", "letter-2").output
 
 
@@ -164,7 +165,7 @@ def test_a_view_is_what_the_model_would_be_shown(path: Path) -> None:
     ]
     assert lines[3:] == [
         "user    Look at the?[31m weather.",
-        "model   (thought) Hm.",
+        "model   (thinking) Hm.",
         "        I will look.",
         '        [c1_0] look({"at": "here"})',
         "result  [c1_0] value: rain?[2J",
@@ -205,7 +206,7 @@ def test_a_session_that_is_not_there_is_guessed(path: Path) -> None:
 @pytest.mark.contract("J7")
 def test_what_was_changed_is_found(path: Path) -> None:
     sound = run(path, "verify")
-    assert (sound.exit_code, sound.output.startswith("4 sessions: every record")) == (0, True)
+    assert (sound.exit_code, sound.output.startswith("4 sessions: no record")) == (0, True)
     file = apsw.Connection(str(path))
     file.execute("UPDATE records SET body = replace(body, 'It rains.', 'It shines.')")
     file.close()
@@ -268,7 +269,7 @@ def test_a_session_goes_out_and_in_again(path: Path, tmp_path: Path) -> None:
     assert run(other, "import", str(file), "--as", "copy").output == "copy\n"
     changed = run(other, "import", "-", given=out.stdout_bytes.replace(b"rains", b"pours"))
     assert changed.exit_code != 0
-    assert "line 11: record 10 was changed, moved or taken out" in changed.output
+    assert "line 11: record 10 was changed, moved or removed" in changed.output
     gone = run(other, "import", str(tmp_path / "none"))
     told = f"Error: {tmp_path / 'none'}: No such file or directory\n"
     assert (gone.exit_code, gone.output) == (2, told)
@@ -321,3 +322,12 @@ def test_as_a_program_of_its_own(path: Path) -> None:
     assert io.BytesIO(unknown.stderr).readlines() == [
         b"Error: there is no session 'sam'. Did you mean sim?\n"
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(5, "just now"), (61, "1 minute ago"), (7200, "2 hours ago"), (90_000, "1 day ago")],
+)
+def test_how_long_ago(seconds: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_000_000.0)
+    assert format_age(1_000_000.0 - seconds) == told

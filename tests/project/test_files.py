@@ -7,7 +7,8 @@ import pytest
 import windlass.project.files
 from windlass import ConfigError
 from windlass.environ import parse_assignments, read_environment
-from windlass.project.files import default_journal_path, load_settings, read_mcp_servers
+from windlass.project.files import load_settings, read_mcp_servers
+from windlass.project.journals import default_journal_path
 
 
 def test_a_dotenv_file_adds_to_the_environment_and_changes_nothing_in_it(
@@ -77,7 +78,7 @@ def test_the_files_of_system_user_and_project_are_read_in_this_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(windlass.project.files, "SYSTEM", tmp_path / "etc.toml")
+    monkeypatch.setattr(windlass.project.files, "SYSTEM_FILE", tmp_path / "etc.toml")
     deep = tmp_path / "project" / "src" / "deep"
     for file, number in (
         (tmp_path / "etc.toml", 1),

@@ -57,9 +57,9 @@ def test_a_value_is_read_as_people_write_it(read: object, given: object, value: 
 @pytest.mark.parametrize(
     ("read", "given", "told"),
     [
-        (parse_text, 1, "a text"),
-        (parse_texts, [1], "a list of texts"),
-        (parse_texts, 5, "a list of texts"),
+        (parse_text, 1, "a string"),
+        (parse_texts, [1], "a list of strings"),
+        (parse_texts, 5, "a list of strings"),
         (parse_flag, "maybe", "true or false"),
         (parse_flag, 1, "true or false"),
         (parse_count, 0, "a whole number above zero"),

@@ -1,4 +1,4 @@
-"""`windlass approve` and `windlass deny`: answer what a run waits for, from any shell."""
+"""`windlass approve` and `windlass deny`: answer the question of a waiting run, from any shell."""
 
 import asyncio
 import sys
@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from windlass.agent.approvals import answer
-from windlass.cli.command_context import load_context, login_name, open_journal
+from windlass.cli.command_context import load_context, login_name
 from windlass.cli.exit_codes import DONE
-from windlass.cli.options import collect_flags, show_options
+from windlass.cli.options import CommandT, collect_flags, show_options
 from windlass.cli.output import show_answer_commands
-from windlass.cli.renderer import QUIET, format_arguments
+from windlass.cli.renderer import format_arguments
 from windlass.cli.resume import resume_run
-from windlass.cli.terminal_run import open_terminal
+from windlass.cli.screen import QUIET
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.fold.run import fold
 from windlass.core.result import Question
@@ -21,18 +21,31 @@ from windlass.core.run_report import open_questions
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.launches import find_session
+from windlass.project.session_names import find_session
 
 EXACT_CALL = ""
-"""`--always` without a pattern: for exactly this call."""
+"""The value of `--always` without a pattern: for exactly this call."""
+
+
+def _answer_options(command: CommandT) -> CommandT:
+    """The options that `approve` and `deny` share."""
+    for option in (
+        show_options,
+        click.option(
+            "--consent", is_flag=True, help="Resume although the configuration has changed."
+        ),
+        click.option("--no-resume", is_flag=True, help="Only answer, and do not resume the run."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command(
     epilog="""\b
 Examples:
-  windlass approve a83f90                          the one question that waits
+  windlass approve a83f90                          the one call that waits
   windlass approve a83f90 c2_0 --always "bash(git status*)"
-  windlass approve a83f90 --no-resume              answer, and let another process go on"""
+  windlass approve a83f90 --no-resume              answer, and resume later"""
 )
 @click.argument("session")
 @click.argument("call", required=False)
@@ -41,11 +54,9 @@ Examples:
     metavar="[PATTERN]",
     is_flag=False,
     flag_value=EXACT_CALL,
-    help="Do not ask again in this session: for this very call, or for what a pattern means.",
+    help="Do not ask again in this session: about exactly this call, or calls that match PATTERN.",
 )
-@click.option("--no-resume", is_flag=True, help="Only answer; `windlass resume` goes on.")
-@click.option("--consent", is_flag=True, help="Go on although the set-up changed since.")
-@show_options
+@_answer_options
 def approve(
     session: str,
     call: str | None,
@@ -53,10 +64,10 @@ def approve(
     quiet: bool,
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> None:
-    """Allow a call that a run waits for, and go on with the run.
+    """Allow a call that a run waits for, and resume the run.
 
-    SESSION may be a part of its name. CALL may be left out if only one call waits. The answer is
-    for exactly the arguments that were shown.
+    SESSION may be part of the session's name. CALL is needed only if several calls wait. The answer
+    is valid only for the arguments that were shown.
     """
     reply = Allow("person") if always is None else AllowAlways(always, "person")
     sys.exit(asyncio.run(_answer_question(session, call, reply, quiet=quiet, **given)))
@@ -69,10 +80,8 @@ Example:
 )
 @click.argument("session")
 @click.argument("call", required=False)
-@click.option("--reason", metavar="WHY", default="", help="Told to the model.")
-@click.option("--no-resume", is_flag=True, help="Only answer; `windlass resume` goes on.")
-@click.option("--consent", is_flag=True, help="Go on although the set-up changed since.")
-@show_options
+@click.option("--reason", metavar="WHY", default="", help="The reason, for the model.")
+@_answer_options
 def deny(
     session: str,
     call: str | None,
@@ -80,9 +89,9 @@ def deny(
     quiet: bool,
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> None:
-    """Refuse a call that a run waits for, and go on with the run.
+    """Deny a call that a run waits for, and resume the run.
 
-    The model is told, with the reason, and finds another way.
+    The model sees the denial and its reason, and can try something else.
     """
     reply = Deny(reason or "The user said no.", "person")
     sys.exit(asyncio.run(_answer_question(session, call, reply, quiet=quiet, **given)))
@@ -99,35 +108,38 @@ async def _answer_question(
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> int:
     flags = collect_flags(given)
-    here = load_context(flags)
-    stage = open_terminal(quiet=quiet, thinking=here.settings.thinking)
-    with open_journal(here.settings) as journal:
+    context = load_context(flags, quiet=quiet)
+    screen = context.terminal.screen
+    with context.open_journal() as journal:
         name = (await find_session(journal, session)).session
         question = await _find_question(journal, name, call)
-        said = "no" if isinstance(reply, Deny) else "yes"
-        told = f"{said} to {question.call.name}({format_arguments(question.arguments)})"
         if not quiet:
-            stage.screen.write_line(
-                stage.screen.clip_to_line(told), QUIET, mark=stage.screen.glyphs.person
-            )
-        digest = question.digest
-        left = await answer(journal, name, question.call.id, reply, digest=digest, by=login_name())
+            word = "no" if isinstance(reply, Deny) else "yes"
+            arguments = format_arguments(question.arguments)
+            line = screen.clip_to_line(f"{word} to {question.call.name}({arguments})")
+            screen.write_line(line, QUIET, mark=screen.glyphs.person)
+        remaining = await answer(
+            journal, name, question.call.id, reply, digest=question.digest, by=login_name()
+        )
         if no_resume:
-            show_answer_commands(stage.screen, name, left)
+            show_answer_commands(screen, name, remaining)
             return DONE
-        return await resume_run(stage, journal, name, flags, consent=consent)
+        return await resume_run(context, journal, name, flags, consent=consent)
 
 
 async def _find_question(journal: SqliteJournal, session: str, call: str | None) -> Question:
-    """The question that is meant; raises ForOperator if that is not clear."""
+    """The question about a call, or the only one if no call is named.
+
+    Raises NothingToDo if there is none, and ConfigError if several calls wait.
+    """
     waiting = open_questions(fold(session, await journal.read(session)))
-    ids = [one.call.id for one in waiting]
+    ids = [question.call.id for question in waiting]
     if not ids:
-        raise NothingToDo(f"nothing waits for an answer in session {session}")
+        raise NothingToDo(f"no call waits for an answer in session {session}")
     if call is None and len(ids) > 1:
-        raise ConfigError(f"{len(ids)} calls wait: say which one of {', '.join(ids)}")
-    found = next((one for one in waiting if call in (None, one.call.id)), None)
-    if found is None:
-        near = suggest_names(str(call), ids)
-        raise NothingToDo(f"no call {call!r} waits in session {session}.{near}")
-    return found
+        raise ConfigError(f"{len(ids)} calls wait: name one of {', '.join(ids)}")
+    for question in waiting:
+        if call in (None, question.call.id):
+            return question
+    hint = suggest_names(str(call), ids)
+    raise NothingToDo(f"call {call!r} does not wait in session {session}.{hint}")

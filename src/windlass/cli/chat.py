@@ -6,20 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import click
-import msgspec
 
-from windlass.cli.command_context import (
-    CommandContext,
-    load_context,
-    login_name,
-    memory_journal,
-    open_journal,
-)
+from windlass.cli.command_context import CommandContext, load_context, login_name
 from windlass.cli.line_editor import LineEditor
-from windlass.cli.options import agent_options, collect_flags, limit_options, show_options
+from windlass.cli.options import (
+    agent_options,
+    collect_flags,
+    limit_options,
+    refuse_without_session,
+    session_options,
+    show_options,
+)
 from windlass.cli.output import show_answer_commands, show_summary
-from windlass.cli.renderer import BAD, QUIET
-from windlass.cli.session_picker import pick_session
+from windlass.cli.screen import BAD, QUIET
+from windlass.cli.session_picker import choose_session
 from windlass.cli.slash_commands import (
     SLASH_COMMANDS,
     ChatUsage,
@@ -27,46 +27,37 @@ from windlass.cli.slash_commands import (
     show_sessions,
     show_tools,
 )
-from windlass.cli.terminal_run import RunWork, TerminalRun, open_terminal
+from windlass.cli.terminal_run import RunWork
 from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, WindlassError
 from windlass.core.suggestions import suggest_names
 from windlass.environ import xdg_folder
+from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.models.vendors import load_vendors
 from windlass.ports import Journal
 from windlass.project.agents import AgentSession
-from windlass.project.launches import find_latest, find_session, launch_context, new_session_name
+from windlass.project.launches import launch_context
+from windlass.project.session_names import find_session, new_session_name
 
-PICK = "?"
-PROMPT_STYLE, CONTINUATION_STYLE = "\x1b[1;36m{} \x1b[0m", "\x1b[2m{} \x1b[0m"
+PROMPT_STYLE = "\x1b[1;36m{} \x1b[0m"
+CONTINUATION_STYLE = "\x1b[2m{} \x1b[0m"
+PLAIN_STYLE = "{} "
 
 
 @click.command(
     epilog="""\b
 Examples:
   windlass chat
-  windlass chat -c                       go on where you left
+  windlass chat -c                       continue where you left off
   windlass chat -m ollama:qwen3 --tools read-only
 In the chat: /help, Tab completes, Ctrl-C stops a run, Ctrl-D leaves."""
 )
 @agent_options
 @limit_options
-@click.option(
-    "-c", "--continue", "again", is_flag=True, help="Go on with this folder's last session."
-)
-@click.option(
-    "-r",
-    "--resume",
-    "session",
-    metavar="[SESSION]",
-    is_flag=False,
-    flag_value=PICK,
-    help="Go on with a session; a part of its name will do, none lets you choose.",
-)
-@click.option("--no-session", is_flag=True, help="Keep nothing of it.")
+@session_options
 @show_options
 def chat(
-    again: bool,
+    latest: bool,
     session: str | None,
     no_session: bool,
     quiet: bool,
@@ -74,81 +65,66 @@ def chat(
 ) -> None:
     """Talk with an agent in this folder.
 
-    Everything is kept in the journal: leave whenever you like, and go on with `windlass chat -c`.
+    Everything is recorded in the journal: leave at any time, and continue with `windlass chat -c`.
     """
     if not sys.stdin.isatty():
-        raise ConfigError("a chat needs a terminal; for scripts there is `windlass run`")
-    if no_session and (again or session):
-        raise ConfigError("--no-session keeps nothing, so there is nothing to go on with")
-    desk = load_context(collect_flags(given))
-    stage = open_terminal(quiet=quiet, thinking=desk.settings.thinking)
-    desk = desk.choose_model(stage.screen, ask_person=True)
+        raise ConfigError("a chat needs a terminal. In scripts, use windlass run.")
+    refuse_without_session(no_session=no_session, latest=latest, session=session)
+    context = load_context(collect_flags(given), quiet=quiet).with_chosen_model()
+    new_name = new_session_name(context.agent.folder)
     if no_session:
-        asyncio.run(
-            ChatSession(desk, stage, memory_journal(), new_session_name(desk.folder)).run_chat()
-        )
+        asyncio.run(ChatSession(context, MemoryJournal(), new_name).run_chat())
         return
-    with open_journal(desk.settings) as journal:
-        name = asyncio.run(_choose_session(journal, desk, session, again=again))
-        asyncio.run(ChatSession(desk, stage, journal, name).run_chat())
-
-
-async def _choose_session(
-    journal: SqliteJournal, desk: CommandContext, given: str | None, *, again: bool
-) -> str:
-    if given == PICK:
-        return (await pick_session(journal, desk.folder)).session
-    if given is not None:
-        return (await find_session(journal, given)).session
-    return (
-        (await find_latest(journal, desk.folder)).session
-        if again
-        else new_session_name(desk.folder)
-    )
+    with context.open_journal() as journal:
+        found = asyncio.run(choose_session(journal, context.agent.folder, session, latest=latest))
+        name = new_name if found is None else found.session
+        asyncio.run(ChatSession(context, journal, name).run_chat())
 
 
 class ChatSession:
     """One conversation at one terminal."""
 
-    def __init__(
-        self, desk: CommandContext, stage: TerminalRun, journal: Journal, session: str
-    ) -> None:
-        self._context = desk
-        self._terminal = stage
-        self._screen = stage.screen
+    def __init__(self, context: CommandContext, journal: Journal, session: str) -> None:
+        self._context = context
+        self._terminal = context.terminal
+        self._screen = context.terminal.screen
         self._journal = journal
         self._session = session
         self._usage = ChatUsage()
         self._leaving = False
 
     async def run_chat(self) -> None:
-        """Until the person leaves. Another model means another agent, in the same session."""
-        glyphs, styled = self._screen.glyphs, self._screen.styled
-        mark = (PROMPT_STYLE if styled else "{} ").format(glyphs.person)
-        more = (CONTINUATION_STYLE if styled else "{} ").format(glyphs.cut)
-        prompt = LineEditor(mark, more, history=xdg_folder("STATE", ".local/state") / "history")
-        with prompt.enable_readline(_complete_input):
+        """Talk until the person leaves. A new model means a new agent, in the same session."""
+        editor = self._build_editor()
+        with editor.enable_readline(_complete_input):
             while not self._leaving:
-                async with self._context.open_agent(self._terminal, self._journal) as rig:
-                    self._show_greeting(rig)
-                    await self._talk_with(rig, prompt)
+                async with self._context.open_session(self._journal) as opened:
+                    self._show_greeting(opened)
+                    await self._talk_with(opened, editor)
         if isinstance(self._journal, SqliteJournal) and self._usage.runs:
-            self._show_note(f"To go on: windlass chat -r {self._session}")
+            self._show_note(f"To continue: windlass chat -r {self._session}")
 
-    async def _talk_with(self, rig: AgentSession, prompt: LineEditor) -> None:
-        """Talk with one agent, until another is wanted or the person leaves."""
+    def _build_editor(self) -> LineEditor:
+        glyphs = self._screen.glyphs
+        styled = self._screen.styled
+        mark = (PROMPT_STYLE if styled else PLAIN_STYLE).format(glyphs.person)
+        more = (CONTINUATION_STYLE if styled else PLAIN_STYLE).format(glyphs.cut)
+        return LineEditor(mark, more, history=xdg_folder("STATE", ".local/state") / "history")
+
+    async def _talk_with(self, opened: AgentSession, editor: LineEditor) -> None:
+        """Talk with one agent, until the person wants another one or leaves."""
         interrupted = False
-        desk = self._context
-        while not self._leaving and self._context is desk:
+        context = self._context
+        while not self._leaving and self._context is context:
             try:
-                # Nothing else goes on in this process meanwhile, so it may wait.
-                text = prompt.read_prompt()
+                # This blocks the event loop, which has nothing else to do between two runs.
+                text = editor.read_prompt()
             except KeyboardInterrupt:
                 self._screen.forget_line()
                 print()
                 self._leaving = interrupted
                 if not interrupted:
-                    self._show_note("Once more to leave, or Ctrl-D.")
+                    self._show_note("Press Ctrl-C again to leave, or Ctrl-D.")
                 interrupted = True
                 continue
             interrupted = False
@@ -156,35 +132,35 @@ class ChatSession:
                 print()
                 self._leaving = True
             elif text.strip():
-                await self._handle_input(rig, text)
+                await self._handle_input(opened, text)
 
-    async def _handle_input(self, rig: AgentSession, text: str) -> None:
+    async def _handle_input(self, opened: AgentSession, text: str) -> None:
         try:
             if text.startswith("/") and "\n" not in text:
-                await self._run_command(rig, *text[1:].split(None, 1))
+                await self._run_command(opened, *text[1:].split(None, 1))
             else:
-                await self._run_prompt(rig, text)
+                await self._run_prompt(opened, text)
         except RunUnfinished:
-            self._show_error("the last run waits for an answer: /resume asks you again")
+            self._show_error("the last run waits for your answer: /resume asks again")
         except WindlassError as error:
             self._show_error(str(error))
 
-    async def _run_prompt(self, rig: AgentSession, text: str) -> None:
+    async def _run_prompt(self, opened: AgentSession, text: str) -> None:
         session = self._session
         await self._drive_run(
-            rig,
-            lambda watch: rig.agent.run(
+            opened,
+            lambda watch: opened.agent.run(
                 text,
                 session=session,
                 on_event=watch,
                 caller=login_name(),
-                context=launch_context(self._context.launch),
+                context=launch_context(self._context.agent),
             ),
         )
 
-    async def _drive_run(self, rig: AgentSession, work: RunWork) -> None:
-        kept = isinstance(self._journal, SqliteJournal)
-        result = await self._terminal.drive_run(rig.agent, self._session, work, kept=kept)
+    async def _drive_run(self, opened: AgentSession, work: RunWork) -> None:
+        is_kept = isinstance(self._journal, SqliteJournal)
+        result = await self._terminal.drive_run(opened.agent, self._session, work, is_kept=is_kept)
         self._terminal.live.ensure_reply_shown(result.text if result.completed else "")
         self._usage.add_run(result)
         if result.outcome == "suspended":
@@ -193,7 +169,7 @@ class ChatSession:
         show_summary(self._screen, result, show_session=False)
         self._screen.write_line()
 
-    async def _run_command(self, rig: AgentSession, name: str = "", argument: str = "") -> None:
+    async def _run_command(self, opened: AgentSession, name: str = "", argument: str = "") -> None:
         argument = argument.strip()
         match name:
             case "help" | "?":
@@ -201,7 +177,7 @@ class ChatSession:
             case "exit" | "quit":
                 self._leaving = True
             case "tools":
-                show_tools(self._screen, rig.toolbox.specs)
+                show_tools(self._screen, opened.toolbox.specs)
             case "usage" | "cost":
                 self._usage.show_usage(self._screen)
             case "model":
@@ -209,46 +185,49 @@ class ChatSession:
             case "sessions":
                 show_sessions(self._screen, await self._require_journal().sessions(limit=10))
             case "resume":
-                await self._resume_session(rig, argument)
+                await self._resume_session(opened, argument)
             case "clear" | "new":
-                self._session, self._usage = new_session_name(self._context.folder), ChatUsage()
+                self._session = new_session_name(self._context.agent.folder)
+                self._usage = ChatUsage()
                 click.clear()
                 self._show_note("A new session.")
             case _:
-                self._show_error(f"there is no /{name}.{suggest_names(name, SLASH_COMMANDS)}")
+                hint = suggest_names(name, SLASH_COMMANDS)
+                self._show_error(f"there is no command /{name}.{hint}")
 
     def _change_model(self, name: str) -> None:
+        agent = self._context.agent
         if not name:
-            self._show_note(f"{self._context.settings.model}. To change it: /model PROVIDER:MODEL")
+            self._show_note(f"{agent.settings.model}. To change it: /model PROVIDER:MODEL")
             return
-        chosen = msgspec.structs.replace(self._context.settings, model=name)
-        # Whatever is wrong with it is said before the old one is left.
-        desk = replace(self._context, loaded=replace(self._context.loaded, settings=chosen))
-        desk.check_model()
-        self._context = desk
+        agent = agent.with_model(name)
+        # A wrong name is reported while the old model is still in use.
+        agent.check_model()
+        self._context = replace(self._context, agent=agent)
 
-    async def _resume_session(self, rig: AgentSession, given: str) -> None:
-        if given:
-            self._session = (await find_session(self._require_journal(), given)).session
+    async def _resume_session(self, opened: AgentSession, name: str) -> None:
+        if name:
+            self._session = (await find_session(self._require_journal(), name)).session
         try:
             await self._drive_run(
-                rig,
-                lambda watch: rig.agent.resume(self._session, consent=bool(given), on_event=watch),
+                opened,
+                lambda watch: opened.agent.resume(
+                    self._session, consent=bool(name), on_event=watch
+                ),
             )
         except NothingToDo:
-            self._show_note(f"Session {self._session}: nothing is open; go on with a prompt.")
+            self._show_note(f"Session {self._session} has no open run. Continue with a prompt.")
 
     def _require_journal(self) -> SqliteJournal:
         if not isinstance(self._journal, SqliteJournal):
-            raise ConfigError("with --no-session there are no others")
+            raise ConfigError("with --no-session there are no other sessions")
         return self._journal
 
-    def _show_greeting(self, rig: AgentSession) -> None:
-        tools = len(rig.toolbox.specs)
-        told = f"{rig.settings.model} {self._screen.glyphs.dot} {tools} tools"
-        self._show_note(
-            f"{told} {self._screen.glyphs.dot} {rig.folder} {self._screen.glyphs.dot} /help"
-        )
+    def _show_greeting(self, opened: AgentSession) -> None:
+        agent = self._context.agent
+        tools = f"{len(opened.toolbox.specs)} tools"
+        parts = (agent.settings.model, tools, str(agent.folder), "/help")
+        self._show_note(f" {self._screen.glyphs.dot} ".join(parts))
 
     def _show_note(self, text: str) -> None:
         self._screen.write_line(text, QUIET)
@@ -258,11 +237,10 @@ class ChatSession:
 
 
 def _complete_input(text: str) -> list[str]:
+    """The slash commands, or the providers after `/model`, that the text may become."""
     if text.startswith("/model "):
-        begun = text.removeprefix("/model ")
-        return [f"/model {name}:" for name in load_vendors() if name.startswith(begun)]
-    return (
-        [f"/{name} " for name in SLASH_COMMANDS if f"/{name}".startswith(text)]
-        if text[:1] == "/"
-        else []
-    )
+        typed = text.removeprefix("/model ")
+        return [f"/model {name}:" for name in load_vendors() if name.startswith(typed)]
+    if not text.startswith("/"):
+        return []
+    return [f"/{name} " for name in SLASH_COMMANDS if f"/{name}".startswith(text)]

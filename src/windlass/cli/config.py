@@ -1,55 +1,53 @@
-"""`windlass config`: what is set, and where."""
-
-import re
+"""`windlass config`: the settings, and where each comes from."""
 
 import click
 
-from windlass.cli.renderer import GOOD, QUIET
-from windlass.cli.screen import Screen
+from windlass.cli.screen import GOOD, QUIET, Screen
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
+from windlass.project.file_edits import write_setting
 from windlass.project.files import load_settings, settings_files
-from windlass.project.layers import DEFAULT_ORIGIN, layer_from_toml
+from windlass.project.layers import DEFAULT_ORIGIN
 from windlass.project.settings import SETTING_KEYS
 
 VALUE_CHARS_MAX = 48
 
-_TABLE_HEADER = re.compile(r"\s*\[")
-
 
 @click.group(
     epilog="""\b
-The order, the later over the earlier: defaults, /etc/windlass/config.toml, the user's
-config.toml, the project's windlass.toml (found upwards), its [agents.NAME], WINDLASS_*
-variables (also in .env), flags."""
+Later places override earlier ones: defaults, /etc/windlass/config.toml, the user's
+config.toml, the project's windlass.toml (searched upwards), its [agents.NAME],
+WINDLASS_* variables (also in .env), flags."""
 )
 def config() -> None:
     """Show the settings and where each comes from; change them."""
 
 
 @config.command()
-@click.option("--agent", metavar="NAME", default="", help="As this agent has them.")
+@click.option("--agent", metavar="NAME", default="", help="The settings of this agent.")
 def show(agent: str) -> None:
-    """Show every setting, its value and its place."""
-    loaded, screen = load_settings(agent=agent), Screen()
+    """Show every setting, its value and its origin."""
+    loaded = load_settings(agent=agent)
+    screen = Screen()
     for key in SETTING_KEYS:
-        value, place = getattr(loaded.settings, key), loaded.origins[key]
-        shown = _shorten(_format_value(value), screen.glyphs.cut)
-        style = QUIET if place == DEFAULT_ORIGIN else ""
-        screen.write_line(f"{key:<16} {shown:<24} {place}", style)
+        value = _shorten(_format_value(getattr(loaded.settings, key)), screen.glyphs.cut)
+        origin = loaded.origins[key]
+        style = QUIET if origin == DEFAULT_ORIGIN else ""
+        screen.write_line(f"{key:<16} {value:<24} {origin}", style)
     if loaded.agents:
         screen.write_line(f"{'agents':<16} {', '.join(loaded.agents)}")
 
 
 @config.command()
 def path() -> None:
-    """List the files that are read, the strongest last."""
+    """List the files that are read; later ones override earlier ones."""
     screen = Screen()
-    for one in settings_files():
-        there = one.is_file()
-        mark = screen.glyphs.yes if there else screen.glyphs.dot
-        told = f"{one}{'' if there else '  (is not there)'}"
-        screen.write_line(told, "" if there else QUIET, mark=mark, mark_style=GOOD)
+    for file in settings_files():
+        if file.is_file():
+            screen.write_line(str(file), mark=screen.glyphs.yes, mark_style=GOOD)
+        else:
+            line = f"{file}  (does not exist)"
+            screen.write_line(line, QUIET, mark=screen.glyphs.dot, mark_style=GOOD)
 
 
 @config.command()
@@ -63,46 +61,16 @@ def get(key: str) -> None:
 @config.command(name="set")
 @click.argument("key")
 @click.argument("value")
-@click.option("--user", is_flag=True, help="In the user's file, not the project's.")
+@click.option("--user", is_flag=True, help="Write to the user's file instead of the project's.")
 def set_(key: str, value: str, user: bool) -> None:
-    """Write a setting into the project's windlass.toml, or the user's file.
+    """Write a setting into the project's windlass.toml, or into the user's file.
 
-    Numbers, true, false and ["lists"] are written as they are; anything else as a text.
+    Numbers, true, false and ["lists"] are written as they are; anything else as a string.
     """
     _check_key(key)
-    _, mine, project = settings_files()
-    file = mine if user else project
-    try:
-        before = file.read_text("utf-8") if file.is_file() else ""
-        after = _set_line(before, key, value)
-        # What would not be read back is not written.
-        layer_from_toml(after, str(file), str(file.parent))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(after, "utf-8")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
-    click.echo(f"{file}: {key} = {_toml_literal(value)}")
-
-
-def _set_line(text: str, key: str, value: str) -> str:
-    """The file with the setting in its place; all else stays as it was written."""
-    line, lines = f"{key} = {_toml_literal(value)}", text.splitlines()
-    top = next((at for at, one in enumerate(lines) if _TABLE_HEADER.match(one)), len(lines))
-    for at in range(top):
-        if re.match(rf"\s*{re.escape(key)}\s*=", lines[at]):
-            lines[at] = line
-            return "\n".join(lines) + "\n"
-    while top and not lines[top - 1].strip():
-        top -= 1
-    lines.insert(top, line)
-    return "\n".join(lines) + "\n"
-
-
-def _toml_literal(value: str) -> str:
-    if re.fullmatch(r"-?\d+(\.\d+)?|true|false|\[.*\]", value):
-        return value
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    _, user_file, project_file = settings_files()
+    file = user_file if user else project_file
+    click.echo(f"{file}: {write_setting(file, key, value)}")
 
 
 def _format_value(value: object) -> str:

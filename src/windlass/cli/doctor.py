@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import click
 
-from windlass.cli.command_context import open_journal
 from windlass.cli.exit_codes import FAILED
-from windlass.cli.renderer import BAD, GOOD, QUIET, TROUBLE
-from windlass.cli.screen import Screen
+from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
 from windlass.core.errors import ConfigError, WindlassError
 from windlass.environ import read_environment
 from windlass.gates.policy_file import load_policy
 from windlass.models.vendors import load_vendors
 from windlass.project.files import load_settings, read_mcp_servers, settings_files
-from windlass.project.local_servers import find_servers, find_small_model
+from windlass.project.journals import journal_path, open_journal
+from windlass.project.local_servers import LocalServer, find_servers, find_small_model
 from windlass.project.settings import Settings
 from windlass.tools.shell.sandbox import describe_sandbox, probe_bubblewrap
 
@@ -32,100 +32,110 @@ EXTRA_PACKAGES = {
     "otel": "opentelemetry",
     "postgres": "asyncpg",
 }
-"""The package that each extra brings."""
+"""The package that each extra of Windlass installs."""
+SESSIONS_MAX = 1_000
+MODELS_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     text: str
-    state: str = "fine"
-    """`fine`, `missing` (one may do without), or `wrong`."""
+    state: Literal["fine", "missing", "wrong"] = "fine"
+    """`missing` is something that a person can do without; only `wrong` is an error."""
 
 
-@click.command(short_help="Say what this machine can do.")
+@click.command(short_help="Show what this machine can do.")
 def doctor() -> None:
-    """Check keys (without showing them), servers, the sandbox, the journal and what is installed.
+    """Check keys (without showing them), servers, sandbox, journal and installed extras.
 
-    The exit code is 1 if something is wrong; what is only missing is no fault.
+    The exit code is 1 if something is wrong. Something that is only missing is not an error.
     """
-    screen, wrong = Screen(), False
+    screen = Screen()
+    marks = {
+        "fine": (screen.glyphs.yes, GOOD),
+        "missing": (screen.glyphs.dot, QUIET),
+        "wrong": (screen.glyphs.no, BAD),
+    }
+    is_wrong = False
     for finding in _collect_findings():
-        wrong = wrong or finding.state == "wrong"
-        mark, style = {
-            "fine": (screen.glyphs.yes, GOOD),
-            "missing": (screen.glyphs.dot, QUIET),
-            "wrong": (screen.glyphs.no, BAD),
-        }[finding.state]
+        is_wrong = is_wrong or finding.state == "wrong"
+        mark, style = marks[finding.state]
         screen.write_line(finding.text, mark=f"{mark} {finding.name:<12}", mark_style=style)
-    if wrong:
+    if is_wrong:
         screen.write_line("Something is wrong: see above.", TROUBLE)
         sys.exit(FAILED)
 
 
 def _collect_findings() -> Iterator[DoctorFinding]:
-    yield DoctorFinding(
-        "windlass", f"{_package_version('windlass')} on Python {platform.python_version()}"
-    )
+    windlass = _package_version("windlass")
+    yield DoctorFinding("windlass", f"{windlass} on Python {platform.python_version()}")
+    settings = Settings()
     try:
-        given = load_settings().settings
+        settings = load_settings().settings
         files = [str(path) for path in settings_files() if path.is_file()]
-        yield DoctorFinding("settings", ", ".join(files) or "no file: the defaults hold")
+        yield DoctorFinding("settings", ", ".join(files) or "no settings file: defaults are used")
     except ConfigError as error:
-        given = Settings()
         yield DoctorFinding("settings", str(error), "wrong")
-    yield from _check_policy(given)
-    sandboxed = not probe_bubblewrap().fault
-    yield DoctorFinding("sandbox", describe_sandbox(), "fine" if sandboxed else "missing")
-    yield _check_journal(given)
-    yield from _check_models(given)
+    yield from _check_policy(settings)
+    is_sandboxed = not probe_bubblewrap().fault
+    yield _optional("sandbox", describe_sandbox(), is_there=is_sandboxed)
+    yield _check_journal(settings)
+    yield from _check_models(settings)
     yield from _check_mcp()
     for extra, package in EXTRA_PACKAGES.items():
-        there = find_spec(package) is not None
-        told = "installed" if there else f"not installed: pip install 'windlass[{extra}]'"
-        yield DoctorFinding(f"[{extra}]", told, "fine" if there else "missing")
+        is_there = find_spec(package) is not None
+        text = "installed" if is_there else f"not installed: pip install 'windlass[{extra}]'"
+        yield _optional(f"[{extra}]", text, is_there=is_there)
 
 
-def _check_policy(given: Settings) -> Iterator[DoctorFinding]:
-    if not given.policy:
+def _optional(name: str, text: str, *, is_there: bool) -> DoctorFinding:
+    return DoctorFinding(name, text, "fine" if is_there else "missing")
+
+
+def _check_policy(settings: Settings) -> Iterator[DoctorFinding]:
+    if not settings.policy:
         return
     try:
-        gate = load_policy(given.policy)
-        yield DoctorFinding("policy", f"{given.policy}: {len(gate.rules)} rules")
+        gate = load_policy(settings.policy)
+        yield DoctorFinding("policy", f"{settings.policy}: {len(gate.rules)} rules")
     except ConfigError as error:
         yield DoctorFinding("policy", str(error), "wrong")
 
 
-def _check_journal(given: Settings) -> DoctorFinding:
+def _check_journal(settings: Settings) -> DoctorFinding:
     try:
-        with open_journal(given) as journal:
-            found = asyncio.run(journal.sessions(limit=1_000))
-            open_runs = sum(one.outcome is None for one in found)
-            told = f"{len(found)} sessions, {open_runs} unfinished"
-            return DoctorFinding(
-                "journal", f"{journal.path}: {told}; SQLite {_package_version('apsw')}"
-            )
+        with open_journal(journal_path(settings)) as journal:
+            found = asyncio.run(journal.sessions(limit=SESSIONS_MAX))
     except (OSError, WindlassError) as error:
         return DoctorFinding("journal", f"cannot be written: {error}", "wrong")
+    unfinished = sum(summary.outcome is None for summary in found)
+    counts = f"{len(found)} sessions, {unfinished} unfinished"
+    return DoctorFinding("journal", f"{journal.path}: {counts}; SQLite {_package_version('apsw')}")
 
 
-def _check_models(given: Settings) -> Iterator[DoctorFinding]:
+def _check_models(settings: Settings) -> Iterator[DoctorFinding]:
     environ = read_environment()
-    if given.model:
-        yield DoctorFinding("model", f"{given.model} is set")
+    if settings.model:
+        yield DoctorFinding("model", f"{settings.model} is set")
     for name, vendor in load_vendors().items():
         if vendor.key_env and not vendor.keyless:
-            there = bool(environ.get(vendor.key_env))
-            told = f"{vendor.key_env} {'is set' if there else 'is not set'}"
-            yield DoctorFinding(name, told, "fine" if there else "missing")
+            is_set = bool(environ.get(vendor.key_env))
+            text = f"{vendor.key_env} {'is set' if is_set else 'is not set'}"
+            yield _optional(name, text, is_there=is_set)
     for server in asyncio.run(find_servers()):
-        listed = ", ".join(server.models[:4]) or "no model loaded"
-        yield DoctorFinding(server.vendor, f"answers on port {server.port}: {listed}")
-    small = find_small_model(environ, Path.cwd())
-    if small is not None:
-        yield DoctorFinding("local", f"{small} can be run: a very small model")
+        yield DoctorFinding(server.vendor, describe_server(server))
+    small_model = find_small_model(environ, Path.cwd())
+    if small_model is not None:
+        yield DoctorFinding("local", f"{small_model} can be run: a very small model")
+
+
+def describe_server(server: LocalServer) -> str:
+    """Where a server answers, and the first models that it has loaded."""
+    models = ", ".join(server.models[:MODELS_SHOWN]) or "no model loaded"
+    return f"answers on port {server.port}: {models}"
 
 
 def _check_mcp() -> Iterator[DoctorFinding]:
@@ -136,7 +146,7 @@ def _check_mcp() -> Iterator[DoctorFinding]:
         return
     if found:
         names = ", ".join(server.name for server in found)
-        yield DoctorFinding("mcp", f"{names}. To try them: windlass mcp test")
+        yield DoctorFinding("mcp", f"{names}. To test them: windlass mcp test")
 
 
 def _package_version(package: str) -> str:

@@ -1,21 +1,21 @@
-"""How a command ends: one exit code for each class of outcome.
+"""Exit codes: one for each kind of outcome.
 
-0   done: the run completed
+0   the run completed
 1   the run failed: the model, the tools or the runtime gave up
-2   what was asked for is wrong: a flag, a name, a key, a file
-3   the run waits for a person: windlass approve, windlass deny
+2   usage error: a wrong flag, name, key or file
+3   the run waits for your answer: windlass approve, windlass deny
 4   a limit was reached: steps, money, tokens
-5   the time was up
-6   the model refused, or said nothing
+5   the time limit was reached
+6   the model refused, or its reply was empty
 7   the reply was cut off at the model's own limit
-8   the run went in circles
+8   the run was stuck: the model repeated itself
 9   the policy denied the reply
 10  the journal cannot be read or written
 11  the session is busy, or its last run is still open
 12  there is nothing to do: no such session, run or question
-129 the terminal was closed, and the run is open: windlass resume
+129 the terminal was closed; the run is still open: windlass resume
 130 interrupted (Ctrl-C)
-143 ended by SIGTERM, and the run is open: windlass resume
+143 ended by SIGTERM; the run is still open: windlass resume
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ OUTCOME_CODES: Mapping[Outcome, int] = {
     "suspended": WAITS,
 }
 EXIT_CODE_TABLE = indent(dedent((__doc__ or "").partition("\n\n")[2]), "  ")
-"""The codes, for a page of help."""
+"""The exit codes, for the help of `windlass run`."""
 ERROR_CODES: Mapping[type[Exception], int] = {
     ConfigError: USAGE,
     SetupDrifted: USAGE,
@@ -78,5 +78,5 @@ ERROR_CODES: Mapping[type[Exception], int] = {
 
 
 def exit_code_for(error: BaseException) -> int:
-    """The exit code for an error that ends a command."""
+    """The exit code for an error that ended a command."""
     return next((code for kind, code in ERROR_CODES.items() if isinstance(error, kind)), FAILED)

@@ -1,6 +1,6 @@
-"""The prompt of a chat: a line with history, or several.
+"""The prompt of a chat: a line with history and completion, or several lines.
 
-Many lines: paste them, end a line with a backslash, or put them between two lines of three quotes.
+For several lines: paste them, end a line with a backslash, or put triple quotes around them.
 """
 
 import contextlib
@@ -13,26 +13,27 @@ from pathlib import Path
 
 HISTORY_MAX = 2_000
 PASTE_S = 0.03
-"""Lines that come so quickly were not typed."""
+"""Lines that arrive faster than this were pasted."""
 TRIPLE_QUOTES = '"""'
 
 
 class LineEditor:
-    """Reads what a person types; keeps what they typed for the next time."""
+    """Reads what a person types, and keeps a history of it between chats."""
 
     def __init__(self, mark: str, more: str, *, history: Path | None = None) -> None:
-        self._mark, self._more = _hide_escapes(mark), _hide_escapes(more)
+        self._mark = _hide_escapes(mark)
+        self._more = _hide_escapes(more)
         self._history = history
 
     @contextlib.contextmanager
     def enable_readline(self, complete: Callable[[str], Sequence[str]]) -> Generator[None]:
-        """History and completion, for as long as the block lasts."""
-        # Not every Python has it; then lines are plain, and all else is the same.
+        """Provide history and completion for as long as the block lasts."""
+        # Not every Python has readline. Without it, lines are plain, and all else is the same.
         with contextlib.suppress(ImportError):
             import readline  # noqa: PLC0415 - it takes over the terminal when it is imported
 
             readline.set_completer_delims("")
-            readline.set_completer(lambda text, at: _nth_or_none(complete(text), at))
+            readline.set_completer(lambda text, index: _nth_or_none(complete(text), index))
             readline.parse_and_bind("tab: complete")
             readline.set_history_length(HISTORY_MAX)
             if self._history is not None:
@@ -44,7 +45,7 @@ class LineEditor:
             self._save_history()
 
     def read_prompt(self) -> str | None:
-        """The next prompt; None at the end of the input. Ctrl-C raises KeyboardInterrupt."""
+        """The next prompt; None at the end of the input. Raises KeyboardInterrupt on Ctrl-C."""
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return self._read_lines()
@@ -74,9 +75,9 @@ class LineEditor:
 
 
 def _has_pasted_input() -> bool:
-    """Whether more is there already: nobody types that fast.
+    """Whether more input is waiting: nobody types that fast.
 
-    GNU's readline is told by the terminal what was pasted, and needs no guess.
+    With GNU readline there is nothing to guess: the terminal marks what was pasted.
     """
     readline = sys.modules.get("readline")
     if readline is not None and "libedit" not in (readline.__doc__ or ""):
@@ -88,9 +89,9 @@ def _has_pasted_input() -> bool:
 
 
 def _hide_escapes(mark: str) -> str:
-    """A prompt whose colours readline does not count as letters."""
+    """The prompt with its colours marked, so that readline does not count them as characters."""
     return re.sub(r"(\x1b\[[0-9;]*m)", "\x01\\1\x02", mark)
 
 
-def _nth_or_none(found: Sequence[str], at: int) -> str | None:
-    return found[at] if at < len(found) else None
+def _nth_or_none(found: Sequence[str], index: int) -> str | None:
+    return found[index] if index < len(found) else None

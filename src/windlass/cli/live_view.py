@@ -1,6 +1,6 @@
-"""A run as its own terminal shows it: the reply streams, calls are a line, results a few.
+"""A run as its own terminal shows it: the reply streams, a call is a line, a result a few lines.
 
-It says nothing that the person just did: a prompt they typed, an answer they gave.
+What the person just did is not repeated: the prompt they typed, the answer they gave.
 """
 
 import time
@@ -11,40 +11,32 @@ from typing_extensions import override
 
 from windlass.cli.markdown import MarkdownStream
 from windlass.cli.renderer import (
-    BAD,
-    GOOD,
-    QUIET,
-    TEXT_STYLE,
-    THINKING_STYLE,
-    TROUBLE,
+    NO_OUTPUT,
+    CallEvent,
     EventRenderer,
+    RunEvent,
+    StepEvent,
     format_json_arguments,
+    result_prefix,
+    result_style,
 )
-from windlass.cli.screen import Screen
+from windlass.cli.screen import BAD, GOOD, QUIET, TEXT_STYLE, THINKING_STYLE, TROUBLE, Screen
 from windlass.cli.status import StatusLine
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptFailed,
-    AttemptRetrying,
     AttemptStarted,
-    CallDelta,
     CallFinished,
     CallJudged,
     CallProgress,
-    CallStarted,
     Event,
     Fact,
     NestedEvent,
-    ReplyEnd,
     RunEnded,
     RunResumed,
     RunStarted,
     RunSuspended,
     StepProposed,
-    StreamStalled,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
 )
 from windlass.core.messages import TextPart, ToolResult
 from windlass.core.verdicts import Ask
@@ -71,117 +63,135 @@ class LiveView(EventRenderer):
         self._thinking_mode: ThinkingMode = thinking
         self._with_text = with_text
         self._markdown = MarkdownStream(screen) if screen.styled else None
-        self._open_stream = self._shown_text = ""
+        self._open_stream = ""
+        """What is being streamed: `text`, `thinking`, or nothing."""
+        self._shown_text = ""
         self._thinking_since: float | None = None
         self._last_failure = ""
-        """What was last told of a failed attempt: it need not be told again."""
+        """The last failure that was shown: the end of the run need not repeat it."""
         self._page_started = False
-        """Something stands on the page: what follows keeps a distance."""
+        """Something stands on the page: a blank line separates what follows."""
 
     @override
-    def __call__(self, event: Event) -> None:
-        self._status(event)
-        match event:
-            case TextDelta(text):
-                self._stream_text(text)
-            case ThinkingDelta(text):
-                self._stream_thinking(text)
-            case (
-                CallDelta()
-                | UsageDelta()
-                | ReplyEnd()
-                | AttemptRetrying()
-                | StreamStalled()
-                | CallStarted()
-            ):
-                pass
-            case CallProgress(text=text):
-                self._status.set_note(text)
-            case NestedEvent(agent=agent, event=StepProposed(reply)):
-                for call in reply.calls:
-                    told = f"{agent}: {call.name}({format_json_arguments(call.arguments)})"
-                    self._show_line(self._screen.glyphs.progress, told, QUIET)
-            case RunStarted() | RunSuspended() | CallJudged(verdict=Ask()):
-                self.end_stream()
-            case RunResumed(drift) if not drift:
-                pass
-            case RunEnded(outcome, reason):
-                self.end_stream()
-                if outcome not in ("completed", "cancelled") and reason not in (
-                    "",
-                    self._last_failure,
-                ):
-                    self._show_line(self._screen.glyphs.no, reason, BAD)
-            case AttemptStarted(attempt=1):
-                self.end_stream()
-                self._shown_text = ""
-            case AttemptFailed(fault):
-                self._show_failure(fault.message, visible=event.visible)
-            case CallFinished(call_id, result):
-                self._show_result(call_id, result)
-            case StepProposed(reply):
-                self.end_stream()
-                if reply.calls:
-                    self._separate()
-                super().__call__(event)
-            case _:
-                if not isinstance(event, AttemptStarted | AttemptDiscarded):
-                    self.end_stream()
-                super().__call__(event)
+    def show_event(self, event: Event) -> None:
+        self._status.update(event)
+        super().show_event(event)
 
     def learn_calls(self, facts: Iterable[Fact]) -> None:
-        """Learn the calls of a run that somebody else began to show."""
+        """Learn the names of the calls of a run that another process began to show."""
         for fact in facts:
             if isinstance(fact, StepProposed):
                 self._calls |= {call.id: call for call in fact.reply.calls}
                 self._status.learn_calls(fact)
 
     def end_stream(self) -> None:
-        """End what is being said."""
+        """End the text or the thinking that is being streamed."""
         if self._thinking_since is not None and self._thinking_mode == "fold":
-            silent_s = self._clock() - self._thinking_since
-            self._show_line(self._screen.glyphs.progress, f"thought for {silent_s:.0f} s", QUIET)
+            seconds = self._clock() - self._thinking_since
+            super()._show_line(self._screen.glyphs.progress, f"thought for {seconds:.0f} s", QUIET)
         if self._open_stream == "text" and self._markdown is not None:
             self._markdown.end_reply()
         self._screen.end_line()
-        self._open_stream, self._thinking_since = "", None
+        self._open_stream = ""
+        self._thinking_since = None
 
     def ensure_reply_shown(self, text: str) -> None:
-        """See to it that the reply is on the page: a gate may have withheld it while it came."""
+        """Show the reply if it has not streamed: a gate may have held it back to judge it."""
         if text and text not in self._shown_text:
-            self._stream_text(text)
+            self._show_text(text)
         self.end_stream()
 
-    def _stream_text(self, text: str) -> None:
+    @override
+    def _show_text(self, text: str) -> None:
         if not self._with_text:
             return
         self._shown_text += text
-        if self._open_stream != "text":
-            self.end_stream()
-            self._separate()
-            self._open_stream = "text"
+        self._begin_stream("text")
         if self._markdown is None:
             self._screen.stream_text(text, TEXT_STYLE)
         else:
             self._markdown.feed(text)
 
-    def _stream_thinking(self, text: str) -> None:
+    @override
+    def _show_thinking(self, text: str) -> None:
         if self._thinking_mode == "hide" or not self._with_text:
             return
-        if self._open_stream != "thinking":
-            self.end_stream()
-            self._separate()
-            self._open_stream, self._thinking_since = "thinking", self._clock()
+        if self._begin_stream("thinking"):
+            self._thinking_since = self._clock()
         if self._thinking_mode == "show":
             self._screen.stream_text(text, THINKING_STYLE)
 
-    def _show_failure(self, told: str, *, visible: bool) -> None:
-        """An attempt broke; whether it is made again is the footer's to say."""
-        if visible and self._open_stream == "text":
-            self._stream_text(self._screen.glyphs.cut)
+    def _begin_stream(self, kind: str) -> bool:
+        """Whether a new stream was begun; False if one of this kind is open already."""
+        if self._open_stream == kind:
+            return False
         self.end_stream()
-        self._last_failure = told
-        self._screen.write_line(told, TROUBLE, mark=self._screen.glyphs.trouble)
+        self._separate()
+        self._open_stream = kind
+        return True
+
+    @override
+    def _show_run_event(self, event: RunEvent) -> None:
+        self.end_stream()
+        match event:
+            case RunStarted() | RunSuspended():
+                pass
+            case RunResumed(drift):
+                if drift:
+                    super()._show_run_event(event)
+            case RunEnded(outcome, reason):
+                is_news = reason not in ("", self._last_failure)
+                if is_news and outcome not in ("completed", "cancelled"):
+                    self._show_line(self._screen.glyphs.no, reason, BAD)
+
+    @override
+    def _show_step_event(self, event: StepEvent) -> None:
+        match event:
+            case AttemptStarted(attempt=1):
+                self.end_stream()
+                self._shown_text = ""
+            case AttemptStarted() | AttemptDiscarded():
+                pass  # The status line shows retries.
+            case AttemptFailed(fault):
+                self._show_failure(fault.message, visible=event.visible)
+            case StepProposed(reply):
+                self.end_stream()
+                if reply.calls:
+                    self._separate()
+                super()._show_step_event(event)
+
+    @override
+    def _show_call_event(self, event: CallEvent) -> None:
+        match event:
+            case CallProgress(text=text):
+                self._status.set_note(text)
+            case CallJudged(verdict=Ask()):
+                self.end_stream()  # The question itself is shown by the question prompt.
+            case CallFinished(call_id, result):
+                self._show_result(call_id, result)
+            case _:
+                super()._show_call_event(event)
+
+    @override
+    def _show_nested_event(self, event: NestedEvent) -> None:
+        if isinstance(event.event, StepProposed):
+            for call in event.event.reply.calls:
+                arguments = format_json_arguments(call.arguments)
+                message = f"{event.agent}: {call.name}({arguments})"
+                self._show_line(self._screen.glyphs.progress, message, QUIET)
+
+    @override
+    def _show_line(self, mark: str, text: str, style: str) -> None:
+        self.end_stream()
+        super()._show_line(mark, text, style)
+
+    def _show_failure(self, message: str, *, visible: bool) -> None:
+        """An attempt failed. The status line says whether it is retried."""
+        if visible and self._open_stream == "text":
+            self._show_text(self._screen.glyphs.cut)
+        self.end_stream()
+        self._last_failure = message
+        self._screen.write_line(message, TROUBLE, mark=self._screen.glyphs.trouble)
 
     def _separate(self) -> None:
         if self._page_started:
@@ -189,35 +199,41 @@ class LiveView(EventRenderer):
         self._page_started = True
 
     def _show_result(self, call_id: str, result: ToolResult) -> None:
-        """What a call came to: its first lines; of an edit, what was changed."""
+        """The first lines of a result; of an edit, what was changed."""
         self.end_stream()
-        text = dedent(result.text.expandtabs(4))
-        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-        name = self._calls[call_id].name if call_id in self._calls else ""
-        is_diff = name == "edit" and result.kind == "value"
-        others = [part for part in result.content if not isinstance(part, TextPart)]
-        if result.kind != "value":
-            lines[:1] = [f"{result.kind.replace('_', ' ')}: {(lines or [''])[0]}"]
-        if others:
-            lines.append(f"+{len(others)} attachments")
-        first = lines[: DIFF_LINES if is_diff else RESULT_LINES] or ["nothing"]
-        style = QUIET if result.kind == "value" else TROUBLE
-        named = f"{name or call_id}: " if call_id != self._last else ""
+        call = self._calls.get(call_id)
+        is_diff = call is not None and call.name == "edit" and result.kind == "value"
+        lines = _result_lines(result)
+        first, *others = lines[: DIFF_LINES if is_diff else RESULT_LINES] or [NO_OUTPUT]
+        style = result_style(result)
         self._screen.begin_line(self._screen.glyphs.result, style)
-        self._screen.write_verbatim(self._screen.trim_to_width(named + first[0], 2), style)
+        first = self._screen.trim_to_width(self._call_label(call_id) + first, 2)
+        self._screen.write_verbatim(first, style)
         self._screen.end_line()
-        for line in first[1:]:
+        for line in others:
             self._show_result_line(line, _diff_style(line) if is_diff else style)
-        if len(lines) > len(first):
-            self._show_result_line(
-                f"{self._screen.glyphs.cut} +{len(lines) - len(first)} lines", QUIET
-            )
-        self._last = call_id
+        hidden = len(lines) - len(others) - 1
+        if hidden > 0:
+            self._show_result_line(f"{self._screen.glyphs.cut} +{hidden} lines", QUIET)
+        self._last_call_id = call_id
 
     def _show_result_line(self, text: str, style: str) -> None:
-        """A line of a result, cut to the width, with its own spaces."""
+        """One line of a result, cut to the width, with its own spaces."""
         self._screen.write_verbatim("  " + self._screen.trim_to_width(text, 2), style)
         self._screen.end_line()
+
+
+def _result_lines(result: ToolResult) -> list[str]:
+    """The lines of a result that are not blank, with what went wrong before the first one."""
+    text = dedent(result.text.expandtabs(4))
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    prefix = result_prefix(result)
+    if prefix:
+        lines[:1] = [prefix + "".join(lines[:1])]
+    attachments = sum(not isinstance(part, TextPart) for part in result.content)
+    if attachments:
+        lines.append(f"+{attachments} attachments")
+    return lines
 
 
 def _diff_style(line: str) -> str:

@@ -1,37 +1,43 @@
-"""Markdown as it streams: each word is styled when it comes, and nothing is ever redrawn.
+"""Markdown as it streams: each word is styled when it arrives, and nothing is ever redrawn.
 
-What cannot be styled without knowing the rest, such as a table, stays as the model wrote it.
+What cannot be styled before the rest is known, such as a table, stays as the model wrote it.
 """
 
 import re
 
 from windlass.cli.screen import Screen
 
-HEADING, STRONG, QUOTE, CODE, FAINT = "bold cyan", "bold", "italic", "cyan", "dim"
+HEADING = "bold cyan"
+STRONG = "bold"
+QUOTE = "italic"
+CODE = "cyan"
+FAINT = "dim"
 FENCES = ("```", "~~~")
 FENCE_INDENT = "  "
 
 _MARK = re.compile(r"( *)(#{1,6} +|[-*+] +|\d{1,3}[.)] +|> ?|```|~~~|\|)?")
 _MARK_BEGUN = re.compile(r" *(?:#{1,6} *|[-*+] *|\d{1,3}[.)]? *|>|`{1,2}|~{1,2})?")
-"""The beginning of a line that may still become a mark."""
+"""The beginning of a line that could still become a mark."""
 _FENCE_BEGUN = re.compile(r" *(?:`{0,3}|~{0,3})")
 _SIGN = re.compile(r"(\*\*|`)")
 
 
 class MarkdownStream:
-    """Streams a reply onto a page."""
+    """Streams one reply after the other onto a page."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._pending = ""
-        """What cannot be shown yet: the beginning of a line, or half a sign."""
+        """Text that cannot be shown yet: the beginning of a line, or half of `**`."""
         self._line_open = False
         self._fenced = False
-        self._block = self._inline = ""
-        self._last_char: str = ""
-        """The last character that was shown of the line."""
+        self._block = ""
+        self._inline = ""
+        self._last_char = ""
+        """The last character of the line that was shown."""
 
     def feed(self, text: str) -> None:
+        """Show the next piece of the reply."""
         first, *others = (self._pending + text).split("\n")
         self._pending = ""
         self._write_part(first, whole=bool(others))
@@ -40,7 +46,7 @@ class MarkdownStream:
             self._write_part(line, whole=at < len(others))
 
     def end_reply(self) -> None:
-        """Show what was held back. The reply is over."""
+        """Show what was held back: the reply is complete."""
         held, self._pending = self._pending, ""
         self._write_part(held, whole=True)
         self._screen.end_line()
@@ -55,7 +61,7 @@ class MarkdownStream:
         self._block = self._inline = self._last_char = ""
 
     def _write_part(self, text: str, *, whole: bool) -> None:
-        """Some of a line; all that is left of it, if it is whole."""
+        """Show a part of a line; the rest of it, if `whole`."""
         if not self._line_open:
             if not whole and (_MARK_BEGUN if not self._fenced else _FENCE_BEGUN).fullmatch(text):
                 self._pending = text
@@ -67,14 +73,14 @@ class MarkdownStream:
             self._screen.write_verbatim(text, CODE)
             return
         if not whole and text.endswith("*"):
-            # What a sign means depends on what follows it.
+            # Whether stars are a mark depends on what follows them.
             text, self._pending = text.rstrip("*"), text[len(text.rstrip("*")) :]
         parts: list[str] = _SIGN.split(text)
         for part, following in zip(parts, [*parts[1:], ""], strict=True):
             self._write_words(part, following)
 
     def _open_line(self, text: str) -> str:
-        """Begin a line; what is left of it behind its mark."""
+        """Begin a line, and return what stands behind its mark."""
         self._line_open = True
         if self._fenced:
             if text.strip() in FENCES:
@@ -109,7 +115,7 @@ class MarkdownStream:
         self._last_char = part[-1:] or self._last_char
 
     def _is_bold_marker(self, following: str) -> bool:
-        """Whether two stars begin or end something, and are not two stars: `2 ** 3`."""
+        """Whether two stars begin or end bold text. In `2 ** 3` they do not."""
         if self._inline == STRONG:
             return not self._last_char.isspace()
         return not self._last_char.isalnum() and bool(following) and not following[0].isspace()

@@ -1,18 +1,16 @@
-"""`windlass models`: who can be asked, and what it costs."""
+"""`windlass models`: the providers, their models, and what these cost."""
 
 import asyncio
-from importlib import resources
 from pathlib import Path
 
 import click
-import msgspec
 
-from windlass.cli.renderer import GOOD, QUIET
-from windlass.cli.screen import Screen
+from windlass.cli.doctor import describe_server
+from windlass.cli.screen import GOOD, QUIET, Screen
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
-from windlass.models.prices import ModelListing, describe_price_source, find_listing
+from windlass.models.prices import describe_price_source, list_models
 from windlass.models.vendors import VendorConfig, load_vendors
 from windlass.project.files import load_settings
 from windlass.project.local_servers import DEFAULT_MODELS, find_servers, find_small_model
@@ -21,20 +19,19 @@ from windlass.project.local_servers import DEFAULT_MODELS, find_servers, find_sm
 @click.command(
     epilog="""\b
 Examples:
-  windlass models                  the providers, and which of them can be asked now
-  windlass models anthropic        its models, with price and window"""
+  windlass models                  the providers, and which of them can be used now
+  windlass models anthropic        its models, with price and context window"""
 )
 @click.argument("provider", required=False)
 def models(provider: str | None) -> None:
-    """List the providers; of one of them, the models that are known, with prices."""
+    """List the providers; or the known models of one provider, with prices."""
     screen = Screen()
     if provider is None:
         _show_providers(screen)
         return
     if provider not in load_vendors():
-        raise ConfigError(
-            f"there is no provider {provider!r}.{suggest_names(provider, load_vendors())}"
-        )
+        hint = suggest_names(provider, load_vendors())
+        raise ConfigError(f"there is no provider {provider!r}.{hint}")
     _show_models(screen, provider)
 
 
@@ -43,57 +40,48 @@ def _show_providers(screen: Screen) -> None:
     chosen = load_settings().settings.model
     if chosen:
         screen.write_line(f"Set: {chosen}")
-    here = {server.vendor: server for server in asyncio.run(find_servers())}
+    servers = {server.vendor: server for server in asyncio.run(find_servers())}
     for name, vendor in load_vendors().items():
-        server = here.get(name)
+        server = servers.get(name)
         if server is not None:
-            listed = ", ".join(server.models[:4]) or "no model loaded"
-            ready, told = True, f"answers on port {server.port}: {listed}"
+            is_ready = True
+            text = describe_server(server)
         else:
-            ready, told = _describe_key(vendor, environ.get(vendor.key_env or "", ""))
-        usual = f" (usual: {name}:{DEFAULT_MODELS[name]})" if name in DEFAULT_MODELS else ""
-        mark = screen.glyphs.yes if ready else screen.glyphs.dot
-        screen.write_line(
-            f"{name:<18} {told}{usual}", "" if ready else QUIET, mark=mark, mark_style=GOOD
-        )
-    small = find_small_model(environ, Path.cwd())
-    if small is not None:
-        screen.write_line(f"{'local':<18} {small}", mark=screen.glyphs.yes, mark_style=GOOD)
+            is_ready, text = _describe_key(vendor, environ.get(vendor.key_env or "", ""))
+        if name in DEFAULT_MODELS:
+            text += f" (default: {name}:{DEFAULT_MODELS[name]})"
+        _show_provider(screen, name, text, is_ready=is_ready)
+    small_model = find_small_model(environ, Path.cwd())
+    if small_model is not None:
+        _show_provider(screen, "local", small_model, is_ready=True)
+
+
+def _show_provider(screen: Screen, name: str, text: str, *, is_ready: bool) -> None:
+    mark = screen.glyphs.yes if is_ready else screen.glyphs.dot
+    style = "" if is_ready else QUIET
+    screen.write_line(f"{name:<18} {text}", style, mark=mark, mark_style=GOOD)
 
 
 def _describe_key(vendor: VendorConfig, value: str) -> tuple[bool, str]:
+    """Whether a provider can be used, and why."""
     if vendor.keyless:
         return False, "no server answers"
     return bool(value), f"{vendor.key_env} is {'set' if value else 'not set'}"
 
 
 def _show_models(screen: Screen, provider: str) -> None:
-    found = _priced_models(provider)
+    found = list_models(provider)
     if not found:
-        screen.write_line(
-            f"Nothing is known of the models of {provider}; any name is passed on.", QUIET
-        )
+        line = f"No models of {provider} are listed; any model name is passed on to it."
+        screen.write_line(line, QUIET)
         return
-    told = f"US dollars for a million tokens, in and out; the window in tokens ({describe_price_source()})"
-    screen.write_line(told, QUIET)
-    wide = max(len(one.name) for one in found) + len(provider) + 1
-    for one in found:
-        window = f"{one.window:,}" if one.window else "?"
-        price = f"{one.price.input:f} / {one.price.output:f}"
-        old = "  deprecated" if one.deprecated else ""
-        screen.write_line(f"{f'{provider}:{one.name}':<{wide}}  {price:<16} {window:>10}{old}")
-
-
-class _PricedVendor(msgspec.Struct):
-    models: dict[str, msgspec.Raw] = {}
-
-
-class _PriceFile(msgspec.Struct):
-    vendors: dict[str, _PricedVendor]
-
-
-def _priced_models(provider: str) -> list[ModelListing]:
-    """The models of a provider that are listed with a price."""
-    data = resources.files("windlass.models").joinpath("prices.json").read_bytes()
-    listed = msgspec.json.decode(data, type=_PriceFile).vendors.get(provider, _PricedVendor())
-    return [known for name in listed.models if (known := find_listing(provider, name)) is not None]
+    source = describe_price_source()
+    line = f"US dollars per million tokens, input / output; context window in tokens ({source})"
+    screen.write_line(line, QUIET)
+    width = max(len(model.name) for model in found) + len(provider) + 1
+    for model in found:
+        window = f"{model.window:,}" if model.window else "?"
+        price = f"{model.price.input:f} / {model.price.output:f}"
+        note = "  deprecated" if model.deprecated else ""
+        name = f"{provider}:{model.name}"
+        screen.write_line(f"{name:<{width}}  {price:<16} {window:>10}{note}")

@@ -1,6 +1,6 @@
-"""The options that commands share, and what was given by them.
+"""The options that several commands share, and the settings that were given with them.
 
-An option that was not given is None, and leaves its setting to the files and the environment.
+An option that was not given is None: its setting then comes from the files and the environment.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,15 +9,18 @@ from typing import Any, TypeVar
 
 import click
 
+from windlass.cli.session_picker import PICK
 from windlass.core.errors import ConfigError
+from windlass.project.files import read_failure
 from windlass.project.settings import PERMISSION_MODES, SETTING_KEYS, THINKING_MODES
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 SETTING_OF_OPTION = {"system": "instructions", "no_flow_guard": "flow_guard"}
-"""Options that are called otherwise than their setting."""
+"""Options whose name differs from their setting."""
 
 
 def _apply_options(command: CommandT, options: list[Callable[[CommandT], CommandT]]) -> CommandT:
+    # click lists the options of a command from the last decorator to the first.
     for option in reversed(options):
         command = option(command)
     return command
@@ -28,48 +31,79 @@ def agent_options(command: CommandT) -> CommandT:
     return _apply_options(
         command,
         [
-            click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model to ask."),
-            click.option("--agent", metavar="NAME", help="An agent that windlass.toml describes."),
+            click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model to use."),
+            click.option("--agent", metavar="NAME", help="An agent from windlass.toml."),
             click.option(
-                "-s", "--system", metavar="TEXT", help="The system prompt; @FILE reads one."
+                "-s",
+                "--system",
+                metavar="TEXT",
+                help="The system prompt, or @FILE to read it.",
             ),
             click.option(
                 "--tools",
                 metavar="LIST",
-                help="all, none, core, read-only, or names and patterns; -NAME leaves one out.",
+                help="all, none, core, read-only, or names and patterns; -NAME excludes one.",
             ),
             click.option("--mcp-config", metavar="FILE", help="MCP servers (mcpServers JSON)."),
             click.option("--policy", metavar="FILE", help="Rules for calls: windlass policy -h."),
             click.option(
                 "--permission-mode",
                 type=click.Choice(PERMISSION_MODES),
-                help="Calls that change things: ask, deny them, or let them run.",
+                help="For calls that change things: ask, deny them, or allow them.",
             ),
             click.option(
                 "--no-flow-guard",
                 is_flag=True,
                 default=None,
-                help="Do not ask before private data could leave along with outside text.",
+                help="Do not ask before untrusted text could send private data out.",
             ),
         ],
     )
 
 
 def limit_options(command: CommandT) -> CommandT:
-    """Where a run ends at the latest."""
+    """When a run ends at the latest."""
     return _apply_options(
         command,
         [
             click.option("--max-usd", metavar="USD", help="Money for the run."),
-            click.option("--max-steps", metavar="N", help="Replies of the model; none: no limit."),
-            click.option("--max-tokens", metavar="N", help="Tokens, in and out together."),
-            click.option("--timeout", metavar="TIME", help="Time at work: 90, 90s, 15m, 2h."),
+            click.option(
+                "--max-steps", metavar="N", help="Replies of the model; `none` for no limit."
+            ),
+            click.option("--max-tokens", metavar="N", help="Tokens, input and output together."),
+            click.option("--timeout", metavar="TIME", help="Working time: 90, 90s, 15m, 2h."),
+        ],
+    )
+
+
+def session_options(command: CommandT) -> CommandT:
+    """Which session a run belongs to."""
+    return _apply_options(
+        command,
+        [
+            click.option(
+                "-c",
+                "--continue",
+                "latest",
+                is_flag=True,
+                help="Continue this folder's latest session.",
+            ),
+            click.option(
+                "-r",
+                "--resume",
+                "session",
+                metavar="[SESSION]",
+                is_flag=False,
+                flag_value=PICK,
+                help="Continue a session: part of its name is enough; without one, you choose.",
+            ),
+            click.option("--no-session", is_flag=True, help="Record nothing."),
         ],
     )
 
 
 def show_options(command: CommandT) -> CommandT:
-    """How a run is shown, and where it is kept."""
+    """How a run is shown, and where it is recorded."""
     return _apply_options(
         command,
         [
@@ -78,14 +112,25 @@ def show_options(command: CommandT) -> CommandT:
                 type=click.Choice(THINKING_MODES),
                 help="The model's thinking: in full, as one line, or not at all.",
             ),
-            click.option("-q", "--quiet", is_flag=True, help="Show the reply and nothing else."),
+            click.option("-q", "--quiet", is_flag=True, help="Show only the reply."),
             click.option("--journal", metavar="FILE", help="The file that keeps the sessions."),
         ],
     )
 
 
+def refuse_without_session(
+    *, no_session: bool, latest: bool, session: str | None, fork: bool = False
+) -> None:
+    """Raise ConfigError if `--no-session` stands beside an option that needs a session."""
+    if no_session and (latest or session or fork):
+        raise ConfigError(
+            "--no-session records nothing, so it cannot be combined with "
+            "--continue, --resume or --fork"
+        )
+
+
 def collect_flags(given: Mapping[str, Any]) -> dict[str, object]:
-    """The settings that were given on the command line."""
+    """The settings that were given on the command line, by their key."""
     flags: dict[str, object] = {}
     for option, value in given.items():
         key = SETTING_OF_OPTION.get(option, option)
@@ -98,9 +143,8 @@ def collect_flags(given: Mapping[str, Any]) -> dict[str, object]:
 
 
 def read_option_file(path: str, option: str) -> str:
-    """The text of a file that an option names."""
+    """The text of a file that an option names; raises ConfigError if it cannot be read."""
     try:
         return Path(path).expanduser().read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{option} {path}: {told}") from None
+        raise ConfigError(f"{option} {path}: {read_failure(error)}") from None

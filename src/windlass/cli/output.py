@@ -1,4 +1,4 @@
-"""What a run came to, for programs and for people.
+"""The result of a run, for programs and for people.
 
 A program gets one JSON object, or a line of JSON for each event and the same object at the end.
 """
@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from windlass.cli.exit_codes import OUTCOME_CODES
-from windlass.cli.renderer import BAD, QUIET, TROUBLE, format_arguments
-from windlass.cli.screen import Screen
+from windlass.cli.renderer import format_arguments
+from windlass.cli.screen import BAD, QUIET, TROUBLE, Screen
 from windlass.cli.status import format_figures
 from windlass.core.events import Event
 from windlass.core.result import Question, RunResult
@@ -22,19 +22,19 @@ _encode_json = msgspec.json.Encoder(decimal_format="string").encode
 
 
 def print_event(event: Event) -> None:
-    """An event as a line of JSON on standard output, at once."""
+    """Print an event as a line of JSON, and flush it."""
     sys.stdout.buffer.write(_encode_json(event) + b"\n")
     sys.stdout.buffer.flush()
 
 
 def print_result(result: RunResult[Any], model: str) -> None:
-    """The result as a line of JSON on standard output."""
+    """Print the result as a line of JSON, and flush it."""
     sys.stdout.buffer.write(_encode_json(result_as_json(result, model)) + b"\n")
     sys.stdout.buffer.flush()
 
 
 def result_as_json(result: RunResult[Any], model: str) -> dict[str, Any]:
-    """All that a script may want to know of a run."""
+    """Everything that a script may want to know about a run."""
     return {
         "type": "result",
         "outcome": result.outcome,
@@ -53,35 +53,40 @@ def result_as_json(result: RunResult[Any], model: str) -> dict[str, Any]:
         "error": result.error,
         "questions": [
             {
-                "call": one.call.id,
-                "tool": one.call.name,
-                "arguments": one.arguments,
-                "question": one.question,
-                "digest": one.digest,
-                "expires_at": one.expires_at,
+                "call": question.call.id,
+                "tool": question.call.name,
+                "arguments": question.arguments,
+                "question": question.question,
+                "digest": question.digest,
+                "expires_at": question.expires_at,
             }
-            for one in result.questions
+            for question in result.questions
         ],
     }
 
 
 def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool = True) -> None:
-    """The last line of a run: how it ended, what it took, and its name."""
+    """Write the last line of a run: its outcome, what it cost, and the session's name."""
     glyphs = screen.glyphs
     steps = f"{result.steps} step{'' if result.steps == 1 else 's'}"
     parts = [result.outcome.replace("_", " "), steps]
     parts += format_figures(result.usage, result.cost, result.duration_s)
     if show_session:
         parts.append(f"session {result.session_id}")
-    mark = {"completed": glyphs.yes, "suspended": glyphs.trouble}.get(result.outcome, glyphs.no)
-    style = {"completed": QUIET, "suspended": TROUBLE}.get(result.outcome, BAD)
-    screen.write_line(f" {glyphs.dot} ".join(parts), style, mark=mark)
+    marks = {"completed": glyphs.yes, "suspended": glyphs.trouble}
+    styles = {"completed": QUIET, "suspended": TROUBLE}
+    screen.write_line(
+        f" {glyphs.dot} ".join(parts),
+        styles.get(result.outcome, BAD),
+        mark=marks.get(result.outcome, glyphs.no),
+    )
 
 
 def show_answer_commands(screen: Screen, session: str, questions: tuple[Question, ...]) -> None:
-    """What a run waits for, and the commands that answer it."""
-    for one in questions:
-        told = f"waits for your answer: {one.call.name}({format_arguments(one.arguments)})"
-        screen.write_line(screen.clip_to_line(told), TROUBLE, mark=screen.glyphs.trouble)
-        screen.write_line(f"windlass approve {session} {one.call.id}", indent=2)
-        screen.write_line(f"windlass deny {session} {one.call.id} --reason WHY", indent=2)
+    """Write the calls that a run waits for, and the commands that answer them."""
+    for question in questions:
+        call = question.call
+        line = f"waiting for your answer: {call.name}({format_arguments(question.arguments)})"
+        screen.write_line(screen.clip_to_line(line), TROUBLE, mark=screen.glyphs.trouble)
+        screen.write_line(f"windlass approve {session} {call.id}", indent=2)
+        screen.write_line(f"windlass deny {session} {call.id} --reason WHY", indent=2)

@@ -1,4 +1,4 @@
-"""`windlass policy`: is a policy sound, and what would it say of a call?"""
+"""`windlass policy`: is a policy file valid, and what does it decide about a call?"""
 
 import sys
 from typing import Literal, NoReturn
@@ -7,11 +7,12 @@ import click
 
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect
+from windlass.core.phrases import format_count
 from windlass.gates.policy_file import GuardedRules, load_policy
 from windlass.gates.written_calls import parse_written_call
 
 UNSOUND_CODE = 2
-"""The exit code for a policy, or a call, that cannot be read."""
+"""The exit code for a policy or a call that is not valid."""
 
 
 @click.group()
@@ -22,9 +23,9 @@ def policy() -> None:
 @policy.command()
 @click.argument("file")
 def check(file: str) -> None:
-    """Read FILE and run the examples of its rules: all must hold.
+    """Read FILE and check the examples of its rules.
 
-    The exit code is 0 if the policy is sound and 2 if it is not.
+    The exit code is 0 if the policy is valid and 2 if it is not.
     """
     try:
         gate = load_policy(file)
@@ -32,7 +33,7 @@ def check(file: str) -> None:
         _exit_unsound(error)
     examples = sum(len(rule.matches) + len(rule.not_matches) for rule in gate.rules)
     click.echo(
-        f"{file}: {_count_noun(len(gate.rules), 'rule')}, {_count_noun(examples, 'example')}, "
+        f"{file}: {format_count(len(gate.rules), 'rule')}, {format_count(examples, 'example')}, "
         f"default {gate.default}, {gate.name}"
     )
     if isinstance(gate, GuardedRules):
@@ -45,26 +46,26 @@ def check(file: str) -> None:
 @click.option(
     "--effect",
     type=click.Choice(["read", "idempotent", "write"]),
-    help="What the tool declares; without it, what the core tool of this name does, or write.",
+    help="The effect of the tool; by default, that of the core tool with this name, or write.",
 )
-@click.option("--root", help="The folder where relative paths begin.")
+@click.option("--root", help="The folder that relative paths are resolved against.")
 def explain(
     file: str,
     call: str,
     effect: Literal["read", "idempotent", "write"] | None,
     root: str | None,
 ) -> None:
-    """Say what FILE decides about CALL, and why. Nothing is run.
+    """Show what FILE decides about CALL, and why. Nothing runs.
 
-    CALL is written as 'bash({"command": "rm -rf /"})', or in short as 'bash(rm -rf /)'.
+    CALL is written as 'bash({"command": "rm -rf /"})', or shorter as 'bash(rm -rf /)'.
     """
     declared: Effect | None = effect
     try:
         gate = load_policy(file, root=root)
-        asked = parse_written_call(call, effect=declared, root=root)
+        request = parse_written_call(call, effect=declared, root=root)
     except ConfigError as error:
         _exit_unsound(error)
-    ruling = gate.decide_call(asked)
+    ruling = gate.decide_call(request)
     click.echo(f"decision  {ruling.decision}")
     if ruling.rule is None:
         click.echo(f"rule      default {gate.default}")
@@ -75,12 +76,8 @@ def explain(
     if ruling.rule and ruling.rule.reason:
         click.echo(f"reason    {ruling.rule.reason}")
     if isinstance(gate, GuardedRules):
-        held = "if it sends out, and the session holds untrusted and private content"
-        click.echo(f"flow      {gate.guard.decision}, {held}")
-
-
-def _count_noun(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+        condition = "if it sends data out while the session holds untrusted and private content"
+        click.echo(f"flow      {gate.guard.decision}, {condition}")
 
 
 def _exit_unsound(error: ConfigError) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The prompt of a run: words, standard input, pictures and files; and the schema of its reply."""
+"""The prompt of a run: words, standard input, images; and the schema of its reply."""
 
 import os
 import select
@@ -16,23 +16,23 @@ from windlass.core.messages import ContentPart, TextPart
 from windlass.core.schema import JsonSchema
 
 PATIENCE_S = 3.0
-"""How long standard input may be silent before it is said that it is being waited for."""
+"""How long standard input may be silent before a message says that it is being read."""
 
 
 def read_prompt(words: Sequence[str], images: Sequence[str] = ()) -> tuple[ContentPart, ...]:
-    """The parts of a prompt; raises ConfigError if there is nothing in it."""
+    """The parts of a prompt; raises ConfigError if it is empty."""
     text = " ".join(words)
     if text == "-":
         text = _read_stdin()
     elif _is_piped():
         text = "\n\n".join(part for part in (text, _read_stdin().rstrip("\n")) if part)
     if not text.strip():
-        raise ConfigError('say what to do: windlass run "…", or pipe it in')
+        raise ConfigError('the prompt is empty: write windlass run "…", or pipe it in')
     return (TextPart(text), *(attach(image) for image in images))
 
 
 def read_schema(path: str | None) -> dict[str, Any] | None:
-    """The JSON Schema in a file."""
+    """The JSON Schema in a file; raises ConfigError if it is not one."""
     if path is None:
         return None
     try:
@@ -47,7 +47,7 @@ def read_schema(path: str | None) -> dict[str, Any] | None:
 
 
 def _is_piped() -> bool:
-    """Whether somebody hands something in: a pipe, a file or a socket, and no terminal."""
+    """Whether standard input is a pipe, a file or a socket, and not a terminal."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):
@@ -59,10 +59,10 @@ def _read_stdin() -> str:
     try:
         ready, _, _ = select.select([sys.stdin], [], [], PATIENCE_S)
         if not ready and not sys.stdin.isatty():
-            told = "reading the prompt from standard input (to run without it: </dev/null)"
-            print(f"windlass: {told}", file=sys.stderr)
+            message = "reading the prompt from standard input (to run without it: </dev/null)"
+            print(f"windlass: {message}", file=sys.stderr)
     except (OSError, ValueError):
-        pass  # What is no file cannot be waited for, only read.
+        pass  # An object that is not a file cannot be waited for, only read.
     try:
         return sys.stdin.read()
     except UnicodeDecodeError:

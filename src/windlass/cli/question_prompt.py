@@ -1,7 +1,7 @@
-"""Questions of a run, answered where it runs: once, always, no, otherwise, or later.
+"""A run's questions, asked at the terminal: once, always, no, edit, or later.
 
-The law: one question at a time, and a key that was pressed before its question was shown answers
-nothing. Whoever leaves a question leaves the run suspended, with nothing lost.
+The law: one question at a time, and a key that was pressed before its question was shown does not
+answer it. A person who answers "later" leaves the run suspended, with nothing lost.
 """
 
 import asyncio
@@ -12,8 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.renderer import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE
-from windlass.cli.screen import Screen
+from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
 from windlass.core.errors import ConfigError
@@ -28,43 +27,42 @@ VALUE_LINES_MAX = 12
 
 
 class QuestionPrompt:
-    """Asks the person at the terminal."""
+    """Asks the person at the terminal whether a call may run. Is an `Approver`."""
 
-    def __init__(
-        self,
-        screen: Screen,
-        status: StatusLine,
-        keyboard: Keyboard,
-        specs: Sequence[ToolSpec] = (),
-    ) -> None:
+    def __init__(self, screen: Screen, status: StatusLine, keyboard: Keyboard) -> None:
         self._screen = screen
         self._status = status
         self._keyboard = keyboard
-        self.specs: Mapping[str, ToolSpec] = {spec.name: spec for spec in specs}
+        self._specs: Mapping[str, ToolSpec] = {}
         self._one_at_a_time = asyncio.Lock()
         self._postponed = False
-        """Somebody left: the other questions of the run are not asked either."""
+        """The person said "later": the other questions of this run are not asked either."""
+
+    def use_tools(self, specs: Sequence[ToolSpec]) -> None:
+        """Check patterns and edited arguments against these tools from now on."""
+        self._specs = {spec.name: spec for spec in specs}
 
     def start_run(self) -> None:
-        """Another run begins; its questions are asked again."""
+        """Ask the questions of the next run, even if those of the last one were postponed."""
         self._postponed = False
 
     async def __call__(self, question: Question) -> PersonAnswer | None:
+        """The person's answer; None for "later", which suspends the run."""
         async with self._one_at_a_time:
             if self._postponed:
                 return None
-            self._status.is_paused = True
-            try:
-                reply = await self._ask_until_answered(question)
-            finally:
-                self._status.is_paused = False
-                self._screen.end_line()
+            with self._status.pause():
+                try:
+                    reply = await self._ask_until_answered(question)
+                finally:
+                    self._screen.end_line()
             self._postponed = reply is None
             return reply
 
     async def _ask_until_answered(self, question: Question) -> PersonAnswer | None:
         self._show_question(question)
         while True:
+            reply: PersonAnswer | None = None
             key = await self._keyboard.read_key(self._show_keys)
             match key.lower():
                 case "y":
@@ -78,14 +76,13 @@ class QuestionPrompt:
                 case "e":
                     reply = await self._edit_arguments(question)
                 case "s":
-                    self._screen.write_verbatim("all of it", QUIET)
+                    self._screen.write_verbatim("show all", QUIET)
                     self._show_question(question, lines_max=None)
-                    reply = None
-                case "q" | "\x04" | "\x1b":
+                case "q" | "\x04" | "\x1b":  # Ctrl-D and Escape mean "later" too.
                     self._screen.write_verbatim("later", QUIET)
                     return None
                 case _:
-                    reply = None
+                    pass
             self._screen.end_line()
             if reply is not None:
                 return reply
@@ -95,29 +92,35 @@ class QuestionPrompt:
         self._screen.write_verbatim(f"{ANSWER_KEYS}  ", QUIET)
 
     def _show_question(self, question: Question, lines_max: int | None = VALUE_LINES_MAX) -> None:
+        """Write the question and the arguments; long values are cut unless `lines_max` is None."""
         screen = self._screen
         screen.end_line()
         screen.write_line(question.question, TROUBLE, mark=screen.glyphs.trouble)
         for name, value in question.arguments.items():
             screen.write_verbatim(f"  {name}: ", QUIET)
-            changes = _format_edits(value) if name == "edits" else None
-            written = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            lines = written.splitlines() if changes is None else ["", *changes]
-            self._show_lines(lines or [""], lines_max)
+            edits = _format_edits(value) if name == "edits" else None
+            if edits is not None:
+                self._show_value("", edits, lines_max, is_diff=True)
+                continue
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            first, *others = text.splitlines() or [""]
+            self._show_value(first, others, lines_max)
 
-    def _show_lines(self, lines: Sequence[str], lines_max: int | None) -> None:
-        """The first line where the page is, the others below it."""
-        screen, (first, *others) = self._screen, lines
+    def _show_value(
+        self, first: str, others: Sequence[str], lines_max: int | None, *, is_diff: bool = False
+    ) -> None:
+        """Write the first line of a value behind its name, and the others below it."""
+        screen = self._screen
         screen.write_verbatim(first, CALL_STYLE)
         screen.start_new_line()
         shown = others[:lines_max]
         for line in shown:
-            style = {"+": GOOD, "-": BAD}.get(line[:1], CALL_STYLE) if not first else CALL_STYLE
+            style = {"+": GOOD, "-": BAD}.get(line[:1], CALL_STYLE) if is_diff else CALL_STYLE
             screen.write_verbatim(f"    {line}", style)
             screen.start_new_line()
-        if len(others) > len(shown):
-            left = f"    {screen.glyphs.cut} +{len(others) - len(shown)} lines: s shows all of it"
-            screen.write_verbatim(left, QUIET)
+        hidden = len(others) - len(shown)
+        if hidden:
+            screen.write_verbatim(f"    {screen.glyphs.cut} +{hidden} lines: s shows all", QUIET)
             screen.start_new_line()
 
     async def _read_line(self, prompt: str) -> str | None:
@@ -129,52 +132,57 @@ class QuestionPrompt:
         return typed
 
     async def _read_denial(self) -> Deny:
-        reason = await self._read_line("why (for the model; may be empty)")
+        reason = await self._read_line("reason (for the model; may be empty)")
         return Deny((reason or "").strip() or "The user said no.", "person")
 
     async def _read_always(self, question: Question) -> AllowAlways | None:
+        """A grant for the rest of the session; None if the pattern is not valid."""
         name = question.call.name
         self._screen.write_verbatim("always", GOOD)
-        pattern = await self._read_line(f"for exactly this call, or a pattern such as {name}(…*)")
-        spec = self.specs.get(name)
+        pattern = await self._read_line(f"Enter for this exact call, or a pattern like {name}(…*)")
         if pattern is None:
             return None
+        spec = self._specs.get(name)
         try:
             if spec is not None:
                 grant_for(spec, question.arguments, pattern.strip(), ())
         except ConfigError as error:
-            self._screen.write_line(str(error), BAD, mark=self._screen.glyphs.no)
+            self._show_error(str(error))
             return None
         return AllowAlways(pattern.strip(), "person")
 
     async def _edit_arguments(self, question: Question) -> Modify | None:
-        """The arguments as the person's own editor gives them back."""
+        """The arguments as the person's editor returns them; None if they cannot be used."""
         before = _format_json(question.arguments)
         try:
-            written = await asyncio.to_thread(click.edit, before, extension=".json")
-            after = msgspec.json.decode(written or before, type=dict[str, Any])
-        except (click.ClickException, msgspec.MsgspecError) as error:
-            told = (
-                f"not taken: {error.message if isinstance(error, click.ClickException) else error}"
-            )
-            self._screen.write_line(told, BAD, mark=self._screen.glyphs.no)
+            text = await asyncio.to_thread(click.edit, before, extension=".json")
+            arguments = msgspec.json.decode(text or before, type=dict[str, Any])
+        except click.ClickException as error:
+            self._show_error(f"not accepted: {error.message}")
             return None
-        if after == question.arguments:
-            self._screen.write_line("nothing was changed", QUIET, mark=self._screen.glyphs.progress)
+        except msgspec.MsgspecError as error:
+            self._show_error(f"not accepted: {error}")
             return None
-        spec = self.specs.get(question.call.name)
+        if arguments == question.arguments:
+            self._screen.write_line("nothing changed", QUIET, mark=self._screen.glyphs.progress)
+            return None
+        spec = self._specs.get(question.call.name)
         schema = JsonSchema(spec.parameters) if spec else None
-        if schema and not schema.accepts(after):
-            told = f"not taken: they do not fit {question.call.name}: {outline_schema(schema)}"
-            self._screen.write_line(told, BAD, mark=self._screen.glyphs.no)
+        if schema and not schema.accepts(arguments):
+            outline = outline_schema(schema)
+            self._show_error(f"not accepted: {question.call.name} takes other arguments: {outline}")
             return None
-        self._show_change(before, _format_json(after))
-        return Modify(after, "The user changed the arguments.", "person")
+        self._show_changes(before, _format_json(arguments))
+        return Modify(arguments, "The user changed the arguments.", "person")
 
-    def _show_change(self, before: str, after: str) -> None:
+    def _show_error(self, message: str) -> None:
+        self._screen.write_line(message, BAD, mark=self._screen.glyphs.no)
+
+    def _show_changes(self, before: str, after: str) -> None:
         self._screen.end_line()
-        changed = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
-        for line in list(changed)[3:]:
+        diff = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+        # The first three lines of a diff are the file names and the place.
+        for line in list(diff)[3:]:
             self._screen.write_verbatim(f"  {line}", GOOD if line.startswith("+") else BAD)
             self._screen.start_new_line()
 
@@ -185,19 +193,16 @@ class _TextEdit(msgspec.Struct):
 
 
 def _format_edits(edits: object) -> list[str] | None:
-    """The edits of a file as lines that go and lines that come, if that is what they are."""
+    """The edits of a file as removed and added lines; None if the value is not a list of edits."""
     try:
         changes = msgspec.convert(edits, list[_TextEdit])
     except msgspec.ValidationError:
         return None
-    return [
-        line
-        for one in changes
-        for line in (
-            *(f"- {gone}" for gone in one.old.splitlines()),
-            *(f"+ {come}" for come in one.new.splitlines()),
-        )
-    ]
+    lines: list[str] = []
+    for change in changes:
+        lines += [f"- {line}" for line in change.old.splitlines()]
+        lines += [f"+ {line}" for line in change.new.splitlines()]
+    return lines
 
 
 def _format_json(arguments: Mapping[str, object]) -> str:

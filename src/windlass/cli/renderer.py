@@ -1,7 +1,7 @@
 """Events in, lines out: how a run looks on a screen.
 
-Text streams as it comes; a call, its verdict and its result are a line each. What a broken attempt
-had said stays where it is, marked as cut: the next attempt says it anew.
+Text streams as it arrives; a call, its verdict and its result are a line each. The text of a failed
+attempt stays on the page, marked as cut off, and the next attempt writes it again below.
 """
 
 import time
@@ -10,7 +10,16 @@ from typing import Any
 
 import msgspec
 
-from windlass.cli.screen import Screen
+from windlass.cli.screen import (
+    BAD,
+    CALL_STYLE,
+    PERSON,
+    QUIET,
+    TEXT_STYLE,
+    THINKING_STYLE,
+    TROUBLE,
+    Screen,
+)
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptFailed,
@@ -46,14 +55,25 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.messages import TextPart, ToolCall, ToolResult
+from windlass.core.phrases import join_texts
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
 
-TEXT_STYLE, THINKING_STYLE, CALL_STYLE, QUIET = "", "dim italic", "cyan", "dim"
-GOOD, BAD, TROUBLE, PERSON = "green", "red", "yellow", "bold"
+COMPACTION_WORDS = {"window": "left out", "summary": "summarized", "mask": "shortened"}
+NO_OUTPUT = "(no output)"
+
+RunEvent = RunStarted | RunResumed | RunSuspended | RunEnded
+StepEvent = AttemptStarted | AttemptFailed | AttemptDiscarded | StepProposed
+CallEvent = CallJudged | CallAnswered | CallFinished | CallLate | CallProgress
+RuntimeEvent = (
+    NoteGiven | ContextCompacted | BudgetAllotted | ModelFellBack | SteeringGiven | LookupsPlanned
+)
 
 
 class EventRenderer:
-    """Shows one session, event by event; a resumed run is shown by the renderer of the first."""
+    """Shows the events of one session. Use the same renderer for a run and for its resumption.
+
+    A subclass shows a kind of event in another way by overriding the `_show_…` method for it.
+    """
 
     def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
         self._screen = screen
@@ -61,17 +81,18 @@ class EventRenderer:
         self._last_event_at = clock()
         self._calls: dict[str, ToolCall] = {}
         self._last_call_id = ""
-        """The call that the last line is about: it need not be named again."""
+        """The call that the last line is about: the next line need not name it again."""
         self._failure_line_open = False
-        """A line about a broken attempt is open, until it is known what comes of it."""
+        """The line about a failed attempt is open until it is known whether it is retried."""
         self._steps_shown = 0
 
-    def __call__(self, event: Event) -> None:
+    def show_event(self, event: Event) -> None:
+        """Write what an event means to a person; some events mean nothing."""
         match event:
             case TextDelta(text):
-                self._screen.stream_text(text, TEXT_STYLE)
+                self._show_text(text)
             case ThinkingDelta(text):
-                self._screen.stream_text(text, THINKING_STYLE)
+                self._show_thinking(text)
             case RunStarted() | RunResumed() | RunSuspended() | RunEnded():
                 self._show_run_event(event)
             case AttemptStarted() | AttemptFailed() | AttemptDiscarded() | StepProposed():
@@ -89,77 +110,81 @@ class EventRenderer:
                 | LookupsPlanned()
             ):
                 self._show_runtime_event(event)
-            case SteeringTaken() | KnowledgeRecalled() | NestedEvent():
+            case KnowledgeRecalled(text):
+                self._show_recalled_notes(text)
+            case NestedEvent():
+                self._show_nested_event(event)
+            case SteeringTaken() | CallStarted() | CallDelta() | UsageDelta() | ReplyEnd():
                 pass
-            case (
-                CallStarted()
-                | CallDelta()
-                | UsageDelta()
-                | ReplyEnd()
-                | AttemptRetrying()
-                | StreamStalled()
-            ):
+            case AttemptRetrying() | StreamStalled():
                 pass
             case _:
-                # A fact that has no arm of its own is shown in its own words.
+                # A fact without a case of its own is shown in its own words.
                 self._show_line(self._screen.glyphs.progress, event.describe(), QUIET)
+        # The silence before a failure is counted from the last sign of life.
         if not isinstance(event, AttemptFailed | StreamStalled):
             self._last_event_at = self._clock()
 
-    def _show_runtime_event(
-        self,
-        event: NoteGiven
-        | ContextCompacted
-        | BudgetAllotted
-        | ModelFellBack
-        | SteeringGiven
-        | LookupsPlanned,
-    ) -> None:
-        """What the runtime does by itself, or is told meanwhile."""
+    def _show_text(self, text: str) -> None:
+        self._screen.stream_text(text, TEXT_STYLE)
+
+    def _show_thinking(self, text: str) -> None:
+        self._screen.stream_text(text, THINKING_STYLE)
+
+    def _show_recalled_notes(self, text: str) -> None:
+        """Notes that were added to the prompt. Not shown here."""
+
+    def _show_nested_event(self, event: NestedEvent) -> None:
+        """An event of a sub-agent. Not shown here: its result is the result of a call."""
+
+    def _show_runtime_event(self, event: RuntimeEvent) -> None:
+        """Something that the runtime does by itself, or that a person adds while it runs."""
         style = TROUBLE
         match event:
             case NoteGiven(text):
-                told, style = f"note to the model: {text}", QUIET
+                message = f"note to the model: {text}"
+                style = QUIET
             case ContextCompacted(how=how):
-                done = {"window": "left out", "summary": "summed up", "mask": "shortened"}[how]
-                told = f"the conversation grew too long; its beginning is {done}"
+                done = COMPACTION_WORDS[how]
+                message = f"the conversation is too long; its beginning was {done}"
             case BudgetAllotted(budget, _, dry):
                 if not dry:
                     return
-                told = f"the shared budget {budget} has no more for now"
+                message = f"the shared budget {budget} is used up for now"
             case ModelFellBack(_, model, instead_of):
-                told = f"{instead_of} keeps failing; asking {model}"
+                message = f"{instead_of} keeps failing; switching to {model}"
             case SteeringGiven(prompt):
-                said = " ".join(part.text for part in prompt if isinstance(part, TextPart))
-                told, style = f"said meanwhile: {said}", QUIET
+                message = f"added by a person: {join_texts(prompt)}"
+                style = QUIET
             case LookupsPlanned(calls):
                 for call in calls:
                     self._show_proposed_call(call)
                 return
-        self._show_line(self._screen.glyphs.progress, told, style)
+        self._show_line(self._screen.glyphs.progress, message, style)
 
-    def _show_run_event(self, event: RunStarted | RunResumed | RunSuspended | RunEnded) -> None:
+    def _show_run_event(self, event: RunEvent) -> None:
         glyphs = self._screen.glyphs
         match event:
             case RunStarted(prompt=prompt):
-                said = "".join(part.text for part in prompt if isinstance(part, TextPart))
-                self._show_line(glyphs.person, said, PERSON)
+                text = "".join(part.text for part in prompt if isinstance(part, TextPart))
+                self._show_line(glyphs.person, text, PERSON)
                 self._screen.write_line()
             case RunResumed(drift):
-                changed = f" (changed since: {'; '.join(drift)})" if drift else ""
-                self._show_line(glyphs.progress, f"goes on where the journal ends{changed}", QUIET)
+                changes = f" (changed since: {'; '.join(drift)})" if drift else ""
+                message = f"resumed where the journal ends{changes}"
+                self._show_line(glyphs.progress, message, QUIET)
                 self._last_call_id = ""
             case RunSuspended():
-                self._show_line(glyphs.trouble, "waits for your answer", TROUBLE)
+                self._show_line(glyphs.trouble, "waiting for your answer", TROUBLE)
             case RunEnded("completed"):
                 self._screen.end_line()
             case RunEnded(outcome, reason):
-                told = outcome.replace("_", " ") + (f": {reason}" if reason else "")
-                self._show_line(glyphs.no, told, BAD)
+                message = outcome.replace("_", " ")
+                if reason:
+                    message += f": {reason}"
+                self._show_line(glyphs.no, message, BAD)
 
-    def _show_step_event(
-        self, event: AttemptStarted | AttemptFailed | AttemptDiscarded | StepProposed
-    ) -> None:
+    def _show_step_event(self, event: StepEvent) -> None:
         match event:
             case AttemptFailed():
                 self._show_failed_attempt(event)
@@ -177,46 +202,40 @@ class EventRenderer:
                     self._show_proposed_call(call)
 
     def _show_failed_attempt(self, event: AttemptFailed) -> None:
-        silent_s = self._clock() - self._last_event_at
-        told = f"silent for {round(silent_s, 1):g} s"
+        message = event.fault.message
+        if event.fault.kind == "stalled":
+            silent_s = self._clock() - self._last_event_at
+            message = f"no output for {round(silent_s, 1):g} s"
         if event.visible:
             self._screen.stream_text(self._screen.glyphs.cut)
         self._screen.begin_line(self._screen.glyphs.trouble, TROUBLE)
-        self._screen.stream_text(
-            told if event.fault.kind == "stalled" else event.fault.message, TROUBLE
-        )
+        self._screen.stream_text(message, TROUBLE)
         self._failure_line_open = True
 
     def _show_retry(self) -> None:
         if self._failure_line_open:
-            self._screen.stream_text(", asking again", TROUBLE)
+            self._screen.stream_text(", retrying", TROUBLE)
             self._screen.end_line()
         self._failure_line_open = False
 
     def _show_proposed_call(self, call: ToolCall) -> None:
         self._calls[call.id] = call
-        self._show_line(
-            self._screen.glyphs.call,
-            f"{call.name}({format_json_arguments(call.arguments)})",
-            CALL_STYLE,
-        )
+        arguments = format_json_arguments(call.arguments)
+        self._show_line(self._screen.glyphs.call, f"{call.name}({arguments})", CALL_STYLE)
         self._last_call_id = call.id
 
-    def _show_call_event(
-        self, event: CallJudged | CallAnswered | CallFinished | CallLate | CallProgress
-    ) -> None:
-        glyphs, call_id = self._screen.glyphs, event.call_id
+    def _show_call_event(self, event: CallEvent) -> None:
+        glyphs = self._screen.glyphs
+        call_id = event.call_id
         match event:
             case CallJudged(verdict=verdict) | CallAnswered(verdict=verdict):
                 self._show_call_verdict(call_id, verdict)
             case CallFinished(result=result):
-                self._show_call_line(
-                    call_id, glyphs.result, _summarize_result(result), _result_style(result)
-                )
+                summary = _summarize_result(result)
+                self._show_call_line(call_id, glyphs.result, summary, result_style(result))
             case CallLate(result=result):
-                self._show_call_line(
-                    call_id, glyphs.result, f"(too late) {_summarize_result(result)}", QUIET
-                )
+                summary = f"(too late) {_summarize_result(result)}"
+                self._show_call_line(call_id, glyphs.result, summary, QUIET)
             case CallProgress(text=text):
                 self._show_call_line(call_id, glyphs.progress, text, QUIET)
 
@@ -230,10 +249,11 @@ class EventRenderer:
             case Deny(reason):
                 self._show_call_line(call_id, glyphs.denied, f"denied: {reason}", BAD)
             case Modify(arguments, reason):
-                told = f"changed to ({format_arguments(arguments)}): {reason}"
-                self._show_call_line(call_id, glyphs.trouble, told, TROUBLE)
+                message = f"changed to ({format_arguments(arguments)}): {reason}"
+                self._show_call_line(call_id, glyphs.trouble, message, TROUBLE)
             case Ask(question):
-                self._show_call_line(call_id, glyphs.trouble, f"waits for you: {question}", TROUBLE)
+                message = f"needs your answer: {question}"
+                self._show_call_line(call_id, glyphs.trouble, message, TROUBLE)
             case InvalidCall(message=message):
                 self._show_call_line(call_id, glyphs.denied, f"not a valid call: {message}", BAD)
 
@@ -247,21 +267,25 @@ class EventRenderer:
                 self._show_line(self._screen.glyphs.trouble, message, TROUBLE)
 
     def _show_call_line(self, call_id: str, mark: str, text: str, style: str) -> None:
-        """A line about a call, which is named unless it is the call above."""
-        known = self._calls.get(call_id)
-        named = f"{known.name if known else call_id}: " if call_id != self._last_call_id else ""
-        self._show_line(mark, named + text, style)
+        """A line about a call, with the call's name unless the line above is about it too."""
+        self._show_line(mark, self._call_label(call_id) + text, style)
         self._last_call_id = call_id
 
+    def _call_label(self, call_id: str) -> str:
+        if call_id == self._last_call_id:
+            return ""
+        call = self._calls.get(call_id)
+        return f"{call.name if call else call_id}: "
+
     def _show_line(self, mark: str, text: str, style: str) -> None:
-        """One line, cut to the width; only what a person said may take more."""
-        whole = text if style is PERSON else self._screen.clip_to_line(text)
-        self._screen.write_line(whole, style, mark=mark)
+        """One line, cut to the width; only a person's words may take more lines."""
+        shown = text if style is PERSON else self._screen.clip_to_line(text)
+        self._screen.write_line(shown, style, mark=mark)
         self._last_call_id = ""
 
 
 def format_json_arguments(arguments: str) -> str:
-    """A call's arguments as one would write them in Python."""
+    """The arguments of a call, which are JSON, as keyword arguments in Python."""
     try:
         return format_arguments(msgspec.json.decode(arguments or "{}", type=dict[str, Any]))
     except msgspec.MsgspecError:
@@ -269,22 +293,31 @@ def format_json_arguments(arguments: str) -> str:
 
 
 def format_arguments(arguments: Mapping[str, object]) -> str:
-    """Arguments as one would write them in Python."""
+    """Arguments as keyword arguments in Python."""
     return ", ".join(
         f"{name}={msgspec.json.encode(value).decode()}" for name, value in arguments.items()
     )
 
 
 def _summarize_result(result: ToolResult) -> str:
-    """The first line of a result, and how many more there are."""
+    """The first line of a result, and how much more there is."""
     lines = [line for line in result.text.splitlines() if line.strip()]
-    others = len(result.content) - sum(isinstance(part, TextPart) for part in result.content)
-    told = lines[0] if lines else ("" if others else "nothing")
-    more = [f"+{len(lines) - 1} lines"] if len(lines) > 1 else []
-    more += [f"+{others} attachments"] if others else []
-    kind = "" if result.kind == "value" else f"{result.kind.replace('_', ' ')}: "
-    return f"{kind}{told}" + (f"  ({', '.join(more)})" if more else "")
+    attachments = sum(not isinstance(part, TextPart) for part in result.content)
+    more: list[str] = []
+    if len(lines) > 1:
+        more.append(f"+{len(lines) - 1} lines")
+    if attachments:
+        more.append(f"+{attachments} attachments")
+    if not lines and not attachments:
+        lines = [NO_OUTPUT]
+    summary = result_prefix(result) + "".join(lines[:1])
+    return f"{summary}  ({', '.join(more)})" if more else summary
 
 
-def _result_style(result: ToolResult) -> str:
+def result_prefix(result: ToolResult) -> str:
+    """What went wrong with a call, to put before its text; empty for a plain value."""
+    return "" if result.kind == "value" else f"{result.kind.replace('_', ' ')}: "
+
+
+def result_style(result: ToolResult) -> str:
     return QUIET if result.kind == "value" else TROUBLE

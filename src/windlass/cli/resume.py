@@ -1,129 +1,126 @@
-"""`windlass resume`: go on with what was killed, or waits."""
+"""`windlass resume`: finish a run that was killed, or that waits for an answer."""
 
 import asyncio
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from windlass.cli.command_context import load_context, load_session_context, open_journal
+from windlass.cli.command_context import CommandContext, load_context
 from windlass.cli.exit_codes import DONE
 from windlass.cli.options import agent_options, collect_flags, limit_options, show_options
 from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
-from windlass.cli.renderer import TROUBLE
-from windlass.cli.screen import Screen
-from windlass.cli.terminal_run import TerminalRun, open_terminal
+from windlass.cli.screen import TROUBLE, Screen
 from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.launches import find_latest, find_session
+from windlass.project.launches import load_recorded_agent
+from windlass.project.session_names import find_latest, find_session
 
 
 @click.command(
     epilog="""\b
 Examples:
-  windlass resume                  the last unfinished run of this folder
-  windlass resume a83f90           a session, by a part of its name
-  windlass resume --all            everything that nobody drives any more"""
+  windlass resume                  the latest unfinished run of this folder
+  windlass resume a83f90           a session, by part of its name
+  windlass resume --all            every run whose process has died"""
 )
 @click.argument("session", required=False)
 @click.option("--all", "everything", is_flag=True, help="All runs that were killed, one by one.")
-@click.option("--consent", is_flag=True, help="Go on although the set-up changed since.")
+@click.option("--consent", is_flag=True, help="Resume although the configuration has changed.")
 @agent_options
 @limit_options
 @click.option(
     "--output-format",
-    "form",
     type=click.Choice(OUTPUT_FORMATS),
     default="text",
-    help="What is printed.",
+    help="What is printed: the reply, one JSON object, or a line of JSON per event.",
 )
 @show_options
 def resume(
     session: str | None,
     everything: bool,
     consent: bool,
-    form: OutputFormat,
+    output_format: OutputFormat,
     quiet: bool,
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> None:
-    """Go on with a run that was killed or waits, exactly where its journal ends.
+    """Resume a run that was killed or waits for an answer, exactly where its journal ends.
 
-    It is set up as it was started: in its folder, with its model, tools and policy; what is given
-    here goes before that. Finished calls are not run again, and no reply is paid for twice.
+    The agent is built as it was when the run started: same folder, model, tools and policy. Options
+    given here replace single settings. Finished calls do not run again, and no reply is paid for
+    twice.
     """
     if everything and session:
-        raise ConfigError("either a session or --all, not both")
+        raise ConfigError("give a session or --all, not both")
     flags = collect_flags(given)
-    stage = open_terminal(
-        output_format=form, quiet=quiet, thinking=load_context(flags).settings.thinking
-    )
-    work = (
-        _resume_all(stage, flags, consent)
-        if everything
-        else _resume_one(stage, session, flags, consent)
-    )
+    context = load_context(flags, output_format=output_format, quiet=quiet)
+    if everything:
+        work = _resume_all(context, flags, consent)
+    else:
+        work = _resume_one(context, session, flags, consent)
     sys.exit(asyncio.run(work))
 
 
 async def _resume_one(
-    stage: TerminalRun, session: str | None, flags: Mapping[str, object], consent: bool
+    context: CommandContext, session: str | None, flags: Mapping[str, object], consent: bool
 ) -> int:
-    here = load_context(_journal_flag(flags))
-    with open_journal(here.settings) as journal:
+    with context.open_journal() as journal:
         if session is None:
-            name = (await find_latest(journal, here.folder, unfinished=True)).session
+            summary = await find_latest(journal, context.agent.folder, unfinished=True)
         else:
-            name = (await find_session(journal, session)).session
-        return await resume_run(stage, journal, name, flags, consent=consent)
+            summary = await find_session(journal, session)
+        return await resume_run(context, journal, summary.session, flags, consent=consent)
 
 
-async def _resume_all(stage: TerminalRun, flags: Mapping[str, object], consent: bool) -> int:
-    here = load_context(_journal_flag(flags))
-    with open_journal(here.settings) as journal:
-        # A sub-agent's session, SESSION/CALL, is its caller's to go on with.
+async def _resume_all(context: CommandContext, flags: Mapping[str, object], consent: bool) -> int:
+    """Resume one run after the other; returns the first exit code that is not 0."""
+    with context.open_journal() as journal:
+        # The session of a sub-agent, SESSION/CALL, is resumed by the run that called it.
         found = [one for one in await journal.abandoned() if "/" not in one.session]
         if not found:
-            raise NothingToDo("there is no run that nobody drives")
-        codes = [
-            await resume_run(stage, journal, one.session, flags, consent=consent, title=one.title)
-            for one in found
-        ]
+            raise NothingToDo("there is no run to resume: every run has ended, waits or is driven")
+        codes: list[int] = []
+        for summary in found:
+            screen = context.terminal.screen
+            if summary.title:
+                line = f"{summary.session}: {summary.title}"
+                screen.write_line(line, mark=screen.glyphs.person)
+            codes.append(
+                await resume_run(context, journal, summary.session, flags, consent=consent)
+            )
     return next((code for code in codes if code != DONE), DONE)
 
 
 async def resume_run(
-    stage: TerminalRun,
+    context: CommandContext,
     journal: SqliteJournal,
     session: str,
     flags: Mapping[str, object],
     *,
     consent: bool = False,
-    title: str = "",
 ) -> int:
-    """Drive a session's open run to its end; the exit code for it."""
-    if title:
-        stage.screen.write_line(f"{session}: {title}", mark=stage.screen.glyphs.person)
-    desk = await load_session_context(journal, session, flags)
-    stage.live.learn_calls(await journal.read(session))
-    async with desk.open_agent(stage, journal) as rig:
+    """Finish a session's open run with the agent that it was started with; its exit code."""
+    context = replace(context, agent=await load_recorded_agent(journal, session, flags))
+    terminal = context.terminal
+    terminal.live.learn_calls(await journal.read(session))
+    async with context.open_session(journal) as opened:
         try:
-            result = await stage.drive_run(
-                rig.agent,
+            result = await terminal.drive_run(
+                opened.agent,
                 session,
-                lambda watch: rig.agent.resume(session, consent=consent, on_event=watch),
+                lambda watch: opened.agent.resume(session, consent=consent, on_event=watch),
             )
         except SetupDrifted as error:
-            _show_drift(stage.screen, error)
-            raise ConfigError("go on all the same with --consent") from None
-    return stage.report_result(result, desk.settings.model)
+            _show_drift(terminal.screen, error)
+            raise ConfigError("to resume anyway, add --consent") from None
+    return terminal.report_result(result, context.agent.settings.model)
 
 
 def _show_drift(screen: Screen, error: SetupDrifted) -> None:
-    screen.write_line("The set-up is another than the one that the run began with:", TROUBLE)
+    screen.write_line(
+        "This agent's configuration differs from the one the run was started with:", TROUBLE
+    )
     for change in error.drift:
         screen.write_line(change, TROUBLE, mark=screen.glyphs.trouble, indent=2)
-
-
-def _journal_flag(flags: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in flags.items() if key == "journal"}

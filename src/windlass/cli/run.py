@@ -8,41 +8,35 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.command_context import (
-    CommandContext,
-    load_context,
-    login_name,
-    memory_journal,
-    open_journal,
-)
+from windlass.cli.command_context import CommandContext, load_context, login_name
 from windlass.cli.exit_codes import EXIT_CODE_TABLE
-from windlass.cli.options import agent_options, collect_flags, limit_options, show_options
+from windlass.cli.options import (
+    agent_options,
+    collect_flags,
+    limit_options,
+    refuse_without_session,
+    session_options,
+    show_options,
+)
 from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
 from windlass.cli.prompt_input import read_prompt, read_schema
-from windlass.cli.renderer import QUIET
-from windlass.cli.session_picker import pick_session
-from windlass.cli.terminal_run import TerminalRun, open_terminal
+from windlass.cli.screen import QUIET
+from windlass.cli.session_picker import choose_session
+from windlass.cli.terminal_run import TerminalRun
 from windlass.core.errors import ConfigError, RunUnfinished
 from windlass.core.messages import ContentPart
-from windlass.journals.forking import fork
+from windlass.journals.forking import fork as fork_session
+from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
-from windlass.project.launches import (
-    find_latest,
-    find_session,
-    launch_context,
-    new_session_name,
-    sessions_of_folder,
-)
-
-PICK = "?"
-"""`--resume` without a name: let the person choose."""
+from windlass.project.launches import launch_context
+from windlass.project.session_names import new_session_name, sessions_of_folder
 
 
 class SessionChoice(msgspec.Struct, frozen=True):
-    """Which session a run belongs to."""
+    """The options that say which session a run belongs to."""
 
-    continue_latest: bool = False
+    latest: bool = False
     session: str | None = None
     fork: bool = False
     keep: bool = True
@@ -64,39 +58,28 @@ Exit codes:
 @click.argument("prompt", nargs=-1)
 @agent_options
 @limit_options
+@session_options
 @click.option(
-    "-c", "--continue", "again", is_flag=True, help="Go on with this folder's last session."
+    "--fork", is_flag=True, help="Continue in a copy, and leave the session itself as it is."
 )
-@click.option(
-    "-r",
-    "--resume",
-    "session",
-    metavar="[SESSION]",
-    is_flag=False,
-    flag_value=PICK,
-    help="Go on with a session; a part of its name will do, none lets you choose.",
-)
-@click.option(
-    "--fork", "copy", is_flag=True, help="Go on with a copy, and leave the session as it is."
-)
-@click.option("--no-session", is_flag=True, help="Keep nothing of it.")
 @click.option(
     "--output-format",
-    "form",
     type=click.Choice(OUTPUT_FORMATS),
     default="text",
-    help="What is printed.",
+    help="What is printed: the reply, one JSON object, or a line of JSON per event.",
 )
-@click.option("--output-schema", metavar="FILE", help="A JSON Schema that the reply must fit.")
-@click.option("--image", "images", metavar="FILE", multiple=True, help="Show it; may be repeated.")
+@click.option("--output-schema", metavar="FILE", help="A JSON Schema that the reply must match.")
+@click.option(
+    "--image", "images", metavar="FILE", multiple=True, help="Attach an image; may be repeated."
+)
 @show_options
-def run(  # noqa: PLR0913, PLR0917 - a flag each
+def run(  # noqa: PLR0913, PLR0917 - one parameter per option
     prompt: tuple[str, ...],
-    again: bool,
+    latest: bool,
     session: str | None,
-    copy: bool,
     no_session: bool,
-    form: OutputFormat,
+    fork: bool,
+    output_format: OutputFormat,
     output_schema: str | None,
     images: tuple[str, ...],
     quiet: bool,
@@ -104,86 +87,80 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
 ) -> None:
     """Run a task to its end in this folder.
 
-    PROMPT is what to do; `-` reads it from standard input, and what is piped in is added to it.
-    Calls that change things are asked about first: here, if this is a terminal; else the run waits
-    until somebody answers with `windlass approve`.
+    PROMPT says what to do. `-` reads it from standard input; piped input is added to it. Calls that
+    change things need your answer first: in a terminal you are asked; otherwise the run waits until
+    you answer with `windlass approve`.
     """
-    if no_session and (again or session or copy):
-        raise ConfigError("--no-session keeps nothing, so there is nothing to go on with")
-    where = SessionChoice(continue_latest=again, session=session, fork=copy, keep=not no_session)
-    desk = load_context(collect_flags(given), schema=read_schema(output_schema))
-    parts = read_prompt(prompt, images)
-    stage = open_terminal(output_format=form, quiet=quiet, thinking=desk.settings.thinking)
-    desk = desk.choose_model(
-        stage.screen, ask_person=stage.question_prompt is not None, show_choice=not quiet
+    refuse_without_session(no_session=no_session, latest=latest, session=session, fork=fork)
+    choice = SessionChoice(latest=latest, session=session, fork=fork, keep=not no_session)
+    context = load_context(
+        collect_flags(given),
+        schema=read_schema(output_schema),
+        output_format=output_format,
+        quiet=quiet,
     )
-    sys.exit(asyncio.run(_run_prompt(desk, stage, parts, where)))
+    parts = read_prompt(prompt, images)
+    sys.exit(asyncio.run(_run_prompt(context.with_chosen_model(), parts, choice)))
 
 
 async def _run_prompt(
-    desk: CommandContext, stage: TerminalRun, prompt: tuple[ContentPart, ...], choice: SessionChoice
+    context: CommandContext, prompt: tuple[ContentPart, ...], choice: SessionChoice
 ) -> int:
+    folder = context.agent.folder
     if not choice.keep:
-        return await run_once(desk, stage, memory_journal(), new_session_name(desk.folder), prompt)
-    with open_journal(desk.settings) as journal:
-        session = await _choose_session(journal, desk.folder, choice)
-        await _remind_unfinished(stage, journal, desk.folder)
-        return await run_once(desk, stage, journal, session, prompt)
+        return await run_once(context, MemoryJournal(), new_session_name(folder), prompt)
+    with context.open_journal() as journal:
+        session = await _choose_session(journal, folder, choice)
+        await _remind_unfinished(context.terminal, journal, folder)
+        return await run_once(context, journal, session, prompt)
 
 
-async def _remind_unfinished(stage: TerminalRun, journal: SqliteJournal, folder: Path) -> None:
-    """Whoever has forgotten a run that was killed is told of it, where somebody looks."""
-    if stage.quiet or not stage.screen.is_terminal:
+async def _remind_unfinished(terminal: TerminalRun, journal: SqliteJournal, folder: Path) -> None:
+    """Point out a run of this folder whose process has died, if a person is looking."""
+    if terminal.quiet or not terminal.screen.is_terminal:
         return
-    here = {one.session for one in await sessions_of_folder(journal, folder, unfinished=True)}
-    left = [one for one in await journal.abandoned() if one.session in here]
-    if left:
-        told = f"an unfinished run is here: windlass resume {left[0].session}"
-        stage.screen.write_line(told, QUIET, mark=stage.screen.glyphs.progress)
+    unfinished = await sessions_of_folder(journal, folder, unfinished=True)
+    of_folder = {summary.session for summary in unfinished}
+    dead = [one.session for one in await journal.abandoned() if one.session in of_folder]
+    if dead:
+        message = f"unfinished run in this folder: windlass resume {dead[0]}"
+        terminal.screen.write_line(message, QUIET, mark=terminal.screen.glyphs.progress)
 
 
 async def run_once(
-    desk: CommandContext,
-    stage: TerminalRun,
-    journal: Journal,
-    session: str,
-    prompt: tuple[ContentPart, ...],
+    context: CommandContext, journal: Journal, session: str, prompt: tuple[ContentPart, ...]
 ) -> int:
-    """One run; the exit code for what it came to."""
-    kept = isinstance(journal, SqliteJournal)
-    async with desk.open_agent(stage, journal) as rig:
-        result = await stage.drive_run(
-            rig.agent,
+    """Do one run, show it, and return its exit code."""
+    is_kept = isinstance(journal, SqliteJournal)
+    terminal = context.terminal
+    async with context.open_session(journal) as opened:
+        result = await terminal.drive_run(
+            opened.agent,
             session,
-            lambda watch: rig.agent.run(
+            lambda watch: opened.agent.run(
                 prompt,
                 session=session,
                 on_event=watch,
                 caller=login_name(),
-                context=launch_context(desk.launch),
+                context=launch_context(context.agent),
             ),
-            kept=kept,
+            is_kept=is_kept,
         )
-    return stage.report_result(result, desk.settings.model, show_session=kept)
+    return terminal.report_result(result, context.agent.settings.model, show_session=is_kept)
 
 
 async def _choose_session(journal: SqliteJournal, folder: Path, choice: SessionChoice) -> str:
-    """The session that the run belongs to: a new one, or one that goes on."""
-    if choice.session == PICK:
-        summary = await pick_session(journal, folder)
-    elif choice.session is not None:
-        summary = await find_session(journal, choice.session)
-    elif choice.continue_latest:
-        summary = await find_latest(journal, folder)
-    elif choice.fork:
-        raise ConfigError("--fork goes with --continue or --resume: it copies a session")
-    else:
+    """The name of the session: a new one, one to continue, or a copy of one."""
+    summary = await choose_session(journal, folder, choice.session, latest=choice.latest)
+    if summary is None:
+        if choice.fork:
+            raise ConfigError("--fork copies a session: it needs --continue or --resume")
         return new_session_name(folder)
     if summary.outcome is None:
         raise RunUnfinished(
-            f"the last run of {summary.session} has not ended ({summary.state}): "
-            f"windlass resume {summary.session}"
+            f"the last run of {summary.session} has not ended ({summary.state}). "
+            f"To finish it: windlass resume {summary.session}"
         )
     if not choice.fork:
         return summary.session
-    return await fork(journal, summary.session, summary.facts, new_session_name(folder))
+    return await fork_session(journal, summary.session, summary.facts, new_session_name(folder))

@@ -1,8 +1,8 @@
-"""What a command writes on: lines that wrap at words, behind a gutter, in colour if that is wanted.
+"""The page that a command writes on: lines wrap at words, behind a gutter, in colour or without.
 
 The words are the same everywhere. A pipe, `NO_COLOR` or a dumb terminal gets no escape codes, and
-an encoding that lacks our symbols gets ASCII. Nothing that was written is ever moved or rewritten,
-but for one line at the bottom of a terminal, the footer, which goes before anything else is shown.
+an encoding without our symbols gets ASCII. Nothing that was written is ever moved or rewritten,
+except the footer: one line at the bottom of a terminal that is removed before anything is written.
 """
 
 import re
@@ -16,6 +16,15 @@ from rich.console import Console
 WIDTH_MAX = 96
 """Longer lines are hard to read."""
 WIDTH_MIN = 20
+
+TEXT_STYLE = ""
+THINKING_STYLE = "dim italic"
+CALL_STYLE = "cyan"
+PERSON = "bold"
+QUIET = "dim"
+GOOD = "green"
+BAD = "red"
+TROUBLE = "yellow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +87,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What could steer a terminal, or turn its text around."""
+"""Characters that could control a terminal, or reverse the direction of its text."""
 
 
 class Screen:
@@ -87,7 +96,7 @@ class Screen:
     def __init__(self, file: TextIO | None = None, *, width: int | None = None) -> None:
         self._file = file or sys.stdout
         self._encoding = getattr(self._file, "encoding", None) or "utf-8"
-        # Rich knows the terminals, and reads their variables.
+        # Rich knows what the terminal can do, and reads its variables.
         self._console = Console(file=self._file, highlight=False)
         self.styled = (
             self._console.is_terminal
@@ -99,14 +108,16 @@ class Screen:
         self.update_width()
         self.glyphs = UNICODE_GLYPHS if self._can_encode(UNICODE_GLYPHS) else ASCII_GLYPHS
         self.gutter = ""
-        """Stands at the left of each line that is begun from now on."""
+        """Written at the left of each line that begins from now on."""
         self._column = 0
         self._indent = 0
-        self._space = self._word = self._style = ""
+        self._space = ""
+        self._word = ""
+        self._style = ""
         self._has_footer = False
 
     def update_width(self) -> None:
-        """Take the width anew: the window may have changed."""
+        """Measure the width again: the window may have changed."""
         self.width = max(WIDTH_MIN, min(self._given_width or self._console.width, WIDTH_MAX))
 
     @property
@@ -114,7 +125,10 @@ class Screen:
         return self._console.is_terminal
 
     def show_footer(self, text: str = "") -> None:
-        """Show a line that goes away by itself; nothing where it could not, or within a line."""
+        """Show a line that is removed before the next write.
+
+        Does nothing where the line could not be removed, or while another line is unfinished.
+        """
         if not self.styled or self._column:
             return
         self.clear_footer()
@@ -126,7 +140,7 @@ class Screen:
             self._has_footer = True
 
     def clear_footer(self) -> None:
-        """Take the footer away."""
+        """Remove the footer."""
         if self._has_footer:
             self._has_footer = False
             self._file.write(CLEAR_LINE)
@@ -141,7 +155,7 @@ class Screen:
         mark_style: str = "",
         indent: int = 0,
     ) -> None:
-        """Write a paragraph; it hangs behind its mark, which has a style of its own."""
+        """Write a paragraph behind a mark, which may have its own style; or a blank line."""
         if not text:
             self.end_line()
             self._write(self.gutter.rstrip(), "dim")
@@ -153,7 +167,7 @@ class Screen:
         self.end_line()
 
     def begin_line(self, mark: str = "", style: str = "", indent: int = 0) -> None:
-        """Begin a line that is to be streamed."""
+        """Begin a line that will be streamed."""
         self.end_line()
         self._write_gutter()
         self._write(" " * indent)
@@ -162,7 +176,7 @@ class Screen:
         self._indent = indent + (cell_len(mark) + 1 if mark else 0)
 
     def stream_text(self, text: str, style: str = "") -> None:
-        """Go on with the line, or begin one. A word appears once it is whole."""
+        """Continue the line, or begin one. A word appears once it is complete."""
         if style != self._style:
             self._flush_word()
             self._style = style
@@ -177,14 +191,14 @@ class Screen:
                 self._word += part
 
     def start_new_line(self) -> None:
-        """Go on at the very left of the next line."""
+        """Continue at the very left of the next line."""
         self._flush_word()
         self._write("\n")
         self._column = self._indent = 0
         self._space = ""
 
     def hang_mark(self, space: str, mark: str, style: str = "") -> None:
-        """Put a mark before the words that follow; what does not fit hangs behind it."""
+        """Write a mark before the words that follow; wrapped lines are indented behind it."""
         self._flush_word()
         if not self._column:
             self._write_gutter()
@@ -192,14 +206,14 @@ class Screen:
         self._indent = cell_len(space + mark)
 
     def write_verbatim(self, text: str, style: str = "") -> None:
-        """Write text as it stands, however long it is."""
+        """Write text exactly as it is, without wrapping."""
         self._flush_word()
         if text and not self._column:
             self._write_gutter()
         self._write(replace_control_chars(text), style)
 
     def forget_line(self) -> None:
-        """Somebody typed a line: its end is the end of ours."""
+        """A person typed a line and Enter, which has ended our line too."""
         self._column = self._indent = 0
 
     def end_line(self) -> None:
@@ -211,13 +225,16 @@ class Screen:
         self._column = self._indent = 0
 
     def clip_to_line(self, text: str, cells_taken: int = 0) -> str:
-        """As much of a text as one line holds, behind its mark and `taken` more cells."""
+        """As much of a text as fits in one line, after a mark and `cells_taken` more cells.
+
+        Line breaks and runs of spaces become one space.
+        """
         room = self.width - cell_len(self.gutter) - 3 - cells_taken
         text = " ".join(replace_control_chars(text).split())
         return _truncate(text, room, self.glyphs.cut)
 
     def trim_to_width(self, text: str, cells_taken: int = 0) -> str:
-        """As much of a line as fits, with the spaces in it."""
+        """As much of a line as fits, with its spaces as they are."""
         return _truncate(
             replace_control_chars(text),
             self.width - cell_len(self.gutter) - cells_taken,
@@ -225,7 +242,7 @@ class Screen:
         )
 
     def _flush_word(self) -> None:
-        """Write the word that waits, on a new line if it does not fit on this one."""
+        """Write the pending word, on a new line if it does not fit on this one."""
         if not self._word:
             return
         if not self._column:
@@ -233,18 +250,19 @@ class Screen:
         size = cell_len(self._space + self._word)
         if self._column + size > self.width and self._column > self._text_start:
             self._wrap_line()
-        # A word that is wider than the page stays whole: a path must survive being copied.
+        # A word wider than the page is not broken, so that a path can be copied.
         self._write(self._space + self._word, self._style)
         self._space = self._word = ""
 
     @property
     def _text_start(self) -> int:
-        """Where the text of a line begins."""
+        """The column where the text of a line begins."""
         return cell_len(self.gutter) + self._indent
 
     def _wrap_line(self) -> None:
         self._write("\n")
-        self._column, self._space = 0, ""
+        self._column = 0
+        self._space = ""
         self._write_gutter()
         self._write(" " * self._indent)
 
@@ -281,5 +299,5 @@ def _truncate(text: str, room: int, mark: str) -> str:
 
 
 def replace_control_chars(text: str) -> str:
-    """The text without what could steer a terminal."""
+    """The text with `?` for each character that could control a terminal."""
     return _UNSAFE.sub("?", text.replace("\r\n", "\n").expandtabs(4))

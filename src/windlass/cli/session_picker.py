@@ -1,50 +1,67 @@
-"""Choosing a session from a list."""
+"""Which session a command works on: the one that was named, the latest, or one from a list."""
 
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from windlass.cli.renderer import QUIET
-from windlass.cli.screen import Screen
+from windlass.cli.screen import QUIET, Screen
 from windlass.cli.terminal import read_stdin_line
-from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.errors import ConfigError
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.launches import sessions_of_folder
+from windlass.project.session_names import (
+    find_latest,
+    find_session,
+    no_session_of,
+    sessions_of_folder,
+)
 
+PICK = "?"
+"""The value of `--resume` without a name: let the person choose."""
 LISTED_MAX = 10
 
 
-async def pick_session(
-    journal: SqliteJournal, folder: Path, *, unfinished: bool = False
-) -> SessionSummary:
-    """The session that the person at the terminal chooses."""
-    found = await sessions_of_folder(journal, folder, unfinished=unfinished, limit=LISTED_MAX)
+async def choose_session(
+    journal: SqliteJournal, folder: Path, name: str | None, *, latest: bool
+) -> SessionSummary | None:
+    """The session that `--resume` or `--continue` asks for; None if neither was given."""
+    if name == PICK:
+        return await pick_session(journal, folder)
+    if name is not None:
+        return await find_session(journal, name)
+    return await find_latest(journal, folder) if latest else None
+
+
+async def pick_session(journal: SqliteJournal, folder: Path) -> SessionSummary:
+    """The session that the person at the terminal chooses from the folder's latest ones."""
+    found = await sessions_of_folder(journal, folder, limit=LISTED_MAX)
     if not found:
-        raise NothingToDo(f"there is no session of {folder}. All of them: windlass sessions")
+        raise no_session_of(folder)
     return _ask_which(found)
 
 
 def _ask_which(found: Sequence[SessionSummary]) -> SessionSummary:
     if not sys.stdin.isatty():
-        raise ConfigError("name the session, or -c for the last one: nobody is here to choose")
-    screen = Screen(sys.stderr)
-    for number, one in enumerate(found, 1):
-        screen.write_line(
-            screen.clip_to_line(f"{one.title}  ({one.state}, {format_age(one.updated)})"),
-            mark=f"{number:>2}",
+        raise ConfigError(
+            "there is no terminal to choose a session at: name one, or use -c for the latest"
         )
+    screen = Screen(sys.stderr)
+    for number, summary in enumerate(found, 1):
+        line = f"{summary.title}  ({summary.state}, {format_age(summary.updated)})"
+        screen.write_line(screen.clip_to_line(line), mark=f"{number:>2}")
     screen.write_verbatim(f"Which one? 1-{len(found)}: ", QUIET)
-    said = read_stdin_line() or ""
+    answer = read_stdin_line() or ""
     screen.forget_line()
-    if not said.isdecimal() or not 1 <= int(said) <= len(found):
-        raise ConfigError(f"{said!r} is none of them" if said else "none was chosen")
-    return found[int(said) - 1]
+    if not answer:
+        raise ConfigError("no session was chosen")
+    if not answer.isdecimal() or not 1 <= int(answer) <= len(found):
+        raise ConfigError(f"{answer!r} is not one of 1-{len(found)}")
+    return found[int(answer) - 1]
 
 
 def format_age(then: float) -> str:
-    """How long ago something was, in words."""
+    """How long ago a time (in seconds since the epoch) was, in words."""
     seconds = max(0.0, time.time() - then)
     for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:

@@ -1,38 +1,59 @@
-"""`windlass sessions`: what a journal holds, why it is so, and the ways in and out of it."""
+"""`windlass sessions`: what a journal holds, why a session went as it did, export and import."""
 
+import asyncio
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from windlass.cli.session_table import (
-    journal_option,
-    parse_age_s,
-    printable_text,
-    resolve_journal_path,
-    run_on_journal,
-    show_session_list,
-)
+from windlass.cli.session_table import printable_text, show_session_list
 from windlass.cli.transcript import format_view, show_transcript
-from windlass.core.audit.explain import explain as explained
-from windlass.core.audit.replay import replay as replayed
+from windlass.core.audit.explain import explain as explain_facts
+from windlass.core.audit.replay import replay as replay_facts
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact
 from windlass.core.fold.run import fold
+from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.archive import export_session, import_session
-from windlass.journals.forking import fork as forked
+from windlass.journals.forking import fork as fork_session
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.launches import find_session
+from windlass.project.journals import journal_path, open_existing_journal, open_journal
+from windlass.project.session_names import find_session
 
+T = TypeVar("T")
 LISTED_MAX = 1_000_000_000
 UNSOUND_CODE = 1
-"""The exit code for a journal that is not as it should be."""
+"""The exit code for a journal that is damaged, or that replays differently."""
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_AGE_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def _resolve_journal(_context: click.Context, _option: click.Parameter, named: str | None) -> Path:
+    return journal_path(named=named)
+
+
+journal_option = click.option(
+    "--journal",
+    "path",
+    metavar="PATH",
+    callback=_resolve_journal,
+    help="The file that keeps the sessions; by default, the one of the settings.",
+)
+
+
+def run_on_journal(path: Path, work: Callable[[SqliteJournal], Coroutine[Any, Any, T]]) -> T:
+    """Do something with a journal that exists, and return the result."""
+    with open_existing_journal(path) as journal:
+        return asyncio.run(work(journal))
 
 
 @click.group(invoke_without_command=True)
@@ -40,16 +61,16 @@ UNSOUND_CODE = 1
 def sessions(context: click.Context) -> None:
     """List, show, explain, check, copy and delete sessions.
 
-    SESSION is a session's name, or a part of it that no other one has.
+    SESSION is the name of a session, or a part of it that no other name contains.
     """
     if context.invoked_subcommand is None:
-        context.invoke(list_, path=resolve_journal_path())
+        context.invoke(list_, path=journal_path())
 
 
 @sessions.command("list")
 @journal_option
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@click.option("--unfinished", is_flag=True, help="Only those whose last run has not ended.")
+@click.option("--unfinished", is_flag=True, help="Only sessions whose last run has not ended.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_(path: Path, limit: int, unfinished: bool, as_json: bool) -> None:
     """List the sessions, the latest first."""
@@ -62,14 +83,14 @@ def list_(path: Path, limit: int, unfinished: bool, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def search(query: str, path: Path, limit: int, as_json: bool) -> None:
-    """List the sessions whose name or first prompt holds QUERY."""
+    """List the sessions whose name or first prompt contains QUERY."""
     show_session_list(_find_sessions(path, query, limit), as_json=as_json)
 
 
 def _find_sessions(
     path: Path, query: str | None, limit: int, *, unfinished: bool = False
 ) -> list[SessionSummary]:
-    """A journal that nobody has written yet has no sessions."""
+    """The sessions of a journal; a file that does not exist yet has none."""
     if not path.exists():
         return []
     return run_on_journal(
@@ -80,9 +101,9 @@ def _find_sessions(
 @sessions.command()
 @click.argument("session")
 @journal_option
-@click.option("--view", "as_view", is_flag=True, help="What the model would be shown now.")
+@click.option("--view", "as_view", is_flag=True, help="Show what would be sent to the model now.")
 def show(session: str, path: Path, as_view: bool) -> None:
-    """Show a session as it looked when it ran."""
+    """Show a session as it looked while it ran."""
     name, facts = run_on_journal(path, partial(_read_session, session))
     state = fold(name, facts)
     if as_view:
@@ -92,12 +113,12 @@ def show(session: str, path: Path, as_view: bool) -> None:
         show_transcript(state, facts)
 
 
-@sessions.command(short_help="Tell why a session did what it did.")
+@sessions.command(short_help="Explain why a session went as it did.")
 @click.argument("session")
 @journal_option
 def explain(session: str, path: Path) -> None:
-    """Tell in words why a session did what it did, record by record."""
-    for line in explained(*run_on_journal(path, partial(_read_session, session))):
+    """Explain in words why a session went as it did, record by record."""
+    for line in explain_facts(*run_on_journal(path, partial(_read_session, session))):
         click.echo(line)
 
 
@@ -106,20 +127,20 @@ async def _read_session(given: str, journal: SqliteJournal) -> tuple[str, Sequen
     return name, await journal.read(name)
 
 
-@sessions.command(short_help="Find records that were changed, moved or taken out.")
+@sessions.command(short_help="Find records that were changed, moved or removed.")
 @click.argument("session", required=False)
 @journal_option
 def verify(session: str | None, path: Path) -> None:
-    """Check that no record was changed, moved or taken out: of SESSION, or of the whole file.
+    """Check that no record of SESSION, or of the whole file, was changed, moved or removed.
 
-    The exit code is 1 if something is wrong.
+    The exit code is 1 if one was.
     """
     checked, problems = run_on_journal(path, partial(_verify_sessions, session))
     for problem in problems:
         click.echo(printable_text(problem), err=True)
     if problems:
         sys.exit(UNSOUND_CODE)
-    click.echo(f"{_count_noun(checked, 'session')}: every record is where and as it was written")
+    click.echo(f"{format_count(checked, 'session')}: no record was changed, moved or removed")
 
 
 async def _verify_sessions(given: str | None, journal: SqliteJournal) -> tuple[int, list[str]]:
@@ -129,23 +150,23 @@ async def _verify_sessions(given: str | None, journal: SqliteJournal) -> tuple[i
         else [await find_session(journal, given)]
     )
     problems = await journal.check() if given is None else []
-    for one in listed:
-        found = await journal.verify(one.session)
-        problems += [f"{one.session}: {problem}" for problem in found]
+    for summary in listed:
+        found = await journal.verify(summary.session)
+        problems += [f"{summary.session}: {problem}" for problem in found]
     return len(listed), problems
 
 
-@sessions.command(short_help="Run a session again, with no model and no tools.")
+@sessions.command(short_help="Check that this version would run a session the same way.")
 @click.argument("session")
 @journal_option
 def replay(session: str, path: Path) -> None:
-    """Run a session again from its journal, with no model and no tools.
+    """Check that this version would run a session the same way, without a model or tools.
 
-    The exit code is 1 if this version would have done something else; the first difference is told.
-    A session that other rules made is compared as far as it can be, and that is told.
+    The exit code is 1 if it would not; the first difference is printed. A session that was recorded
+    under other rules is compared as far as possible, and the output says so.
     """
     name, facts = run_on_journal(path, partial(_read_session, session))
-    again = replayed(name, facts)
+    again = replay_facts(name, facts)
     if again.difference is not None:
         click.echo(f"{name}: {printable_text(str(again.difference))}", err=True)
         sys.exit(UNSOUND_CODE)
@@ -153,33 +174,33 @@ def replay(session: str, path: Path) -> None:
         click.echo(f"{name}: {again.other_rules}")
         return
     runs = again.state.run.number if again.state.run else 0
-    steps = _count_noun(again.state.steps, "step")
-    told = f"{_count_noun(len(facts), 'record')}, {_count_noun(runs, 'run')}, {steps}"
-    click.echo(f"{name}: {told}: this version does the same")
+    steps = format_count(again.state.steps, "step")
+    counts = f"{format_count(len(facts), 'record')}, {format_count(runs, 'run')}, {steps}"
+    click.echo(f"{name}: {counts}: this version does the same")
 
 
-@sessions.command(short_help="Begin a new session at a record of another one.")
+@sessions.command(short_help="Start a new session from a record of another one.")
 @click.argument("session")
 @journal_option
-@click.option("--at", type=click.IntRange(1), help="The last record to take over; else all.")
-@click.option("--into", metavar="NAME", help="The new session; else it is named after the old one.")
+@click.option("--at", type=click.IntRange(1), help="The last record to copy; by default, all.")
+@click.option("--into", metavar="NAME", help="The name of the new session.")
 def fork(session: str, path: Path, at: int | None, into: str | None) -> None:
-    """Begin a new session with the first records of SESSION, and print its name.
+    """Start a new session with the first records of SESSION, and print its name.
 
-    The numbers of the records are those of `windlass sessions explain`.
+    `windlass sessions explain` shows the numbers of the records.
     """
 
-    async def fork_session(journal: SqliteJournal) -> str:
-        one = await find_session(journal, session)
-        return await forked(journal, one.session, at or one.facts, into)
+    async def copy_records(journal: SqliteJournal) -> str:
+        summary = await find_session(journal, session)
+        return await fork_session(journal, summary.session, at or summary.facts, into)
 
-    click.echo(run_on_journal(path, fork_session))
+    click.echo(run_on_journal(path, copy_records))
 
 
 @sessions.command(short_help="Write a session as lines of JSON.")
 @click.argument("session")
 @journal_option
-@click.option("-o", "--output", default="-", metavar="FILE", help="Where to; else to stdout.")
+@click.option("-o", "--output", default="-", metavar="FILE", help="The file; by default, stdout.")
 def export(session: str, path: Path, output: str) -> None:
     """Write a session as lines of JSON, with its attachments and its hashes."""
 
@@ -190,66 +211,70 @@ def export(session: str, path: Path, output: str) -> None:
 
     records = run_on_journal(path, write_session)
     if output != "-":
-        click.echo(f"{output}: {_count_noun(records, 'record')}")
+        click.echo(f"{output}: {format_count(records, 'record')}")
 
 
-@sessions.command("import", short_help="Take in a session that was exported.")
+@sessions.command("import", short_help="Import a session that was exported.")
 @click.argument("file")
 @journal_option
-@click.option("--as", "into", metavar="NAME", help="Under another name than the one in the file.")
+@click.option("--as", "into", metavar="NAME", help="Import it under another name.")
 def import_(file: str, path: Path, into: str | None) -> None:
-    """Take in a session that was exported to FILE (- is stdin), and print its name.
+    """Import a session that was exported to FILE (- is stdin), and print its name.
 
-    Nothing is written unless all of the file is as it was exported.
+    Nothing is written if any part of the file was changed after the export.
     """
 
     async def read_archive(journal: SqliteJournal) -> str:
-        # It is read twice: once to check all of it, and once to write it.
+        # The archive is read twice, once to check it and once to write it; stdin cannot be.
         with click.open_file(file, "rb") as given, tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(given, copy)
             return await import_session(journal, copy, into)
 
-    click.echo(run_on_journal(path, read_archive, create=True))
+    with open_journal(path) as journal:
+        click.echo(asyncio.run(read_archive(journal)))
 
 
-@sessions.command(short_help="Delete old sessions that ended.")
+@sessions.command(short_help="Delete old sessions that have ended.")
 @journal_option
 @click.option("--older-than", "age", required=True, metavar="AGE", help="Such as 12h, 30d or 4w.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def prune(path: Path, age: str, yes: bool) -> None:
-    """Delete the sessions that ended, and that nobody touched for so long."""
-    before = time.time() - parse_age_s(age)
+    """Delete the sessions that have ended and were last used before AGE."""
+    before = time.time() - _parse_age_s(age)
     listed = run_on_journal(path, lambda journal: journal.sessions(limit=LISTED_MAX))
     old = sum(one.updated < before and one.outcome is not None for one in listed)
     if old and not yes:
-        click.confirm(
-            f"Delete {_count_noun(old, 'session')} of {len(listed)}?", abort=True, err=True
-        )
-    gone = run_on_journal(path, lambda journal: journal.prune(before)) if old else 0
-    click.echo(f"{_count_noun(gone, 'session')} deleted")
+        question = f"Delete {format_count(old, 'session')} of {len(listed)}?"
+        click.confirm(question, abort=True, err=True)
+    deleted = run_on_journal(path, lambda journal: journal.prune(before)) if old else 0
+    click.echo(f"{format_count(deleted, 'session')} deleted")
 
 
 @sessions.command(short_help="Delete sessions.")
 @click.argument("names", metavar="SESSION...", nargs=-1, required=True)
 @journal_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(names: tuple[str, ...], path: Path, yes: bool) -> None:
-    """Delete sessions, with the attachments that no other one uses."""
+    """Delete sessions, and the attachments that no other session uses."""
 
     async def find_names(journal: SqliteJournal) -> list[str]:
         return [(await find_session(journal, name)).session for name in names]
 
     async def delete_sessions(journal: SqliteJournal) -> None:
-        for one in found:
-            if not await journal.delete(one):
-                raise ConfigError(f"session {one} is gone already")
+        for name in found:
+            if not await journal.delete(name):
+                raise ConfigError(f"session {name} was deleted by another process")
 
     found = list(dict.fromkeys(run_on_journal(path, find_names)))
     if not yes:
         click.confirm(f"Delete {', '.join(found)}?", abort=True, err=True)
     run_on_journal(path, delete_sessions)
-    click.echo(f"{_count_noun(len(found), 'session')} deleted")
+    click.echo(f"{format_count(len(found), 'session')} deleted")
 
 
-def _count_noun(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def _parse_age_s(text: str) -> float:
+    """The seconds of `90m`, `12h`, `30d` or `4w`; raises ConfigError for anything else."""
+    found = _AGE.fullmatch(text.strip().lower())
+    if found is None:
+        raise ConfigError(f"{text!r} is not an age: write it as 90m, 12h, 30d or 4w")
+    return float(found[1]) * _AGE_SECONDS[found[2]]

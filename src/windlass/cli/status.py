@@ -1,12 +1,13 @@
-"""The line at the bottom of a terminal: what the run waits for, and what it has come to so far.
+"""The line at the bottom of a terminal: what the run is doing, and what it has cost so far.
 
-It is computed from events alone, and shown from time to time; where there is no terminal there is
-none, and nothing is lost.
+It is computed from events alone and redrawn from time to time. Without a terminal there is no such
+line, and nothing is lost.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from decimal import Decimal
 
 from windlass.cli.screen import Screen
@@ -31,31 +32,33 @@ TICK_S = 0.12
 
 
 class StatusLine:
-    """What a run is doing, in a line."""
+    """What a run is doing, in one line."""
 
     def __init__(self, screen: Screen, clock: Callable[[], float] = time.monotonic) -> None:
         self._screen = screen
         self._clock = clock
-        self._run_started = self._activity_since = clock()
+        self._run_started = clock()
+        self._activity_since = self._run_started
         self._activity = "starting"
         self._retry_at: float | None = None
         self._step = 0
         self._ledger = Ledger()
         self._tool_names: dict[str, str] = {}
         self._running_tools: dict[str, str] = {}
-        """The tools at work, by call."""
+        """The names of the running tools, by call."""
         self._note = ""
         self._frame = 0
-        self.is_paused = False
-        """Somebody else has the bottom of the screen."""
+        self._is_paused = False
 
     def start_run(self) -> None:
-        """Another run begins."""
+        """Start to count for another run."""
         self._run_started = self._clock()
-        self._step, self._ledger = 0, Ledger()
+        self._step = 0
+        self._ledger = Ledger()
         self._set_activity("starting")
 
-    def __call__(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
+        """Take an event into account; the next redraw shows it."""
         match event:
             case AttemptStarted(step):
                 self._step = step
@@ -65,52 +68,52 @@ class StatusLine:
             case TextDelta():
                 self._set_activity("writing")
             case CallDelta(name=str(name)):
-                self._set_activity(f"writing a call of {name}")
+                self._set_activity(f"writing a call to {name}")
             case AttemptRetrying(wait_s=wait_s):
-                self._set_activity("asking again")
+                self._set_activity("retrying")
                 self._retry_at = self._clock() + wait_s
             case AttemptFailed(charge=charge) | RunEnded(charge=charge):
                 self._add_charge(charge)
             case StepProposed(charge=charge):
                 self._add_charge(charge)
                 self.learn_calls(event)
-                self._set_activity("judging")
+                self._set_activity("checking the calls")
             case CallJudged(verdict=Ask()):
                 self._set_activity("waiting for you")
             case CallStarted(call_id):
                 self._running_tools[call_id] = self._tool_names.get(call_id, "a tool")
-                self._set_activity("running " + ", ".join(self._running_tools.values()))
+                self._show_running_tools()
             case CallFinished(call_id, _, charges):
                 self._running_tools.pop(call_id, None)
                 for charge in charges:
                     self._add_charge(charge)
-                if self._running_tools:
-                    self._set_activity("running " + ", ".join(self._running_tools.values()))
+                self._show_running_tools()
             case _:
                 pass
 
     def learn_calls(self, step: StepProposed) -> None:
-        """Learn the names of calls that were made before."""
+        """Learn the names of calls that were proposed earlier."""
         self._tool_names |= {call.id: call.name for call in step.reply.calls}
 
     def set_note(self, text: str) -> None:
-        """What a running tool says of itself; the last line of it is shown for a while."""
+        """Show the last line of what a running tool reports, until the activity changes."""
         self._note = (text.strip().splitlines() or [""])[-1]
 
-    def show_activity(self, doing: str) -> None:
-        """Show something that no event tells."""
-        self._set_activity(doing)
+    def show_activity(self, activity: str) -> None:
+        """Show an activity that no event reports."""
+        self._set_activity(activity)
         self.show_footer()
 
     def format_line(self) -> str:
-        """All of it, for now."""
-        now, glyphs = self._clock(), self._screen.glyphs
-        doing = self._activity
+        """The whole line, as of now."""
+        now = self._clock()
+        glyphs = self._screen.glyphs
+        activity = self._activity
         if self._retry_at is not None:
-            doing += f" in {max(0.0, self._retry_at - now):.0f} s"
+            activity += f" in {max(0.0, self._retry_at - now):.0f} s"
         elif now - self._activity_since >= 1:
-            doing += f" {_format_seconds(now - self._activity_since)}"
-        parts = [doing]
+            activity += f" {_format_seconds(now - self._activity_since)}"
+        parts = [activity]
         if self._step:
             parts.append(f"step {self._step}")
         parts += format_figures(self._ledger.usage, self._ledger.usd, now - self._run_started)
@@ -120,12 +123,22 @@ class StatusLine:
         return f"{spinner} " + f" {glyphs.dot} ".join(parts)
 
     def show_footer(self) -> None:
-        if not self.is_paused:
+        """Draw the line, unless it is paused."""
+        if not self._is_paused:
             self._frame += 1
             self._screen.show_footer(self.format_line())
 
+    @contextmanager
+    def pause(self) -> Generator[None]:
+        """Draw nothing during the block: a question has the bottom of the screen."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
     async def refresh_until_cancelled(self) -> None:
-        """Show it again and again, until cancelled."""
+        """Redraw the line every TICK_S seconds, until cancelled."""
         try:
             while self._screen.styled:
                 self.show_footer()
@@ -133,10 +146,16 @@ class StatusLine:
         finally:
             self._screen.clear_footer()
 
-    def _set_activity(self, doing: str) -> None:
-        if doing != self._activity or self._retry_at is not None:
+    def _set_activity(self, activity: str) -> None:
+        if activity != self._activity or self._retry_at is not None:
             self._activity_since = self._clock()
-        self._activity, self._retry_at, self._note = doing, None, ""
+        self._activity = activity
+        self._retry_at = None
+        self._note = ""
+
+    def _show_running_tools(self) -> None:
+        if self._running_tools:
+            self._set_activity("running " + ", ".join(self._running_tools.values()))
 
     def _add_charge(self, charge: Charge | None) -> None:
         if charge is not None:
@@ -145,16 +164,17 @@ class StatusLine:
 
 def format_figures(usage: Usage | None, usd: Decimal | None, seconds: float) -> list[str]:
     """Tokens, money and time, as far as they are known."""
-    told: list[str] = []
+    figures: list[str] = []
     if usage is not None and usage.total:
-        told.append(f"{usage.total:,} tokens{' (estimated)' if usage.estimated else ''}")
+        estimated = " (estimated)" if usage.estimated else ""
+        figures.append(f"{usage.total:,} tokens{estimated}")
     if usd is not None and usd:
-        told.append(format_usd(usd))
-    return [*told, _format_seconds(seconds)]
+        figures.append(format_usd(usd))
+    return [*figures, _format_seconds(seconds)]
 
 
 def format_usd(usd: Decimal) -> str:
-    """Money, to the cent, or as exact as it takes to be more than nothing."""
+    """US dollars to the cent; below one dollar with four digits, so that little is not nothing."""
     return f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
 
 

@@ -1,6 +1,6 @@
 """The keyboard of a terminal, read without blocking a run: one key, or one line.
 
-The law: however a question ends, also by a cancel, the terminal is left as it was found.
+The law: however a question ends, also by a cancel, the terminal gets its old mode back.
 """
 
 import asyncio
@@ -12,25 +12,32 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 CHUNK_BYTES = 4096
+END_OF_INPUT = "\x04"
+"""Ctrl-D."""
 
 
 class Keyboard:
-    """What a person types while a run goes on."""
+    """Reads what a person types while a run is going on."""
 
     def __init__(self, fd: int | None = None) -> None:
         self._fd = sys.stdin.fileno() if fd is None else fd
 
     async def read_key(self, show: Callable[[], None]) -> str:
-        """Show a question, and take one key. What was typed before it does not answer it."""
+        """Show a question, and return one key; Ctrl-D at the end of the input.
+
+        Keys that were pressed before the question are thrown away.
+        """
         with self._preserve_mode():
             tty.setcbreak(self._fd, termios.TCSAFLUSH)
             show()
             typed = await self._read_typed()
-        # An arrow, or a paste, begins like a key and is none.
-        return typed if len(typed) == 1 else ("\x04" if not typed else "?")
+        if not typed:
+            return END_OF_INPUT
+        # An arrow key, or a paste, is more than one character, and no answer.
+        return typed if len(typed) == 1 else "?"
 
     async def read_line(self, show: Callable[[], None]) -> str | None:
-        """Show a question, and take a line, as the terminal lets one edit it; None at the end."""
+        """Show a question, and return a line, with the terminal's editing; None at the end."""
         with self._preserve_mode():
             _set_flags(self._fd, termios.ICANON | termios.ECHO, on=True)
             show()
@@ -57,7 +64,7 @@ class Keyboard:
 
 
 def read_stdin_line() -> str | None:
-    """A line, where no run goes on that could be held up; None at the end of the input."""
+    """A line of standard input; None at its end. Blocks, so use it only between runs."""
     try:
         return input().strip()
     except EOFError:
@@ -65,14 +72,14 @@ def read_stdin_line() -> str | None:
 
 
 def has_keyboard() -> bool:
-    """Whether somebody can be asked: there is a terminal at both ends, and it is ours for now."""
-    shown = sys.stdout.isatty() or sys.stderr.isatty()
-    return sys.stdin.isatty() and shown and _is_foreground(sys.stdin.fileno())
+    """Whether a person can be asked: at a terminal, with this process in its foreground."""
+    is_seen = sys.stdout.isatty() or sys.stderr.isatty()
+    return sys.stdin.isatty() and is_seen and _is_foreground(sys.stdin.fileno())
 
 
 @contextmanager
 def suppress_echo() -> Generator[None]:
-    """While a run is shown, what is typed does not go in between: it waits for the next prompt."""
+    """Hide what is typed during the block; it is kept for the next prompt."""
     if not has_keyboard():
         yield
         return
@@ -82,13 +89,13 @@ def suppress_echo() -> Generator[None]:
     try:
         yield
     finally:
-        # A program in the background that touches the terminal is stopped.
+        # The kernel stops a background process that changes the terminal.
         if _is_foreground(fd):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 def terminal_restorer() -> Callable[[], None]:
-    """Puts the terminal back as it is now, for those who leave without saying goodbye."""
+    """A function that restores the present mode, for code that exits with `os._exit`."""
     if not has_keyboard():
         return lambda: None
     fd = sys.stdin.fileno()
@@ -97,6 +104,7 @@ def terminal_restorer() -> Callable[[], None]:
 
 
 def _is_foreground(fd: int) -> bool:
+    """Whether the terminal belongs to this process, and not to the shell that put it aside."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:

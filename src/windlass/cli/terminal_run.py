@@ -1,7 +1,7 @@
-"""Where a run is shown and a person can act on it: the page, its footer, the keyboard, Ctrl-C.
+"""A run at a terminal: the page that shows it, the status line, the keyboard, and Ctrl-C.
 
-The law: the first Ctrl-C stops the run, which ends and is recorded; the second one leaves at once.
-Whatever else ends the process (SIGTERM, a terminal that is closed) leaves the run open.
+The law: the first Ctrl-C stops the run, which ends and is recorded; the second one exits at once.
+Anything else that ends the process (SIGTERM, a closed terminal) leaves the run open, to be resumed.
 """
 
 import asyncio
@@ -40,33 +40,38 @@ RunWork = Callable[[Watcher], Awaitable[RunResult[Any]]]
 
 @dataclass(frozen=True, slots=True)
 class TerminalRun:
-    """How the runs of one command are shown."""
+    """Shows the runs of one command, and lets the person act on them."""
 
     screen: Screen
     status: StatusLine
     live: LiveView
     question_prompt: QuestionPrompt | None
-    """None: nobody can be asked, and a question suspends the run."""
+    """None if there is nobody to ask; a question then suspends the run."""
     output_format: OutputFormat
     quiet: bool
 
     def show_event(self, event: Event) -> None:
+        """Show an event in the output format of the command."""
         if self.output_format == "stream-json":
             print_event(event)
         if self.output_format == "text" and not self.quiet:
-            self.live(event)
+            self.live.show_event(event)
 
     async def drive_run(
-        self, agent: Agent[Any], session: str, work: RunWork, *, kept: bool = True
+        self, agent: Agent[Any], session: str, work: RunWork, *, is_kept: bool = True
     ) -> RunResult[Any]:
-        """See a run through, with its footer, its questions and Ctrl-C."""
+        """Do a run with status line, questions and Ctrl-C; returns its result, even if it failed.
+
+        `is_kept` says whether the journal outlives the process, so that the run can be resumed.
+        """
         self.status.start_run()
         if self.question_prompt is not None:
             self.question_prompt.start_run()
-        shown = self.output_format == "text" and not self.quiet
-        footer = asyncio.create_task(self.status.refresh_until_cancelled()) if shown else None
+        footer: asyncio.Task[None] | None = None
+        if self.output_format == "text" and not self.quiet:
+            footer = asyncio.create_task(self.status.refresh_until_cancelled())
         try:
-            with self._handle_signals(agent, session, kept=kept), suppress_echo():
+            with self._handle_signals(agent, session, is_kept=is_kept), suppress_echo():
                 return await work(self.show_event)
         except RunFailed as error:
             return error.result
@@ -78,32 +83,35 @@ class TerminalRun:
             self.live.end_stream()
 
     @contextmanager
-    def _handle_signals(self, agent: Agent[Any], session: str, *, kept: bool) -> Generator[None]:
-        loop, running = asyncio.get_running_loop(), asyncio.current_task()
-        told: list[signal.Signals] = []
+    def _handle_signals(self, agent: Agent[Any], session: str, *, is_kept: bool) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        running = asyncio.current_task()
+        is_stopping = False
         restore = terminal_restorer()
 
         def interrupt() -> None:
-            if told:
+            nonlocal is_stopping
+            if is_stopping:
                 self.screen.clear_footer()
                 restore()
                 os._exit(INTERRUPTED)
-            told.append(signal.SIGINT)
-            self.status.show_activity("stopping; once more leaves at once")
+            is_stopping = True
+            self.status.show_activity("stopping; press Ctrl-C again to exit at once")
             if not agent.cancel(session, "interrupted") and running is not None:
                 running.cancel()
 
         def leave(number: int) -> None:
-            # Nobody wanted the run to end: it stays open, and what it had started dies with us.
+            # Nobody asked for the run to end. It stays open in the journal, and its tools die
+            # with this process.
             self.screen.clear_footer()
             restore()
-            if kept:
-                told = f"\nwindlass: to go on: windlass resume {session}"
-                print(told, file=sys.stderr, flush=True)
+            if is_kept:
+                message = f"\nwindlass: to resume: windlass resume {session}"
+                print(message, file=sys.stderr, flush=True)
             os._exit(128 + number)
 
-        # What whoever started us has us ignore (nohup) stays ignored.
-        leaving = [one for one in LEAVE_SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+        # Signals that our parent process told us to ignore (nohup) stay ignored.
+        leaving = [each for each in LEAVE_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
         loop.add_signal_handler(signal.SIGINT, interrupt)
         for number in leaving:
             loop.add_signal_handler(number, leave, number)
@@ -117,15 +125,15 @@ class TerminalRun:
     def report_result(
         self, result: RunResult[Any], model: str, *, show_session: bool = True
     ) -> int:
-        """Tell what the run came to; the exit code for it."""
+        """Print the result of a run, and return the exit code for it."""
         code = OUTCOME_CODES[result.outcome]
         if self.output_format != "text":
             print_result(result, model)
             return code
         self._print_reply(result)
         if self.quiet and result.outcome not in ("completed", "suspended"):
-            told = f"{result.outcome.replace('_', ' ')}: {result.reason}"
-            print(f"windlass: {told}", file=sys.stderr)
+            outcome = result.outcome.replace("_", " ")
+            print(f"windlass: {outcome}: {result.reason}", file=sys.stderr)
         if result.outcome == "suspended":
             show_answer_commands(self.screen, result.session_id, result.questions)
         if not self.quiet:
@@ -135,7 +143,7 @@ class TerminalRun:
         return code
 
     def _print_reply(self, result: RunResult[Any]) -> None:
-        """The reply on standard output, where it did not stream there already."""
+        """Print the reply on standard output, unless it has streamed there already."""
         text = result.text or result.partial_text
         if result.outcome == "suspended" or not text:
             return
@@ -150,14 +158,14 @@ class TerminalRun:
 def open_terminal(
     *, output_format: OutputFormat = "text", quiet: bool = False, thinking: ThinkingMode = "show"
 ) -> TerminalRun:
-    """The stage for this terminal, or for whatever stands in its place.
+    """The terminal of this process, or the pipes that stand in its place.
 
-    The page is standard output if that is a terminal; else what is said there is the reply alone,
+    The page is standard output if that is a terminal. If not, standard output gets only the reply,
     and the page is standard error.
     """
     on_stdout = output_format == "text" and sys.stdout.isatty()
     screen = Screen(sys.stdout if on_stdout else sys.stderr)
     status = StatusLine(screen)
     live = LiveView(screen, status, thinking=thinking, with_text=on_stdout)
-    asker = QuestionPrompt(screen, status, Keyboard()) if has_keyboard() else None
-    return TerminalRun(screen, status, live, asker, output_format, quiet)
+    question_prompt = QuestionPrompt(screen, status, Keyboard()) if has_keyboard() else None
+    return TerminalRun(screen, status, live, question_prompt, output_format, quiet)

@@ -1,4 +1,4 @@
-"""A recorded session as it looked when it ran, and as the model is shown it."""
+"""A recorded session as it looked while it ran, and the prompt that the model would get now."""
 
 from collections.abc import Iterable, Iterator
 
@@ -32,22 +32,24 @@ from windlass.core.view import Prompt, build_prompt
 
 
 def show_transcript(state: State, facts: Iterable[Fact]) -> None:
-    """Show a session as if one had watched it."""
-    screen, now = Screen(), [0.0]
-    render = EventRenderer(screen, clock=lambda: now[0])
+    """Show a session as a person who watched it would have seen it."""
+    now = 0.0
+    screen = Screen()
+    # Silences are measured on the clock of the recording.
+    renderer = EventRenderer(screen, clock=lambda: now)
     for event in _events_as_watched(facts):
-        now[0] = max(now[0], event.at)
-        render(event)
+        now = max(now, event.at)
+        renderer.show_event(event)
     waiting = open_questions(state) if state.is_active else ()
     if waiting:
-        render(RunSuspended(tuple(one.call.id for one in waiting)))
+        renderer.show_event(RunSuspended(tuple(question.call.id for question in waiting)))
     elif state.is_active:
-        screen.write_line("The last run has not ended: it is under way, or waits to be resumed.")
+        screen.write_line("The last run has not ended: it is still running, or can be resumed.")
     screen.end_line()
 
 
 def _events_as_watched(facts: Iterable[Fact]) -> Iterator[Event]:
-    """The facts, with the text before them that a watcher would have seen."""
+    """The facts, each after the text that streamed before it was recorded."""
     for fact in facts:
         match fact:
             case StepProposed(reply):
@@ -64,8 +66,12 @@ def _events_as_watched(facts: Iterable[Fact]) -> Iterator[Event]:
 
 
 def format_view(state: State) -> Iterator[str]:
-    """What the model would be shown now, whole."""
-    run, setup = state.run, state.setup
+    """The lines of the whole prompt that the model would get now.
+
+    Raises NothingToDo if no run of the session has started.
+    """
+    run = state.run
+    setup = state.setup
     if run is None or setup is None:
         raise NothingToDo(f"no run of session {state.session} has started")
     model = run.model or setup.model.name
@@ -86,10 +92,9 @@ def _format_messages(prompt: Prompt) -> Iterator[str]:
                 yield from _format_speech("model", *map(_format_part, parts))
             case ToolResults(items):
                 for item in items:
-                    told = " ".join(map(_format_part, item.result.content))
-                    yield from _format_speech(
-                        "result", f"[{item.call.id}] {item.result.kind}: {told}"
-                    )
+                    text = " ".join(map(_format_part, item.result.content))
+                    line = f"[{item.call.id}] {item.result.kind}: {text}"
+                    yield from _format_speech("result", line)
 
 
 def _format_part(part: TextPart | ThinkingPart | ToolCall | ImagePart | FilePart) -> str:
@@ -97,7 +102,7 @@ def _format_part(part: TextPart | ThinkingPart | ToolCall | ImagePart | FilePart
         case TextPart(text):
             return text
         case ThinkingPart(text):
-            return f"(thought) {text}"
+            return f"(thinking) {text}"
         case ToolCall():
             return f"[{part.id}] {part.name}({part.arguments})"
         case ImagePart() | FilePart():
@@ -106,7 +111,7 @@ def _format_part(part: TextPart | ThinkingPart | ToolCall | ImagePart | FilePart
 
 
 def _format_speech(who: str, *texts: str) -> Iterator[str]:
-    """Words with the name of who says them before them, and all their lines below one another."""
+    """The texts with the speaker before the first line, and the other lines indented below."""
     lines = printable_text("\n".join(texts)).splitlines() or [""]
     yield f"{who:<8}{lines[0]}"
     yield from (f"{'':<8}{line}" for line in lines[1:])

@@ -87,6 +87,12 @@ def find_listing(vendor: str, model: str) -> ModelListing | None:
     return None if found is None else _listing_from_row(found, table.models[found])
 
 
+def list_models(vendor: str) -> list[ModelListing]:
+    """The models of a vendor that are listed with a price, as far as any are."""
+    table, _ = _load_vendor_table(vendor)
+    return [_listing_from_row(name, row) for name, row in table.models.items()]
+
+
 def build_model_info(
     vendor: str,
     model: str,

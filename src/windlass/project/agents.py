@@ -1,16 +1,23 @@
-"""Settings in, an agent out: its model, tools, gate, limits and journal.
+"""An agent from the settings of a project: its model, tools, gate, limits, instructions, journal.
 
-The law: whatever is wrong is said before the first request is made.
+The law: a mistake in the settings is reported before the first request to a model.
+
+    project_agent = load_agent({"model": "ollama:qwen3"}, folder=Path("."))
+    async with project_agent.open_session(journal) as session:
+        await session.agent.run("What is in here?")
 """
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from windlass.agent.agent import Agent
 from windlass.core.limits import Limits
+from windlass.core.schema import JsonSchema
 from windlass.environ import read_environment
 from windlass.gates.combined import all_of
 from windlass.gates.flow_guard import flow_guard
@@ -18,9 +25,10 @@ from windlass.gates.policy_file import load_policy
 from windlass.gates.presets import allow_all, ask, read_only
 from windlass.knowledge.instructions import read_instructions
 from windlass.knowledge.skills import Skills
+from windlass.models.resolve import resolve_model
 from windlass.ports import Approver, Gate, Journal
-from windlass.project.files import read_mcp_servers
-from windlass.project.schema_output import schema_type
+from windlass.project.files import load_settings, read_mcp_servers
+from windlass.project.layers import LoadedSettings
 from windlass.project.settings import Settings
 from windlass.tools.core_tools import core_tools
 from windlass.tools.function import Tool, tool
@@ -30,7 +38,7 @@ from windlass.tools.profile import Profile
 from windlass.tools.toolbox import Toolbox
 
 TOOL_PROFILES = ("all", "none", "core", "read-only")
-"""Words for many tools: all of them, none, those without MCP, and those that only read."""
+"""Words for groups of tools: all of them, none, those without MCP, and those that only read."""
 GATE_PRESETS = {"ask": ask, "read-only": read_only, "allow-all": allow_all}
 DEFAULT_INSTRUCTIONS = (
     "You work in the folder {folder} with the tools that you are given. Look before you change "
@@ -38,61 +46,101 @@ DEFAULT_INSTRUCTIONS = (
     "judged by a policy or a person first: if one is denied, do not try to get around it. Say "
     "briefly at the end what you did and what you found."
 )
-"""What the model is told unless the settings say otherwise."""
+"""The system prompt if the settings have none."""
 TOOLLESS_INSTRUCTIONS = "Answer briefly and to the point."
-"""What it is told if it has no tools."""
+"""The system prompt if the settings have none and the agent has no tools."""
+SCHEMA_FAULTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSession:
-    """An agent that is ready to run, and what it was made of."""
+    """An agent that is ready to run, and what it was built from."""
 
     agent: Agent[Any]
     journal: Journal
     toolbox: Toolbox
-    settings: Settings
-    folder: Path
     mcp_failures: Mapping[str, str]
-    """The MCP servers that could not be reached, and why."""
+    """The optional MCP servers that could not be reached, by name, and why."""
 
 
-@asynccontextmanager
-async def open_agent(
-    settings: Settings,
-    *,
-    folder: Path,
-    journal: Journal,
-    approver: Approver | None = None,
+@dataclass(frozen=True, slots=True)
+class ProjectAgent:
+    """An agent as a project describes it. Nothing has been opened or connected yet."""
+
+    loaded: LoadedSettings
+    folder: Path
+    """Where the agent works: its tools resolve relative paths here."""
+    schema: dict[str, Any] | None = None
+    """A JSON Schema that the final reply must match; None for plain text."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    def with_model(self, model: str) -> "ProjectAgent":
+        """The same agent with another model, written as `provider:model`."""
+        settings = msgspec.structs.replace(self.settings, model=model)
+        return replace(self, loaded=replace(self.loaded, settings=settings))
+
+    def check_model(self) -> None:
+        """Raise ConfigError if the model cannot be used: unknown provider, or no key."""
+        resolve_model(self.settings.model, environ=read_environment(self.folder))
+
+    @asynccontextmanager
+    async def open_toolbox(self) -> AsyncGenerator[tuple[Toolbox, Mapping[str, str]]]:
+        """Connect to the MCP servers and yield the tools, and the servers that failed and why."""
+        async with McpServers(configured_servers(self.settings, self.folder)) as servers:
+            toolbox = build_toolbox(self.settings, self.folder, await servers.tools())
+            yield toolbox, servers.failures
+
+    @asynccontextmanager
+    async def open_session(
+        self, journal: Journal, approver: Approver | None = None
+    ) -> AsyncGenerator[AgentSession]:
+        """Build the agent, and close everything that it opened when the block ends.
+
+        Without an approver, a call that needs an answer suspends the run.
+        """
+        settings = self.settings
+        async with self.open_toolbox() as (toolbox, mcp_failures):
+            agent = Agent[Any](
+                settings.model,
+                fallbacks=settings.fallbacks,
+                name=settings.agent,
+                instructions=build_instructions(settings, self.folder, toolbox),
+                tools=toolbox,
+                gate=build_gate(settings, self.folder),
+                approver=approver,
+                limits=Limits(
+                    steps=settings.max_steps,
+                    usd=settings.max_usd,
+                    tokens=settings.max_tokens,
+                    seconds=settings.timeout,
+                ),
+                journal=journal,
+                output_type=str if self.schema is None else schema_type(self.schema),
+            )
+            try:
+                yield AgentSession(agent, journal, toolbox, mcp_failures)
+            finally:
+                await agent.aclose()
+
+
+def load_agent(
+    flags: Mapping[str, object] | None = None,
+    folder: Path | None = None,
     schema: dict[str, Any] | None = None,
-) -> AsyncGenerator[AgentSession]:
-    """An agent for as long as the block lasts; what it opened is closed afterwards."""
-    async with McpServers(configured_servers(settings, folder)) as servers:
-        toolbox = build_toolbox(settings, folder, await servers.tools())
-        agent = Agent[Any](
-            settings.model,
-            fallbacks=settings.fallbacks,
-            name=settings.agent,
-            instructions=build_instructions(settings, folder, toolbox),
-            tools=toolbox,
-            gate=build_gate(settings, folder),
-            approver=approver,
-            limits=Limits(
-                steps=settings.max_steps,
-                usd=settings.max_usd,
-                tokens=settings.max_tokens,
-                seconds=settings.timeout,
-            ),
-            journal=journal,
-            output_type=str if schema is None else schema_type(schema),
-        )
-        try:
-            yield AgentSession(agent, journal, toolbox, settings, folder, servers.failures)
-        finally:
-            await agent.aclose()
+) -> ProjectAgent:
+    """The agent that a folder's settings describe, with `flags` over them.
+
+    Raises ConfigError if a settings file, a variable or a flag is wrong.
+    """
+    here = (folder or Path.cwd()).absolute()
+    return ProjectAgent(load_settings(flags, folder=here), here, schema)
 
 
 def configured_servers(settings: Settings, folder: Path) -> tuple[McpStdio | McpHttp, ...]:
-    """The servers whose tools are wanted."""
+    """The MCP servers whose tools the settings ask for."""
     if settings.tools in (("none",), ("core",)):
         return ()
     path = Path(settings.mcp_config) if settings.mcp_config else None
@@ -110,17 +158,17 @@ def build_toolbox(
     if len(skills):
         tools.append(tool(skills.skill, effect="read"))
     if "read-only" in settings.tools:
-        tools = [one for one in tools if one.spec.effect == "read"]
-    patterns = [one for one in settings.tools if one not in TOOL_PROFILES]
-    left_out = tuple(one[1:] for one in patterns if one.startswith("-"))
-    wanted = tuple(one for one in patterns if not one.startswith("-"))
-    # What reads the rest of a long result is a part of every choice but an empty one.
-    include = (*wanted, "read_artifact*") if wanted else ("*",)
-    return Toolbox(tools, profile=Profile(include=include, exclude=left_out))
+        tools = [each for each in tools if each.spec.effect == "read"]
+    patterns = [word for word in settings.tools if word not in TOOL_PROFILES]
+    excluded = tuple(word[1:] for word in patterns if word.startswith("-"))
+    included = tuple(word for word in patterns if not word.startswith("-"))
+    # A long result is cut, and `read_artifact` reads the rest: every choice of tools needs it.
+    include = (*included, "read_artifact*") if included else ("*",)
+    return Toolbox(tools, profile=Profile(include=include, exclude=excluded))
 
 
 def build_gate(settings: Settings, folder: Path) -> Gate:
-    """The policy, or the preset, and the flow guard with it."""
+    """The policy file's gate, or the permission mode's; with the flow guard, unless it is off."""
     if settings.policy:
         gate: Gate = load_policy(settings.policy, root=folder)
     else:
@@ -129,12 +177,40 @@ def build_gate(settings: Settings, folder: Path) -> Gate:
 
 
 def build_instructions(settings: Settings, folder: Path, toolbox: Toolbox) -> str:
-    """What the settings say, or what we say; and then what the project tells every agent (X5)."""
-    own = settings.instructions or (
-        DEFAULT_INSTRUCTIONS.format(folder=folder) if toolbox.specs else TOOLLESS_INSTRUCTIONS
-    )
-    places = (place for place in (folder, *folder.parents) if (place / ".git").exists())
-    theirs = read_instructions(next(places, folder), folder).text
-    knows_skills = any(spec.name == "skill" for spec in toolbox.specs)
-    skills = Skills.from_project(folder).catalogue if knows_skills else ""
-    return "\n\n".join(part for part in (own, theirs, skills) if part)
+    """The system prompt: the settings' or our default, then AGENTS.md, then the skills (X5)."""
+    own = settings.instructions
+    if not own:
+        own = DEFAULT_INSTRUCTIONS.format(folder=folder) if toolbox.specs else TOOLLESS_INSTRUCTIONS
+    # AGENTS.md files apply from the root of the repository down to the folder.
+    repositories = (place for place in (folder, *folder.parents) if (place / ".git").exists())
+    of_project = read_instructions(next(repositories, folder), folder).text
+    has_skills = any(spec.name == "skill" for spec in toolbox.specs)
+    skills = Skills.from_project(folder).catalogue if has_skills else ""
+    return "\n\n".join(part for part in (own, of_project, skills) if part)
+
+
+class SchemaOutput:
+    """An output type made from a JSON Schema. Its values are plain JSON that matches the schema.
+
+    It looks like a pydantic model to the agent, which calls the two methods below.
+    """
+
+    schema: JsonSchema
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]:
+        return dict(cls.schema.node)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str) -> Any:  # noqa: ANN401 - what the schema allows
+        """The value of a JSON text; raises ValueError with a message for the model."""
+        value = msgspec.json.decode(json_data)
+        faults = list(cls.schema.iter_errors(value))
+        if faults:
+            raise ValueError("; ".join(str(fault.message) for fault in faults[:SCHEMA_FAULTS_MAX]))
+        return value
+
+
+def schema_type(schema: dict[str, Any]) -> type[Any]:
+    """The output type for a JSON Schema; raises ConfigError if the schema itself is not valid."""
+    return type("SchemaOutput", (SchemaOutput,), {"schema": JsonSchema(schema)})

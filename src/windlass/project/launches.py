@@ -1,13 +1,9 @@
-"""How a session was started, and how it is found again.
+"""How a session was started, and the agent to resume it with.
 
-What the command line was told is recorded with each run, so that `windlass resume` in another
-shell, days later, needs nothing but the session's name. The name begins with the folder, so that
-the sessions of a folder can be told from others without reading them.
+The settings of each run that the command line starts are recorded with the run. So `windlass
+resume` in another shell, days later, needs only the session's name.
 """
 
-import hashlib
-import os
-import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -15,18 +11,15 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.errors import ConfigError, NothingToDo
+from windlass.core.errors import ConfigError
 from windlass.core.events import Fact, RunStarted
-from windlass.core.session_summary import SessionSummary
-from windlass.core.suggestions import suggest_names
-from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.settings import NO_LIMIT, SETTING_KEYS, Settings
+from windlass.core.fold.run import fold
+from windlass.ports import Journal
+from windlass.project.agents import ProjectAgent, load_agent
+from windlass.project.settings import NO_LIMIT, SETTING_KEYS
 
 CONTEXT_KEY = "windlass"
-"""Where a launch stands in the context of a run."""
-SLUG_MAX = 24
-SHOWN_MAX = 5
-LISTED_MAX = 1_000
+"""The key of a launch in the context of a run."""
 
 
 class SessionLaunch(msgspec.Struct, frozen=True):
@@ -34,78 +27,63 @@ class SessionLaunch(msgspec.Struct, frozen=True):
 
     folder: str
     flags: dict[str, Any] = {}
-    """The settings that were in force, as flags."""
+    """The settings that were in force, written as flags."""
     schema: dict[str, Any] | None = None
-    """What the final reply must fit."""
+    """The JSON Schema of the final reply, if it had one."""
 
 
-def build_launch(settings: Settings, folder: Path, schema: dict[str, Any] | None) -> SessionLaunch:
-    """All that is needed to set the same agent up again."""
+def build_launch(agent: ProjectAgent) -> SessionLaunch:
+    """Everything that is needed to build the same agent again."""
     flags: dict[str, Any] = {}
-    for key, about in SETTING_KEYS.items():
-        value = getattr(settings, key)
-        if about.per_agent:
-            # No limit is a choice too.
-            known = NO_LIMIT if value is None else value
-            flags[key] = str(known) if isinstance(known, Decimal) else known
-    return SessionLaunch(str(folder), flags, schema)
+    for name, key in SETTING_KEYS.items():
+        if not key.per_agent:
+            continue
+        value = getattr(agent.settings, name)
+        if value is None:
+            # "No limit" is a choice too: without it, the default limit would come back.
+            value = NO_LIMIT
+        flags[name] = str(value) if isinstance(value, Decimal) else value
+    return SessionLaunch(str(agent.folder), flags, agent.schema)
+
+
+def launch_context(agent: ProjectAgent) -> Mapping[str, Any]:
+    """The context to start a run with, so that `load_recorded_agent` can build its agent again."""
+    return {CONTEXT_KEY: msgspec.to_builtins(build_launch(agent))}
 
 
 def last_launch(facts: Sequence[Fact]) -> SessionLaunch | None:
-    """The launch of a session's last run, if it was started here."""
+    """The launch of a session's last run; None if it was not started with one."""
     started = [fact for fact in facts if isinstance(fact, RunStarted)]
-    given = started[-1].context.get(CONTEXT_KEY) if started else None
+    recorded = started[-1].context.get(CONTEXT_KEY) if started else None
+    if not recorded:
+        return None
     try:
-        return msgspec.convert(given, SessionLaunch) if given else None
+        return msgspec.convert(recorded, SessionLaunch)
     except msgspec.ValidationError:
+        # Another program may use the same key for something else.
         return None
 
 
-def launch_context(launch: SessionLaunch) -> Mapping[str, Any]:
-    return {CONTEXT_KEY: msgspec.to_builtins(launch)}
+async def load_recorded_agent(
+    journal: Journal, session: str, flags: Mapping[str, object]
+) -> ProjectAgent:
+    """The agent that a session's last run was started with; `flags` replace single settings.
+
+    Raises ConfigError if the folder of the session no longer exists.
+    """
+    facts = await journal.read(session)
+    launch = last_launch(facts)
+    if launch is None:
+        # Another program started the run. Its model is in the journal; its tools are not.
+        setup = fold(session, facts).setup
+        return load_agent({"model": setup.model.name, **flags} if setup else flags)
+    return _restore_agent(launch, session, flags)
 
 
-def session_prefix(folder: Path) -> str:
-    """What the names of a folder's sessions begin with."""
-    slug = re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-")[:SLUG_MAX] or "folder"
-    digest = hashlib.blake2b(str(folder).encode("utf-8", "surrogateescape"), digest_size=2)
-    return f"{slug}-{digest.hexdigest()}-"
-
-
-def new_session_name(folder: Path) -> str:
-    return session_prefix(folder) + os.urandom(4).hex()
-
-
-async def find_latest(
-    journal: SqliteJournal, folder: Path, *, unfinished: bool = False
-) -> SessionSummary:
-    """The session of a folder that was touched last; raises NothingToDo if there is none."""
-    found = await sessions_of_folder(journal, folder, unfinished=unfinished, limit=1)
-    if not found:
-        kind = "unfinished session" if unfinished else "session"
-        raise NothingToDo(f"there is no {kind} of {folder}. All of them: windlass sessions")
-    return found[0]
-
-
-async def sessions_of_folder(
-    journal: SqliteJournal, folder: Path, *, unfinished: bool = False, limit: int = LISTED_MAX
-) -> list[SessionSummary]:
-    mark = session_prefix(folder)
-    found = await journal.sessions(mark, limit=LISTED_MAX, unfinished=unfinished)
-    return [one for one in found if one.session.startswith(mark)][:limit]
-
-
-async def find_session(journal: SqliteJournal, given: str) -> SessionSummary:
-    """The session that is meant by its name, or by a part of it that no other has."""
-    found = await journal.sessions(given, limit=LISTED_MAX)
-    exact = [one for one in found if one.session == given]
-    near = exact or [one for one in found if given in one.session]
-    if len(near) == 1:
-        return near[0]
-    if near:
-        shown = ", ".join(one.session for one in near[:SHOWN_MAX])
-        raise ConfigError(f"{given!r} is a part of {len(near)} names: {shown}. Write more of it.")
-    known = [one.session for one in await journal.sessions(limit=LISTED_MAX)]
-    near_names = suggest_names(given, known) if known else " The journal is empty."
-    told = near_names if near_names.startswith(" Did") else " List them: windlass sessions"
-    raise NothingToDo(f"there is no session {given!r}.{told}")
+def _restore_agent(
+    launch: SessionLaunch, session: str, flags: Mapping[str, object]
+) -> ProjectAgent:
+    folder = Path(launch.folder)
+    if not folder.is_dir():
+        raise ConfigError(f"session {session} worked in {folder}, which no longer exists")
+    return load_agent({**launch.flags, **flags}, folder, launch.schema)

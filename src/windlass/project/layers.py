@@ -1,4 +1,4 @@
-"""Layers of settings, the later over the earlier, and for each value the place it comes from.
+"""Layers of settings: a later layer overrides an earlier one, and each value keeps its origin.
 
 defaults < system < user < project < its [agents.NAME] < environment < flags
 """
@@ -22,10 +22,11 @@ _HEADER = re.compile(r"\s*\[+\s*([^\]]*?)\s*\]+")
 
 @dataclass(frozen=True, slots=True)
 class SettingsLayer:
-    """What one place says: values by key, and where in it each stands."""
+    """The settings of one file, of the environment, or of the flags."""
 
     values: Mapping[str, object]
     places: Mapping[str, str]
+    """Where each value stands, by key: a file and line, a variable, or a flag."""
     agents: Mapping[str, "SettingsLayer"] = field(default_factory=dict[str, "SettingsLayer"])
 
 
@@ -35,7 +36,7 @@ class LoadedSettings:
 
     settings: Settings
     origins: Mapping[str, str]
-    """The place of each value, by key."""
+    """Where each value comes from, by key."""
     agents: Mapping[str, SettingsLayer]
     """The agents that files describe, by name."""
 
@@ -47,52 +48,59 @@ def merge_layers(
     *,
     agent: str | None = None,
 ) -> LoadedSettings:
-    """One set of settings of all layers; the agent that is named adds one of its own."""
+    """Merge all layers into one set of settings.
+
+    The agent that is chosen, by `agent` or by the last layer that names one, adds its own layer
+    above the files. Raises ConfigError if no file describes that agent.
+    """
     agents = {name: layer for file in files for name, layer in file.agents.items()}
-    named = agent or _last_value("agent", [*files, environ, flags])
-    chosen: list[SettingsLayer] = []
-    if named:
-        if named not in agents:
-            known = suggest_names(named, agents) or " No file describes one: write [agents.NAME]."
-            raise ConfigError(f"there is no agent {named!r}.{known}")
-        chosen = [agents[named]]
+    name = agent or _last_value("agent", [*files, environ, flags])
+    agent_layers: list[SettingsLayer] = []
+    if name:
+        if name not in agents:
+            hint = suggest_names(name, agents) or " No file has one: write [agents.NAME]."
+            raise ConfigError(f"there is no agent {name!r}.{hint}")
+        agent_layers = [agents[name]]
     values: dict[str, object] = {}
     origins = dict.fromkeys(SETTING_KEYS, DEFAULT_ORIGIN)
-    for layer in (*files, *chosen, environ, flags):
+    for layer in (*files, *agent_layers, environ, flags):
         values |= layer.values
         origins |= layer.places
     return LoadedSettings(Settings(**values), origins, agents)  # pyright: ignore[reportArgumentType]
 
 
 def layer_from_toml(text: str, source: str, folder: str) -> SettingsLayer:
-    """What a file says; raises ConfigError with the file and the line."""
+    """The layer of a TOML file; raises ConfigError with the file and the line.
+
+    Relative paths in it are resolved against `folder`.
+    """
     try:
         table: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source} is not TOML: {error}") from None
-    page = _TomlSource(text.splitlines(), source, folder)
+        raise ConfigError(f"{source} is not valid TOML: {error}") from None
+    file = _TomlSource(text.splitlines(), source, folder)
     tables = table.pop("agents", {})
     if not isinstance(tables, dict):
-        raise page.error_at("agents is a table: write [agents.NAME]", "agents")
+        raise file.error_at("agents must be a table: write [agents.NAME]", "agents")
     agents: dict[str, SettingsLayer] = {}
-    for name, given in cast("dict[str, object]", tables).items():
+    for name, values in cast("dict[str, object]", tables).items():
         where = f"agents.{name}"
-        if not isinstance(given, dict):
-            raise page.error_at(f"{where} is a table: write [{where}]", name, "agents")
-        agents[name] = page.read_table(cast("dict[str, object]", given), where)
-    own = page.read_table(table, "")
-    return SettingsLayer(own.values, own.places, agents)
+        if not isinstance(values, dict):
+            raise file.error_at(f"{where} must be a table: write [{where}]", name, "agents")
+        agents[name] = file.read_table(cast("dict[str, object]", values), where)
+    top = file.read_table(table, "")
+    return SettingsLayer(top.values, top.places, agents)
 
 
 def layer_from_environ(environ: Mapping[str, str], folder: str) -> SettingsLayer:
-    """What `WINDLASS_*` variables say. Those that are no settings are other people's."""
+    """The layer of the `WINDLASS_*` variables. Those that are not settings are ignored."""
     names = {key: f"{ENV_PREFIX}{key.upper()}" for key in SETTING_KEYS}
     given = {key: environ[name] for key, name in names.items() if environ.get(name)}
     return _layer_from_values(given, names, folder)
 
 
 def layer_from_flags(given: Mapping[str, object], folder: str) -> SettingsLayer:
-    """What the command line says: only what was given there."""
+    """The layer of the command line. `given` holds only the flags that were given."""
     return _layer_from_values(given, {key: f"--{key.replace('_', '-')}" for key in given}, folder)
 
 
@@ -103,59 +111,64 @@ def _layer_from_values(
     for key, value in given.items():
         try:
             values[key] = _parse_value(SETTING_KEYS[key], value, folder)
-        except InvalidSetting as unfit:
-            raise ConfigError(f"{names[key]}={value}: it must be {unfit}") from None
+        except InvalidSetting as error:
+            raise ConfigError(f"{names[key]}={value}: it must be {error}") from None
     return SettingsLayer(values, {key: names[key] for key in values})
 
 
 def _parse_value(key: SettingKey, value: object, folder: str) -> object:
-    read = key.parse(value)
-    if key.is_path and isinstance(read, str) and read:
-        return os.path.normpath(os.path.join(folder, os.path.expanduser(read)))  # noqa: PTH111, PTH118
-    return read
+    parsed = key.parse(value)
+    if key.is_path and isinstance(parsed, str) and parsed:
+        # Not `Path.resolve`: a path that goes through a link stays as it was written.
+        return os.path.normpath(os.path.join(folder, os.path.expanduser(parsed)))  # noqa: PTH111, PTH118
+    return parsed
 
 
 def _last_value(key: str, layers: Sequence[SettingsLayer]) -> str:
-    return next((str(one.values[key]) for one in reversed(layers) if key in one.values), "")
+    return next((str(layer.values[key]) for layer in reversed(layers) if key in layer.values), "")
 
 
 @dataclass(frozen=True, slots=True)
 class _TomlSource:
-    """The lines of a file, to say where something stands."""
+    """A TOML file, with its lines, so that an error can name the line."""
 
     lines: Sequence[str]
     source: str
     folder: str
 
     def read_table(self, table: Mapping[str, object], where: str) -> SettingsLayer:
-        known = [key for key, about in SETTING_KEYS.items() if about.per_agent or not where]
+        """The settings of one table; `where` is its name, or empty for the top of the file."""
+        known = [name for name, key in SETTING_KEYS.items() if key.per_agent or not where]
         values: dict[str, object] = {}
         for key, value in table.items():
             if key not in known:
-                near = suggest_names(key, [*known, *([] if where else ["agents"])])
-                raise self.error_at(f"{key!r} is not a setting.{near}", key, where)
+                hint = suggest_names(key, known if where else [*known, "agents"])
+                raise self.error_at(f"{key!r} is not a setting.{hint}", key, where)
             try:
                 values[key] = _parse_value(SETTING_KEYS[key], value, self.folder)
-            except InvalidSetting as unfit:
-                raise self.error_at(f"{key} must be {unfit}", key, where) from None
+            except InvalidSetting as error:
+                raise self.error_at(f"{key} must be {error}", key, where) from None
         return SettingsLayer(values, {key: self.describe_place(key, where) for key in values})
 
     def describe_place(self, key: str, where: str = "") -> str:
         line = next(self._find_lines(key, where), 0)
         return f"{self.source}, line {line}" if line else self.source
 
-    def error_at(self, told: str, key: str, where: str = "") -> ConfigError:
-        return ConfigError(f"{self.describe_place(key, where)}: {told}")
+    def error_at(self, message: str, key: str, where: str = "") -> ConfigError:
+        return ConfigError(f"{self.describe_place(key, where)}: {message}")
 
     def _find_lines(self, key: str, where: str) -> Iterator[int]:
-        """The lines where a key of a table is set, or where its own table begins."""
-        form = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
-        whole = f"{where}.{key}" if where else key
+        """The lines that set a key of a table, or that begin the key's own table.
+
+        tomllib does not say where a value stands, so the lines are searched again.
+        """
+        assignment = re.compile(rf"""\s*["']?{re.escape(key)}["']?\s*[=.]""")
+        full_name = f"{where}.{key}" if where else key
         table = ""
-        for at, line in enumerate(self.lines, 1):
+        for number, line in enumerate(self.lines, 1):
             if header := _HEADER.match(line):
                 table = header[1].replace('"', "").replace("'", "").replace(" ", "")
-                if table == whole:
-                    yield at
-            elif table == where and form.match(line):
-                yield at
+                if table == full_name:
+                    yield number
+            elif table == where and assignment.match(line):
+                yield number

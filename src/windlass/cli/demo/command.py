@@ -1,4 +1,4 @@
-"""The command itself: its options, its folder, and how it ends, also when it is interrupted."""
+"""`windlass demo`: its options, its folder, and how it ends, also when it is interrupted."""
 
 import shutil
 import signal
@@ -12,23 +12,21 @@ from types import FrameType
 import click
 
 from windlass.cli.demo.story import DemoFailed, DemoStory
-from windlass.cli.renderer import BAD, TROUBLE
-from windlass.cli.screen import Screen
+from windlass.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from windlass.cli.screen import BAD, TROUBLE, Screen
 
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
-INTERRUPTED = 130
-"""What a shell reports for a program that Ctrl-C ended."""
 
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Keep the folder, with the journal and all files.")
-@click.option("--fast", is_flag=True, help="Without the pauses that are made for readers.")
+@click.option("--fast", is_flag=True, help="Without the pauses for reading.")
 def demo(keep: bool, fast: bool) -> None:
     """Watch an agent stall, be denied, be killed with SIGKILL, and finish.
 
-    On the way it recalls a note, reads up on a skill and has a sub-agent look something up. It
-    takes some 15 seconds and needs neither key nor network: the model is a script, and everything
-    else is real. The exit code is 0 only if it is proved that nothing was done twice.
+    On the way it recalls a note, reads a skill and asks a sub-agent. It takes about 15 seconds and
+    needs no key and no network: the model is a script, and everything else is real. The exit code
+    is 0 only if the proof holds that nothing was done twice.
     """
     screen = Screen()
     try:
@@ -36,23 +34,23 @@ def demo(keep: bool, fast: bool) -> None:
             holds = DemoStory(screen, folder, fast=fast).show()
     except DemoFailed as error:
         screen.write_line(str(error), BAD, mark=screen.glyphs.no)
-        screen.write_line("To look into it: windlass demo --keep")
-        sys.exit(1)
+        screen.write_line("To keep its files and look into it: windlass demo --keep")
+        sys.exit(FAILED)
     except KeyboardInterrupt:
         screen.write_line("Stopped. Nothing is left running.", TROUBLE)
         sys.exit(INTERRUPTED)
-    sys.exit(0 if holds else 1)
+    sys.exit(DONE if holds else FAILED)
 
 
 @contextmanager
 def _temporary_folder(screen: Screen, *, keep: bool) -> Generator[Path]:
-    """A folder for the demo, which is gone afterwards, however the demo ends."""
+    """A folder for the demo. It is removed afterwards, however the demo ends, unless `keep`."""
     with _handle_signals(_exit_on_signal, signal.SIGTERM, signal.SIGHUP):
         folder = Path(tempfile.mkdtemp(prefix="windlass-demo-"))
         try:
             yield folder
         finally:
-            # The rest takes no time, and must be done.
+            # Removing the folder is quick and must not be interrupted.
             with _handle_signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if not keep:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -74,5 +72,5 @@ def _handle_signals(handler: Handler, *numbers: signal.Signals) -> Generator[Non
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
-    """End as a program that this signal ended, but not without tidying up."""
+    """Exit with the code of a program that this signal ended, but clean up first."""
     sys.exit(128 + number)

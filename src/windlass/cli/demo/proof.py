@@ -1,7 +1,7 @@
-"""What the files say when the demo is over: what happened, and that nothing happened twice.
+"""What the files say when the demo has ended: what happened, and that nothing happened twice.
 
-Three records that know nothing of each other must agree: the journal, the outbox that the tool
-wrote, and the meter that the model kept.
+Three independent records must agree: the journal, the outbox that the tool wrote, and the meter
+that the model kept.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ FactT = TypeVar("FactT", bound=Fact)
 
 
 class ProofCheck(NamedTuple):
-    """One thing that must be so, in words for either case."""
+    """One condition of the proof, with a text for each result."""
 
     holds: bool
     success: str
@@ -51,10 +51,10 @@ class ProofCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvidence:
-    """What is left of the run."""
+    """What the run left in its files."""
 
     sessions: Mapping[str, Sequence[Fact]]
-    """The run's own, and those of its sub-agents."""
+    """The facts of the run's session and of its sub-agents' sessions, by name."""
     problems: Sequence[RecordProblem]
     ledger: Ledger
     outcome: str
@@ -68,7 +68,7 @@ class RunEvidence:
 
     @property
     def facts(self) -> Sequence[Fact]:
-        """All of them."""
+        """The facts of all sessions."""
         return [fact for facts in self.sessions.values() for fact in facts]
 
     def facts_of(self, kind: type[FactT]) -> list[FactT]:
@@ -76,7 +76,7 @@ class RunEvidence:
 
     @property
     def survived_kill(self) -> bool:
-        """Whether the one kill hit the run in a call: the last that the first process wrote."""
+        """Whether the one kill came in a call: its start is the first process's last fact."""
         own = self.sessions.get(SESSION, ())
         before = [own[fact.seq - 2] for fact in own if isinstance(fact, RunResumed)]
         return self.kills == len(before) == 1 and isinstance(before[0], CallStarted)
@@ -88,9 +88,9 @@ class RunEvidence:
 
     @property
     def lookup_counts(self) -> Sequence[int]:
-        """How often a note was recalled, a skill read, and the clerk asked."""
+        """How often the note was recalled, the skill read, and the clerk called."""
         own = self.sessions.get(SESSION, ())
-        # A call's name is its own only within its session.
+        # The id of a call is unique only within its session.
         names = {
             call.id: call.name
             for step in own
@@ -107,9 +107,9 @@ class RunEvidence:
 
 
 async def gather_evidence(folder: Path, kills: int) -> RunEvidence:
-    """Read everything anew, from the files alone."""
+    """Read everything again, from the files alone."""
     with SqliteJournal(folder / JOURNAL) as journal:
-        names = sorted(one.session for one in await journal.sessions())
+        names = sorted(summary.session for summary in await journal.sessions())
         problems = [problem for name in names for problem in await journal.verify(name)]
         sessions = {} if problems else {name: await journal.read(name) for name in names}
     state = fold(SESSION, sessions.get(SESSION, ()))
@@ -128,17 +128,17 @@ async def gather_evidence(folder: Path, kills: int) -> RunEvidence:
 
 
 def summarize_events(found: RunEvidence) -> Iterable[tuple[str, str]]:
-    """What happened, a line for each kind of thing."""
-    replies, failed = len(found.facts_of(StepProposed)), len(found.facts_of(AttemptFailed))
-    started, resumed = len(found.facts_of(CallStarted)), len(found.facts_of(RunResumed))
+    """What happened: a title and a line for each kind of event."""
+    replies = len(found.facts_of(StepProposed))
+    failed = len(found.facts_of(AttemptFailed))
+    started = len(found.facts_of(CallStarted))
+    resumed = len(found.facts_of(RunResumed))
     notes, skills, asked = found.lookup_counts
     usage = found.ledger.usage or Usage()
-    yield "steps", f"{replies}, in {replies + failed} attempts: {failed} fell silent"
-    yield (
-        "calls",
-        f"{started + found.denial_count}: {started} ran, {found.denial_count} denied by the gate",
-    )
-    yield "looked up", f"{notes} note in {JOURNAL}, {skills} skill, {asked} answer of a sub-agent"
+    yield "steps", f"{replies}, in {replies + failed} attempts: {failed} stalled"
+    denied = found.denial_count
+    yield "calls", f"{started + denied}: {started} ran, {denied} denied by the gate"
+    yield "looked up", f"{notes} note in {JOURNAL}, {skills} skill, {asked} answer from a sub-agent"
     yield "processes", f"{resumed + 1}: {found.kills} killed with SIGKILL in the middle of a refund"
     chain = "broken" if found.problems else "verified"
     kept = f"{len(found.facts)} records in {len(found.sessions)} sessions"
@@ -149,7 +149,7 @@ def summarize_events(found: RunEvidence) -> Iterable[tuple[str, str]]:
 
 
 def run_checks(found: RunEvidence) -> list[ProofCheck]:
-    """What must be so, or the demo has failed."""
+    """The conditions of the proof, each with its result."""
     keys = {refund_key(line) for line in found.sent}
     return [
         ProofCheck(
@@ -164,12 +164,12 @@ def run_checks(found: RunEvidence) -> list[ProofCheck]:
             found.lookup_counts == (1, 1, 1) and len(found.subagent_sessions) == 1,
             "Nothing was looked up twice: the note, the skill and the clerk's answer were in the "
             "journal when the second process opened it.",
-            f"the note, the skill and the clerk should be looked up once each: {found.lookup_counts}, "
-            f"in {len(found.subagent_sessions)} sessions of sub-agents",
+            "the note, the skill and the clerk should be looked up once each: "
+            f"{found.lookup_counts}, in {len(found.subagent_sessions)} sessions of sub-agents",
         ),
         ProofCheck(
             found.payments == PAYMENTS and found.denial_count == 1,
-            "What the gate denied never ran: payments.csv is as it was.",
+            "The call that the gate denied never ran: payments.csv is unchanged.",
             f"payments.csv changed, or {found.denial_count} calls were denied instead of one",
         ),
         ProofCheck(
@@ -179,25 +179,29 @@ def run_checks(found: RunEvidence) -> list[ProofCheck]:
         ),
         ProofCheck(
             bool(found.facts) and not found.problems,
-            f"The journal is whole: {len(found.facts)} records, each chained to the one before.",
+            f"The journal is intact: {len(found.facts)} records, each chained to the one before.",
             f"the journal is damaged: {'; '.join(map(str, found.problems)) or 'it is empty'}",
         ),
     ]
 
 
 def _check_paid_once(found: RunEvidence) -> ProofCheck:
-    """The model's meter against the journal, whoever asked."""
-    replies, failed = len(found.facts_of(StepProposed)), len(found.facts_of(AttemptFailed))
-    attempts, lines = len(found.facts_of(AttemptStarted)), sum(map(len, SCRIPT_LINES.values()))
-    metered, clerk = len(found.requests), sum(" clerk," in line for line in found.requests)
-    below = sum(
-        isinstance(fact, AttemptStarted) for facts in found.subagent_sessions for fact in facts
-    )
+    """The model's meter against the journal, for the agent and the clerk together."""
+    replies = len(found.facts_of(StepProposed))
+    failed = len(found.facts_of(AttemptFailed))
+    attempts = len(found.facts_of(AttemptStarted))
+    lines = sum(map(len, SCRIPT_LINES.values()))
+    metered = len(found.requests)
+    by_clerk = sum(" clerk," in line for line in found.requests)
+    nested = [fact for facts in found.subagent_sessions for fact in facts]
+    nested_attempts = sum(isinstance(fact, AttemptStarted) for fact in nested)
     return ProofCheck(
-        metered == attempts == replies + failed and replies == lines and clerk == below,
+        metered == attempts == replies + failed
+        and replies == lines
+        and by_clerk == nested_attempts,
         f"No reply was paid for twice. The model's own meter counts {metered} requests: "
-        f"{replies} replies, {clerk} of them to the clerk, and {failed} that fell silent.",
-        f"the model's meter counts {metered} requests, {clerk} by the clerk; the journal "
-        f"{attempts}, {below} by the clerk, with {replies} replies and {failed} failures; there "
-        f"should be {lines} replies",
+        f"{replies} replies, {by_clerk} of them to the clerk, and {failed} that stalled.",
+        f"the model's meter counts {metered} requests, {by_clerk} by the clerk; the journal "
+        f"{attempts}, {nested_attempts} by the clerk, with {replies} replies and {failed} failed; "
+        f"there should be {lines} replies",
     )

@@ -1,6 +1,6 @@
-"""The demo's models: scripts that know their lines by what they are shown, as real models would.
+"""The demo's models: scripts that choose the next reply from the prompt, as real models do.
 
-They keep a meter of their own, as a provider does: a line for each request, written by nobody else.
+They keep a meter of their own, as a provider does: a line for each request. Nothing else writes it.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -18,7 +18,7 @@ from windlass.testing.scripted_model import ReplyItems, ScriptedModel
 
 PROMPT = "Order 1042 was charged twice. Pay the second charge back and write a report."
 PRICE = Price(Decimal(3), Decimal(15))
-"""Made up, and labelled so wherever it is shown."""
+"""A made-up price; the demo says so wherever it shows it."""
 METER_FILE = "meter.txt"
 REQUESTS_MAX = 20
 
@@ -26,30 +26,30 @@ Role: TypeAlias = Literal["support", "clerk"]
 
 
 class ScriptLine(NamedTuple):
-    """A reply, and the words that must have been shown before it can be given."""
+    """A reply, and the words that must be in the prompt before it can be given."""
 
     reply: ReplyItems
     requires: str = ""
 
 
 STALL_AT = 2
-"""The line that falls silent the first time, counted from 0."""
+"""The line that stalls the first time, counted from 0."""
 STALLED = "So the list has order 1042 tw"
 REPORT = "Order 1042 was charged twice on 2 March. The second 42.50 EUR went back to the card."
 SUPPORT = (
     ScriptLine(
         [
-            say("To the card, then. I will read up on how refunds are done here."),
+            say("To the card, then. I will read how refunds are done here."),
             call("skill", {"name": "refunds"}),
         ],
         requires="by card only",
     ),
     ScriptLine(
         [
-            say("The clerk is to look at the payments."),
+            say("I will ask the clerk to look at the payments."),
             call("clerk", {"task": "List the charges of order 1042."}),
         ],
-        requires="Have the clerk list the charges",
+        requires="Ask the clerk to list the charges",
     ),
     ScriptLine(
         [
@@ -85,15 +85,15 @@ SCRIPT_LINES: Mapping[Role, tuple[ScriptLine, ...]] = {"support": SUPPORT, "cler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoPace:
-    """How fast the demo goes."""
+    """How fast the demo goes, in seconds."""
 
     token_s: float = 0.022
     think_s: float = 0.7
-    """Before the first word of a reply."""
+    """The pause before the first word of a reply."""
     idle_s: float = 1.0
-    """Silence that counts as a stall."""
+    """How long a silence is before it counts as a stall."""
     hold_s: float = 1.2
-    """For the reader, around the kill."""
+    """The pauses around the kill, for the reader."""
 
 
 CALM = DemoPace()
@@ -101,7 +101,7 @@ FAST = DemoPace(token_s=0.001, think_s=0.01, idle_s=0.4, hold_s=0.05)
 
 
 class DemoModel:
-    """Plays the reply that its conversation has come to."""
+    """Gives the reply that fits its place in the conversation."""
 
     def __init__(self, role: Role, folder: Path, pace: DemoPace) -> None:
         self._role: Role = role
@@ -132,20 +132,20 @@ class DemoModel:
             return [pause(self._think_s), say(STALLED), stall()]
         line = SCRIPT_LINES[self._role][at]
         if not any(line.requires in text for text in prompt_texts(prompt)):
-            return say(f"I cannot go on: nobody told me {line.requires!r}.")
+            return say(f"I cannot continue: the prompt does not say {line.requires!r}.")
         return [pause(self._think_s), line.reply]
 
 
 def prompt_texts(prompt: Prompt) -> Iterator[str]:
-    """What the model is told, by people, tools and notes."""
+    """The texts in a prompt from people, tools and notes."""
     for message in prompt.messages:
         if isinstance(message, UserMessage):
             yield message.text
         if isinstance(message, ToolResults):
-            yield from (one.result.text for one in message.items)
+            yield from (item.result.text for item in message.items)
 
 
 def read_meter(folder: Path) -> list[str]:
-    """What the meter counted."""
+    """The lines of the meter, one for each request."""
     meter = folder / METER_FILE
     return meter.read_text("utf-8").splitlines() if meter.exists() else []

@@ -1,10 +1,13 @@
-"""The demo as its reader sees it: two processes, one kill between them, and the proof."""
+"""The demo from start to end: two processes, a kill between them, and the proof."""
 
 import asyncio
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
-from windlass.cli.demo.child import WorkerProcess
+from typing_extensions import override
+
 from windlass.cli.demo.proof import (
     ProofCheck,
     RunEvidence,
@@ -14,11 +17,17 @@ from windlass.cli.demo.proof import (
 )
 from windlass.cli.demo.script import CALM, FAST
 from windlass.cli.demo.task import JOURNAL, OUTBOX, prepare_folder, read_outbox
-from windlass.cli.demo.watch import DemoRenderer
-from windlass.cli.renderer import BAD, GOOD, QUIET, TROUBLE
-from windlass.cli.screen import Screen
+from windlass.cli.demo.worker import WorkerProcess
+from windlass.cli.renderer import EventRenderer
+from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
 from windlass.core.errors import WindlassError
-from windlass.core.events import CallProgress
+from windlass.core.events import (
+    AttemptStarted,
+    CallProgress,
+    NestedEvent,
+    RunStarted,
+    TextDelta,
+)
 
 HEADING = "bold"
 NEXT_STEPS = (
@@ -28,21 +37,60 @@ NEXT_STEPS = (
 
 
 class DemoFailed(WindlassError):
-    """The demo did not go as it should."""
+    """The demo did not go as planned."""
+
+
+class DemoRenderer(EventRenderer):
+    """Shows the run of the demo, in both of its processes."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(screen)
+        self._nested_renderer = EventRenderer(screen)
+
+    @override
+    def _show_recalled_notes(self, text: str) -> None:
+        # The text is an introduction, the notes, each below its heading, and a closing line.
+        for note in text.split("\n\n")[1:-1]:
+            _, _, content = note.partition("\n")
+            line = f"recalled from {JOURNAL}: {content}"
+            self._screen.write_line(line, QUIET, mark=self._screen.glyphs.progress)
+        if text:
+            self._screen.write_line()
+
+    @override
+    def _show_nested_event(self, event: NestedEvent) -> None:
+        match event.event:
+            case RunStarted():
+                line = f"sub-agent {event.agent}, in its own session: {event.session}"
+                self._screen.write_line(line, QUIET, mark=self._screen.glyphs.first)
+            case TextDelta() | AttemptStarted():
+                pass  # Its reply is shown as the result of the call.
+            case _:
+                with self._indent_page():
+                    self._nested_renderer.show_event(event.event)
+
+    @contextmanager
+    def _indent_page(self) -> Generator[None]:
+        before = self._screen.gutter
+        self._screen.gutter = f"{before}{self._screen.glyphs.bar} "
+        try:
+            yield
+        finally:
+            self._screen.gutter = before
 
 
 class DemoStory:
-    """One showing of the demo."""
+    """One run of the demo."""
 
     def __init__(self, screen: Screen, folder: Path, *, fast: bool) -> None:
         self._screen = screen
         self._folder = folder
         self._fast = fast
         self._hold_s = (FAST if fast else CALM).hold_s
-        self._render = DemoRenderer(screen)
+        self._renderer = DemoRenderer(screen)
 
     def show(self) -> bool:
-        """Show it all; whether the proof holds."""
+        """Show everything; returns whether the proof holds."""
         began = time.monotonic()
         prepare_folder(self._folder)
         self._show_introduction()
@@ -63,11 +111,11 @@ class DemoStory:
         line()
 
     def _run_until_killed(self) -> int:
-        """A worker starts the run, and is killed once its effect is really in flight."""
+        """Start the run in a worker, and kill it in the middle of the refund; returns the kills."""
         with WorkerProcess("run", self._folder, fast=self._fast) as child:
             self._open_frame(f"process {child.pid} starts the run")
             for event in child.read_events():
-                self._render(event)
+                self._renderer.show_event(event)
                 if isinstance(event, CallProgress):
                     break
             else:
@@ -81,56 +129,62 @@ class DemoStory:
         return 1
 
     def _resume_and_finish(self) -> None:
-        """Another worker finds the run in the journal, and finishes it."""
+        """Let another worker find the run in the journal, and finish it."""
         with WorkerProcess("resume", self._folder, fast=self._fast) as child:
             self._open_frame(f"process {child.pid} opens {JOURNAL}")
             for event in child.read_events():
-                self._render(event)
-            if trouble := child.failure_reason():
-                raise DemoFailed(f"the second worker failed: {trouble}")
+                self._renderer.show_event(event)
+            if reason := child.failure_reason():
+                raise DemoFailed(f"the second worker failed: {reason}")
             self._close_frame(self._screen.glyphs.last, f"process {child.pid} is done", GOOD)
         self._screen.write_line()
 
-    def _open_frame(self, told: str) -> None:
+    def _open_frame(self, text: str) -> None:
         glyphs = self._screen.glyphs
-        self._screen.write_line(told, QUIET, mark=glyphs.first)
+        self._screen.write_line(text, QUIET, mark=glyphs.first)
         self._screen.gutter = f"{glyphs.bar} "
 
     def _show_kill(self, pid: int) -> None:
         self._close_frame(self._screen.glyphs.no, f"kill -9 {pid}", f"bold {BAD}")
         self._screen.write_line()
         self._screen.write_line(
-            f"The refund is in {OUTBOX}, but the process died before it could write that down. "
+            f"The refund is in {OUTBOX}, but the process died before it could record that. "
             "Sending it again would pay twice.",
             TROUBLE,
         )
         self._screen.write_line()
         time.sleep(2 * self._hold_s)
 
-    def _close_frame(self, mark: str, told: str, style: str) -> None:
+    def _close_frame(self, mark: str, text: str, style: str) -> None:
         self._screen.end_line()
         self._screen.gutter = ""
-        self._screen.write_line(told, style, mark=mark)
+        self._screen.write_line(text, style, mark=mark)
 
     def _show_summary(self, found: RunEvidence, seconds: float) -> None:
         self._screen.write_line(f"What happened, in {seconds:.0f} s", HEADING)
-        for name, told in summarize_events(found):
-            self._screen.write_line(told, mark=f"{name:<10}", mark_style=QUIET, indent=2)
+        for name, text in summarize_events(found):
+            self._screen.write_line(text, mark=f"{name:<10}", mark_style=QUIET, indent=2)
         self._screen.write_line()
 
-    def _show_proof(self, made: list[ProofCheck]) -> bool:
-        holds = all(check.holds for check in made)
-        glyphs, heading = self._screen.glyphs, "Proof that nothing was done twice"
-        self._screen.write_line(heading if holds else "The proof does not hold", HEADING)
-        for check in made:
-            mark, style = (glyphs.yes, GOOD) if check.holds else (glyphs.no, BAD)
-            told = check.success if check.holds else check.failure
-            self._screen.write_line(told, mark=mark, mark_style=style, indent=2)
-            for line in check.details:
-                self._screen.write_line(line, QUIET, indent=6)
+    def _show_proof(self, checks: list[ProofCheck]) -> bool:
+        holds = all(check.holds for check in checks)
+        heading = "Proof that nothing was done twice" if holds else "The proof does not hold"
+        self._screen.write_line(heading, HEADING)
+        for check in checks:
+            self._show_check(check)
         self._screen.write_line()
         if holds:
             self._screen.write_line("Next", HEADING)
-            for told in NEXT_STEPS:
-                self._screen.write_line(told, mark=glyphs.call, mark_style=QUIET, indent=2)
+            for text in NEXT_STEPS:
+                mark = self._screen.glyphs.call
+                self._screen.write_line(text, mark=mark, mark_style=QUIET, indent=2)
         return holds
+
+    def _show_check(self, check: ProofCheck) -> None:
+        glyphs = self._screen.glyphs
+        if check.holds:
+            self._screen.write_line(check.success, mark=glyphs.yes, mark_style=GOOD, indent=2)
+        else:
+            self._screen.write_line(check.failure, mark=glyphs.no, mark_style=BAD, indent=2)
+        for line in check.details:
+            self._screen.write_line(line, QUIET, indent=6)

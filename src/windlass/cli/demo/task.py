@@ -1,4 +1,4 @@
-"""The demo's task: a folder, notes and a skill, tools that really touch it, and a gate."""
+"""The demo's task: a folder with notes and a skill, tools that really change it, and a gate."""
 
 import asyncio
 from pathlib import Path
@@ -35,10 +35,10 @@ order,paid_on,amount
 SKILL = """\
 ---
 name: refunds
-description: How a charge is paid back.
+description: How to refund a charge.
 ---
-Have the clerk list the charges of the order.
-Pay back what was charged too often, once, the way the customer wants it.
+Ask the clerk to list the charges of the order.
+Refund the extra charge once, the way the customer wants it.
 Write report.md.
 """
 SHOP = Scope("project", "shop")
@@ -48,13 +48,13 @@ NOTES = (
     Note("Parcels leave on Tuesdays.", SHOP, Source("handbook.pdf"), "Shipping"),
 )
 BANK_S = 30.0
-"""Longer than it takes to be killed."""
+"""How long the bank takes to answer: longer than the worker lives."""
 
 Context = RunContext[Path]
 
 
 def prepare_folder(folder: Path) -> None:
-    """Put what the task is about into an empty folder."""
+    """Put the files of the task into an empty folder."""
     (folder / PAYMENTS_FILE).write_text(PAYMENTS, "utf-8")
     skill = folder / "skills" / "refunds"
     skill.mkdir(parents=True)
@@ -64,8 +64,9 @@ def prepare_folder(folder: Path) -> None:
 
 
 def build_agent(folder: Path, journal: Journal, notes: Knowledge, pace: DemoPace) -> Agent[str]:
-    """The same agent in every process, so that any of them can go on with the run."""
-    skills, files = Skills.from_project(folder), file_tools(Workspace(folder))
+    """The same agent in every process, so that each of them can continue the run."""
+    skills = Skills.from_project(folder)
+    files = file_tools(Workspace(folder))
     clerk = Agent(
         DemoModel("clerk", folder, pace),
         name="clerk",
@@ -90,7 +91,7 @@ def build_agent(folder: Path, journal: Journal, notes: Knowledge, pace: DemoPace
 
 
 class KeepRecords:
-    """A policy of one rule."""
+    """A gate with one rule."""
 
     name = "demo: nothing is deleted"
     judges_replies = False
@@ -106,7 +107,7 @@ class KeepRecords:
 
 @tool
 def delete(context: Context, path: str) -> str:
-    """Delete a file of the folder."""
+    """Delete a file in the folder."""
     (context.deps / Path(path).name).unlink()
     return f"deleted {path}"
 
@@ -117,28 +118,28 @@ def find_refund(
     amount: str,  # noqa: ARG001 - as above
     to: str,  # noqa: ARG001 - as above
 ) -> str | Reconciliation:
-    """What became of a refund that was interrupted: its key is in the outbox, or it is not."""
+    """Whether an interrupted refund was sent: its key is in the outbox, or it is not."""
     sent = context.idempotency_key in map(refund_key, read_outbox(context.deps))
     return f"its key is in {OUTBOX}: sent before the crash, not sent again" if sent else NOT_DONE
 
 
 @tool(reconcile=find_refund)
 def refund(context: Context, order: int, amount: str, to: str) -> str:
-    """Pay an order back. Not to be done twice."""
+    """Refund an order. Must not be done twice."""
     line = f"refund order={order} amount={amount} to={to} key={context.idempotency_key}"
     with (context.deps / OUTBOX).open("a", encoding="utf-8") as outbox:
         outbox.write(f"{line}\n")
     context.report(f"written to {OUTBOX}, waiting for the bank")
     context.wait(BANK_S)
-    return "the bank said yes"
+    return "the bank confirmed it"
 
 
 def read_outbox(folder: Path) -> list[str]:
-    """The refunds that were really sent."""
+    """The refunds that were sent, one per line."""
     sent = folder / OUTBOX
     return sent.read_text("utf-8").splitlines() if sent.exists() else []
 
 
 def refund_key(line: str) -> str:
-    """The idempotency key of a refund."""
+    """The idempotency key in a line of the outbox."""
     return line.rpartition(" key=")[2]

@@ -1,24 +1,94 @@
-"""The process that drives the demo's agent, and is killed: `… run|resume FOLDER calm|fast`.
+"""The process that drives the demo's agent, from both sides.
 
-It tells its parent each event as a line of JSON, and does not outlive it.
+`WorkerProcess` is the parent's side: it starts the process, reads its events, and kills it. `main`
+is the process itself: `python -m … run|resume FOLDER calm|fast`. It prints each event as a line of
+JSON for its parent, and ends when its parent does.
 """
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.cli.demo.script import CALM, FAST, PROMPT, DemoPace
 from windlass.cli.demo.task import JOURNAL, SESSION, build_agent
 from windlass.core.errors import WindlassError
-from windlass.core.events import Event
+from windlass.core.events import Event, NestedEvent
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.knowledge.sqlite import SqliteKnowledge
 
+LOG_FILE = "worker.log"
+END_S = 10.0
+"""How long a worker may take to exit after its last event, in seconds."""
+
+_decode = msgspec.json.Decoder[Event](Event).decode
 _encode = msgspec.json.Encoder().encode
+
+
+class WorkerProcess:
+    """One worker process. Leaving the block kills it, if it still runs."""
+
+    def __init__(self, what: Literal["run", "resume"], folder: Path, *, fast: bool) -> None:
+        self._log = folder / LOG_FILE
+        pace = "fast" if fast else "calm"
+        # Its own process group: Ctrl-C reaches only the parent, which then ends the worker.
+        # `-P`: a file in the current folder must not be imported instead of one of our modules.
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - this very Python, our own module
+                [sys.executable, "-P", "-m", __name__, what, str(folder), pace],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                process_group=0,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def read_events(self) -> Iterator[Event]:
+        """The events as they arrive, until the process ends."""
+        for line in self._process.stdout or ():
+            event = _decode(line)
+            if isinstance(event, NestedEvent):
+                event = replace(event, event=msgspec.convert(event.event, Event))
+            yield event
+
+    def kill(self) -> bool:
+        """Kill it with SIGKILL; False if it had ended before that."""
+        self._process.kill()
+        return self._process.wait() == -signal.SIGKILL
+
+    def failure_reason(self) -> str | None:
+        """Why it ended, with the last line of its log; None if it ended well."""
+        if (code := self._process.wait(END_S)) == 0:
+            return None
+        lines = self._log.read_text("utf-8", "replace").strip().splitlines() or ["no output"]
+        return f"exit code {code}: {lines[-1]}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 def print_event(event: Event) -> None:
@@ -27,18 +97,18 @@ def print_event(event: Event) -> None:
 
 
 async def drive_agent(what: str, folder: Path, pace: DemoPace) -> None:
-    # The notes are in the journal's own file.
+    # The notes are in the same file as the journal.
     with SqliteJournal(folder / JOURNAL) as journal, SqliteKnowledge(folder / JOURNAL) as notes:
-        driven = build_agent(folder, journal, notes, pace)
+        agent = build_agent(folder, journal, notes, pace)
         if what == "resume":
-            await driven.resume(SESSION, on_event=print_event)
+            await agent.resume(SESSION, on_event=print_event)
         else:
-            await driven.run(PROMPT, session=SESSION, on_event=print_event)
-        await driven.aclose()
+            await agent.run(PROMPT, session=SESSION, on_event=print_event)
+        await agent.aclose()
 
 
 def _end_with_parent() -> None:
-    """The parent holds the other end of stdin; when it goes, however it goes, so does this."""
+    """Exit when the parent ends. It holds the other end of stdin, so the read then returns."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.realtime
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server answers on this machine, and no weights are on it."""
-    monkeypatch.setattr(nearby, "PORTS", {})
+    monkeypatch.setattr(nearby, "KNOWN_PORTS", {})
     monkeypatch.setattr(nearby.find_servers, "__defaults__", ({},))
-    monkeypatch.setattr(nearby, "KNOWN", {})
+    monkeypatch.setattr(nearby, "KNOWN_MODELS", {})
 
 
 def test_the_usual_model_of_each_vendor_is_one_with_a_known_price() -> None:
@@ -38,7 +38,7 @@ def test_the_usual_model_of_each_vendor_is_one_with_a_known_price() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_the_first_key_decides(tmp_path: Path) -> None:
-    found = choose_model({"OPENAI_API_KEY": "x", "MISTRAL_API_KEY": "y"}, tmp_path)
+    found = asyncio.run(choose_model({"OPENAI_API_KEY": "x", "MISTRAL_API_KEY": "y"}, tmp_path))
     assert found.model == f"openai:{DEFAULT_MODELS['openai']}"
     assert "OPENAI_API_KEY is set" in found.note
 
@@ -46,7 +46,7 @@ def test_the_first_key_decides(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("alone")
 def test_without_anything_it_is_said_in_three_lines(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        choose_model({}, tmp_path)
+        asyncio.run(choose_model({}, tmp_path))
     lines = str(error.value).splitlines()
     assert len(lines) == 3
     assert "ANTHROPIC_API_KEY" in lines[0]
@@ -86,21 +86,21 @@ def test_a_server_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_server_is_offered_and_taken_only_if_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearby, "KNOWN", {})
+    monkeypatch.setattr(nearby, "KNOWN_MODELS", {})
     with serve_in_thread(listing("qwen3")) as server:
         monkeypatch.setattr(nearby.find_servers, "__defaults__", ({"ollama": port_of(server)},))
-        assert choose_model({}, tmp_path, lambda _: True).model == "ollama:qwen3"
+        assert asyncio.run(choose_model({}, tmp_path, lambda _: True)).model == "ollama:qwen3"
         with pytest.raises(ConfigError, match="windlass run -m ollama:qwen3"):
-            choose_model({}, tmp_path, lambda _: False)
-        with pytest.raises(ConfigError, match="a server answers"):
-            choose_model({}, tmp_path)
+            asyncio.run(choose_model({}, tmp_path, lambda _: False))
+        with pytest.raises(ConfigError, match="a server is running"):
+            asyncio.run(choose_model({}, tmp_path))
 
 
 def test_weights_that_were_fetched_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P10: found upwards, where `make local-weights` puts them."""
-    monkeypatch.setattr(nearby, "KNOWN", {"smollm2": ("no_such_wheel", "tiny.gguf")})
+    monkeypatch.setattr(nearby, "KNOWN_MODELS", {"smollm2": ("no_such_wheel", "tiny.gguf")})
     asked = list[str]()
 
     def model(name: str, *, environ: object) -> None:
@@ -108,7 +108,7 @@ def test_weights_that_were_fetched_are_used(
         if not name.endswith(".gguf"):
             raise ConfigError("not here")
 
-    monkeypatch.setattr(nearby, "local_model", model)
+    monkeypatch.setattr(nearby, "build_local_model", model)
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     assert find_small_model({}, deep) is None

@@ -5,24 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli.session_picker import format_age
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import RunEnded, RunStarted
 from windlass.core.messages import TextPart
 from windlass.core.setup import ModelInfo, Setup
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.launches import (
-    SessionLaunch,
-    build_launch,
+from windlass.project.agents import ProjectAgent
+from windlass.project.launches import SessionLaunch, build_launch, last_launch, launch_context
+from windlass.project.layers import LoadedSettings, layer_from_flags
+from windlass.project.session_names import (
     find_latest,
     find_session,
-    last_launch,
-    launch_context,
     new_session_name,
     session_prefix,
     sessions_of_folder,
 )
-from windlass.project.layers import layer_from_flags
 from windlass.project.settings import SETTING_KEYS, Settings
 
 pytestmark = pytest.mark.realtime
@@ -56,7 +53,7 @@ async def test_sessions_are_found_by_folder_and_by_a_part_of_their_name(tmp_path
         assert (await find_latest(journal, here, unfinished=True)).session == names[0]
         assert (await find_session(journal, "bbbb")).session.endswith("bbbb3333")
         assert (await find_session(journal, names[0])).session == names[0]
-        with pytest.raises(ConfigError, match="'aaaa' is a part of 2 names"):
+        with pytest.raises(ConfigError, match="'aaaa' is part of 2 session names"):
             await find_session(journal, "aaaa")
         with pytest.raises(NothingToDo, match="there is no session 'cccc'"):
             await find_session(journal, "cccc")
@@ -68,10 +65,11 @@ def test_a_launch_is_the_settings_again_when_it_is_read_back() -> None:
     settings = Settings(
         model="a:b", tools=("read", "x*"), max_usd=Decimal("0.5"), timeout=90.0, max_steps=None
     )
-    launch = build_launch(settings, Path("/p"), {"type": "object"})
-    fact = RunStarted(1, (TextPart("go"),), context=dict(launch_context(launch)))
+    agent = ProjectAgent(LoadedSettings(settings, {}, {}), Path("/p"), {"type": "object"})
+    fact = RunStarted(1, (TextPart("go"),), context=dict(launch_context(agent)))
     again = last_launch([fact])
     assert again is not None
+    assert again == build_launch(agent)
     assert again.folder == "/p"
     values = layer_from_flags(again.flags, "/p").values
     assert Settings(**{key: values[key] for key in values}) == settings  # pyright: ignore[reportArgumentType]
@@ -83,12 +81,3 @@ def test_what_is_no_launch_is_none() -> None:
     assert last_launch([RunStarted(1, (TextPart("go"),))]) is None
     assert last_launch([RunStarted(1, (TextPart("go"),), context={"windlass": 3})]) is None
     assert SessionLaunch("/p").flags == {}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [(5, "just now"), (61, "1 minute ago"), (7200, "2 hours ago"), (90_000, "1 day ago")],
-)
-def test_how_long_ago(seconds: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time", lambda: 1_000_000.0)
-    assert format_age(1_000_000.0 - seconds) == told

@@ -1,0 +1,79 @@
+"""The commands of `windlass`, in the order of its help.
+
+The law: a command's module is imported when the command is run, so that `--help` is quick. Here
+stand only its name, its module and its line in the help.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from windlass.lazy_modules import LazyModules, lazy_attributes
+
+if TYPE_CHECKING:
+    from windlass.cli.approve import approve, deny
+    from windlass.cli.chat import chat
+    from windlass.cli.completion import completion
+    from windlass.cli.config import config
+    from windlass.cli.demo.command import demo
+    from windlass.cli.doctor import doctor
+    from windlass.cli.mcp import mcp
+    from windlass.cli.models import models
+    from windlass.cli.policy import policy
+    from windlass.cli.resume import resume
+    from windlass.cli.run import run
+    from windlass.cli.sessions import sessions
+    from windlass.cli.tools import tools
+
+__all__ = [
+    "COMMANDS",
+    "approve",
+    "chat",
+    "completion",
+    "config",
+    "demo",
+    "deny",
+    "doctor",
+    "mcp",
+    "models",
+    "policy",
+    "resume",
+    "run",
+    "sessions",
+    "tools",
+]
+
+COMMANDS: Mapping[str, str] = {
+    "run": "Run a task to its end in this folder.",
+    "chat": "Talk with an agent, prompt by prompt.",
+    "resume": "Finish a run that was killed or waits.",
+    "approve": "Allow a call that waits, and resume the run.",
+    "deny": "Deny a call that waits, and resume the run.",
+    "tools": "List the tools that an agent would have here.",
+    "models": "List providers, models and prices.",
+    "mcp": "Add, list, remove and test MCP servers.",
+    "config": "Show the settings, and where each comes from.",
+    "demo": "Watch an agent stall, be killed and finish. Needs no key.",
+    "doctor": "Show what this machine can do, and what is missing.",
+    "policy": "Check a policy file, and what it decides about a call.",
+    "sessions": "List, show, explain, check, copy and delete sessions.",
+    "completion": "Print the completion script for a shell.",
+}
+"""The line in the help of each command, by its name."""
+LAZY_MODULES: LazyModules = {
+    "approve": "windlass.cli.approve",
+    "chat": "windlass.cli.chat",
+    "completion": "windlass.cli.completion",
+    "config": "windlass.cli.config",
+    "demo": "windlass.cli.demo.command",
+    "deny": "windlass.cli.approve",
+    "doctor": "windlass.cli.doctor",
+    "mcp": "windlass.cli.mcp",
+    "models": "windlass.cli.models",
+    "policy": "windlass.cli.policy",
+    "resume": "windlass.cli.resume",
+    "run": "windlass.cli.run",
+    "sessions": "windlass.cli.sessions",
+    "tools": "windlass.cli.tools",
+}
+if not TYPE_CHECKING:
+    __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

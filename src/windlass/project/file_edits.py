@@ -1,0 +1,111 @@
+"""Changes to a project's files: one setting in `windlass.toml`, the servers in `.mcp.json`.
+
+The law: a file that could not be read back is not written.
+"""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+from windlass.core.errors import ConfigError
+from windlass.environ import read_environment
+from windlass.project.files import MCP_FILE, read_failure
+from windlass.project.layers import layer_from_toml
+from windlass.tools.mcp.config import mcp_settings
+
+_TABLE_HEADER = re.compile(r"\s*\[")
+_PLAIN_LITERAL = re.compile(r"-?\d+(\.\d+)?|true|false|\[.*\]")
+
+
+def write_setting(file: Path, key: str, value: str) -> str:
+    """Write a setting into a TOML file, and return the line that was written.
+
+    Numbers, true, false and lists are written as they are, anything else as a string. Raises
+    ConfigError if the value is not valid or the file cannot be written.
+    """
+    line = f"{key} = {_toml_literal(value)}"
+    try:
+        before = file.read_text("utf-8") if file.is_file() else ""
+        after = _replace_line(before, key, line)
+        layer_from_toml(after, str(file), str(file.parent))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(after, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
+    return line
+
+
+def _replace_line(text: str, key: str, line: str) -> str:
+    """The text with the setting's line in its place; all other lines stay as they were."""
+    lines = text.splitlines()
+    tables = (number for number, each in enumerate(lines) if _TABLE_HEADER.match(each))
+    # Settings of the project stand before the first table: below it, they would be an agent's.
+    end = next(tables, len(lines))
+    for number in range(end):
+        if re.match(rf"\s*{re.escape(key)}\s*=", lines[number]):
+            lines[number] = line
+            return "\n".join(lines) + "\n"
+    while end and not lines[end - 1].strip():
+        end -= 1
+    lines.insert(end, line)
+    return "\n".join(lines) + "\n"
+
+
+def _toml_literal(value: str) -> str:
+    if _PLAIN_LITERAL.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def read_mcp_entries() -> dict[str, Any]:
+    """The servers in this folder's `.mcp.json` as they are written, with `${NAME}` unexpanded."""
+    path = Path(MCP_FILE)
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{MCP_FILE} cannot be read: {read_failure(error)}") from None
+    try:
+        return dict(msgspec.json.decode(text, type=dict[str, dict[str, Any]])["mcpServers"])
+    except (msgspec.MsgspecError, KeyError):
+        raise ConfigError(
+            f'{MCP_FILE} is not valid: it must be JSON of the form {{"mcpServers": {{…}}}}. '
+            "Correct the file first."
+        ) from None
+
+
+def write_mcp_entries(servers: dict[str, Any]) -> None:
+    """Replace this folder's `.mcp.json`, all of it or nothing; raises ConfigError."""
+    text = msgspec.json.format(msgspec.json.encode({"mcpServers": servers}), indent=2).decode()
+    # A variable that is not set here may be set where the server is used.
+    mcp_settings(text, _AnyEnvironment(read_environment()), source=MCP_FILE)
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=".", delete=False, encoding="utf-8") as file:
+            file.write(text + "\n")
+        # Temporary files are private (0600), but the project's file is for everyone in it.
+        Path(file.name).chmod(0o644)
+        os.replace(file.name, MCP_FILE)  # noqa: PTH105 - atomic: nobody sees half a file
+    except OSError as error:
+        raise ConfigError(f"{MCP_FILE} cannot be written: {error.strerror}") from None
+
+
+class _AnyEnvironment(dict[str, str]):
+    """An environment in which every variable is set."""
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    @override
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name, f"${name}")
+
+    def __missing__(self, name: str) -> str:
+        return f"${name}"
