@@ -17,8 +17,8 @@ from windlass.core.errors import JournalFailed
 from windlass.core.limits import Amount, Budget
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.testing.budgets import is_within_budget
 from windlass.testing.journals import error_of
-from windlass.testing.pools import is_within_budget
 from windlass.testing.samples import note_facts
 
 CENTS = st.integers(0, 300).map(lambda cents: Decimal(cents) / 100)

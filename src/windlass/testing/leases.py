@@ -17,11 +17,11 @@ class LeasingJournal(Journal, SessionLeases, Protocol):
     """A journal that leases sessions to drivers."""
 
 
-class FollowingJournal(Journal, AppendSignals, Protocol):
+class SignallingJournal(Journal, AppendSignals, Protocol):
     """A journal that signals appends, also those of other processes."""
 
 
-class LeasingConformance(JournalSuite):
+class SessionLeasesConformance(JournalSuite):
     """One driver for a session at a time, in whichever process."""
 
     @on_a_journal
@@ -96,16 +96,16 @@ class LeasingConformance(JournalSuite):
         assert list(await one.read(SESSION)) == note_facts(1, 3)
 
 
-class FollowingConformance(JournalSuite):
+class AppendSignalsConformance(JournalSuite):
     """A follower of a session is woken for each record, no matter which process wrote it."""
 
     @on_a_journal
-    async def test_it_is_one_that_can_be_followed(self, journal: FollowingJournal) -> None:
+    async def test_it_is_one_that_can_be_followed(self, journal: SignallingJournal) -> None:
         assert isinstance(journal, AppendSignals)
 
     @on_two_journals
     async def test_what_is_there_already_is_news_at_once(
-        self, one: FollowingJournal, two: FollowingJournal
+        self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
         await one.append(SESSION, note_facts(1, 3))
         async with asyncio.timeout(PATIENCE_S):
@@ -115,7 +115,7 @@ class FollowingConformance(JournalSuite):
 
     @on_two_journals
     async def test_an_append_is_news_whoever_wrote_it(
-        self, one: FollowingJournal, two: FollowingJournal
+        self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
         """E5: also the first one of a session that is not there yet."""
         for seq, (writer, reader) in enumerate(((one, one), (one, two), (two, one)), 1):
@@ -128,7 +128,7 @@ class FollowingConformance(JournalSuite):
 
     @on_two_journals
     async def test_a_follower_misses_nothing(
-        self, one: FollowingJournal, two: FollowingJournal
+        self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
         """E5: no gap and no repeat, however reading and writing fall together."""
         last = 60
@@ -139,7 +139,7 @@ class FollowingConformance(JournalSuite):
                 await one.append("another", [fact])
                 await asyncio.sleep(0.002 if fact.seq % 7 else 0)
 
-        async def follow(journal: FollowingJournal) -> list[Fact]:
+        async def follow(journal: SignallingJournal) -> list[Fact]:
             seen = list[Fact]()
             while len(seen) < last:
                 await journal.wait_for_append(SESSION, len(seen))
@@ -153,7 +153,7 @@ class FollowingConformance(JournalSuite):
 
     @on_two_journals
     async def test_who_no_longer_wants_to_hear_is_gone(
-        self, one: FollowingJournal, two: FollowingJournal
+        self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
         """C1: a cancel ends the waiting, and the journal goes on for others."""
         await one.append(SESSION, note_facts(1, 1))
@@ -170,7 +170,7 @@ class FollowingConformance(JournalSuite):
             await wait_until_visible(two, 2)
 
 
-async def wait_until_visible(journal: FollowingJournal, seq: int) -> None:
+async def wait_until_visible(journal: SignallingJournal, seq: int) -> None:
     """Wait until the journal shows a record: look again after each signal."""
     while len(await journal.read(SESSION)) < seq:
         await journal.wait_for_append(SESSION, seq - 1)

@@ -9,7 +9,7 @@ from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_jour
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
-class ListingJournal(Journal, SessionLeases, Protocol):
+class CatalogJournal(Journal, SessionLeases, Protocol):
     """A journal that lists and deletes its sessions."""
 
     async def sessions(
@@ -21,11 +21,11 @@ class ListingJournal(Journal, SessionLeases, Protocol):
     async def delete(self, session: str) -> bool: ...
 
 
-class ListingConformance(JournalSuite):
+class SessionCatalogConformance(JournalSuite):
     """Sessions are found and deleted, but not while they are driven."""
 
     @on_a_journal
-    async def test_sessions_are_found(self, journal: ListingJournal) -> None:
+    async def test_sessions_are_found(self, journal: CatalogJournal) -> None:
         facts = facts_of_every_kind()
         await journal.append("ended", facts)
         await journal.append("open", facts[:6])
@@ -40,7 +40,7 @@ class ListingConformance(JournalSuite):
 
     @on_two_journals
     async def test_abandoned_is_what_nobody_drives_or_is_asked_about(
-        self, one: ListingJournal, two: ListingJournal
+        self, one: CatalogJournal, two: CatalogJournal
     ) -> None:
         facts = facts_of_every_kind()
         await one.append("ended", facts)
@@ -56,7 +56,7 @@ class ListingConformance(JournalSuite):
 
     @on_two_journals
     async def test_a_session_that_is_driven_cannot_be_deleted(
-        self, one: ListingJournal, two: ListingJournal
+        self, one: CatalogJournal, two: CatalogJournal
     ) -> None:
         await one.append(SESSION, note_facts(1, 3))
         lease = await one.lease(SESSION)

@@ -15,7 +15,7 @@ def usd_amount(amount: str) -> Amount:
     return Amount(Decimal(amount))
 
 
-class PoolsConformance(JournalSuite):
+class SharedBudgetsConformance(JournalSuite):
     """Runs of any process draw on a budget, and never more than it holds.
 
     The journal must take its time from `self.now`.
