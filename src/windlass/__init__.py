@@ -4,10 +4,13 @@ from windlass.agent.agent import Agent
 from windlass.agent.approvals import answer
 from windlass.agent.attachments import attach
 from windlass.agent.events import EventStream
-from windlass.agent.knowledge_tools import knowledge_tools, recaller
-from windlass.agent.openings import Briefing
-from windlass.agent.options import AgentOptions
-from windlass.agent.skill_tools import project_instructions, skill_tool
+from windlass.agent.knowledge_tools import (
+    knowledge_tools,
+    project_instructions,
+    recaller,
+    skill_tool,
+)
+from windlass.agent.options import AgentOptions, Briefing
 from windlass.agent.subagents import delegate
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.errors import (

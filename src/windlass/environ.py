@@ -1,4 +1,4 @@
-"""The environment in, plain values out: the one reader of it, with what a `.env` file adds."""
+"""The environment and the `.env` file: the only module that reads environment variables."""
 
 import os
 import re
@@ -19,7 +19,7 @@ ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*)")
 
 
 def read_environment(folder: Path | None = None) -> Mapping[str, str]:
-    """The environment, with what a `.env` file adds to it; what is set already stays as it is."""
+    """Return the environment with what the folder's `.env` file adds; set variables stay."""
     path = (folder or Path.cwd()) / ".env"
     try:
         text = path.read_text("utf-8")
@@ -29,21 +29,25 @@ def read_environment(folder: Path | None = None) -> Mapping[str, str]:
 
 
 def xdg_folder(kind: str, default: str) -> Path:
-    """The user's folder of a kind (CONFIG, STATE, CACHE) for Windlass."""
-    named = os.environ.get(f"XDG_{kind}_HOME", "")
-    return (Path(named) if Path(named).is_absolute() else Path.home() / default) / "windlass"
+    """Return the user's folder for Windlass; `kind` is CONFIG, STATE or CACHE (XDG)."""
+    folder = Path(os.environ.get(f"XDG_{kind}_HOME", ""))
+    if not folder.is_absolute():
+        # The XDG specification says that a relative path must be ignored.
+        folder = Path.home() / default
+    return folder / "windlass"
 
 
 def captures_content(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether traces may hold what was said, as OpenTelemetry's own variable says."""
+    """Return whether traces may contain messages, as OpenTelemetry's own variable says."""
     environ = read_environment() if environ is None else environ
     return environ.get(CAPTURE_VARIABLE, "").strip().lower() in CAPTURE_VALUES
 
 
 def find_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """The values that must not be seen, by the names of their variables, which say so.
+    """Return the values that look secret, by the names of their variables.
 
-    The password inside an address is one too, whatever its variable is called.
+    A variable is secret by its name (`…_KEY`, `…_TOKEN`). So is the password inside a URL, whatever
+    the name of its variable.
     """
     found = {name: value for name, value in environ.items() if _is_secret(name, value)}
     for name, value in environ.items():
@@ -55,11 +59,11 @@ def find_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _is_secret(name: str, value: str) -> bool:
     words = name.upper().split("_")
-    says_so = words[-1] not in HARMLESS_SUFFIXES and (
+    has_secret_name = words[-1] not in HARMLESS_SUFFIXES and (
         not SECRET_WORDS.isdisjoint(words) or words[-1].endswith(SECRET_SUFFIXES)
     )
-    # Some variables name the file that the secret is in.
-    return says_so and len(value) >= SECRET_CHARS_MIN and not _is_path(value)
+    # The value of some variables is only the path of the file that holds the secret.
+    return has_secret_name and len(value) >= SECRET_CHARS_MIN and not _is_path(value)
 
 
 def _is_path(value: str) -> bool:
@@ -70,7 +74,7 @@ def _is_path(value: str) -> bool:
 
 
 def parse_assignments(text: str) -> Iterator[tuple[str, str]]:
-    """The names and values of a `.env` file."""
+    """Yield the names and values of a `.env` file."""
     for line in text.splitlines():
         found = ASSIGNMENT.fullmatch(line)
         if found:

@@ -1,8 +1,8 @@
-"""Loggers that tell no secrets.
+"""Loggers that write no secrets.
 
-The law: what a logger of this package writes, the text of an exception included, holds neither what
-looks like a key nor any secret that somebody in this process still holds (G8). It is the filter of
-the logger itself that sees to it, so that no handler is told more than another.
+The law: what a logger of this package writes, including the text of exceptions, contains nothing
+that looks like a key and no secret that an object of this process still holds (G8). The filter of
+the logger itself does this, so that no handler gets more than another.
 """
 
 import logging
@@ -16,7 +16,7 @@ from windlass.core.secrets.secret import live_secret_values
 
 @final
 class _SecretFilter(logging.Filter):
-    """Masks a record before any handler has it."""
+    """Masks a record before any handler gets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,28 +26,31 @@ class _SecretFilter(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        text = self._current_mask().mask_text
+        mask_text = self._current_mask().mask_text
         try:
             message = record.getMessage()
-        except Exception:  # noqa: BLE001 - whoever handles the record says what is wrong with it
+        except Exception:  # noqa: BLE001 - logging itself reports a broken format string
             return True
-        masked = text(message)
+        masked = mask_text(message)
         if masked is not message:
-            record.msg, record.args = masked, None
+            record.msg = masked
+            record.args = None
         if record.exc_info:
             trace = self._formatter.formatException(record.exc_info)
-            masked_trace = text(trace)
+            masked_trace = mask_text(trace)
             if masked_trace is not trace:
-                # A handler of its own mind would print the exception itself.
-                record.exc_info, record.exc_text = None, masked_trace
+                # With `exc_info`, a handler would format the exception itself, unmasked.
+                record.exc_info = None
+                record.exc_text = masked_trace
         if record.stack_info:
-            record.stack_info = text(record.stack_info)
+            record.stack_info = mask_text(record.stack_info)
         return True
 
     def _current_mask(self) -> Mask:
         known = live_secret_values()
         if known != self._known_secrets:
-            self._known_secrets, self._mask = known, Mask(known, hold=False)
+            self._known_secrets = known
+            self._mask = Mask(known, hold=False)
         return self._mask
 
 
@@ -55,7 +58,7 @@ _SECRET_FILTER = _SecretFilter()
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of a module."""
-    found = logging.getLogger(name)
-    found.addFilter(_SECRET_FILTER)
-    return found
+    """Return the logger of a module, with the filter for secrets."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_SECRET_FILTER)
+    return logger

@@ -1,6 +1,6 @@
-"""The seams: everything that the loop needs of the world, as small protocols.
+"""The ports: everything that the loop needs of the world, as small protocols.
 
-Each has a conformance suite in `windlass.testing`; what passes it can be plugged in.
+Each port has a conformance suite in `windlass.testing`: what passes it can be plugged in.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -10,24 +10,37 @@ import msgspec
 
 from windlass.core.events import Delta, Event, Fact, KnowledgeRecalled, ReplyPiece
 from windlass.core.limits import Amount, Budget
-from windlass.core.messages import Charge, Label, ToolResult, ToolSpec
+from windlass.core.messages import Charge, ContentPart, Label, ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.core.result import Question
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import ModelInfo
+from windlass.core.state import State
 from windlass.core.verdicts import Allow, Deny, Grant, PersonAnswer, Verdict
 from windlass.core.view import Prompt
 
 
 class Model(Protocol):
-    """A language model behind one wire."""
+    """A language model behind one wire format."""
 
     @property
     def info(self) -> ModelInfo: ...
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
-        """Make one request and stream its pieces; raise ModelError, and never ask again."""
+        """Make one request and stream its pieces.
+
+        Raises ModelError. It must not retry: the loop decides about retries, and records them.
+        """
+        ...
+
+
+@runtime_checkable
+class RefusesContent(Protocol):
+    """A model that knows before a request which content it cannot take."""
+
+    def refusal(self, parts: Sequence[ContentPart]) -> str | None:
+        """Return why the model cannot take one of these parts, for users; None if it takes all."""
         ...
 
 
@@ -39,11 +52,11 @@ class GateRequest(msgspec.Struct, frozen=True):
     tool: ToolSpec
     arguments: Mapping[str, Any]
     labels: frozenset[Label] = frozenset()
-    """What the session has come to hold by what was called in it."""
+    """What the session may hold because of earlier calls: untrusted text, private data."""
     sources: Mapping[Label, str] = {}
     """Which call first brought each label, in words."""
     grants: tuple[Grant, ...] = ()
-    """What a person allowed for the rest of this session."""
+    """What a person has allowed for the rest of this session."""
     agent: str = ""
     caller: str = ""
     """On whose behalf the agent runs."""
@@ -52,15 +65,17 @@ class GateRequest(msgspec.Struct, frozen=True):
 
 
 class Gate(Protocol):
-    """Who says what may happen. A gate that raises has denied."""
+    """Decides which calls may run. A gate that raises has denied."""
 
     @property
     def name(self) -> str:
-        """Tells this policy from another: a resumed run is checked against it."""
+        """Identifies the policy: a resumed run is checked against it."""
         ...
 
     @property
-    def judges_replies(self) -> bool: ...
+    def judges_replies(self) -> bool:
+        """Whether final replies are withheld until `judge_reply` has allowed them."""
+        ...
 
     async def judge(self, request: GateRequest) -> Verdict: ...
 
@@ -71,59 +86,50 @@ def _ignore_charges(_charges: Sequence[Charge]) -> None:
     """Nobody keeps the books."""
 
 
-def _ignore_delta(_delta: Delta) -> None:
-    """Nobody watches."""
-
-
 def _no_earlier_result(_call_id: str) -> ToolResult | None:
-    """Nothing came before."""
+    """There were no earlier calls."""
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """What a running call may know of its run."""
+    """What a running call may know of its run.
+
+    The law: data and functions only. A call never gets at the journal, the gate or the models.
+    """
 
     session: str
     run: int
     report: Callable[[str], None]
-    """Show progress to whoever watches."""
+    """Show progress to the watchers of the run."""
     on_late_result: Callable[[ToolResult], None]
-    """Hand in a result that came when the call had been given up."""
+    """Hand in the result of a call that ended after it had been given up."""
     report_charges: Callable[[Sequence[Charge]], None] = _ignore_charges
-    """Say what the call has paid to models in all so far; it counts as the run's own."""
+    """Say what the call has paid to models in all so far; it counts as spent by the run."""
     earlier_result: Callable[[str], ToolResult | None] = _no_earlier_result
-    """The result of an earlier call of the session, by the call's id."""
+    """Return the result of an earlier call of the session, by the id of the call."""
     remaining: Amount = Amount()
-    """What the call may spend on models: its part of what the run has left."""
-    budgets: tuple[Budget, ...] = ()
-    """What the run shares with others; whoever works for it does too."""
-    mask_text: Callable[[str], str] = str
-    """A text without its secrets, for what is kept beside the records."""
-    mask: Mask | None = None
-    """What the run must not let be seen; whoever works for it must not either."""
-    show_delta: Callable[[Delta], None] = _ignore_delta
-    """Show an event to whoever watches the run."""
-    caller: str = ""
-    trusted_context: Mapping[str, Any] = {}
-    """What the program that runs the agent says; for the gates of those who work for it."""
+    """What the call may spend on models: its share of what the run has left."""
     labels: frozenset[Label] = frozenset()
-    """What the session has come to hold."""
-    world: "World | None" = None
-    """The world of the run, for an agent that works for it."""
+    """What the session may hold because of earlier calls."""
+    mask_text: Callable[[str], str] = str
+    """Return a text without its secrets: for text that is kept outside of the journal."""
     blobs: "BlobStore | None" = None
-    """Where what is too long for a result can be kept with the session."""
+    """Where the rest of a clipped result can be kept with the session."""
 
 
 ReconcileOutcome = ToolResult | Literal["not_done", "unknown"]
 
 
 class Tools(Protocol):
-    """What the model may use. A tool that fails has a result; `run` raises only when cancelled."""
+    """What the model may call. A tool that fails has a result; `run` raises only when cancelled."""
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]: ...
 
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        """What a call would change: calls that name different resources may run side by side."""
+        """Return what a call would change, or None if that could be anything.
+
+        Calls that change different resources may run side by side.
+        """
         ...
 
     def run(
@@ -131,28 +137,28 @@ class Tools(Protocol):
     ) -> Coroutine[Any, Any, ToolResult]: ...
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
-        """Find out what became of a write that was interrupted."""
+        """Find out what became of a write that a crash interrupted."""
         ...
 
 
 @runtime_checkable
 class RecoverableTools(Protocol):
-    """Tools that may leave something behind when their process dies."""
+    """Tools that may leave something running when their process dies."""
 
     def recover(self) -> Sequence[str]:
-        """End what a dead process left behind; what it was, in words. May take a moment."""
+        """End what a dead process left running. Returns what that was, in words; may block."""
         ...
 
 
 class Journal(Protocol):
-    """Where sessions are kept."""
+    """Stores the facts of sessions."""
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
-        """The facts of a session past a sequence number, in order; none for an unknown session."""
+        """Return the facts after a sequence number, in order; none for an unknown session."""
         ...
 
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
-        """Write the facts, all or none, and be done once they are durable.
+        """Write all of the facts or none, and return once they are durable.
 
         Raises SessionBusy if their sequence numbers are taken, JournalFailed if they were not kept.
         """
@@ -160,7 +166,7 @@ class Journal(Protocol):
 
 
 class Lease(Protocol):
-    """The right to drive a session, until it is let go or its holder dies."""
+    """The right to drive a session, until it is released or its holder dies."""
 
     def release(self) -> None: ...
 
@@ -170,11 +176,11 @@ class SessionLeases(Protocol):
     """A journal that knows who drives a session."""
 
     async def lease(self, session: str) -> Lease:
-        """Take the session; raises SessionBusy at once if somebody alive has it."""
+        """Take the session. Raises SessionBusy at once if a living driver has it."""
         ...
 
     async def is_leased(self, session: str) -> bool:
-        """Whether somebody alive drives the session, in this process or another."""
+        """Return whether a living driver has the session, in this process or another."""
         ...
 
 
@@ -183,20 +189,20 @@ class AppendSignals(Protocol):
     """A journal that can tell when another process wrote."""
 
     async def wait_for_append(self, session: str, after: int) -> None:
-        """Return when the session may have records past `after`; now and then also for nothing."""
+        """Return when the session may have facts after a sequence number; sometimes without one."""
         ...
 
 
 @runtime_checkable
 class BlobStore(Protocol):
-    """A journal that keeps things beside the records of a session, by their hash."""
+    """A journal that keeps data beside the facts of a session, by its hash."""
 
     async def put_blob(self, session: str, data: bytes) -> str:
-        """Keep the data for as long as the session; its name, once it is durable."""
+        """Keep data for as long as the session. Returns its name once it is durable."""
         ...
 
     async def get_blob(self, session: str, name: str) -> bytes | None:
-        """What the session keeps under a name; a prefix of 16 characters will do."""
+        """Return what the session keeps under a name; the first 16 characters are enough."""
         ...
 
 
@@ -207,42 +213,43 @@ class SharedBudgets(Protocol):
     async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
         """Raise what a run may spend in all to `wanted`, or as near as the budget allows.
 
-        Never less than it may already. Asking twice for the same is asking once.
+        Returns the new total, which is never less than before. Asking twice for the same amount
+        has the effect of asking once.
         """
         ...
 
     async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
-        """Say what a run has spent in all; what it does not need goes back."""
+        """Say what a run has spent in all; the rest of what it had drawn goes back."""
         ...
 
     async def read_spending(self, budget: Budget) -> Amount:
-        """What is spent or promised of the budget for now."""
+        """Return what is spent or promised in the budget's current period."""
         ...
 
 
 class Clock(Protocol):
-    """Time and chance."""
+    """Time and random numbers."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
     def random_fraction(self) -> float:
-        """A random number from 0 to 1."""
+        """Return a random number from 0 to 1."""
         ...
 
 
 Watcher = Callable[[Event], None]
-"""Is told of every event; must return at once."""
+"""Is told of every event of a run; must return at once."""
 
 Approver = Callable[[Question], Awaitable[PersonAnswer | None]]
-"""Asks a person, who may take their time. None: no answer yet, and the run waits durably."""
+"""Asks a person, who may take their time. None means no answer yet: the run waits durably."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long silence may last. None waits for ever."""
+    """How long a model may be silent, in seconds. None waits for ever."""
 
     connect_s: float | None = 10.0
     first_byte_s: float | None = 120.0
@@ -254,14 +261,14 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Recaller = Callable[[str], Awaitable[KnowledgeRecalled]]
-"""Finds what is known about a prompt. A failure is a warning, and nothing is known."""
+"""Finds what is known about a prompt. If it raises, a warning is logged and nothing is known."""
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a run touches."""
 
     models: Mapping[str, Model]
-    """By name: the one that is asked first, and those that stand in for it."""
+    """By name: the main model, its fallbacks, and the one that writes summaries."""
     tools: Tools
     gate: Gate | None
     journal: Journal
@@ -272,10 +279,30 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None = None
     recall: Recaller | None = None
     blobs: BlobStore | None = None
-    """The journal, if it keeps more than records."""
+    """Where tools keep what is too long for a result: the blobs of the journal, not its facts."""
     agent: str = ""
     """The name of the agent, for the gate."""
     lineage: tuple[str, ...] = ()
-    """The agents that this one works for, the first of them first."""
+    """The agents that this one works for, the outermost first."""
     check_output: Callable[[str], str | None] | None = None
-    """Says what is wrong with a final reply, in words for the model; None if it fits."""
+    """Returns what is wrong with a final reply, in words for the model; None if it fits."""
+
+
+class CallerRun(msgspec.Struct, frozen=True):
+    """The run that a sub-agent works for. Only the tools of sub-agents are given it."""
+
+    world: World
+    mask: Mask | None
+    read_state: Callable[[], State]
+    """Return the state of the caller's session now."""
+    show_delta: Callable[[Delta], None]
+    """Show an event to the watchers of the caller's run."""
+
+
+@runtime_checkable
+class RunBoundTools(Protocol):
+    """Tools of which some work for a run as a whole: those that give tasks to sub-agents."""
+
+    def bind_run(self, run: CallerRun) -> Tools:
+        """Return the same tools for one run."""
+        ...

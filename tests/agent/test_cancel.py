@@ -18,13 +18,13 @@ from windlass import (
     Toolbox,
     tool,
 )
-from windlass.agent import driver as driver_module
 from windlass.core.events import CallFinished, CallLate, CallStarted, Event
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResults
 from windlass.core.verdicts import Verdict
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import GateRequest
+from windlass.runtime.driver import RunDriver
 from windlass.testing import (
     FailingJournal,
     FixedGate,
@@ -135,13 +135,13 @@ def instrumented(
 ) -> list[Awaits]:
     """Count the awaits of a run, its first record included, and act at one of them."""
     counted: list[Awaits] = []
-    plain = driver_module.RunDriver._run_body
+    plain = RunDriver._run_loop
 
-    async def run(self: driver_module.RunDriver) -> Any:
+    async def run(self: RunDriver) -> Any:
         counted.append(Awaits(plain(self), at, act))
         return await counted[-1]
 
-    monkeypatch.setattr(driver_module.RunDriver, "_run_body", run)
+    monkeypatch.setattr(RunDriver, "_run_loop", run)
     return counted
 
 

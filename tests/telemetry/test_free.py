@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from windlass.agent.build import build_parts
-from windlass.agent.observers import observe_world
+from windlass.agent.observers import begin_observation
 from windlass.agent.output import OutputType
 from windlass.core.state import State
 from windlass.runtime.recorder import Recorder
@@ -66,6 +66,6 @@ def test_the_extra_is_named_when_it_is_missing() -> None:
 async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
     parts = build_parts(ScriptedModel([]), OutputType(str), {})
     recorder = Recorder(parts.world.journal, parts.world.clock, State("s"))
-    assert observe_world(None, parts.world, recorder) is parts.world
-    assert recorder.watchers == []
-    assert type(parts.runs._make_recorder(State("s"))) is Recorder
+    observation = begin_observation(None, parts.world, "s")
+    assert observation is None
+    assert parts.runs._world_for(recorder, observation) is parts.world

@@ -1,1 +1,1 @@
-"""The agent: where the parts become a whole."""
+"""The agent: what programs use to run models with tools, a gate and a journal."""

@@ -1,4 +1,4 @@
-"""Agent: where the parts become a whole."""
+"""Agent: the class that programs use to run, resume, answer, steer and watch."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -11,38 +11,38 @@ from weakref import finalize
 from typing_extensions import Unpack
 
 from windlass.agent.build import build_parts
-from windlass.agent.driver import Opening, RunDriver
 from windlass.agent.events import EventStream
 from windlass.agent.openings import RunTask
-from windlass.agent.options import AgentOptions, check_agent_options
-from windlass.agent.output import OutputType
-from windlass.agent.run_options import (
+from windlass.agent.options import (
+    AgentOptions,
     Prompt,
-    RefusesContent,
     RunOptions,
+    check_agent_options,
     check_prompt,
     check_run_options,
 )
+from windlass.agent.output import OutputType
 from windlass.agent.runs import new_session
 from windlass.agent.subagents import make_agent_tool, unreported_charges
 from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, failure_error
 from windlass.core.events import Event, Fact, SteeringGiven
 from windlass.core.faults import Fault
-from windlass.core.messages import ContentPart, TextPart
+from windlass.core.messages import ContentPart
 from windlass.core.result import OutputT, RunResult
 from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
-from windlass.ports import Model, Watcher
-from windlass.runtime.waiting import wait_until_done
+from windlass.ports import Model, RefusesContent, Watcher
+from windlass.runtime.driver import Opening
+from windlass.runtime.leftover_tasks import wait_until_done
 from windlass.tools.function import Tool
 
 
 class Agent(Generic[OutputT]):
     """A model with instructions, tools, a gate, limits and a journal.
 
-    An agent holds no conversation: sessions live in the journal, and any agent with the same
-    set-up can go on with them, in any process.
+    An agent holds no conversation: sessions live in the journal, and any agent with the same setup
+    can go on with them, in any process.
     """
 
     def __init__(
@@ -52,7 +52,11 @@ class Agent(Generic[OutputT]):
         output_type: type[OutputT] = str,
         **options: Unpack[AgentOptions],
     ) -> None:
-        """Make an agent of a model, or of a name such as `openai:gpt-5`. See AgentOptions."""
+        """Make an agent of a model, or of a name such as `openai:gpt-5`. See AgentOptions.
+
+        `output_type` is what a final reply must be: text, or any type with a JSON schema, such as
+        a dataclass, a TypedDict or a pydantic model. Raises ConfigError.
+        """
         check_agent_options(options)
         self._output = OutputType(output_type)
         self.parts = build_parts(model, self._output, options)
@@ -63,10 +67,13 @@ class Agent(Generic[OutputT]):
         finalize(self, self._background.stop)
 
     def as_tool(self, name: str = "", description: str = "") -> Tool[..., Any]:
-        """A tool that gives a task to this agent, for an agent that this one works for."""
+        """Return a tool that gives a task to this agent: other agents can then use it.
+
+        The tool has the agent's name by default. Raises ConfigError if there is no name.
+        """
         tool_name = name or self.parts.world.agent
         if not tool_name:
-            raise ConfigError("as_tool(): an agent without a name needs one: as_tool(name=…)")
+            raise ConfigError("as_tool(): the agent has no name, so give one: as_tool(name=…)")
         return make_agent_tool(self.parts, tool_name, description)
 
     async def run(
@@ -77,15 +84,17 @@ class Agent(Generic[OutputT]):
         on_event: Watcher | None = None,
         **options: Unpack[RunOptions],
     ) -> RunResult[OutputT]:
-        """Run a prompt to its end. Raises RunFailed if it fails, which carries the result.
+        """Run a prompt to its end, or to a question that must wait for a person.
 
-        `on_event` is called with each event and must return at once; `stream` is for the rest.
-        `caller` and `context` are for the gate, and for it alone: no model can write them.
+        `session` continues a conversation; a new one is begun by default. `on_event` is called with
+        each event and must return at once; to do more with events, use `stream`. `caller` and
+        `context` are for the gate: no model can write them. Raises RunFailed, which carries the
+        result, if the run fails; SessionBusy if the session is driven already; RunUnfinished if its
+        last run is still open.
         """
         opening = self._open_run(prompt, options)
-        return self._raise_if_failed(
-            await self._drive_session(session or new_session(), opening, on_event)
-        )
+        driver = self._runs.make_driver(session or new_session(), opening, on_event)
+        return self._finish(await self._runs.drive_to_end(driver))
 
     def run_sync(
         self,
@@ -95,9 +104,9 @@ class Agent(Generic[OutputT]):
         on_event: Watcher | None = None,
         **options: Unpack[RunOptions],
     ) -> RunResult[OutputT]:
-        """Do the same for code that is not async; works inside a running event loop too.
+        """Do the same as `run` for code that is not async; works inside a running event loop too.
 
-        Ctrl-C stops the run; it ends and is recorded before KeyboardInterrupt goes on.
+        Ctrl-C stops the run, which ends and is recorded before KeyboardInterrupt is raised.
         """
         session = session or new_session()
         work = self.run(prompt, session=session, on_event=on_event, **options)
@@ -118,16 +127,23 @@ class Agent(Generic[OutputT]):
         session: str | None = None,
         **options: Unpack[RunOptions],
     ) -> AsyncGenerator[EventStream[OutputT]]:
-        """Run a prompt and watch it: events first, then `events.result`.
+        """Run a prompt and watch it: iterate over the events, then read `events.result`.
 
-        Leaving the block early does not stop the run: it is waited for. An error in the block
-        stops it. Raises RunFailed on leaving if the run failed.
+        Leaving the block early does not stop the run: it is waited for. An error in the block stops
+        it. Raises RunFailed on leaving the block if the run failed.
         """
-        events: EventStream[OutputT] = EventStream()
         opening = self._open_run(prompt, options)
+
+        def cancel(reason: str) -> None:
+            driver.cancel(reason)
+
+        events: EventStream[OutputT] = EventStream(cancel=cancel)
         driver = self._runs.make_driver(session or new_session(), opening, events.push)
-        events.set_cancel(driver.cancel)
-        task = asyncio.create_task(self._parse_result(driver))
+
+        async def drive() -> RunResult[OutputT]:
+            return self._parse_output(await self._runs.drive_to_end(driver))
+
+        task = asyncio.create_task(drive())
         task.add_done_callback(events.finish)
         try:
             yield events
@@ -140,13 +156,15 @@ class Agent(Generic[OutputT]):
     async def resume(
         self, session: str, *, consent: bool = False, on_event: Watcher | None = None
     ) -> RunResult[OutputT]:
-        """Go on with a run that a crash, a restart or a pause left open.
+        """Go on with a run that a crash, a restart or a question left open.
 
-        Raises SetupDrifted if this agent is set up otherwise than the run was, unless `consent`.
-        Its limits are the ones that count from here on.
+        The limits of this agent count from here on. Raises NothingToDo if no run is open, and
+        SetupDrifted if this agent's configuration differs from the one the run was started with,
+        unless `consent` is given.
         """
         opening = partial(self._openings.open_resumed, consent=consent)
-        return self._raise_if_failed(await self._drive_session(session, opening, on_event))
+        driver = self._runs.make_driver(session, opening, on_event)
+        return self._finish(await self._runs.drive_to_end(driver))
 
     async def answer(
         self,
@@ -161,8 +179,9 @@ class Agent(Generic[OutputT]):
     ) -> RunResult[OutputT]:
         """Answer a question that a run waits for, and go on with the run.
 
-        Give the digest that the question showed, and the answer cannot be for anything else. While
-        other questions wait, the run does; `windlass.answer` answers without going on.
+        Give the digest that the question showed, and the answer cannot be for other arguments. The
+        run waits on while other questions are open. To answer without going on with the run, use
+        `windlass.answer`. Raises what `resume` raises, and ConfigError if the answer does not fit.
         """
 
         def opening(state: State) -> Sequence[Fact]:
@@ -170,35 +189,39 @@ class Agent(Generic[OutputT]):
                 state, call_id, verdict, digest=digest, by=by, consent=consent
             )
 
-        return self._raise_if_failed(await self._drive_session(session, opening, on_event))
+        driver = self._runs.make_driver(session, opening, on_event)
+        return self._finish(await self._runs.drive_to_end(driver))
 
     def cancel(self, session: str, reason: str = "cancelled") -> bool:
-        """Stop the run that this agent drives in a session; from any thread. Whether it had one."""
+        """Stop the run of a session, from any thread. Returns whether this agent drives one."""
         return self._runs.cancel(session, reason)
 
     async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
-        """End a run that nobody drives any more, without going on with it."""
-        spent = await unreported_charges(
-            self.parts.world.journal, await self._runs.read_state(session)
-        )
-        opening = partial(self._openings.close_abandoned, reason=reason, charges=spent)
+        """End a run that nobody drives any more, without going on with it.
+
+        Raises NothingToDo if no run is open, SessionBusy if it is still driven.
+        """
+        state = await self._runs.read_state(session)
+        charges = await unreported_charges(self.parts.world.journal, state)
+        opening = partial(self._openings.close_abandoned, reason=reason, charges=charges)
         return await self._runs.write_facts(session, opening)
 
     def watch(self, session: str, *, after: int = 0) -> AsyncGenerator[Event]:
-        """The events of a session past a sequence number: the recorded ones, then the live ones."""
+        """Yield the events of a session after a sequence number: recorded ones, then live ones."""
         return self._runs.watch(session, after)
 
     async def aclose(self) -> None:
-        """Stop what is running and wait until nothing is left of it."""
+        """Stop all runs of this agent, and wait until nothing of them is left."""
         await self._runs.close()
         if self._background.is_running:
             await asyncio.wrap_future(self._background.submit(self._runs.close()))
         self._background.stop()
 
     async def steer(self, session: str, prompt: Prompt, *, by: str = "") -> None:
-        """Say something to a run that is under way; it is heeded before the next step.
+        """Say something to a run while it is running; it is taken up before the next step.
 
-        Returns once it is on record, so that a crash does not lose it.
+        Returns once it is recorded, so that a crash does not lose it. Raises NothingToDo if the
+        session has no open run.
         """
         await self._runs.steer(session, SteeringGiven(self._check_prompt(prompt), str(by)))
 
@@ -207,27 +230,20 @@ class Agent(Generic[OutputT]):
         return partial(self._openings.open_new, task=task)
 
     def _check_prompt(self, prompt: Prompt) -> tuple[ContentPart, ...]:
-        contents = check_prompt((TextPart(prompt),) if isinstance(prompt, str) else prompt)
-        refusal = (
-            self._main_model.refusal(contents)
-            if isinstance(self._main_model, RefusesContent)
-            else None
-        )
-        if refusal is not None:
-            raise ConfigError(refusal)
-        return contents
+        parts = check_prompt(prompt)
+        if isinstance(self._main_model, RefusesContent):
+            refusal = self._main_model.refusal(parts)
+            if refusal is not None:
+                raise ConfigError(refusal)
+        return parts
 
-    async def _drive_session(
-        self, session: str, opening: Opening, watcher: Watcher | None
-    ) -> RunResult[OutputT]:
-        return await self._parse_result(self._runs.make_driver(session, opening, watcher))
+    def _finish(self, result: RunResult[Any]) -> RunResult[OutputT]:
+        return self._raise_if_failed(self._parse_output(result))
 
-    async def _parse_result(self, driver: RunDriver) -> RunResult[OutputT]:
-        """The result of a run, with its output parsed."""
-        result = await self._runs.drive_to_end(driver)
-        return (
-            replace(result, output=self._output.parse(result.text)) if result.completed else result
-        )
+    def _parse_output(self, result: RunResult[Any]) -> RunResult[OutputT]:
+        if not result.completed:
+            return result
+        return replace(result, output=self._output.parse(result.text))
 
     def _raise_if_failed(self, result: RunResult[OutputT]) -> RunResult[OutputT]:
         if result.outcome == "failed":

@@ -1,16 +1,20 @@
-"""What a person says to a question, as a fact.
+"""Questions and answers: what a person says becomes a fact, and the approver of a run is asked.
 
-The law: an answer is for exactly the arguments that were asked about, and for no longer than the
-question holds. It can be written by whoever has the journal; the run goes on when it is resumed.
+The law: an answer is for exactly the arguments that were asked about, and only until the question
+expires. Anyone with the journal can write one; the run goes on when it is resumed. An approver that
+fails has said no.
 """
 
+import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 from windlass.agent import lazy_imports
-from windlass.agent.secrets import build_mask
+from windlass.agent.options import build_mask
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import CallAnswered
 from windlass.core.fold.run import fold
+from windlass.core.moves import WaitForAnswers
 from windlass.core.result import Question
 from windlass.core.run_report import open_questions
 from windlass.core.schema import JsonSchema, outline_schema
@@ -26,7 +30,7 @@ from windlass.core.verdicts import (
     PersonAnswer,
     is_sound_verdict,
 )
-from windlass.ports import Clock, Journal
+from windlass.ports import Approver, Clock, Journal, World
 from windlass.runtime.clock import RealClock
 from windlass.runtime.leases import hold_session
 from windlass.runtime.recorder import Recorder
@@ -44,15 +48,16 @@ async def answer(
     by: str = "",
     clock: Clock | None = None,
 ) -> tuple[Question, ...]:
-    """Answer a question with nothing but the journal; returns those that still wait.
+    """Answer a question without an agent, with nothing but the journal.
 
-    Give the digest that the question showed, and the answer cannot be for anything else. The run
-    goes on when somebody resumes it.
+    Returns the questions that still wait; the run goes on when it is resumed. Give the digest that
+    the question showed, and the answer cannot be for other arguments. Raises NothingToDo if no such
+    question waits, ConfigError if the answer does not fit it, SessionBusy if the session is driven.
     """
     clock = clock or RealClock()
     with await hold_session(journal, session):
         state = fold(session, await journal.read(session))
-        recorder = Recorder(journal, clock, state, build_mask(None, ()))
+        recorder = Recorder(journal, clock, state, build_mask(None))
         await recorder.record(make_answer(state, call_id, reply, clock, digest=digest, by=by))
         return open_questions(recorder.state)
 
@@ -66,14 +71,16 @@ def make_answer(
     digest: str | None = None,
     by: str = "",
 ) -> CallAnswered:
-    """The fact of an answer; raises ForOperator if it answers nothing that is asked."""
+    """Return an answer as a fact. Raises NothingToDo or ConfigError if it does not fit."""
     call = find_call(state, call_id)
     if not state.is_active or call is None or call.question is None:
-        message = f"no question about call {call_id} waits in session {state.session}"
-        raise NothingToDo(message)
+        raise NothingToDo(f"no question about call {call_id} waits in session {state.session}")
     asked_digest = digest_of(call.decoded_arguments)
     if digest is not None and digest != asked_digest:
-        raise ConfigError(f"the answer is for other arguments than those of call {call_id}")
+        raise ConfigError(
+            f"the answer is for other arguments than those of call {call_id}: "
+            "look at the question again"
+        )
     if _is_expired(call.question, state, clock):
         return CallAnswered(call_id, EXPIRED_DENIAL, asked_digest, str(by))
     if isinstance(reply, AllowAlways):
@@ -83,12 +90,11 @@ def make_answer(
 
 
 def expired_answers(state: State, clock: Clock) -> Iterator[CallAnswered]:
-    """The denials of the questions that nobody answered in time."""
+    """Yield the denials of the questions that nobody answered in time."""
     for call in state.step.calls if state.step else ():
         if call.question is not None and _is_expired(call.question, state, clock):
-            yield CallAnswered(
-                call.id, EXPIRED_DENIAL, digest_of(call.decoded_arguments), "the clock"
-            )
+            asked_digest = digest_of(call.decoded_arguments)
+            yield CallAnswered(call.id, EXPIRED_DENIAL, asked_digest, "the clock")
 
 
 def _is_expired(question: Ask, state: State, clock: Clock) -> bool:
@@ -99,22 +105,88 @@ def _is_expired(question: Ask, state: State, clock: Clock) -> bool:
 def _answer_always(
     state: State, call: CallState, reply: AllowAlways, asked_digest: str, by: str
 ) -> CallAnswered:
-    if not (isinstance(reply.pattern, str) and isinstance(reply.rule, str)):  # pyright: ignore[reportUnnecessaryIsInstance] - anybody may have made it
-        raise ConfigError(f"{reply!r} is no answer: its pattern and its rule are texts")
+    """Return an answer that also grants later calls."""
+    if not (isinstance(reply.pattern, str) and isinstance(reply.rule, str)):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+        raise ConfigError(f"{reply!r} is not a valid answer: its pattern and rule must be str")
     spec = state.setup.find_tool(call.call.name) if state.setup else None
     if spec is None or (call.question and call.question.rule == "interrupted"):
-        raise ConfigError(f"a yes for more than this one call of {call.call.name} cannot be given")
+        raise ConfigError(
+            f"{call.call.name} can only be allowed for this one call, not for later ones"
+        )
     grant = lazy_imports.grant_for(spec, call.decoded_arguments, reply.pattern, state.labels)
     return CallAnswered(call.id, Allow(reply.rule or "always"), asked_digest, by, grant)
 
 
 def _check_reply(reply: AnswerVerdict, call: CallState, state: State) -> None:
     if not is_sound_verdict(reply, AnswerVerdict):
-        hint = "give Allow(), Deny(…), Modify(…) or Always(…)"
-        raise ConfigError(f"{reply!r} is no answer: {hint}")
+        raise ConfigError(
+            f"{reply!r} is not an answer: give Allow(), Deny(…), Modify(…) or AllowAlways(…)"
+        )
     spec = state.setup.find_tool(call.call.name) if state.setup else None
     schema = JsonSchema(spec.parameters) if spec else None
     if isinstance(reply, Modify) and schema and not schema.accepts(reply.arguments):
-        raise ConfigError(
-            f"the new arguments do not fit {call.call.name}: {outline_schema(schema)}"
-        )
+        outline = outline_schema(schema)
+        raise ConfigError(f"the new arguments do not fit {call.call.name}: {outline}")
+
+
+async def consult_approver(waiting: WaitForAnswers, world: World, recorder: Recorder) -> bool:
+    """Ask the approver all questions at once. Returns whether each has its answer on record.
+
+    An answer is recorded as soon as it is given, so that it is not lost if the process dies while
+    other questions are still open.
+    """
+    approver = world.approver
+    if approver is None:
+        return False
+    call_ids = {call.id for call, _ in waiting.questions}
+    questions = [one for one in open_questions(recorder.state) if one.call.id in call_ids]
+    now = world.clock.now()
+    asking = [asyncio.create_task(_ask_approver(approver, one, now)) for one in questions]
+    answered_count = 0
+    try:
+        for task in asyncio.as_completed(asking):
+            question, reply = await task
+            if reply is None:
+                continue
+            await recorder.record(_answer_or_deny(recorder, question, reply, world.clock))
+            answered_count += 1
+    finally:
+        for task in asking:
+            task.cancel()
+    return answered_count == len(questions)
+
+
+def _answer_or_deny(
+    recorder: Recorder, question: Question, reply: PersonAnswer, clock: Clock
+) -> CallAnswered:
+    """Return the answer as a fact; an answer that does not fit counts as a no."""
+    answer_with = partial(
+        make_answer,
+        recorder.state,
+        question.call.id,
+        clock=clock,
+        digest=question.digest,
+        by="approver",
+    )
+    try:
+        return answer_with(reply)
+    except ConfigError as error:
+        return answer_with(Deny(f"the approver's answer is not valid: {error}", "approver-failure"))
+
+
+async def _ask_approver(
+    approver: Approver, question: Question, now: float
+) -> tuple[Question, PersonAnswer | None]:
+    timeout_s = None
+    if question.expires_at is not None:
+        timeout_s = max(0.0, question.expires_at - now)
+    try:
+        async with asyncio.timeout(timeout_s):
+            reply = await approver(question)
+    except TimeoutError:
+        return question, EXPIRED_DENIAL
+    except Exception as error:  # noqa: BLE001 - an approver that fails has said no
+        return question, Deny(f"the approver failed: {type(error).__name__}", "approver-failure")
+    if reply is None or isinstance(reply, AllowAlways) or is_sound_verdict(reply, AnswerVerdict):
+        return question, reply
+    return question, Deny("the approver did not return an answer", "approver-failure")

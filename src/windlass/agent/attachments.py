@@ -1,4 +1,4 @@
-"""Pictures and files for a prompt, from a path, bytes or an address."""
+"""Images and files for a prompt, from a path, from bytes or from a URL."""
 
 import mimetypes
 from pathlib import Path
@@ -18,20 +18,23 @@ WEBP_MAGIC = b"RIFF", b"WEBP"
 def attach(
     source: str | Path | bytes, *, media_type: str | None = None, name: str = ""
 ) -> ImagePart | FilePart:
-    """Make a part of a prompt, to stand beside its text.
+    """Make a part of a prompt, as in `agent.run([TextPart("What is this?"), attach("a.png")])`.
 
-    The kind is taken from the content, else from the name; say it if neither tells.
+    The media type is taken from the content, or else from the name; give `media_type` if neither
+    shows it. Raises ConfigError if the file cannot be read or its type is not known.
     """
     if isinstance(source, str) and source.startswith(("https://", "http://")):
         return _make_part(
             media_type or _type_from_name(source), name or source.rsplit("/", 1)[-1], url=source
         )
     if isinstance(source, bytes):
-        data, file_name = source, name or "attachment"
+        data = source
+        file_name = name or "attachment"
     else:
         path = Path(source)
+        file_name = name or path.name
         try:
-            data, file_name = path.read_bytes(), name or path.name
+            data = path.read_bytes()
         except OSError as error:
             raise ConfigError(f"attach({str(source)!r}): {error.strerror}") from None
     return _make_part(
@@ -43,7 +46,9 @@ def _make_part(
     media_type: str | None, name: str, data: bytes | None = None, url: str | None = None
 ) -> ImagePart | FilePart:
     if media_type is None:
-        raise ConfigError(f"attach({name!r}): its kind is not known; say it with media_type=")
+        raise ConfigError(
+            f"attach({name!r}): the media type is not known; give it with media_type="
+        )
     if media_type.startswith("image/"):
         return ImagePart(media_type, data, url)
     return FilePart(media_type, name, data, url)

@@ -1,4 +1,7 @@
-"""The parts of an agent, from what its maker gave: models by name, a gate, one sound set-up."""
+"""The parts of an agent, built from its options: models by name, a gate, and one sound setup.
+
+The law: an agent that cannot keep what it promises is refused here, before anything is spent.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +12,10 @@ from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
 from windlass.agent.observers import RunObserver
-from windlass.agent.openings import InstructionFunction, RunOpenings
-from windlass.agent.options import AgentOptions
+from windlass.agent.openings import RunOpenings
+from windlass.agent.options import AgentOptions, InstructionFunction, build_mask
 from windlass.agent.output import OutputType
 from windlass.agent.runs import LiveRuns
-from windlass.agent.secrets import build_mask
 from windlass.core.context import Compaction
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
@@ -22,7 +24,16 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.setup import LoopPolicy, RetryPolicy, Setup
 from windlass.environ import read_environment
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Approver, BlobStore, Gate, Journal, Model, SharedBudgets, Timeouts, World
+from windlass.ports import (
+    Approver,
+    BlobStore,
+    Gate,
+    Journal,
+    Model,
+    SharedBudgets,
+    Timeouts,
+    World,
+)
 from windlass.runtime.clock import RealClock
 from windlass.tools.toolbox import Toolbox
 
@@ -35,7 +46,7 @@ class AgentParts:
     setup: Setup
     mask: Mask | None = None
     instructions: InstructionFunction | None = None
-    """Those that are made for each run."""
+    """Makes the instructions of each run, if they are a function."""
     observer: RunObserver | None = None
 
     @property
@@ -48,8 +59,9 @@ class AgentParts:
 
 
 def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptions) -> AgentParts:
-    """The parts of an agent; raises ConfigError if they do not make a whole."""
-    timeouts, instructions = options.get("timeouts") or Timeouts(), options.get("instructions", "")
+    """Build the parts of an agent. Raises ConfigError if they do not fit together."""
+    timeouts = options.get("timeouts") or Timeouts()
+    instructions = options.get("instructions", "")
     models = _resolve_models(model, options, timeouts)
     summariser = _resolve_summariser(models, options, timeouts)
     all_models = [*models, summariser] if summariser else models
@@ -57,7 +69,7 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
     world = _build_world(all_models, output, options, timeouts)
     settings = Setup(
         model=models[0].info,
-        fallbacks=tuple(one.info for one in models[1:]),
+        fallbacks=tuple(fallback.info for fallback in models[1:]),
         summariser=summariser.info if summariser else None,
         instructions="" if callable(instructions) else instructions,
         output_schema=output.schema,
@@ -75,26 +87,6 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
     return AgentParts(world, setup, mask, instruction_function, options.get("telemetry"))
 
 
-def _resolve_summariser(
-    models: Sequence[Model], options: AgentOptions, timeouts: Timeouts
-) -> Model | None:
-    """Who sums up, if anybody but the model itself; one that is there already is not made twice."""
-    wanted = options.get("summary_model")
-    if not isinstance(wanted, str):
-        return wanted
-    names = wanted, wanted.replace("/", ":", 1)
-    known = next((one for one in models if one.info.name in names), None)
-    return known or _resolve_model(wanted, timeouts, {})
-
-
-def _check_model_names(models: Sequence[Model]) -> None:
-    """A record names the model that answered: so a name is one model's."""
-    known: dict[str, Model] = {}
-    for one in models:
-        if known.setdefault(one.info.name, one) is not one:
-            raise ConfigError(f"two models are called {one.info.name}: leave one of them out")
-
-
 def _resolve_models(model: Model | str, options: AgentOptions, timeouts: Timeouts) -> list[Model]:
     fallbacks = options.get("fallbacks", ())
     others = [fallbacks] if isinstance(fallbacks, str) else fallbacks
@@ -105,26 +97,48 @@ def _resolve_models(model: Model | str, options: AgentOptions, timeouts: Timeout
 
 
 def _resolve_model(model: Model | str, timeouts: Timeouts, options: AgentOptions) -> Model:
-    model_options = {
-        "key": options.get("key"),
-        "base_url": options.get("base_url"),
-        "options": options.get("options"),
-        "price": options.get("price"),
-    }
-    if not isinstance(model, str):
-        if any(model_options.values()):
-            words = ", ".join(f"{name}=" for name, value in model_options.items() if value)
-            raise ConfigError(f"{words} goes with the name of a model, not with a model")
-        return model
-    return lazy_imports.resolve_model(
-        model,
-        environ=read_environment(),
-        key=options.get("key"),
-        base_url=options.get("base_url"),
-        options=options.get("options"),
-        timeouts=timeouts,
-        price=options.get("price"),
-    )
+    key = options.get("key")
+    base_url = options.get("base_url")
+    model_options = options.get("options")
+    price = options.get("price")
+    if isinstance(model, str):
+        return lazy_imports.resolve_model(
+            model,
+            environ=read_environment(),
+            key=key,
+            base_url=base_url,
+            options=model_options,
+            timeouts=timeouts,
+            price=price,
+        )
+    given = {"key": key, "base_url": base_url, "options": model_options, "price": price}
+    if any(given.values()):
+        names = ", ".join(f"{name}=" for name, value in given.items() if value)
+        raise ConfigError(f"{names} is only for a model that is given by its name")
+    return model
+
+
+def _resolve_summariser(
+    models: Sequence[Model], options: AgentOptions, timeouts: Timeouts
+) -> Model | None:
+    """Return the model that writes summaries; None if the main model does it itself."""
+    wanted = options.get("summary_model")
+    if not isinstance(wanted, str):
+        return wanted
+    names = (wanted, wanted.replace("/", ":", 1))
+    for model in models:
+        if model.info.name in names:
+            return model
+    return _resolve_model(wanted, timeouts, {})
+
+
+def _check_model_names(models: Sequence[Model]) -> None:
+    """Records name the model that answered, so that no two models may have one name."""
+    models_by_name: dict[str, Model] = {}
+    for model in models:
+        name = model.info.name
+        if models_by_name.setdefault(name, model) is not model:
+            raise ConfigError(f"two models have the name {name}: leave one of them out")
 
 
 def _build_world(
@@ -135,13 +149,13 @@ def _build_world(
     approver = options.get("approver")
     journal = options.get("journal") or MemoryJournal()
     return World(
-        models={one.info.name: one for one in models},
+        models={model.info.name: model for model in models},
         tools=toolbox,
         gate=_build_gate(options.get("gate"), approver),
         approver=approver,
         agent=options.get("name", ""),
         journal=journal,
-        blobs=journal if isinstance(journal, BlobStore) else None,
+        blobs=_blobs_only(journal) if isinstance(journal, BlobStore) else None,
         clock=options.get("clock") or RealClock(),
         timeouts=timeouts,
         schemas={spec.name: JsonSchema(spec.parameters) for spec in toolbox.specs},
@@ -150,15 +164,29 @@ def _build_world(
     )
 
 
+def _blobs_only(store: BlobStore) -> BlobStore:
+    """Return the blobs of a journal without the journal: a tool must not reach the facts."""
+
+    class BlobAccess:
+        # The store is not an attribute: nothing must lead from this object to the journal.
+        async def put_blob(self, session: str, data: bytes) -> str:
+            return await store.put_blob(session, data)
+
+        async def get_blob(self, session: str, name: str) -> bytes | None:
+            return await store.get_blob(session, name)
+
+    return BlobAccess()
+
+
 def _build_gate(gate: Gate | None, approver: Approver | None) -> Gate | None:
-    """Without a gate of its own, an agent with somebody to ask asks before it changes anything."""
     if gate is None and approver is not None:
+        # An agent that can ask a person asks before it changes anything.
         gate = lazy_imports.ask()
     return None if gate is None else lazy_imports.Granted(gate)
 
 
 def _build_setup(world: World, settings: Setup) -> Setup:
-    """What is recorded with each run: all that decides what it may do."""
+    """Return what is recorded with each run: everything that decides what the run may do."""
     gate = world.gate
     judges_replies = gate is not None and gate.judges_replies
     try:
@@ -170,27 +198,33 @@ def _build_setup(world: World, settings: Setup) -> Setup:
             withhold_replies=judges_replies,
             recalls=world.recall is not None,
         )
+        # Structs do not check their fields, so this does, as if it were read from a journal.
         setup = msgspec.convert(msgspec.to_builtins(setup), type=Setup)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"a setting is not what it must be: {error}") from None
+        raise ConfigError(f"a setting has the wrong type: {error}") from None
     _check_budgets(setup, world.journal)
     return setup
 
 
 def _check_budgets(setup: Setup, journal: Journal) -> None:
-    """A limit that could not be held is refused before anything is spent."""
+    """Raise ConfigError for a limit of money that could not be held."""
     budgets = setup.budgets
     usd_limits = [("Limits", setup.limits.usd), ("SessionLimits", setup.session_limits.usd)]
-    usd_limits += [(f"Budget {one.name}", one.usd) for one in budgets]
-    all_models = (*setup.models, *((setup.summariser,) if setup.summariser else ()))
-    unpriced = [info.name for info in all_models if info.price is None]
-    for whose, usd in usd_limits:
+    usd_limits += [(f"Budget {budget.name}", budget.usd) for budget in budgets]
+    unpriced = unpriced_models(setup)
+    for owner, usd in usd_limits:
         if usd is not None and unpriced:
             raise ConfigError(
-                f"{whose}(usd=…): the price of {unpriced[0]} is not known, so that money cannot be "
+                f"{owner}(usd=…): the price of {unpriced[0]} is not known, so its cost cannot be "
                 "limited. Give the model a price, or limit tokens."
             )
     if budgets and not isinstance(journal, SharedBudgets):
-        raise ConfigError(f"{type(journal).__name__} keeps no budgets: use another journal")
-    if len({one.name for one in budgets}) != len(budgets):
-        raise ConfigError("two budgets have one name")
+        raise ConfigError(f"{type(journal).__name__} cannot keep budgets: use another journal")
+    if len({budget.name for budget in budgets}) != len(budgets):
+        raise ConfigError("two budgets have the same name")
+
+
+def unpriced_models(setup: Setup) -> list[str]:
+    """Return the names of the models whose price is not known."""
+    models = (*setup.models, setup.summariser) if setup.summariser else setup.models
+    return [model.name for model in models if model.price is None]

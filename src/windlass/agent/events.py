@@ -1,6 +1,7 @@
-"""The watcher's end of a run: a bounded buffer between a run that never waits and whoever looks on.
+"""The events of a run for a reader that pulls: a buffer between it and a run that never waits.
 
-When it is full, adjacent fragments are merged; everything else is kept, however much it is.
+The law: a slow reader loses nothing but the boundaries between fragments. When the buffer is full,
+adjacent fragments are merged; everything else is kept, however much it is.
 """
 
 import asyncio
@@ -27,9 +28,15 @@ BUFFER_EVENTS_MAX = 256
 
 
 class EventStream(AsyncIterator[Event], Generic[OutputT]):
-    """The events of a run, one by one, until its last. Then `result` is there."""
+    """The events of one run, as an async iterator. After the last one, `result` can be read."""
 
-    def __init__(self, capacity: int = BUFFER_EVENTS_MAX) -> None:
+    def __init__(
+        self,
+        capacity: int = BUFFER_EVENTS_MAX,
+        *,
+        cancel: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make an empty stream; `cancel` stops the run and gets the reason."""
         self._capacity = capacity
         self._queue: deque[Event] = deque()
         self._merged_texts: list[str] = []
@@ -38,10 +45,10 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
         """The last event is in the buffer, or no more will come."""
         self._is_finished = False
         self._result: RunResult[OutputT] | None = None
-        self._cancel: Callable[[str], None] | None = None
+        self._cancel = cancel
 
     def push(self, event: Event) -> None:
-        """Take an event in; returns at once."""
+        """Add an event. Called by the run; returns at once."""
         if self._is_closed:
             return
         queue = self._queue
@@ -53,7 +60,7 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
             self._wake.set_result(None)
 
     def _merge(self, event: Event) -> bool:
-        """Whether the event went into the last one that waits."""
+        """Merge an event into the last one in the buffer. Returns whether that was possible."""
         last = self._queue[-1] if self._queue else None
         match last, event:
             case TextDelta(), TextDelta(text):
@@ -71,7 +78,7 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
         return True
 
     def _join_merged(self) -> None:
-        """Put the merged fragments into their event. One join, so that merging costs no more."""
+        """Put the merged fragments into their event: one join, so that many merges cost little."""
         if not self._merged_texts:
             return
         last = self._queue[-1]
@@ -83,20 +90,21 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
             self._queue[-1] = replace(last, text=last.text + more)
 
     def finish(self, drive: "asyncio.Task[RunResult[OutputT]]") -> None:
-        """The run is over, and its result is there."""
+        """The run is over: take its result, if it has one."""
         if not drive.cancelled() and drive.exception() is None:
             self._result = drive.result()
         self.close()
 
     def close(self) -> None:
         """No more events will come."""
-        self._is_closed = self._is_finished = True
+        self._is_closed = True
+        self._is_finished = True
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     @override
     async def __anext__(self) -> Event:
-        # After the last event comes the result: whoever has read to the end finds it there.
+        # The iteration ends only with the result, so that it is there after the last event.
         while not self._queue:
             if self._is_finished:
                 raise StopAsyncIteration
@@ -108,14 +116,12 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
 
     @property
     def result(self) -> RunResult[OutputT]:
+        """The result of the run. Raises RuntimeError before the last event was read."""
         if self._result is None:
-            raise RuntimeError("the run has not ended: read the events to their end first")
+            raise RuntimeError("the run has not ended yet: read all of its events first")
         return self._result
 
-    def set_cancel(self, cancel: Callable[[str], None]) -> None:
-        self._cancel = cancel
-
     def cancel(self, reason: str = "cancelled by the watcher") -> None:
-        """Stop the run; its events go on until the last."""
+        """Stop the run. Its remaining events still come, up to the last one."""
         if self._cancel is not None:
             self._cancel(reason)

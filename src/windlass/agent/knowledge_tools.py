@@ -1,14 +1,17 @@
-"""A store of notes as an agent uses it: two tools, and one look at the beginning of a run.
+"""Knowledge as an agent uses it: tools over a store of notes, skills, and project instructions.
 
 The law: what comes out of a store says how far it can be trusted, and what goes in has the labels
-of the session that it comes from.
+of the session that it comes from. The same project files give the same instructions, byte for byte,
+so that prompt caches work.
 """
 
+import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from windlass.core.events import KnowledgeRecalled
 from windlass.core.messages import Label
+from windlass.knowledge.instructions import read_instructions
 from windlass.knowledge.memory import (
     ABILITIES,
     BLOCK_CHARS_MAX,
@@ -21,16 +24,17 @@ from windlass.knowledge.memory import (
     Title,
     recall_for_prompt,
 )
+from windlass.knowledge.skills import Skills
 from windlass.knowledge.store import TAINTS, Taint
 from windlass.tools.function import Tool, tool
 from windlass.tools.run_context import RunContext
 
 NO_SESSION = "(none)"
-"""The key of a scope that holds nothing: what is recalled for a prompt is no session's own."""
+"""The name of an empty session scope: what is recalled for a prompt belongs to no session."""
 
 
 def knowledge_tools(memory: Memory) -> tuple[Tool[..., Any], Tool[..., Any]]:
-    """The tools `recall` and `remember`, over what a user's agent in a project may know."""
+    """Return the tools `recall` and `remember` for a memory."""
 
     async def recall(context: RunContext[Any], query: Query, limit: Limit = 5) -> str:
         return await memory.recall(_memory_caller(context), query, limit)
@@ -40,7 +44,9 @@ def knowledge_tools(memory: Memory) -> tuple[Tool[..., Any], Tool[..., Any]]:
     ) -> str:
         return await memory.remember(_memory_caller(context), text, title, scope)
 
-    recall.__doc__, remember.__doc__ = memory.recall.__doc__, memory.remember.__doc__
+    # The model reads these as the descriptions of the tools.
+    recall.__doc__ = memory.recall.__doc__
+    remember.__doc__ = memory.remember.__doc__
     memory_labels = memory.labels if ABILITIES["recall"].takes_labels else frozenset[Taint]()
     return (
         tool(
@@ -54,14 +60,14 @@ def knowledge_tools(memory: Memory) -> tuple[Tool[..., Any], Tool[..., Any]]:
 
 
 def _memory_caller(context: RunContext[Any]) -> MemoryCaller:
-    """Who calls. A session that holds nothing doubtful writes nothing doubtful."""
+    """Return who calls, with the labels that a new note of the session must have."""
     session_labels: Collection[Label] = context.call.labels if context.call else TAINTS
     labels: frozenset[Taint] = frozenset(taint for taint in TAINTS if taint in session_labels)
     return MemoryCaller(context.session_id or NO_SESSION, context.call_id, labels)
 
 
 class MemoryRecaller:
-    """What a memory knows about a prompt: `Agent(knowledge=recaller(memory))`."""
+    """Looks up what a memory knows about a prompt: `Agent(knowledge=recaller(memory))`."""
 
     def __init__(self, memory: Memory, limit: int, chars_max: int) -> None:
         self._memory = memory
@@ -70,7 +76,7 @@ class MemoryRecaller:
 
     @property
     def labels(self) -> Sequence[Label]:
-        """What it may bring along."""
+        """What its notes may bring into a session."""
         return [taint for taint in TAINTS if taint in self._memory.labels]
 
     async def __call__(self, prompt: str) -> KnowledgeRecalled:
@@ -85,5 +91,31 @@ class MemoryRecaller:
 
 
 def recaller(memory: Memory, *, limit: int = 5, chars_max: int = BLOCK_CHARS_MAX) -> MemoryRecaller:
-    """Show with each prompt what the memory knows about it: the best few notes, once in a run."""
+    """Return a lookup for `Agent(knowledge=…)`: it shows the best notes with each prompt.
+
+    `limit` is the number of notes, `chars_max` the length of all of them together.
+    """
     return MemoryRecaller(memory, limit, chars_max)
+
+
+def skill_tool(skills: Skills) -> Tool[..., Any]:
+    """Return the tool `skill`, with which a model reads one of these skills."""
+    return tool(skills.skill, name="skill", effect="read")
+
+
+def project_instructions(
+    root: str | os.PathLike[str],
+    *,
+    skills: Skills | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    before: str = "",
+) -> str:
+    """Return the instructions for an agent that works in a project.
+
+    The text `before` comes first, then each `AGENTS.md` from the root down to the folder where the
+    agent works, then a line for each skill.
+    """
+    sections = [before.strip(), read_instructions(root, folder).text]
+    if skills is not None:
+        sections.append(skills.catalogue)
+    return "\n\n".join(section for section in sections if section)

@@ -1,17 +1,18 @@
 """The facts that open a run: a new one, one that was left open, one whose question is answered.
 
-Each is made for a session as it is found, and raises ForOperator if no run may be opened so.
+Each function gets the session as it is found, and raises ForOperator if no run may be opened so.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
 from windlass.agent.approvals import expired_answers, make_answer
+from windlass.agent.options import Briefing, InstructionFunction
 from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
-from windlass.core.events import RULES, Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.events import Fact, RunEnded, RunResumed, RunStarted
 from windlass.core.messages import Charge, ContentPart, Label
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
@@ -22,31 +23,19 @@ from windlass.ports import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTask:
-    """What a run is for, and what the program that runs it says about that."""
+    """What a run is for, and what the program that runs it says about it."""
 
     prompt: tuple[ContentPart, ...]
     caller: str = ""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     pinned: bool = False
     parent: str = ""
+    """The call that a sub-agent works for."""
     labels: tuple[Label, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Briefing:
-    """What instructions may depend on, when they are a function."""
-
-    session: str
-    run: int
-    caller: str
-    context: Mapping[str, Any]
-
-
-InstructionFunction = Callable[[Briefing], str]
-
-
 class RunOpenings:
-    """Opens runs with one set-up."""
+    """Opens runs with one setup."""
 
     def __init__(
         self,
@@ -61,7 +50,7 @@ class RunOpenings:
         self._instructions = instructions
 
     def open_new(self, state: State, task: RunTask) -> Sequence[Fact]:
-        """What opens a new run in a session, old or new."""
+        """Open a new run. Raises RunUnfinished if the last one has not ended."""
         if state.is_active:
             raise RunUnfinished(
                 f"the last run of session {state.session} has not ended: "
@@ -73,13 +62,13 @@ class RunOpenings:
             RunStarted(
                 number,
                 task.prompt,
+                # A setup is recorded once, and again only when it changes.
                 None if state.setup == setup else setup,
                 task.caller,
                 dict(task.context),
                 task.pinned,
                 task.parent,
                 task.labels,
-                rules=RULES,
             ),
         )
 
@@ -89,24 +78,26 @@ class RunOpenings:
         setup = replace(self._setup, instructions=self._instructions(briefing))
         return self._mask.mask_setup(setup) if self._mask else setup
 
-    def take_over(self, state: State, *, consent: bool) -> Sequence[Fact]:
-        """What opens a run that was left open. The limits of whoever goes on with it count."""
+    def _take_over(self, state: State, *, consent: bool) -> RunResumed:
+        """Take over a run that was left open; from here on, the limits of this agent count.
+
+        Raises NothingToDo if no run is open, SetupDrifted if the setup differs without consent.
+        """
         if not state.is_active or state.setup is None:
-            raise NothingToDo(f"session {state.session} has no open run")
+            raise _no_open_run(state)
         offered = self._setup
         if self._instructions is not None:
-            # They were made for the run when it began, and stay as they are until it ends.
+            # They were made for the run when it began, and stay the same until it ends.
             offered = replace(offered, instructions=state.setup.instructions)
         changed = tuple(describe_drift(state.setup, offered))
         if changed and not consent:
             raise SetupDrifted(changed)
-        setup = None if state.setup == offered else offered
-        return (RunResumed(changed, setup, rules=RULES),)
+        return RunResumed(changed, None if state.setup == offered else offered)
 
     def open_resumed(self, state: State, *, consent: bool) -> Sequence[Fact]:
-        """What opens a run that was left open, with a no to what nobody answered in time."""
-        taken = self.take_over(state, consent=consent)
-        return (*taken, *expired_answers(state, self._clock))
+        """Open a run that was left open, and deny the questions that nobody answered in time."""
+        resumed = self._take_over(state, consent=consent)
+        return (resumed, *expired_answers(state, self._clock))
 
     def open_answered(
         self,
@@ -118,14 +109,18 @@ class RunOpenings:
         by: str,
         consent: bool,
     ) -> Sequence[Fact]:
-        """What opens a run whose question is answered."""
+        """Open a run with the answer to one of its questions."""
         fact = make_answer(state, call_id, reply, self._clock, digest=digest, by=by)
-        return (*self.take_over(state, consent=consent), fact)
+        return (self._take_over(state, consent=consent), fact)
 
     def close_abandoned(
         self, state: State, reason: str, charges: tuple[Charge, ...] = ()
     ) -> Sequence[Fact]:
-        """What ends a run that nobody drives any more."""
+        """End a run that nobody drives any more."""
         if not state.is_active:
-            raise NothingToDo(f"session {state.session} has no open run")
-        return (RunResumed(rules=RULES), RunEnded("cancelled", str(reason), charges=charges))
+            raise _no_open_run(state)
+        return (RunResumed(), RunEnded("cancelled", str(reason), charges=charges))
+
+
+def _no_open_run(state: State) -> NothingToDo:
+    return NothingToDo(f"session {state.session} has no open run")

@@ -1,76 +1,218 @@
-"""What can be said of an agent. Every one has a default."""
+"""What can be said about an agent and about one run, and how it is checked.
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+The law: what is given is checked before anything is written, and an option that does not exist is
+refused instead of ignored.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypedDict, cast, get_args, runtime_checkable
+
+import msgspec
 
 from windlass.agent.observers import RunObserver
-from windlass.agent.openings import InstructionFunction
-from windlass.agent.secrets import Secrets
 from windlass.core.context import Compaction, Hydration
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, SessionLimits
+from windlass.core.messages import ContentPart, Label, TextPart
+from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
+from windlass.core.secrets.secret import Secret
 from windlass.core.setup import LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
+from windlass.environ import find_secrets, read_environment
 from windlass.models.options import ModelOptions
 from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Timeouts, Tools
 
+LABELS: tuple[str, ...] = get_args(Label)
+KEY_CHARS_MIN = 8
+"""A shorter key is a placeholder, for a server that wants none."""
+
+Prompt: TypeAlias = str | Sequence[ContentPart]
+Secrets: TypeAlias = Mapping[str, str] | Collection[str] | Mask
+"""Secret values, with or without names; or a mask of your own, which is used as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """What instructions may depend on, if they are a function."""
+
+    session: str
+    run: int
+    """The number of the run in its session, from 1."""
+    caller: str
+    context: Mapping[str, Any]
+
+
+InstructionFunction = Callable[[Briefing], str]
+
 
 class AgentOptions(TypedDict, total=False):
-    """How an agent is made."""
+    """The options of an agent. Each has a default."""
 
     name: str
-    """What it is called: by its gate, by those that it works for, in traces."""
+    """The name of the agent: for its gate, for its callers if it is a sub-agent, and in traces."""
     instructions: str | InstructionFunction
-    """What the model is told before all else; or a function of the run's briefing."""
+    """The system prompt, or a function that makes it for each run."""
     tools: Tools | Sequence[Callable[..., Any]]
 
     fallbacks: Sequence[Model | str]
-    """Asked in turn when the attempts at the model before are spent."""
+    """Models that are asked in turn when all attempts at the one before have failed."""
     key: str | None
+    """The API key, for a model that is given by its name; from the environment by default."""
     base_url: str | None
+    """The address of the server, for a model that is given by its name."""
     options: ModelOptions | None
+    """Settings such as temperature, for a model that is given by its name."""
     price: Price | None
-    """Of a model that is given by its name."""
+    """The price of a model that is given by its name, if it is not in our list."""
 
     gate: Gate | None
-    """Who says what may happen. Without one, an agent with an approver asks before it changes
+    """Decides which calls may run. Without a gate, an agent with an approver asks before it changes
     anything, and an agent without either may use its tools freely."""
     approver: Approver | None
     """Asks a person. Without one, a question suspends the run until `answer` is called."""
     secrets: Secrets | None
-    """Values that nobody may see, by name or bare. They are masked in what the model, the journal,
-    the watchers and the logs get, like the keys of the models, the environment's secrets, and what
-    looks like a key. For an agent that must handle keys, give a mask of its own, which is used in
-    place of all that: `Mask(key_like=False)` masks nothing."""
+    """Values that nobody may see. They are masked in what the model, the journal, the watchers and
+    the logs get, like the keys of the models, the secrets of the environment, and everything that
+    looks like a key. For an agent that must handle keys, give a mask of your own, which is used
+    instead of all that: `Mask(key_like=False)` masks nothing."""
 
     limits: Limits | None
+    """What one run may use."""
     session_limits: SessionLimits | None
+    """What all runs of one session may use together."""
     budgets: Sequence[Budget]
-    """Limits that are shared with other runs, kept in the journal."""
+    """Limits that are shared with other runs, and kept in the journal."""
 
     compaction: Compaction | None
-    """How what the model is shown stays within its window."""
+    """How a long conversation is kept within the model's window."""
     summary_model: Model | str | None
-    """Who sums up a conversation that grew too long; the model itself unless told."""
+    """Writes the summaries of long conversations; the model itself by default."""
     hydration: Hydration | None
-    """What of a prompt is looked up before the first step; nothing unless told."""
+    """What is looked up for a prompt before the first step; nothing by default."""
     knowledge: Recaller | None
-    """Finds what is known about a prompt, to be shown beside it."""
+    """Finds what is known about a prompt, to be shown to the model beside it."""
 
     journal: Journal | None
-    """Where sessions are kept; in memory unless told."""
+    """Where sessions are kept; in memory by default."""
     rules: LoopPolicy | None
+    """How the loop itself behaves, for example how many calls run at once."""
     retries: RetryPolicy | None
+    """How often and after which wait a failed request is made again."""
     timeouts: Timeouts | None
+    """How long a model may be silent."""
     clock: Clock | None
+    """Time and random numbers; the machine's own by default."""
 
     telemetry: RunObserver | None
-    """Who is told of each run: `windlass.telemetry.Telemetry` makes spans and metrics of it."""
+    """Is told of each run: `windlass.telemetry.Telemetry` makes spans and metrics of it."""
 
 
 def check_agent_options(options: AgentOptions) -> None:
-    """Refuse a word that is not known, rather than go on without it."""
+    """Raise ConfigError for an option that does not exist."""
     known = AgentOptions.__optional_keys__
     for option in options:
         if option not in known:
-            raise ConfigError(f"Agent({option}=…) is not known.{suggest_names(option, known)}")
+            near = suggest_names(option, known)
+            raise ConfigError(f"Agent() has no option {option!r}.{near}")
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of one run. Each has a default."""
+
+    caller: str
+    """On whose behalf the run is: for the gate, and for instructions that are a function."""
+    context: Mapping[str, Any]
+    """What the gate may rely on. No model and no tool can write it."""
+    pinned: bool
+    """The prompt stays in the model's view, however long the session grows."""
+    labels: Sequence[Label]
+    """What the prompt brings along: `untrusted` text, `private` data."""
+
+
+class CheckedRunOptions(TypedDict):
+    """The options of one run, checked and complete."""
+
+    caller: str
+    context: Mapping[str, Any]
+    pinned: bool
+    labels: tuple[Label, ...]
+
+
+def check_run_options(options: RunOptions) -> CheckedRunOptions:
+    """Fill in the defaults. Raises ConfigError for a label or a context that cannot be used."""
+    labels = tuple(options.get("labels", ()))
+    for label in labels:
+        if label not in LABELS:
+            raise ConfigError(f"there is no label {label!r}.{suggest_names(label, LABELS)}")
+    return CheckedRunOptions(
+        caller=str(options.get("caller", "")),
+        context=_check_context(options.get("context") or {}),
+        pinned=bool(options.get("pinned", False)),
+        labels=labels,
+    )
+
+
+def _check_context(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the context as it will be read back from a journal."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(context), type=dict[str, Any])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"context must be plain data (str, int, float, bool, None, list, dict): {error}"
+        ) from None
+
+
+def check_prompt(prompt: Prompt) -> tuple[ContentPart, ...]:
+    """Return the parts of a prompt. Raises ConfigError if it is empty or cannot be recorded."""
+    try:
+        parts = (TextPart(prompt),) if isinstance(prompt, str) else tuple(prompt)
+        msgspec.convert(msgspec.to_builtins(parts), type=tuple[ContentPart, ...])
+        # Not all text can be encoded, for example half of a surrogate pair.
+        msgspec.json.encode(parts)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the prompt must be a str or a list of parts: {error}") from None
+    if all(isinstance(part, TextPart) and not part.text.strip() for part in parts):
+        raise ConfigError("the prompt is empty")
+    return parts
+
+
+@runtime_checkable
+class HoldsSecrets(Protocol):
+    """A model or a set of tools that holds secrets."""
+
+    @property
+    def secrets(self) -> Mapping[str, Secret]: ...
+
+
+def build_mask(given: Secrets | None, parts: Sequence[object] = ()) -> Mask:
+    """Return the mask of an agent: what is given, the secrets of its parts, and the environment's.
+
+    Raises ConfigError for a value that is too short to be told from ordinary words.
+    """
+    if isinstance(given, Mask):
+        return given
+    named = _name_values(given or ())
+    for name, value in named.items():
+        if len(value.strip()) < VALUE_CHARS_MIN:
+            raise ConfigError(
+                f"secrets[{name!r}] is shorter than {VALUE_CHARS_MIN} characters: "
+                "masking it would also mask ordinary words"
+            )
+    part_secrets = {
+        name: secret.reveal()
+        for part in parts
+        if isinstance(part, HoldsSecrets)
+        for name, secret in part.secrets.items()
+        if len(secret.reveal()) >= KEY_CHARS_MIN
+    }
+    environment = find_secrets(read_environment())
+    # If one value has two names, the mask shows the first: so the names that were given come first.
+    return Mask((*named.items(), *part_secrets.items(), *environment.items()))
+
+
+def _name_values(given: Mapping[str, str] | Collection[str]) -> dict[str, str]:
+    if isinstance(given, Mapping):
+        return dict(cast("Mapping[str, str]", given))
+    values = [given] if isinstance(given, str) else list(given)
+    return {str(number): value for number, value in enumerate(values, 1)}

@@ -1,4 +1,4 @@
-"""Structured output: the schema that a model is shown, and the check of what it then says."""
+"""Structured output: the schema that the model gets, and the check of its final reply."""
 
 import re
 from typing import Any, Generic, Protocol, cast
@@ -21,16 +21,16 @@ class OutputType(Generic[OutputT]):
         self.schema: dict[str, Any] | None = None if self.is_text else _schema_of(output_type)
 
     def describe_mismatch(self, text: str) -> str | None:
-        """What is wrong with a reply, in words for the model; None if it fits."""
+        """Return what is wrong with a reply, in words for the model; None if it fits."""
         try:
             self.parse(text)
         except ValueError as error:
-            said = str(error)[:MISMATCH_CHARS_MAX]
-            return f"Your reply does not fit: {said}. Reply with nothing but the JSON value."
+            problem = str(error)[:MISMATCH_CHARS_MAX]
+            return f"Your reply does not fit the schema: {problem}. Reply with only the JSON value."
         return None
 
     def parse(self, text: str) -> OutputT:
-        """The value in a reply; raises ValueError."""
+        """Return the value in a reply. Raises ValueError if the reply does not fit."""
         if self.is_text:
             return cast("OutputT", text)
         fenced = JSON_FENCE.fullmatch(text)
@@ -47,7 +47,7 @@ class _PydanticModel(Protocol):
 
 
 def _is_pydantic(output_type: object) -> bool:
-    """Known by its methods, so that pydantic is not imported for those who do not use it."""
+    """Recognized by its methods, so that pydantic need not be imported."""
     return hasattr(output_type, "model_json_schema")
 
 
@@ -57,4 +57,4 @@ def _schema_of(output_type: type[Any]) -> dict[str, Any]:
     try:
         return msgspec.json.schema(output_type)
     except TypeError as error:
-        raise ConfigError(f"output_type={output_type!r} cannot become a schema: {error}") from error
+        raise ConfigError(f"output_type={output_type!r} has no JSON schema: {error}") from error

@@ -1,4 +1,8 @@
-"""The runs that one agent drives: opened, found again, seen through, watched."""
+"""The runs that one agent drives, and watching a session wherever it is driven.
+
+The law: a session belongs to its driver from the first moment. It is registered before it is read,
+so that two runs of one agent never share a session; everything else is in the journal.
+"""
 
 import asyncio
 import os
@@ -6,30 +10,54 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from windlass.agent.driver import Opening, RunDriver
+from msgspec.structs import replace
+
+from windlass.agent.approvals import consult_approver
 from windlass.agent.events import EventStream
-from windlass.agent.following import follow_session
-from windlass.agent.observers import ObservedRecorder, RunObserver, observe_world
-from windlass.agent.state_cache import StateCache
+from windlass.agent.observers import (
+    Observation,
+    ObservedTools,
+    RunObserver,
+    begin_observation,
+)
 from windlass.core.errors import NothingToDo, SessionBusy
-from windlass.core.events import CallLate, Event, Fact, SteeringGiven
+from windlass.core.events import CallLate, Event, Fact, RunEnded, SteeringGiven
 from windlass.core.reply_hold import visible_facts
 from windlass.core.result import RunResult
 from windlass.core.run_report import build_result
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
-from windlass.ports import Watcher, World
+from windlass.ports import (
+    AppendSignals,
+    CallerRun,
+    Journal,
+    RunBoundTools,
+    SessionLeases,
+    Watcher,
+    World,
+)
+from windlass.runtime.deadlines import Deadlines
+from windlass.runtime.driver import DriverServices, Opening, RunDriver
 from windlass.runtime.leases import hold_session
-from windlass.runtime.leftover_tasks import LeftoverTasks
+from windlass.runtime.leftover_tasks import LeftoverTasks, wait_until_done
+from windlass.runtime.publisher import EventPublisher
 from windlass.runtime.recorder import Recorder
-from windlass.runtime.waiting import wait_until_done
+from windlass.runtime.state_cache import StateCache
+
+LEASE_POLL_S = 1.0
+"""How often to look whether a session that is watched is still driven."""
 
 ValueT = TypeVar("ValueT")
 
 
+def new_session() -> str:
+    """Return an id for a new session."""
+    return os.urandom(8).hex()
+
+
 class LiveRuns:
-    """What an agent knows while it runs: which sessions it drives. The rest is in the journal."""
+    """The sessions that one agent drives now."""
 
     def __init__(
         self,
@@ -41,32 +69,98 @@ class LiveRuns:
         self._world = world
         self._mask = mask
         self._observer = observer
-        self._withholds = setup.withhold_replies
-        self._leftover_tasks = LeftoverTasks()
+        self._withholds_replies = setup.withhold_replies
+        self._leftovers = LeftoverTasks()
         self._state_cache = StateCache()
-        self._live: dict[str, RunDriver] = {}
+        self._services = DriverServices(self._leftovers, self._state_cache, consult_approver)
+        self._drivers: dict[str, RunDriver] = {}
         self._late_writes: dict[str, asyncio.Task[None]] = {}
         """Late results that are being written, by session."""
 
-    async def write_facts(self, session: str, opening: Opening) -> RunResult[Any]:
-        """Write facts into a session that nobody drives."""
+    def make_driver(
+        self, session: str, opening: Opening, watcher: Watcher | None = None
+    ) -> RunDriver:
+        """Make a driver that owns its session from now on.
+
+        Raises SessionBusy if this agent drives the session already.
+        """
         self._check_free(session)
-        with await hold_session(self._world.journal, session):
-            recorder = self._make_recorder(await self.read_state(session))
-            await recorder.record(*opening(recorder.state))
-            return build_result(recorder.state, recorded=True)
+        deadlines = Deadlines(asyncio.get_running_loop())
+        observation = begin_observation(self._observer, self._world, session)
+        publisher = EventPublisher(
+            self._mask,
+            () if watcher is None else (watcher,),
+            observer=None if observation is None else observation.watcher,
+            on_activity=deadlines.note_activity,
+        )
+        recorder = Recorder(
+            self._world.journal,
+            self._world.clock,
+            State(session),
+            self._mask,
+            publisher,
+            on_late_result=partial(self._take_late_result, session),
+        )
+        driver = RunDriver(
+            self._world_for(recorder, observation),
+            recorder,
+            deadlines,
+            opening,
+            self._services,
+            after=self._late_writes.get(session),
+        )
+        self._drivers[session] = driver
+        return driver
+
+    def _world_for(self, recorder: Recorder, observation: Observation | None) -> World:
+        """Return the world of one run: its tools know the run, or its trace, where they need to."""
+        tools = self._world.tools
+
+        def read_state() -> State:
+            return recorder.state
+
+        if isinstance(tools, RunBoundTools):
+            show_delta = recorder.publisher.show_delta
+            tools = tools.bind_run(CallerRun(self._world, self._mask, read_state, show_delta))
+        if observation is not None:
+            observation.trace.join(recorder.session, read_state)
+            tools = ObservedTools(tools, observation.trace)
+        return self._world if tools is self._world.tools else replace(self._world, tools=tools)
+
+    async def drive_to_end(self, driver: RunDriver) -> RunResult[Any]:
+        """Drive a run and return its result. If the caller is cancelled, the run ends first."""
+        task = asyncio.create_task(driver.drive())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            driver.cancel("the caller was cancelled")
+            await wait_until_done(task)
+            raise
+        finally:
+            driver.finish()
+            if self._drivers.get(driver.session) is driver:
+                del self._drivers[driver.session]
+
+    def cancel(self, session: str, reason: str) -> bool:
+        """Stop the run of a session. Returns whether this agent drives one."""
+        driver = self._find_live(session)
+        if driver is None:
+            return False
+        driver.cancel(reason)
+        return True
 
     async def steer(self, session: str, fact: SteeringGiven) -> None:
-        """Write down what a person says meanwhile, in a run that is live here or that nobody has.
+        """Record what a person says to a run that this agent drives, or that nobody drives.
 
-        Returns once it is durable; the run heeds it before its next step.
+        Returns once it is durable; the run takes it up before its next step. Raises NothingToDo if
+        the session has no open run.
         """
-        driver = self._live.get(session)
-        if driver is not None and not driver.recorder.is_closed:
+        driver = self._find_live(session)
+        if driver is not None:
             if not await _await_in_loop_of(driver, driver.steering.steer(fact)):
                 raise _no_open_run(session)
             return
-        # Looked at before it is taken: a run that begins meanwhile must not find it taken.
+        # Read before the session is taken: a run that begins meanwhile must not find it taken.
         if not (await self.read_state(session)).is_active:
             raise _no_open_run(session)
 
@@ -77,116 +171,78 @@ class LiveRuns:
 
         await self.write_facts(session, opening)
 
-    def make_driver(self, session: str, opening: Opening, watcher: Watcher | None) -> RunDriver:
-        """A driver that holds its session from now on."""
+    async def write_facts(self, session: str, opening: Opening) -> RunResult[Any]:
+        """Write facts into a session that nobody drives, and return the result so far."""
         self._check_free(session)
-        recorder = self._make_recorder(State(session))
-        recorder.on_late_result = partial(self._take_late_result, session)
-        world = observe_world(self._observer, self._world, recorder)
-        if watcher is not None:
-            recorder.watchers.append(watcher)
-        driver = self._live[session] = RunDriver(
-            world, recorder, self._leftover_tasks, opening, self._state_cache
-        )
-        return driver
-
-    async def drive_to_end(self, driver: RunDriver) -> RunResult[Any]:
-        """The result of a run, which ends before whoever waits for it is gone."""
-        session = driver.recorder.session
-        task = asyncio.create_task(self._drive_after_late(driver))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            driver.cancel("the caller was cancelled")
-            await wait_until_done(task)
-            raise
-        finally:
-            driver.recorder.close()
-            driver.finished.set()
-            for events in driver.late_watchers:
-                events.close()
-            if self._live.get(session) is driver:
-                del self._live[session]
-
-    async def _drive_after_late(self, driver: RunDriver) -> RunResult[Any]:
-        late = self._late_writes.get(driver.recorder.session)
-        if late is not None:
-            await asyncio.wait({late})
-        return await driver.drive()
-
-    def cancel(self, session: str, reason: str) -> bool:
-        driver = self._live.get(session)
-        if driver is None or driver.recorder.is_closed:
-            return False
-        driver.cancel(reason)
-        return True
+        with await hold_session(self._world.journal, session):
+            recorder = self._make_recorder(await self.read_state(session))
+            await recorder.record(*opening(recorder.state))
+            return build_result(recorder.state, recorded=True)
 
     async def watch(self, session: str, after: int) -> AsyncGenerator[Event]:
-        """The recorded events of a session, then the live ones: no gap, and nothing twice."""
-        driver, events = self._live.get(session), EventStream[Any]()
-        if driver is not None and driver.recorder.is_closed:
-            driver = None
-        heard = driver.text_so_far() if driver and not driver.recorder.withholds_replies else None
-        if driver is not None:
-            heard = heard and driver.recorder.masked_so_far(heard)
-            driver.recorder.watchers.append(events.push)
-            driver.late_watchers.append(events)
+        """Yield the recorded events of a session, then the live ones: no gap, and nothing twice."""
+        journal = self._world.journal
+        withhold = self._withholds_replies
+        driver = self._find_live(session)
+        if driver is None:
+            async for event in follow_session(journal, session, after, withhold=withhold):
+                yield event
+            return
+        events = EventStream[Any]()
+        # Attached before the journal is read: what is written meanwhile is in one or the other.
+        text_so_far = driver.attach_watcher(events.push, events.close)
         try:
-            seen, journal = after, self._world.journal
-            if driver is None:
-                withhold = self._withholds
-                async for event in follow_session(journal, session, after, withhold=withhold):
-                    yield event
-                return
-            facts = await journal.read(session, after)
-            for fact in visible_facts(facts, withhold=self._withholds, live=True):
+            seen = after
+            for fact in visible_facts(
+                await journal.read(session, after), withhold=withhold, live=True
+            ):
                 seen = fact.seq
                 yield fact
-            if heard is not None and heard.seq == seen:
-                yield heard
+            if text_so_far is not None and text_so_far.seq == seen:
+                yield text_so_far
             async for event in events:
                 if event.seq > seen or (event.seq == seen and event.nth):
                     yield event
         finally:
-            if driver is not None and events.push in driver.recorder.watchers:
-                driver.recorder.watchers.remove(events.push)
+            driver.detach_watcher(events.push)
 
     async def close(self) -> None:
-        """Stop what runs in this event loop and wait until nothing is left of it."""
-        here = asyncio.get_running_loop()
-        driven = [driver for driver in self._live.values() if driver.loop is here]
-        for driver in driven:
+        """Stop the runs of this event loop and wait until nothing is left of them."""
+        loop = asyncio.get_running_loop()
+        drivers = [driver for driver in self._drivers.values() if driver.loop is loop]
+        for driver in drivers:
             driver.cancel("the agent was closed")
-        await asyncio.gather(*(driver.finished.wait() for driver in driven))
-        await self._leftover_tasks.drain()
-
-    def _check_free(self, session: str) -> None:
-        driver = self._live.get(session)
-        if driver is not None and not driver.recorder.is_closed:
-            raise SessionBusy(f"session {session} is being driven by this agent: cancel it first")
+        await asyncio.gather(*(driver.finished.wait() for driver in drivers))
+        await self._leftovers.drain()
 
     async def read_state(self, session: str) -> State:
         return await self._state_cache.read_state(self._world.journal, session)
 
+    def _find_live(self, session: str) -> RunDriver | None:
+        driver = self._drivers.get(session)
+        return driver if driver is not None and driver.is_live else None
+
+    def _check_free(self, session: str) -> None:
+        if self._find_live(session) is not None:
+            raise SessionBusy(f"this agent already drives session {session}: cancel it first")
+
     def _make_recorder(self, state: State) -> Recorder:
-        kind = Recorder if self._observer is None else ObservedRecorder
-        return kind(self._world.journal, self._world.clock, state, self._mask)
+        """Make a recorder for facts that belong to no live run."""
+        return Recorder(self._world.journal, self._world.clock, state, self._mask)
 
     def _take_late_result(self, session: str, fact: CallLate) -> None:
-        """A late result goes in with the next record of a live run, else by itself."""
-        driver = self._live.get(session)
-        if driver is not None and not driver.recorder.is_closed:
-            driver.recorder.add_late_result(fact)
+        """Write a late result with the next facts of a live run, or by itself."""
+        driver = self._drivers.get(session)
+        if driver is not None and driver.is_live:
+            driver.add_late_result(fact)
             return
         before = self._late_writes.get(session)
-        late = self._leftover_tasks.start_task(
-            self._write_late_result(session, fact, before, driver)
-        )
-        self._late_writes[session] = late
-        late.add_done_callback(partial(self._forget_late_write, session))
+        write = self._leftovers.start_task(self._write_late_result(session, fact, before, driver))
+        self._late_writes[session] = write
+        write.add_done_callback(partial(self._forget_late_write, session))
 
-    def _forget_late_write(self, session: str, late: asyncio.Task[None]) -> None:
-        if self._late_writes.get(session) is late:
+    def _forget_late_write(self, session: str, write: asyncio.Task[None]) -> None:
+        if self._late_writes.get(session) is write:
             del self._late_writes[session]
 
     async def _write_late_result(
@@ -198,24 +254,60 @@ class LiveRuns:
     ) -> None:
         if before is not None:
             await asyncio.wait({before})
-        # A run that has ended still holds its session for a moment.
+        # A run that has ended still holds the lease of its session for a moment.
         if driver is not None and driver.loop is asyncio.get_running_loop():
             await driver.finished.wait()
         with await hold_session(self._world.journal, session):
             await self._make_recorder(await self.read_state(session)).record(fact)
 
 
+async def follow_session(
+    journal: Journal, session: str, after: int, *, withhold: bool
+) -> AsyncGenerator[Event]:
+    """Yield the facts of a session that another agent may drive, for as long as it is driven."""
+    seen = after
+    is_driven = True
+    while is_driven:
+        # Asked before the facts are read: what a driver wrote before it let go is not missed.
+        is_driven = (
+            isinstance(journal, SessionLeases)
+            and isinstance(journal, AppendSignals)
+            and await journal.is_leased(session)
+        )
+        facts = await journal.read(session, seen)
+        for fact in visible_facts(facts, withhold=withhold, live=is_driven):
+            seen = fact.seq
+            yield fact
+        if facts and isinstance(facts[-1], RunEnded):
+            return
+        if is_driven:
+            await _wait_for_facts(journal, session, facts[-1].seq if facts else seen)
+
+
+async def _wait_for_facts(journal: Journal, session: str, after: int) -> None:
+    """Return when there may be new facts, or nobody drives the session any more.
+
+    A driver that suspends its run lets go without writing anything, so the lease is polled. That
+    costs little; asking for a signal again would cost a look into the journal.
+    """
+    if not (isinstance(journal, SessionLeases) and isinstance(journal, AppendSignals)):
+        return
+    appended = asyncio.ensure_future(journal.wait_for_append(session, after))
+    try:
+        while not appended.done() and await journal.is_leased(session):
+            await asyncio.wait({appended}, timeout=LEASE_POLL_S)
+        if appended.done():
+            appended.result()
+    finally:
+        appended.cancel()
+
+
 async def _await_in_loop_of(driver: RunDriver, work: Coroutine[Any, Any, ValueT]) -> ValueT:
-    """Do something where a run is driven, which may be another thread's event loop."""
+    """Do something in the event loop that drives a run, which may be another thread's."""
     if driver.loop is asyncio.get_running_loop():
         return await work
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, driver.loop))
 
 
 def _no_open_run(session: str) -> NothingToDo:
-    return NothingToDo(f"session {session} has no open run: run a new prompt instead")
-
-
-def new_session() -> str:
-    """An id for a new session."""
-    return os.urandom(8).hex()
+    return NothingToDo(f"session {session} has no open run: start a new run instead")

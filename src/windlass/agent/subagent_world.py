@@ -1,34 +1,57 @@
-"""How a sub-agent is held: by its caller's gate beside its own, and by whom its caller can ask.
+"""The world of a sub-agent: its caller's gate beside its own, and a session of its own.
 
-The law: it may do nothing that its caller may not. So a question of its caller's gate is its
-caller's to answer; where nobody can, the answer is no.
+The law: a sub-agent may do nothing that its caller may not. A question of its caller's gate is for
+the caller's approver; if there is none, the answer is no. And a name proves nothing: a session that
+was not begun for this very call and task is passed over, because it may have been made by someone
+who chose that name, or be left from a session that was deleted.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
+from windlass.core.errors import ConfigError
+from windlass.core.events import Fact, RunStarted
+from windlass.core.fold.run import fold
+from windlass.core.messages import TextPart
 from windlass.core.result import Question
+from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, PersonAnswer, Verdict
-from windlass.ports import Approver, Gate, GateRequest, World
+from windlass.ports import Approver, Gate, GateRequest, Journal, World
 
 NOBODY_TO_ASK = "nobody is there to be asked"
+SESSION_NAMES_MAX = 100
 
 
-def restrict_world(caller_world: World, own_world: World, name: str) -> World:
-    """The world of an agent that works for another, and is called so by it."""
-    gate = caller_world.gate
-    if gate is not None and caller_world.approver is None:
-        gate = DenyUnanswered(gate)
-    approver = _ask_or_deny(caller_world.approver or own_world.approver, name)
-    if gate is not None or own_world.gate is not None:
-        own_world = replace(own_world, gate=lazy_imports.stricter(gate, own_world.gate))
-    return replace(own_world, approver=approver)
+def restrict_world(
+    caller_world: World, own_world: World, name: str, lineage: tuple[str, ...]
+) -> World:
+    """Return the world of a sub-agent, which its caller knows by this name.
+
+    It has its own models and tools; journal, blobs and clock are its caller's.
+    """
+    caller_gate = caller_world.gate
+    if caller_gate is not None and caller_world.approver is None:
+        caller_gate = DenyUnanswered(caller_gate)
+    gate = own_world.gate
+    if caller_gate is not None or gate is not None:
+        gate = lazy_imports.stricter(caller_gate, gate)
+    return replace(
+        own_world,
+        gate=gate,
+        approver=_ask_or_deny(caller_world.approver or own_world.approver, name),
+        journal=caller_world.journal,
+        blobs=caller_world.blobs,
+        clock=caller_world.clock,
+        agent=name,
+        lineage=lineage,
+    )
 
 
 class DenyUnanswered:
-    """A gate whose questions nobody can be asked."""
+    """A gate whose questions nobody can be asked: each of them is a denial."""
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -49,7 +72,7 @@ class DenyUnanswered:
 
 
 def _ask_or_deny(approver: Approver | None, name: str) -> Approver:
-    """A sub-agent can ask whoever is there; it cannot leave its caller waiting for days."""
+    """A sub-agent may ask, but cannot wait for days: a question without an answer is denied."""
 
     async def ask(question: Question) -> PersonAnswer:
         named_question = with_fields(question, question=f"{name}: {question.question}")
@@ -57,3 +80,27 @@ def _ask_or_deny(approver: Approver | None, name: str) -> Approver:
         return Deny(NOBODY_TO_ASK, "unattended") if reply is None else reply
 
     return ask
+
+
+async def find_own_session(journal: Journal, call: str, task: str) -> State:
+    """Return the state of the session that was begun for a call and its task, or of a new one.
+
+    `call` is the caller's session and the id of the call. Raises ConfigError if there are too many
+    other sessions of that name.
+    """
+    for name in _candidate_names(call):
+        facts = await journal.read(name)
+        if not facts or _was_begun_for(facts[0], call, task):
+            return fold(name, facts)
+    raise ConfigError(f"there are already {SESSION_NAMES_MAX} other sessions named after {call}")
+
+
+def _was_begun_for(first: Fact, call: str, task: str) -> bool:
+    return (
+        isinstance(first, RunStarted) and first.parent == call and first.prompt == (TextPart(task),)
+    )
+
+
+def _candidate_names(call: str) -> Iterator[str]:
+    yield call
+    yield from (f"{call}.{nth}" for nth in range(2, SESSION_NAMES_MAX + 1))

@@ -1,9 +1,9 @@
 """Agents that work for agents.
 
-The law: a call of a sub-agent is a session of its own, named by the call, in the same journal. So
-whoever runs the call again after a crash finds what was done, goes on with it, and pays for nothing
-twice. A sub-agent is held by its caller's gate beside its own, spends its part of what its caller
-has left, and is stopped with it.
+The law: a call of a sub-agent is a session of its own, named after the call, in the same journal.
+If the call is run again after a crash, it finds what was done, goes on from there, and pays for
+nothing twice. A sub-agent is restricted by its caller's gate beside its own, spends its share of
+what its caller has left, and is stopped with it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +14,9 @@ from typing import Any, Protocol, cast, overload
 from msgspec.structs import replace
 from typing_extensions import override
 
-from windlass.agent.build import AgentParts
-from windlass.agent.driver import RunDriver
+from windlass.agent.build import AgentParts, unpriced_models
 from windlass.agent.openings import RunTask
-from windlass.agent.subagent_sessions import find_own_session
-from windlass.agent.subagent_world import restrict_world
+from windlass.agent.subagent_world import find_own_session, restrict_world
 from windlass.core.errors import ConfigError
 from windlass.core.events import Event, Fact, NestedEvent
 from windlass.core.limits import Amount, Limits
@@ -27,15 +25,26 @@ from windlass.core.result import RunResult
 from windlass.core.run_report import build_result
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
-from windlass.ports import CallContext, Journal, World
+from windlass.ports import CallContext, CallerRun, Journal, World
+from windlass.runtime.driver import RunDriver
 from windlass.tools.function import Tool
 from windlass.tools.run_context import RunContext
 
 DEPTH_MAX = 3
-"""How many agents may stand above one another."""
+"""How deep agents may be nested."""
 
 RECALL_LABELS: tuple[Label, ...] = ("untrusted", "private")
-"""What an agent with knowledge may have come to hold."""
+"""What an agent with knowledge may have read, unless its knowledge says otherwise."""
+
+_TASK_SCHEMA = {
+    "type": "string",
+    "minLength": 1,
+    "description": "The whole task. The agent knows nothing else about this conversation.",
+}
+
+TaskFunction = Callable[..., Any]
+BindRun = Callable[[CallerRun | None], TaskFunction]
+"""Makes the function of a tool for one run; None outside of a run, as in a unit test."""
 
 
 class DelegableAgent(Protocol):
@@ -48,43 +57,47 @@ class DelegableAgent(Protocol):
 def make_agent_tool(
     parts: AgentParts, name: str, description: str, depth_max: int = DEPTH_MAX
 ) -> Tool[..., Any]:
-    """A tool that gives a task to an agent, and gives back what it says in the end."""
+    """Return a tool that gives a task to an agent. Its result is the agent's final reply."""
 
-    async def work_on_task(context: RunContext[Any], task: str) -> ToolResult:
-        return await _work_on_task(parts, name, context, task, depth_max)
+    def bind_run(run: CallerRun | None) -> TaskFunction:
+        async def work_on_task(context: RunContext[Any], task: str) -> ToolResult:
+            return await _work_on_task(run, parts, name, context, task, depth_max)
 
+        return work_on_task
+
+    described = f"Give a task to an agent that works on it alone. {_first_line(parts)}"
     schema = _object_schema({"task": _TASK_SCHEMA})
-    return _make_tool(name, _tool_description(description, parts), schema, work_on_task, [parts])
+    return _make_tool(name, description or described, schema, bind_run, [parts])
 
 
 def delegate(
     agents: Mapping[str, DelegableAgent], *, name: str = "delegate", depth_max: int = DEPTH_MAX
 ) -> Tool[..., Any]:
-    """One tool for several agents, who are chosen by name."""
+    """Return one tool for several agents, which the model chooses by name.
+
+    `depth_max` limits how deep agents may be nested. Raises ConfigError if there are no agents.
+    """
     if not agents:
-        raise ConfigError("delegate({}): there is nobody to give a task to")
-    agent_parts = {who: agent.parts for who, agent in agents.items()}
+        raise ConfigError("delegate({}): give at least one agent")
+    team = {agent_name: agent.parts for agent_name, agent in agents.items()}
 
-    async def work_on_task(context: RunContext[Any], agent: str, task: str) -> ToolResult:
-        return await _work_on_task(agent_parts[agent], agent, context, task, depth_max)
+    def bind_run(run: CallerRun | None) -> TaskFunction:
+        async def work_on_task(context: RunContext[Any], agent: str, task: str) -> ToolResult:
+            return await _work_on_task(run, team[agent], agent, context, task, depth_max)
 
-    who = {"type": "string", "enum": list(agent_parts), "description": "Who is to do it."}
-    lines = "\n".join(f"- {one}: {_first_line(parts)}" for one, parts in agent_parts.items())
-    description = f"Give a task to another agent, who works on it alone and answers once.\n{lines}"
-    return _make_tool(
-        name,
-        description,
-        _object_schema({"agent": who, "task": _TASK_SCHEMA}),
-        work_on_task,
-        list(agent_parts.values()),
+        return work_on_task
+
+    agent_schema = {
+        "type": "string",
+        "enum": list(team),
+        "description": "The agent that is to do it.",
+    }
+    lines = "\n".join(f"- {one}: {_first_line(parts)}" for one, parts in team.items())
+    description = (
+        f"Give a task to another agent, which works on it alone and answers once.\n{lines}"
     )
-
-
-_TASK_SCHEMA = {
-    "type": "string",
-    "minLength": 1,
-    "description": "The whole task: the agent knows nothing else of this conversation.",
-}
+    schema = _object_schema({"agent": agent_schema, "task": _TASK_SCHEMA})
+    return _make_tool(name, description, schema, bind_run, list(team.values()))
 
 
 def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,40 +112,36 @@ def _make_tool(
     name: str,
     description: str,
     schema: dict[str, Any],
-    work_on_task: Callable[..., Any],
+    bind_run: BindRun,
     team: Sequence[AgentParts],
 ) -> Tool[..., Any]:
     labels = {label for parts in team for label in _possible_labels(parts)}
     from_schema = cast("Callable[..., Tool[..., Any]]", Tool.from_schema)
-    plain_tool = from_schema(
+    tool = from_schema(
         name,
         description,
         schema,
-        work_on_task,
+        bind_run(None),
         effect="idempotent",
         timeout=None,
         retries=0,
-        # Two tasks may be worked on side by side; the same task twice, one after the other.
+        # Different tasks may run side by side; the same task twice, one after the other.
         resource=partial(_task_resource, name),
         untrusted="untrusted" in labels,
         private="private" in labels,
         external="external" in labels,
     )
-    # Whoever resumes a run with other sub-agents is told.
+    # The version is part of the setup, so that a resume with other sub-agents is noticed.
     version = digest([parts.setup for parts in team])
-    return with_fields(plain_tool, spec=replace(plain_tool.spec, version=version))
+    return with_fields(tool, spec=replace(tool.spec, version=version), bind_run=bind_run)
 
 
 def _possible_labels(parts: AgentParts) -> Iterator[Label]:
-    """What its tools and its knowledge may bring along. Knowledge that does not say may be all."""
+    """Yield what the agent's tools and knowledge may bring into a session."""
     for spec in parts.setup.tools:
         yield from spec.labels
     if parts.world.recall is not None:
         yield from getattr(parts.world.recall, "labels", RECALL_LABELS)
-
-
-def _tool_description(description: str, parts: AgentParts) -> str:
-    return description or f"Give a task to an agent who works on it alone. {_first_line(parts)}"
 
 
 def _task_resource(name: str, arguments: Mapping[str, Any]) -> str:
@@ -140,52 +149,45 @@ def _task_resource(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 async def _work_on_task(
-    parts: AgentParts, name: str, context: RunContext[Any], task: str, depth_max: int
+    run: CallerRun | None,
+    parts: AgentParts,
+    name: str,
+    context: RunContext[Any],
+    task: str,
+    depth_max: int,
 ) -> ToolResult:
     call = context.call
-    if call is None or call.world is None:
+    if run is None or call is None:
         return ToolResult.from_text("error", f"{name} can only work within a run")
-    above = (*call.world.lineage, call.world.agent or "the first agent")
-    if len(above) > depth_max or name in above:
-        chain = " > ".join((*above, name))
-        return ToolResult.from_text(
-            "error", f"No agent may stand so deep, or above itself: {chain}"
-        )
+    lineage = (*run.world.lineage, run.world.agent or "the first agent")
+    if len(lineage) > depth_max or name in lineage:
+        chain = " > ".join((*lineage, name))
+        message = f"Sub-agents are nested too deeply, or call themselves: {chain}"
+        return ToolResult.from_text("error", message)
     try:
-        world = _subagent_world(parts, name, call.world, above)
-        setup = _subagent_setup(parts.setup, world, call)
+        world = restrict_world(run.world, parts.world, name, lineage)
+        setup = _subagent_setup(parts.setup, world, run.read_state(), call.remaining)
     except ConfigError as error:
         return ToolResult.from_text("error", f"{name} cannot work: {error}")
-    # It may come upon what its caller must not let be seen.
-    mask = parts.mask.combine_with(call.mask) if parts.mask else call.mask
+    # The sub-agent may come across the secrets of its caller.
+    mask = parts.mask.combine_with(run.mask) if parts.mask else run.mask
     own = with_fields(
         parts, world=world, setup=mask.mask_setup(setup) if mask else setup, mask=mask
     )
-    job = _SubagentJob(own, call, context.call_id)
-    return await job.work(name, task)
+    return await _SubagentJob(own, run, call, context.call_id).work(name, task)
 
 
-def _subagent_world(parts: AgentParts, name: str, above: World, lineage: tuple[str, ...]) -> World:
-    return replace(
-        restrict_world(above, parts.world, name),
-        journal=above.journal,
-        blobs=above.blobs,
-        clock=above.clock,
-        agent=name,
-        lineage=lineage,
-    )
-
-
-def _subagent_setup(own: Setup, world: World, call: CallContext) -> Setup:
+def _subagent_setup(own: Setup, world: World, caller: State, remaining: Amount) -> Setup:
+    """Return the setup of a sub-agent, within the limits and budgets of its caller."""
     gate = world.gate
     judges_replies = gate is not None and gate.judges_replies
-    # Of two budgets with one name, the caller's counts.
-    budgets = {one.name: one for one in (*own.budgets, *call.budgets)}
-    money_is_limited = call.remaining.usd is not None or any(
-        one.usd is not None for one in budgets.values()
+    caller_budgets = caller.setup.budgets if caller.setup else ()
+    # If two budgets have the same name, the caller's counts.
+    budgets = {budget.name: budget for budget in (*own.budgets, *caller_budgets)}
+    money_is_limited = remaining.usd is not None or any(
+        budget.usd is not None for budget in budgets.values()
     )
-    all_models = (*own.models, own.summariser) if own.summariser else own.models
-    unpriced = [info.name for info in all_models if info.price is None]
+    unpriced = unpriced_models(own)
     if money_is_limited and unpriced:
         raise ConfigError(f"the price of {unpriced[0]} is not known, and money is limited")
     return replace(
@@ -193,47 +195,49 @@ def _subagent_setup(own: Setup, world: World, call: CallContext) -> Setup:
         gate=gate.name if gate else "",
         judge_replies=own.judge_replies or judges_replies,
         withhold_replies=judges_replies,
-        limits=_limit_spending(own.limits, call.remaining),
+        limits=_limit_spending(own.limits, remaining),
         budgets=tuple(budgets.values()),
-        # Its words are no answer yet: whoever watched them break off is told to drop them.
+        # Its text is not the answer to the user, so a broken attempt is started again.
         rules=replace(own.rules, on_partial="restart"),
     )
 
 
 def _limit_spending(limits: Limits, remaining: Amount) -> Limits:
-    """The agent's own limits, and no more than its caller has left."""
-    if (remaining.usd is not None and remaining.usd <= 0) or (
-        remaining.tokens is not None and remaining.tokens <= 0
-    ):
-        raise ConfigError("nothing is left to spend")
+    """Return the agent's own limits, lowered to what its caller has left."""
+    for left in (remaining.usd, remaining.tokens):
+        if left is not None and left <= 0:
+            raise ConfigError("nothing is left to spend")
     usd = [one for one in (limits.usd, remaining.usd) if one is not None]
     tokens = [one for one in (limits.tokens, remaining.tokens) if one is not None]
     return replace(limits, usd=min(usd, default=None), tokens=min(tokens, default=None))
 
 
 class _SubagentJob:
-    """One task of a sub-agent: begun, or found as a dead process left it."""
+    """One task of a sub-agent: new, or as a dead process left it."""
 
-    def __init__(self, parts: AgentParts, call: CallContext, call_id: str) -> None:
+    def __init__(self, parts: AgentParts, run: CallerRun, call: CallContext, call_id: str) -> None:
         self._runs = parts.runs
         self._openings = parts.openings
         self._journal = parts.world.journal
+        self._mask_text = parts.mask.mask_text if parts.mask else str
+        self._run = run
         self._call = call
         self._call_id = call_id
-        self._mask_text = parts.mask.mask_text if parts.mask else str
-        self._parent_call = self._session = f"{call.session}/{call_id}"
+        self._parent_call = f"{call.session}/{call_id}"
 
     async def work(self, name: str, task: str) -> ToolResult:
-        """What came of it; what had come of it already is not done again."""
+        """Do the task, or go on with it, and return what came of it."""
+        # The journal holds the task with its secrets masked.
         state = await find_own_session(self._journal, self._parent_call, self._mask_text(task))
-        self._session = state.session
+        session = state.session
         if state.run is not None and not state.is_active:
             result = build_result(state, recorded=True)
         else:
             driver = self._runs.make_driver(
-                self._session, partial(self._open_session, task=task), None
+                session,
+                partial(self._open_session, task=task),
+                partial(self._show_nested, name, session),
             )
-            driver.recorder.watchers.append(partial(self._show_nested, name))
             self._call.report_charges(ChargesSoFar(driver))
             result = await self._runs.drive_to_end(driver)
         self._call.report_charges(_as_subagent_charges(result.ledger.charges))
@@ -241,26 +245,27 @@ class _SubagentJob:
 
     def _open_session(self, state: State, task: str) -> Sequence[Fact]:
         if state.is_active:
-            # Whoever resumed the caller's run has consented to what changed.
+            # Consent to a changed setup was given when the caller's run was resumed.
             return self._openings.open_resumed(state, consent=True)
+        caller = self._run.read_state()
         labels: tuple[Label, ...] = tuple(sorted(self._call.labels))
         return self._openings.open_new(
             state,
             RunTask(
                 prompt=(TextPart(task),),
-                caller=self._call.caller,
-                context=self._call.trusted_context,
+                caller=caller.run.caller if caller.run else "",
+                context=caller.run.context if caller.run else {},
                 parent=self._parent_call,
                 labels=labels,
             ),
         )
 
-    def _show_nested(self, name: str, event: Event) -> None:
-        self._call.show_delta(NestedEvent(self._call_id, name, self._session, event))
+    def _show_nested(self, name: str, session: str, event: Event) -> None:
+        self._run.show_delta(NestedEvent(self._call_id, name, session, event))
 
 
 class ChargesSoFar(Sequence[Charge]):
-    """What a sub-agent has paid so far, for its caller: looked up when it is asked for."""
+    """What a running sub-agent has paid, for its caller's ledger: looked up whenever it is read."""
 
     def __init__(self, driver: RunDriver) -> None:
         self._driver = driver
@@ -290,14 +295,13 @@ def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:
     if result.completed:
         return ToolResult.from_text("value", result.text)
     partial_text = result.text or result.partial_text
-    addition = f" It had said: {partial_text}" if partial_text else ""
-    return ToolResult.from_text(
-        "error", f"{name} ended as {result.outcome}: {result.reason}.{addition}"
-    )
+    addition = f" Its text so far: {partial_text}" if partial_text else ""
+    message = f"{name} ended as {result.outcome}: {result.reason}.{addition}"
+    return ToolResult.from_text("error", message)
 
 
 async def unreported_charges(journal: Journal, state: State) -> tuple[Charge, ...]:
-    """What sub-agents have spent on calls of a run that nobody drives any more."""
+    """Return what sub-agents have spent on open calls of a run that nobody drives any more."""
     charges: list[Charge] = []
     for call in state.step.calls if state.step else ():
         task = call.decoded_arguments.get("task")

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that `run_sync` works anywhere, also inside a loop."""
+"""An event loop in its own thread: `run_sync` works anywhere, also inside a running loop."""
 
 import asyncio
 import atexit
@@ -13,11 +13,14 @@ from windlass.core.errors import ConfigError
 ValueT = TypeVar("ValueT")
 
 CLOSE_WAIT_S = 2.0
-"""How long the end of the program may wait for connections to be closed."""
+"""How long the end of the program waits for connections to be closed."""
 
 
 class BackgroundLoop:
-    """Started at first use; a daemon, so that a tool which ignores its cancel holds up nobody."""
+    """An event loop in a thread that is started at first use.
+
+    The thread is a daemon, so that a tool that ignores its cancel cannot keep the program alive.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,10 +28,13 @@ class BackgroundLoop:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Coroutine[Any, Any, ValueT]) -> Future[ValueT]:
+        """Start work in the loop. Raises ConfigError if the caller is in its thread itself."""
         loop = self._running_loop()
         if self._thread is threading.current_thread():
             work.close()
-            raise ConfigError("run_sync inside a run of run_sync waits for itself: use `run`")
+            raise ConfigError(
+                "run_sync() inside a run of run_sync() would wait for itself: use `await run()`"
+            )
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     @property
@@ -51,13 +57,14 @@ class BackgroundLoop:
             return self._loop
 
     def stop(self) -> None:
-        """Close what the loop still holds, and end it."""
+        """Close the connections of the loop, and end it."""
         with self._lock:
-            loop, self._loop = self._loop, None
+            loop = self._loop
+            self._loop = None
         if loop is None:
             return
         atexit.unregister(self.stop)
-        # What models keep open between requests is closed by the loop that opened it.
+        # Models keep connections open between requests, and only their own loop can close them.
         closing = asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop)
         with suppress(TimeoutError):
             closing.result(CLOSE_WAIT_S)
@@ -65,7 +72,7 @@ class BackgroundLoop:
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped. A tool that wants to end the program ends itself only."""
+    """Run the loop until it is stopped. SystemExit in a tool ends that tool, not the loop."""
     stopped = False
     while not stopped:
         try:

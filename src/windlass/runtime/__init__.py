@@ -1,1 +1,1 @@
-"""The runtime: the loop, one attempt, the recorder, the driver of a run."""
+"""The runtime: it performs the moves that the core decides on, and records what happened."""

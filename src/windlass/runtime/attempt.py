@@ -1,4 +1,8 @@
-"""One request to a model: its pieces passed on, its silence bounded, its reply assembled."""
+"""One request to a model: its pieces are shown, its silence is limited, its reply is assembled.
+
+The law: a reply counts only with its end marker; once that is there, the reply is whole, whatever
+happens to the connection. One attempt makes one request; retries are decided elsewhere.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -8,7 +12,14 @@ from msgspec.structs import replace
 
 from windlass.core.decide.reserving import settle_attempt
 from windlass.core.errors import ModelError
-from windlass.core.events import AttemptFailed, ReplyEnd, ReplyPiece, StepProposed, UsageDelta
+from windlass.core.events import (
+    AttemptFailed,
+    ReplyEnd,
+    ReplyPiece,
+    StepProposed,
+    TextDelta,
+    UsageDelta,
+)
 from windlass.core.faults import Fault
 from windlass.core.messages import Charge, Purpose
 from windlass.core.moves import RequestReply, Summarize
@@ -18,13 +29,12 @@ from windlass.ports import Model, Timeouts
 AFTER_REPLY_S = 5.0
 """How long a stream may take to close once its reply is whole."""
 
-
 TIMER_GRAIN_S = 0.001
-"""Less than this is no time left."""
+"""A timer may fire this much early, so less than this counts as no time left."""
 
 
 class ModelAttempt:
-    """What has come of one request so far."""
+    """One request, and what has come of it so far."""
 
     def __init__(self, move: RequestReply | Summarize, model: Model) -> None:
         self._move = move
@@ -32,13 +42,16 @@ class ModelAttempt:
         self._model = model
         self._assembly = ReplyAssembly()
         self._established = False
-        self.was_seen = False
+        self._was_seen = False
         """A watcher saw some of the text."""
 
     async def stream(
         self, timeouts: Timeouts, show_piece: Callable[[ReplyPiece], bool]
     ) -> Fault | None:
-        """Make the request; None once the reply is whole, else what went wrong."""
+        """Make the request. Returns None once the reply is whole, otherwise what went wrong.
+
+        `show_piece` gets each piece and returns whether a watcher has seen text of it.
+        """
         assembly = self._assembly
         try:
             pieces = self._model.stream(self._move.prompt)
@@ -48,12 +61,16 @@ class ModelAttempt:
                     assembly.add_piece(piece)
                     watchdog.note_piece(piece)
                     if show_piece(piece):
-                        self.was_seen = True
-            fault = Fault("incomplete_stream", "the stream ended without its end", retryable=True)
+                        self._was_seen = True
+            fault = Fault(
+                "incomplete_stream",
+                "the stream ended before the reply was complete",
+                retryable=True,
+            )
         except ModelError as error:
             fault = error.fault
         except TimeoutError:
-            fault = Fault("stalled", "the model fell silent", retryable=True)
+            fault = Fault("stalled", "the model sent nothing for too long", retryable=True)
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
 
@@ -62,25 +79,44 @@ class ModelAttempt:
         return self._assembly.stop is not None
 
     @property
+    def is_main(self) -> bool:
+        """Whether it asks for a step of the run, not for a summary."""
+        return self.purpose == "main"
+
+    @property
     def is_answer(self) -> bool:
-        """A whole reply of the run itself, not one that sums up."""
-        return self.is_whole and self.purpose == "main"
+        """Whether it is a whole reply to the run itself."""
+        return self.is_whole and self.is_main
 
     @property
     def partial_text(self) -> str:
         return self._assembly.text
 
+    def show_text_so_far(self, show: Callable[[str], TextDelta | None]) -> TextDelta | None:
+        """Show the text so far to a watcher that comes late; from now on it counts as seen."""
+        if not self.partial_text:
+            return None
+        self._was_seen = True
+        return show(self.partial_text)
+
     def compute_charge(self, fault: Fault | None = None) -> Charge | None:
-        """What it cost. A request that was refused cost nothing; one that was cut short may."""
+        """Return what the request cost: nothing if it was refused, maybe something if it broke off.
+
+        `fault` is why it failed, if it did.
+        """
         if fault is not None and fault.kind != "stalled" and not self._established:
             return None
-        usage, size = self._assembly.usage, self._assembly.output_bytes
-        info, reserved = self._model.info, self._move.reserved
-        charge = settle_attempt(info, reserved, usage, size, whole=self.is_whole)
-        return charge if self.purpose == "main" else replace(charge, purpose=self.purpose)
+        charge = settle_attempt(
+            self._model.info,
+            self._move.reserved,
+            self._assembly.usage,
+            self._assembly.output_bytes,
+            whole=self.is_whole,
+        )
+        return charge if self.is_main else replace(charge, purpose=self.purpose)
 
     def make_proposal(self) -> StepProposed:
-        # The step's number is the session's, and so the ids of its calls are unique there.
+        # Steps are numbered within the session, so that the ids of calls are unique in it.
         reply = self._assembly.build_reply(self._model.info.name, f"c{self._move.step}_")
         return StepProposed(reply, self._assembly.stop or "end", self.compute_charge())
 
@@ -89,21 +125,23 @@ class ModelAttempt:
             fault,
             charge=self.compute_charge(fault),
             established=self._established,
-            visible=self.was_seen,
+            visible=self._was_seen,
             partial=self.partial_text,
             wait_s=wait_s,
         )
 
 
 class _SilenceWatchdog:
-    """Content feeds it; when it has not been fed for too long, it ends the wait.
+    """Ends the wait for a stream that sends no content for too long.
 
-    Feeding must cost next to nothing: it only leaves the time, and one timer looks for that.
+    Noting a piece must cost next to nothing, as there are thousands: it only stores the time, and
+    one timer looks at it.
     """
 
     def __init__(self, timeouts: Timeouts, guard: asyncio.Timeout) -> None:
         loop = asyncio.get_running_loop()
-        self._time, self._call_later = loop.time, loop.call_later
+        self._time = loop.time
+        self._call_later = loop.call_later
         self._guard = guard
         self._idle_s = timeouts.idle_s
         self._last_content_at: float | None = None
@@ -111,13 +149,15 @@ class _SilenceWatchdog:
         self.restart_timer(timeouts.first_byte_s)
 
     def note_piece(self, piece: ReplyPiece) -> None:
+        """Note that content came. Usage does not count: servers send it as a keep-alive."""
         if type(piece) is UsageDelta:
             return
-        first, self._last_content_at = self._last_content_at is None, self._time()
+        is_first = self._last_content_at is None
+        self._last_content_at = self._time()
         if type(piece) is ReplyEnd:
             self._idle_s = AFTER_REPLY_S
             self.restart_timer(AFTER_REPLY_S)
-        elif first:
+        elif is_first:
             self.restart_timer(self._idle_s)
 
     def restart_timer(self, seconds: float | None) -> None:
@@ -126,13 +166,14 @@ class _SilenceWatchdog:
         self._timer = None if seconds is None else self._call_later(seconds, self._check_silence)
 
     def _check_silence(self) -> None:
-        now, left = self._time(), 0.0
+        now = self._time()
+        remaining_s = 0.0
         if self._last_content_at is not None and self._idle_s is not None:
-            left = self._last_content_at + self._idle_s - now
-        if left < TIMER_GRAIN_S:
+            remaining_s = self._last_content_at + self._idle_s - now
+        if remaining_s < TIMER_GRAIN_S:
             self._guard.reschedule(now)
         else:
-            self.restart_timer(left)
+            self.restart_timer(remaining_s)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Time and chance as they are."""
+"""The clock of the machine: the real time and real random numbers."""
 
 import asyncio
 import random
@@ -6,7 +6,7 @@ import time
 
 
 class RealClock:
-    """The machine's own clock and dice."""
+    """Implements `ports.Clock` with the machine's time and Python's random numbers."""
 
     def now(self) -> float:
         return time.time()

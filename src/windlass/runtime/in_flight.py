@@ -1,4 +1,4 @@
-"""What a run has in the air: not yet on record, and not to be lost when it is stopped."""
+"""What a run has under way: not on record yet, and not to be lost when the run is stopped."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -12,28 +12,27 @@ from windlass.runtime.attempt import ModelAttempt
 
 @dataclass(slots=True)
 class InFlight:
-    """One request, the calls that run, and the ends that are on their way to the journal."""
+    """The request, the running calls, and the ended calls that are on their way to the journal."""
 
     attempt: ModelAttempt | None = None
     running_calls: dict[asyncio.Task[ToolResult], str] = field(
         default_factory=dict[asyncio.Task[ToolResult], str]
     )
+    """The id of each call, by its task."""
     ended_calls: list[CallFinished] = field(default_factory=list[CallFinished])
-    """Calls that are over, on their way to the journal."""
     charges_by_call: dict[str, Sequence[Charge]] = field(
         default_factory=dict[str, Sequence[Charge]]
     )
-    """What the calls have paid to models of their own; it may grow while they run."""
+    """What each call has paid to models of its own so far; it may grow while the call runs."""
 
     def take_finished(self, task: asyncio.Task[ToolResult]) -> CallFinished:
-        """The end of a call that is over."""
+        """Remove a call that is over, and return its end."""
         call_id = self.running_calls.pop(task)
-        return CallFinished(
-            call_id, result_of_task(task), tuple(self.charges_by_call.pop(call_id, ()))
-        )
+        charges = tuple(self.charges_by_call.pop(call_id, ()))
+        return CallFinished(call_id, result_of_task(task), charges)
 
     def unrecorded_ends(self, state: State) -> Iterator[CallFinished]:
-        """The ends of calls that did not get to the journal, as it stands."""
+        """Yield the ended calls that are still open in a state, so that they can be recorded."""
         for fact in self.ended_calls:
             call = find_call(state, fact.call_id)
             if call is not None and call.phase in ("started", "interrupted"):
@@ -41,10 +40,11 @@ class InFlight:
 
 
 def result_of_task(task: asyncio.Task[ToolResult]) -> ToolResult:
-    """The result of a call that is over; a failing call never takes its siblings with it."""
+    """Return the result of a call that is over. A call that raised has an error as its result."""
     if task.cancelled():
-        return ToolResult.from_text("cancelled", "The tool gave up.")
+        return ToolResult.from_text("cancelled", "The tool was cancelled.")
     error = task.exception()
     if error is None:
         return task.result()
+    # Only the type: the text of an unexpected exception may hold anything.
     return ToolResult.from_text("error", f"{type(error).__name__}: the tool failed")

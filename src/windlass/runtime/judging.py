@@ -1,6 +1,6 @@
-"""The judging of one call and of one reply: what the loop asks of repair, schema and gate.
+"""Judging one call or one reply: argument repair, schema and gate, in this order.
 
-A gate that breaks is a gate that is shut. Whatever it gives is checked before it counts.
+The law: a gate that fails has denied. What a gate returns is checked before it counts.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from windlass.core.verdicts import (
 from windlass.ports import GateRequest, World
 
 GATE_FAILURES = (Exception, asyncio.CancelledError)
-"""What a gate may fail with."""
-NO_VERDICT = "the gate gave no verdict", "gate-failure"
+"""What a gate may fail with: it may also cancel itself, for example with a timeout of its own."""
+NO_VERDICT = Deny("the gate did not return a verdict", "gate-failure")
 
 
 async def judge_call(
@@ -37,13 +37,18 @@ async def judge_call(
     world: World,
     state: State,
 ) -> CallJudged:
-    call, spec = proposed_call.call, proposed_call.spec
+    """Return the verdict on a call, as the fact to record.
+
+    A call whose tool does not exist or whose arguments do not fit never gets to the gate.
+    """
+    call = proposed_call.call
+    spec = proposed_call.spec
     if spec is None:
         message = f"There is no tool {call.name!r}.{suggest_names(call.name, tool_names)}"
         return CallJudged(call.id, InvalidCall("unknown_tool", message))
     if proposed_call.maybe_cut_off and spec.effect != "read":
-        # What was to follow is not known, and an effect cannot be taken back.
-        message = f"{call.name}: your reply was cut off by its length. Make the call anew, whole."
+        # The missing part of the call is not known, and an effect cannot be taken back.
+        message = f"{call.name}: your reply was cut off at its length limit. Repeat the whole call."
         return CallJudged(call.id, InvalidCall("arguments_truncated", message))
     prepared = prepare_arguments(
         call.arguments, world.schemas[spec.name], cut=proposed_call.maybe_cut_off
@@ -72,7 +77,7 @@ def _gate_request(
         session=state.session,
         call_id=call.id,
         tool=spec,
-        # A gate that scribbles on what it is shown has changed nothing: that is for `Modify`.
+        # A copy: a gate changes arguments by returning `Modify`, never by writing into these.
         arguments=deepcopy(arguments),
         labels=state.labels,
         sources=dict(state.sources),
@@ -91,16 +96,16 @@ async def _ask_gate(request: GateRequest, world: World) -> Verdict:
     except GATE_FAILURES as error:
         return _deny_on_failure(error)
     if not is_sound_verdict(verdict, Verdict):
-        return Deny(*NO_VERDICT)
+        return NO_VERDICT
     new_arguments = verdict.arguments if isinstance(verdict, Modify | Ask) else None
     schema = world.schemas.get(request.tool.name)
     if new_arguments is not None and schema is not None and not schema.accepts(new_arguments):
-        return Deny("the gate's own arguments do not fit the tool", verdict.rule)
+        return Deny("the arguments that the gate put in do not fit the tool", verdict.rule)
     return verdict
 
 
 def _deny_on_failure(error: BaseException) -> Deny:
-    """A gate that breaks is a gate that is shut; but a cancel of the run is no fault of its own."""
+    """Return the denial of a gate that failed. A cancel of the run itself is raised again."""
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
         raise error
@@ -110,7 +115,7 @@ def _deny_on_failure(error: BaseException) -> Deny:
 async def judge_reply(
     move: JudgeReply, world: World, session: str
 ) -> Allow | Deny | OutputMismatch:
-    """Whether a final reply fits the output type, and whether it may be said."""
+    """Return whether a final reply fits the output type and may be shown."""
     text = move.reply.text
     mismatch = world.check_output(text) if world.check_output and move.check_output else None
     if mismatch is not None:
@@ -121,14 +126,18 @@ async def judge_reply(
         verdict = await world.gate.judge_reply(session, text)
     except GATE_FAILURES as error:
         return _deny_on_failure(error)
-    return verdict if is_sound_verdict(verdict, Allow | Deny) else Deny(*NO_VERDICT)
+    return verdict if is_sound_verdict(verdict, Allow | Deny) else NO_VERDICT
 
 
 RECALL_SPEC = ToolSpec("recall", "Recalls what is known.", {"type": "object"}, "read")
+"""What the gate judges when knowledge is looked up and the agent has no such tool of its own."""
 
 
 async def may_recall(text: str, world: World, state: State) -> bool:
-    """Whether what is known about a prompt may be looked up unasked: as a call of `recall`."""
+    """Return whether knowledge about a prompt may be looked up without a call of the model.
+
+    The gate judges it as a call of the tool `recall`.
+    """
     spec = (state.setup.find_tool("recall") if state.setup else None) or RECALL_SPEC
     call = ToolCall("recall", spec.name)
     request = _gate_request(call, spec, {"query": text}, world, state)

@@ -1,7 +1,8 @@
-"""Who may drive a session: one at a time, wherever they are.
+"""The lease of a session: only one driver at a time, in this process or another.
 
-A lease is taken before anything is read or ended, so that nobody takes a run over from a driver
-that is alive. The journal's sequence numbers stay the last fence.
+The law: a lease is taken before anything is read or written, so that no run is taken over from a
+driver that is alive. If a lease is lost all the same, the journal's sequence numbers still refuse
+the second writer.
 """
 
 from collections.abc import Generator
@@ -11,7 +12,10 @@ from windlass.ports import Journal, Lease, SessionLeases
 
 
 async def hold_session(journal: Journal, session: str) -> AbstractContextManager[None]:
-    """Take a session, to hold it for a while; raises SessionBusy if somebody alive drives it."""
+    """Take the lease of a session; it is released when the returned context is left.
+
+    Raises SessionBusy if a living driver has it. A journal without leases gives an empty context.
+    """
     if not isinstance(journal, SessionLeases):
         return nullcontext()
     return _release_after(await journal.lease(session))

@@ -1,16 +1,41 @@
-"""Tasks that outlive their run: told to stop, told again after a grace, and never forgotten."""
+"""Tasks and cancellation: waiting although one is cancelled, and tasks that outlive their run.
+
+The law: a task that was told to stop is told again after a grace, and is never forgotten while it
+runs, because the event loop itself keeps only weak references to tasks.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from windlass.core.messages import ToolResult
 
 CANCEL_GRACE_S = 2.0
+"""How long a cancelled task may take before it is cancelled again."""
+
+
+async def wait_until_done(task: asyncio.Task[Any]) -> None:
+    """Wait until a task is over, however often the caller is cancelled meanwhile."""
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+
+
+async def wait_bounded(work: "asyncio.Future[Any]", seconds: float) -> None:
+    """Wait for a future for at most so many seconds, however often the caller is cancelled."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + seconds
+    while not work.done():
+        try:
+            await asyncio.wait({work}, timeout=max(0.0, ends_at - loop.time()))
+        except asyncio.CancelledError:
+            continue
+        return
 
 
 class LeftoverTasks:
-    """Keeps hold of what a run left behind, until it is over."""
+    """Tasks that outlive their run: cancelled calls that have not stopped yet, and late writes."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -18,7 +43,11 @@ class LeftoverTasks:
     def abandon_call(
         self, task: asyncio.Task[ToolResult], on_late_result: Callable[[ToolResult], None]
     ) -> None:
-        """Stop a call that nobody waits for; a result that it still gives is told to `late`."""
+        """Cancel a call whose run has ended. If it returns anyway, pass its result on.
+
+        A tool may swallow the first CancelledError while it cleans up, so it is cancelled a second
+        time after CANCEL_GRACE_S.
+        """
         self._tasks.add(task)
         task.cancel()
         second_cancel = asyncio.get_running_loop().call_later(CANCEL_GRACE_S, task.cancel)
@@ -32,12 +61,12 @@ class LeftoverTasks:
         task.add_done_callback(on_done)
 
     def track(self, task: asyncio.Task[Any]) -> None:
-        """Keep hold of a task that may not end although it was told to."""
+        """Keep a reference to a task until it is over."""
         self._tasks.add(task)
         task.add_done_callback(self._discard)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something that no run waits for."""
+        """Start work that no run waits for."""
         task = asyncio.create_task(work)
         self.track(task)
         return task
@@ -45,16 +74,17 @@ class LeftoverTasks:
     def _discard(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
+            # An exception that nobody looked at would be logged by asyncio when it is collected.
             task.exception()
 
     async def drain(self) -> None:
-        """Wait until what this event loop left behind is over; what takes too long is stopped."""
-        if left := self._tasks_of_this_loop():
-            await asyncio.wait(left, timeout=CANCEL_GRACE_S)
+        """Wait until the tasks of this event loop are over; after a grace they are cancelled."""
+        if tasks := self._tasks_of_this_loop():
+            await asyncio.wait(tasks, timeout=CANCEL_GRACE_S)
         for task in self._tasks_of_this_loop():
             task.cancel()
-        if left := self._tasks_of_this_loop():
-            await asyncio.wait(left, timeout=CANCEL_GRACE_S)
+        if tasks := self._tasks_of_this_loop():
+            await asyncio.wait(tasks, timeout=CANCEL_GRACE_S)
 
     def _tasks_of_this_loop(self) -> set[asyncio.Task[Any]]:
         loop = asyncio.get_running_loop()

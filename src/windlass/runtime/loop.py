@@ -4,7 +4,7 @@
                       ▲                                        │
                       └──────────────── apply ─────────────────┘
 
-Nothing here chooses: `decide` does. Nothing here remembers: the recorder's state does.
+The law: nothing here chooses, `decide` does; and nothing here remembers, the recorder's state does.
 """
 
 import asyncio
@@ -15,16 +15,13 @@ from typing import Any
 import msgspec
 
 from windlass.core.decide.next_move import decide
-from windlass.core.decide.reserving import covers_amount
 from windlass.core.decide.retrying import backoff_s
 from windlass.core.decide.summarizing import format_summary
-from windlass.core.errors import JournalFailed
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptFailed,
     AttemptRetrying,
     AttemptStarted,
-    BudgetAllotted,
     CallFinished,
     CallJudged,
     CallLate,
@@ -60,23 +57,25 @@ from windlass.core.moves import (
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask
 from windlass.logs import get_logger
-from windlass.ports import CallContext, SharedBudgets, World
+from windlass.ports import CallContext, World
 from windlass.runtime.attempt import ModelAttempt
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.judging import judge_call, judge_reply, may_recall
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.shared_budgets import draw_on_budget
 
 _log = get_logger(__name__)
 RECALL_TIMEOUT_S = 10.0
-"""How long a run waits for what is known about its prompt."""
+"""How long a run waits for the knowledge about its prompt."""
 
 
 async def run_loop(
     world: World, recorder: Recorder, in_flight: InFlight
 ) -> EndRun | WaitForAnswers:
-    """Go on until the run must end or wait for a person."""
+    """Perform one move after another until the run must end or wait; return that last move."""
     while True:
         move = decide(recorder.state)
+        # A request and a call write what is staged with their own first fact, in one append.
         if not isinstance(move, RequestReply | RunCalls):
             await recorder.flush()
         match move:
@@ -91,7 +90,7 @@ async def run_loop(
             case RemindModel(text):
                 await recorder.record(NoteGiven(text, "same_call"))
             case DrawBudget():
-                await draw_on_budget(move, world, recorder)
+                await recorder.record(await draw_on_budget(move, world.journal, recorder.state))
             case Compact(upto, note, how):
                 await recorder.record(ContextCompacted(upto, note, how))
             case Summarize():
@@ -109,7 +108,7 @@ async def run_loop(
 async def make_attempt(
     move: RequestReply, world: World, recorder: Recorder, in_flight: InFlight
 ) -> None:
-    """One attempt at one step: a whole reply on record, or its failure."""
+    """Make one attempt at a step, and record a whole reply or a failure."""
     if move.last_failure is not None:
         await recorder.flush()
         await _announce_retry(move, move.last_failure, world, recorder)
@@ -118,13 +117,13 @@ async def make_attempt(
         AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
     )
     attempt = in_flight.attempt = ModelAttempt(move, world.models[model])
-    fault = await attempt.stream(world.timeouts, recorder.show_piece)
+    fault = await attempt.stream(world.timeouts, recorder.publisher.show_piece)
     if fault is None:
         in_flight.attempt = None
         await recorder.record(attempt.make_proposal())
         return
     if fault.kind == "stalled":
-        recorder.show_delta(StreamStalled(move.step, move.attempt))
+        recorder.publisher.show_delta(StreamStalled(move.step, move.attempt))
     wait_s = backoff_s(
         recorder.setup.retries, move.attempt - 1, fault, world.clock.random_fraction()
     )
@@ -135,15 +134,15 @@ async def make_attempt(
 async def _announce_retry(
     move: RequestReply, last: AttemptFailed, world: World, recorder: Recorder
 ) -> None:
-    """Say what happens while it happens, and wait."""
+    """Tell the watchers why another attempt is made, and wait for as long as `decide` says."""
+    show_delta = recorder.publisher.show_delta
+    reason = last.fault.message
     if move.must_discard:
-        recorder.show_delta(AttemptDiscarded(move.step, move.failed_attempts, last.fault.message))
+        show_delta(AttemptDiscarded(move.step, move.failed_attempts, reason))
     if move.fell_back_from:
-        recorder.show_delta(ModelFellBack(move.step, move.prompt.model, move.fell_back_from))
+        show_delta(ModelFellBack(move.step, move.prompt.model, move.fell_back_from))
     else:
-        recorder.show_delta(
-            AttemptRetrying(move.step, move.attempt, move.wait_s, last.fault.message)
-        )
+        show_delta(AttemptRetrying(move.step, move.attempt, move.wait_s, reason))
         await world.clock.sleep(move.wait_s)
 
 
@@ -155,7 +154,7 @@ async def judge_calls(move: JudgeCalls, world: World, recorder: Recorder) -> Non
 
 
 async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight: InFlight) -> None:
-    """Have the beginning summed up; a failure is on record, and fails nothing else."""
+    """Have the beginning of the conversation summed up; a failure is recorded and ends nothing."""
     model = move.prompt.model
     await recorder.record(
         AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"),
@@ -163,42 +162,28 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
     attempt = in_flight.attempt = ModelAttempt(move, world.models[model])
     fault = await attempt.stream(world.timeouts, lambda _: False)
     in_flight.attempt = None
-    if fault is None and (
-        attempt.make_proposal().stop == "refusal" or not attempt.partial_text.strip()
-    ):
-        fault = Fault("other", "the summary was refused, or is empty")
+    text = attempt.partial_text
+    if fault is None and (attempt.make_proposal().stop == "refusal" or not text.strip()):
+        fault = Fault("other", "the model refused to write the summary, or left it empty")
     if fault is None:
-        note = format_summary(attempt.partial_text)
-        await recorder.record(
-            ContextCompacted(move.upto, note, "summary", attempt.compute_charge())
-        )
+        charge = attempt.compute_charge()
+        await recorder.record(ContextCompacted(move.upto, format_summary(text), "summary", charge))
     else:
         await recorder.record(attempt.make_failure(fault, 0.0))
 
 
 async def recall_knowledge(text: str, world: World, state: State) -> KnowledgeRecalled:
-    """What is known about a prompt; if nobody can say, or the gate does not let them, nothing."""
+    """Look up what is known about a prompt: nothing if the gate denies it or the lookup fails."""
     if world.recall is None or not await may_recall(text, world, state):
         return KnowledgeRecalled("")
     try:
         async with asyncio.timeout(RECALL_TIMEOUT_S):
             recalled = await world.recall(text)
+        # The function is the user's own: what it returns is checked like anything from outside.
         return msgspec.convert(msgspec.to_builtins(recalled), KnowledgeRecalled)
-    except Exception:  # noqa: BLE001 - what is not recalled fails no run
-        _log.warning("nothing could be recalled", exc_info=True)
+    except Exception:  # noqa: BLE001 - a run can do without what it does not recall
+        _log.warning("the knowledge lookup failed; the run goes on without it", exc_info=True)
         return KnowledgeRecalled("")
-
-
-async def draw_on_budget(move: DrawBudget, world: World, recorder: Recorder) -> None:
-    """Ask a shared budget for what the next request may cost; it may have less."""
-    budgets, state = world.journal, recorder.state
-    if not isinstance(budgets, SharedBudgets) or state.run is None:
-        raise JournalFailed(f"the journal keeps no budgets, and {move.budget.name} is one")
-    budget, wanted = move.budget, move.total_wanted
-    amount = await budgets.draw_budget(budget, state.session, state.run.number, wanted)
-    await recorder.record(
-        BudgetAllotted(budget.name, amount, dry=not covers_amount(amount, wanted))
-    )
 
 
 async def judge_final_reply(move: JudgeReply, world: World, recorder: Recorder) -> None:
@@ -232,7 +217,7 @@ async def _reconcile_call(
             question = f"{call.name} was interrupted and may have taken effect. Run it again?"
             return CallJudged(call.id, Ask(question, "interrupted"))
         case "unknown":
-            message = "Interrupted: it had started, and whether it took effect is not known."
+            message = "Interrupted: the call had started. It is not known whether it took effect."
             return CallFinished(call.id, ToolResult.from_text("unknown", message))
 
 
@@ -240,11 +225,9 @@ async def _run_side_by_side(
     move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
 ) -> None:
     """Run calls side by side. Each start is on record before it, each end as soon as it comes."""
-    waiting, running, ended_calls = (
-        deque(move.calls),
-        in_flight.running_calls,
-        in_flight.ended_calls,
-    )
+    waiting = deque(move.calls)
+    running = in_flight.running_calls
+    ended_calls = in_flight.ended_calls
     while waiting or running:
         free_slots = min(len(waiting), move.at_once_max - len(running))
         starting = [waiting.popleft() for _ in range(free_slots)]
@@ -259,7 +242,7 @@ async def _run_side_by_side(
             running[asyncio.create_task(bounded)] = cleared.call.id
         done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         ended_calls += [in_flight.take_finished(task) for task in tuple(running) if task in done]
-    # The last results go on record with whatever comes next, which is at once.
+    # The last results are written with the next fact, which follows at once.
     await recorder.stage(*ended_calls)
     ended_calls.clear()
 
@@ -269,13 +252,16 @@ async def _limit_time(seconds: float, work: Coroutine[Any, Any, ToolResult]) -> 
         async with asyncio.timeout(seconds):
             return await work
     except TimeoutError:
-        return ToolResult.from_text("timed_out", f"It was not there within {seconds:g} s.")
+        return ToolResult.from_text("timed_out", f"The tool timed out after {seconds:g} s.")
 
 
 def _call_context(
     cleared: ClearedCall, world: World, recorder: Recorder, in_flight: InFlight
 ) -> CallContext:
-    state, call_id = recorder.state, cleared.call.id
+    """Return what a call may know of its run: data and functions, never the run's own objects."""
+    state = recorder.state
+    call_id = cleared.call.id
+    publisher = recorder.publisher
 
     def report_charges(charges: Sequence[Charge]) -> None:
         in_flight.charges_by_call[call_id] = charges
@@ -283,18 +269,12 @@ def _call_context(
     return CallContext(
         recorder.session,
         state.run.number if state.run else 0,
-        report=lambda text: recorder.show_delta(CallProgress(call_id, text)),
+        report=lambda text: publisher.show_delta(CallProgress(call_id, text)),
         on_late_result=lambda result: recorder.add_late_result(CallLate(call_id, result)),
         report_charges=report_charges,
-        earlier_result=recorder.state.transcript.find_result,
+        earlier_result=state.transcript.find_result,
         remaining=cleared.spending_left,
-        blobs=world.blobs,
-        budgets=recorder.setup.budgets,
-        mask_text=recorder.mask_text,
-        mask=recorder.mask,
-        show_delta=recorder.show_delta,
-        caller=state.run.caller if state.run else "",
-        trusted_context=state.run.context if state.run else {},
         labels=state.labels,
-        world=world,
+        mask_text=recorder.mask.mask_text if recorder.mask else str,
+        blobs=world.blobs,
     )

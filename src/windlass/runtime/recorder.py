@@ -1,147 +1,165 @@
-"""The one writer of a session: check, write, advance, then show.
+"""The one writer of a session: check, write, advance; then the publisher tells the watchers.
 
-A fact is folded in before it is written, so that an illegal one is never written; it is shown once
-it is durable. An append that has begun cannot be recalled: whoever is cancelled meanwhile waits for
-it for a bounded time, and nothing else is written before it, so that the state in memory and the
-one on disk are never two. Secrets are masked here, before a fact is folded in and before a delta is
-shown; and a reply that its gate has yet to judge is shown when it has been.
+The law: a fact is folded into the state before it is written, so that an illegal one is never
+written, and it is published once it is durable. An append that has begun cannot be taken back: a
+caller that is cancelled meanwhile waits for it for a bounded time, and nothing else is written
+before it is over, so that the state in memory and the one on disk never differ. Secrets are masked
+here, before a fact is folded in.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from windlass.core.errors import JournalFailed, WindlassError
-from windlass.core.events import (
-    AttemptFailed,
-    AttemptStarted,
-    CallDelta,
-    CallFinished,
-    CallLate,
-    Delta,
-    Event,
-    Fact,
-    ReplyEnd,
-    ReplyPiece,
-    RunEnded,
-    StepProposed,
-    TextDelta,
-    ThinkingDelta,
-)
+from windlass.core.events import CallLate, Fact, RunEnded
 from windlass.core.fold.run import apply_fact
-from windlass.core.reply_hold import ReplyHold
 from windlass.core.secrets.mask import Mask
-from windlass.core.secrets.mask_pieces import PieceMask
 from windlass.core.setup import Setup
 from windlass.core.state import State
-from windlass.logs import get_logger
-from windlass.ports import Clock, Journal, Watcher
-from windlass.runtime.waiting import wait_bounded
+from windlass.ports import Clock, Journal
+from windlass.runtime.leftover_tasks import wait_bounded
+from windlass.runtime.publisher import EventPublisher
 
-DeltaT = TypeVar("DeltaT", bound=Delta)
-_log = get_logger(__name__)
 CANCELLED_WAIT_S = 0.04
-"""How long somebody who was cancelled still waits for the journal."""
+"""How long a caller that was cancelled still waits for the journal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Append:
+    """Facts on their way to the journal, and the state once they are there."""
+
+    write: "asyncio.Future[None]"
+    state: State
+    facts: list[Fact]
 
 
 class Recorder:
-    """Writes the facts of one session and tells its watchers."""
+    """Writes the facts of one session."""
 
     def __init__(
-        self, journal: Journal, clock: Clock, state: State, mask: Mask | None = None
+        self,
+        journal: Journal,
+        clock: Clock,
+        state: State,
+        mask: Mask | None = None,
+        publisher: EventPublisher | None = None,
+        on_late_result: Callable[[CallLate], None] | None = None,
     ) -> None:
+        """Make a recorder that goes on from a state.
+
+        `on_late_result` gets the results of abandoned calls that come in after the recorder was
+        closed.
+        """
         self._journal = journal
         self._clock = clock
         self._mask = mask
-        self._pieces = PieceMask(mask) if mask else None
-        self._reply_hold = ReplyHold()
-        self._deltas_since_fact = 0
-        self._failure: WindlassError | None = None
-        self._append_in_progress: tuple[asyncio.Future[None], State, list[Fact]] | None = None
+        self._publisher = publisher or EventPublisher(mask)
+        self._publisher.start_from(state)
+        self._on_late_result = on_late_result
         self._late_results: list[CallLate] = []
+        self._failure: WindlassError | None = None
+        self._append: _Append | None = None
         self._staged: list[Fact] = []
-        """Facts that are folded in already and go to the disk with the next ones."""
-        self.state = state
-        """With what is being carried, if anything is."""
+        """Facts that are in the state already and go to the disk with the next ones."""
+        self._state = state
         self._durable_state = state
-        """As it is on the disk: what is shown is placed after its last fact."""
-        self.last_fact: Fact | None = None
-        """The last fact of the session, once one was written here."""
-        self.on_activity: Callable[[], None] | None = None
-        """Is told whenever anything happens."""
-        self.watchers: list[Watcher] = []
-        self.on_late_result: Callable[[CallLate], None] = self._late_results.append
-        self.is_closed = False
+        self._last_fact: Fact | None = None
+        self._is_closed = False
+
+    @property
+    def publisher(self) -> EventPublisher:
+        return self._publisher
 
     @property
     def mask(self) -> Mask | None:
         return self._mask
 
-    def start_from(self, state: State) -> None:
-        """Go on from a session as it was found."""
-        self.state = self._durable_state = state
+    @property
+    def state(self) -> State:
+        """The state of the session, with the staged facts."""
+        return self._state
+
+    @property
+    def last_fact(self) -> Fact | None:
+        """The last fact of the session, or None if this recorder has not written yet."""
+        return self._last_fact
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     @property
     def session(self) -> str:
-        return self.state.session
+        return self._state.session
 
     @property
     def expected_state(self) -> State:
-        """The state once what is on its way to the disk has arrived there."""
-        return self.state if self._append_in_progress is None else self._append_in_progress[1]
+        """The state once the append in progress has succeeded."""
+        return self._state if self._append is None else self._append.state
 
     @property
     def setup(self) -> Setup:
-        if self.state.setup is None:
-            raise RuntimeError("no run has started")
-        return self.state.setup
+        if self._state.setup is None:
+            raise RuntimeError("no run has started in this session")
+        return self._state.setup
+
+    def start_from(self, state: State) -> None:
+        """Go on from the state that the session was found in."""
+        self._state = state
+        self._durable_state = state
+        self._publisher.start_from(state)
 
     async def record(self, *facts: Fact) -> None:
-        """Return once the facts are durable. After a failure nothing more is written."""
-        if self.is_closed:
-            raise JournalFailed("the run has ended")
+        """Write facts, with those that were staged, and return once they are durable.
+
+        Raises JournalFailed, SessionBusy or IllegalFact. After a failure nothing more is written.
+        """
         await self._finish_append()
-        inbox, self._late_results = self._late_results, []
-        state, stamped = self._stamp_facts((*inbox, *facts))
-        batch, self._staged = [*self._staged, *stamped], []
+        late_results = self._late_results
+        self._late_results = []
+        state, stamped = self._stamp_facts((*late_results, *facts))
+        batch = [*self._staged, *stamped]
+        self._staged = []
         write = self._start_append(batch)
-        mine = self._append_in_progress = (write, state, batch)
+        append = self._append = _Append(write, state, batch)
         try:
             if not write.done():
                 await asyncio.shield(write)
         except asyncio.CancelledError:
             await wait_bounded(write, CANCELLED_WAIT_S)
             if write.done():
-                self._complete_append(mine)
+                self._complete_append(append)
             raise
-        except Exception:  # noqa: BLE001, S110 - whatever it was, `_advance` classifies it
+        except Exception:  # noqa: BLE001, S110 - `_advance_state` classifies it
             pass
-        self._complete_append(mine)
+        self._complete_append(append)
 
     async def stage(self, *facts: Fact) -> None:
-        """Take facts in that the next record writes along with its own, in one append.
+        """Fold facts in that the next record writes along with its own, in one append.
 
-        Only for whoever goes straight on to that record: nothing may be done or waited for in
-        between, or `flush` comes first.
+        Only for a caller that goes straight on to that record. It must not do or wait for anything
+        in between without calling `flush` first.
         """
-        if self.is_closed:
-            raise JournalFailed("the run has ended")
         await self._finish_append()
-        self.state, stamped = self._stamp_facts(facts)
+        self._state, stamped = self._stamp_facts(facts)
         self._staged += stamped
 
     async def flush(self) -> None:
-        """Write what is still being carried."""
+        """Write what is still staged."""
         if self._staged:
             await self.record()
 
-    def _complete_append(self, mine: "tuple[asyncio.Future[None], State, list[Fact]]") -> None:
-        """Advance by an append that is over, unless whoever waits behind it was faster."""
-        if self._append_in_progress is mine:
-            self._advance_state(*mine)
-        elif self._failure is not None:
+    async def _finish_append(self) -> None:
+        """Wait for an append whose caller was cancelled before it was over."""
+        if self._is_closed:
+            raise JournalFailed("the run has ended: nothing more is written")
+        while (append := self._append) is not None:
+            await asyncio.wait({append.write})
+            self._complete_append(append)
+        if self._failure is not None:
             raise self._failure
 
     def _start_append(self, batch: list[Fact]) -> "asyncio.Future[None]":
@@ -152,152 +170,83 @@ class Recorder:
             failed.set_exception(error)
             return failed
 
-    async def _finish_append(self) -> None:
-        """An append that somebody was too impatient for comes first."""
-        while (under_way := self._append_in_progress) is not None:
-            await asyncio.wait({under_way[0]})
-            self._complete_append(under_way)
-        if self._failure is not None:
+    def _complete_append(self, append: _Append) -> None:
+        """Advance by an append that is over, unless a caller that waited behind it did so."""
+        if self._append is append:
+            self._append = None
+            self._advance_state(append)
+        elif self._failure is not None:
             raise self._failure
 
-    def add_late_result(self, fact: CallLate) -> None:
-        """Take in a late result: it is written with the next facts, or by whoever comes after."""
-        if self.is_closed:
-            self.on_late_result(fact)
-        else:
-            self._late_results.append(fact)
-
-    def _stamp_facts(self, facts: Sequence[Fact]) -> tuple[State, list[Fact]]:
-        state, batch, now = self.state, list[Fact](), self._clock.now()
-        for fact in facts:
-            # Time never runs backwards in a journal, whatever the wall clock does.
-            masked = self._mask.mask_fact(fact) if self._mask else fact
-            placed = replace(masked, seq=state.seq + 1, at=max(now, state.at))
-            state = apply_fact(state, placed)
-            batch.append(placed)
-        return state, batch
-
-    def _advance_state(
-        self, write: "asyncio.Future[None]", state: State, batch: list[Fact]
-    ) -> None:
-        self._append_in_progress = None
+    def _advance_state(self, append: _Append) -> None:
+        write = append.write
         if write.cancelled():
-            self._failure = JournalFailed("the journal gave up an append")
+            self._failure = JournalFailed("the journal cancelled an append")
         elif (error := write.exception()) is not None:
-            message = self.mask_text(f"the journal failed: {error}")
-            self._failure = error if isinstance(error, WindlassError) else JournalFailed(message)
+            self._failure = self._classify_error(error)
         else:
-            self._prepare_deltas(batch)
-            self.state = self._durable_state = state
-            self._deltas_since_fact, self.last_fact = 0, batch[-1]
-            if self.on_activity is not None:
-                self.on_activity()
-            for fact in () if self.is_closed else batch:
-                self._publish(fact)
+            batch = append.facts
+            self._publisher.prepare_for(batch)
+            self._state = append.state
+            self._durable_state = append.state
+            self._last_fact = batch[-1]
+            self._publisher.publish_facts(batch, append.state)
             if isinstance(batch[-1], RunEnded):
                 self.close()
             return
-        # What was carried along was not kept either.
-        self.state, self._staged = self._durable_state, []
+        # The staged facts went with this append, so they were not kept either.
+        self._state = self._durable_state
+        self._staged = []
         raise self._failure
 
-    def mask_text(self, text: str) -> str:
-        """A text without its secrets, for whoever must cut or keep it before it is recorded."""
-        return self._mask.mask_text(text) if self._mask else text
+    def _classify_error(self, error: BaseException) -> WindlassError:
+        if isinstance(error, WindlassError):
+            return error
+        message = f"the journal failed: {error}"
+        return JournalFailed(self._mask.mask_text(message) if self._mask else message)
+
+    def _stamp_facts(self, facts: Sequence[Fact]) -> tuple[State, list[Fact]]:
+        """Mask facts, number and date them, and fold them in. Raises IllegalFact."""
+        state = self._state
+        now = self._clock.now()
+        batch: list[Fact] = []
+        for fact in facts:
+            masked = self._mask.mask_fact(fact) if self._mask else fact
+            # Time never runs backwards in a journal, whatever the wall clock does.
+            stamped = replace(masked, seq=state.seq + 1, at=max(now, state.at))
+            state = apply_fact(state, stamped)
+            batch.append(stamped)
+        return state, batch
+
+    def add_late_result(self, fact: CallLate) -> None:
+        """Take the late result of an abandoned call: it is written with the next facts."""
+        if self._is_closed and self._on_late_result is not None:
+            self._on_late_result(fact)
+        else:
+            self._late_results.append(fact)
 
     def announce_unrecorded_end(self, *facts: Fact) -> State:
-        """Tell the watchers of an end that the journal did not take; the state as if it had."""
-        if self._append_in_progress is not None:
-            _, self.state, batch = self._append_in_progress
-            facts = () if isinstance(batch[-1], RunEnded) else facts
-        else:
-            batch = list[Fact]()
+        """Tell the watchers of an end that the journal did not take, and close.
+
+        Returns the state as if the facts had been written.
+        """
+        batch: list[Fact] = []
+        if self._append is not None:
+            self._state = self._append.state
+            batch = self._append.facts
+            if isinstance(batch[-1], RunEnded):
+                facts = ()
         state, stamped = self._stamp_facts(facts)
-        self._publish((*batch, *stamped)[-1])
+        self._publisher.publish((*batch, *stamped)[-1])
         self.close()
         return state
 
     def close(self) -> None:
-        """Tell nobody anything any more; what came too late goes to whoever comes after."""
-        self.is_closed = True
-        inbox, self._late_results = self._late_results, []
-        for fact in inbox:
-            self.on_late_result(fact)
-
-    @property
-    def withholds_replies(self) -> bool:
-        """Whether a reply is shown only when it has been judged."""
-        return self.state.setup is not None and self.state.setup.withhold_replies
-
-    def show_delta(self, delta: Delta) -> None:
-        """Tell the watchers something that is not kept."""
-        if self.on_activity is not None:
-            self.on_activity()
-        if not self.watchers or self.is_closed:
-            return
-        shown = self._pieces.mask_delta(delta) if self._pieces is not None else delta
-        if shown is not None:
-            self._publish(self.place_delta(shown))
-
-    def place_delta(self, delta: DeltaT) -> DeltaT:
-        """A delta at the next place after the last fact."""
-        self._deltas_since_fact += 1
-        return replace(delta, seq=self._durable_state.seq, nth=self._deltas_since_fact)
-
-    def show_piece(self, piece: ReplyPiece) -> bool:
-        """Show a piece of a reply; whether it was text that a watcher now has seen."""
-        if self.on_activity is not None:
-            self.on_activity()
-        withholds = self.withholds_replies
-        if self.is_closed or not (self.watchers or withholds):
-            return False
-        seen = False
-        for shown in (piece,) if self._pieces is None else self._pieces.mask_piece(piece):
-            match shown:
-                case TextDelta(text="") | ThinkingDelta(text="") | ReplyEnd():
-                    pass
-                case TextDelta() | ThinkingDelta() | CallDelta() if withholds:
-                    self._reply_hold.hold_piece(shown)
-                case _:
-                    self._publish(self.place_delta(shown))
-                    seen = seen or type(shown) is TextDelta
-        return seen
-
-    def masked_so_far(self, text_so_far: TextDelta) -> TextDelta | None:
-        """What a watcher may see of the text so far that comes in the middle of it."""
-        if self._pieces is None:
-            return text_so_far
-        text = self._pieces.mask_so_far(text_so_far.text)
-        return replace(text_so_far, text=text) if text else None
-
-    def _prepare_deltas(self, batch: list[Fact]) -> None:
-        """Before facts are told, what came before them has its place, or is dropped."""
-        for fact in batch:
-            match fact:
-                case StepProposed():
-                    self._reply_hold.place_pieces(self.place_delta)
-                case AttemptStarted() | AttemptFailed():
-                    self._reply_hold.drop_pieces()
-                    if self._pieces is not None:
-                        self._pieces.start_attempt()
-                case CallFinished(call_id) if self._pieces is not None:
-                    rest = self._pieces.end_progress(call_id)
-                    if rest is not None and self.watchers and not self.is_closed:
-                        self._publish(self.place_delta(rest))
-                case _:
-                    pass
-
-    def _publish(self, event: Event) -> None:
-        """Tell an event, or keep it back until the reply before it is judged."""
-        for visible in (
-            self._reply_hold.release_events(event) if self.withholds_replies else (event,)
-        ):
-            self._call_watchers(visible)
-
-    def _call_watchers(self, event: Event) -> None:
-        for watcher in tuple(self.watchers):
-            try:
-                watcher(event)
-            except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
-                _log.exception("a watcher failed and is told no more")
-                self.watchers.remove(watcher)
+        """Write and tell nothing more; results that came too late go to `on_late_result`."""
+        self._is_closed = True
+        self._publisher.close()
+        if self._on_late_result is not None:
+            late_results = self._late_results
+            self._late_results = []
+            for fact in late_results:
+                self._on_late_result(fact)

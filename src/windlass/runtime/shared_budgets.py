@@ -1,12 +1,14 @@
-"""Giving back to the shared budgets what a run did not need.
+"""Budgets that many runs share: drawing on them before a request, giving back after the run.
 
-It is done when a run has ended, and made good when its session is next opened: what a killed
-process held stays counted as spent until then, so that a budget is never overdrawn. What sub-agents
-spend is in the ledger of whoever they work for, too, but they draw on the budgets themselves.
+What a run did not need is given back when it has ended, or when its session is next opened: what a
+killed process held counts as spent until then, so that a budget is never overdrawn. A sub-agent's
+spending is in its caller's ledger too, but the sub-agent draws on the budgets itself.
 """
 
-from windlass.core.decide.reserving import own_spending, spent_amount
-from windlass.core.errors import WindlassError
+from windlass.core.decide.reserving import covers_amount, own_spending, spent_amount
+from windlass.core.errors import JournalFailed, WindlassError
+from windlass.core.events import BudgetAllotted
+from windlass.core.moves import DrawBudget
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Journal, SharedBudgets
@@ -14,15 +16,29 @@ from windlass.ports import Journal, SharedBudgets
 _log = get_logger(__name__)
 
 
+async def draw_on_budget(move: DrawBudget, journal: Journal, state: State) -> BudgetAllotted:
+    """Ask a shared budget for what the next request may cost; it may grant less.
+
+    Raises JournalFailed if the journal keeps no budgets.
+    """
+    budget = move.budget
+    if not isinstance(journal, SharedBudgets) or state.run is None:
+        raise JournalFailed(
+            f"the run draws on the budget {budget.name!r}, but this journal keeps no budgets"
+        )
+    wanted = move.total_wanted
+    amount = await journal.draw_budget(budget, state.session, state.run.number, wanted)
+    return BudgetAllotted(budget.name, amount, dry=not covers_amount(amount, wanted))
+
+
 async def settle_budgets(journal: Journal, state: State) -> None:
     """Tell each budget what the last run of a session has cost in all."""
-    run, setup = state.run, state.setup
-    if run is None or setup is None or not isinstance(journal, SharedBudgets):
+    run = state.run
+    if run is None or state.setup is None or not isinstance(journal, SharedBudgets):
         return
-    for budget in setup.budgets:
+    spent = spent_amount(own_spending(run.ledger))
+    for budget in state.setup.budgets:
         try:
-            await journal.settle_budget(
-                budget, state.session, run.number, spent_amount(own_spending(run.ledger))
-            )
+            await journal.settle_budget(budget, state.session, run.number, spent)
         except WindlassError as error:
             _log.warning("the budget %s was not settled: %s", budget.name, error)

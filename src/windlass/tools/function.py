@@ -25,6 +25,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolSpec
 from windlass.core.suggestions import suggest_names
 from windlass.logs import get_logger
+from windlass.ports import CallerRun
 from windlass.tools.annotations import is_short_type
 from windlass.tools.docstrings import DocstringParts, read_docstring
 from windlass.tools.run_context import RunContext
@@ -111,6 +112,8 @@ class Tool(Generic[P, R]):
     """Where it comes from, for whoever has to tell it from another."""
     recover: Callable[[], Sequence[str]] | None = field(default=None, repr=False)
     """Ends what a dead process left behind, and says in words what that was."""
+    bind_run: Callable[[CallerRun], Callable[P, R]] | None = field(default=None, repr=False)
+    """Makes the function for one run; only for tools that give tasks to sub-agents."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

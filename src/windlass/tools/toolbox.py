@@ -8,6 +8,7 @@ import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
@@ -16,7 +17,7 @@ from windlass.core.messages import ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.core.suggestions import suggest_names
 from windlass.logs import get_logger
-from windlass.ports import CallContext, ReconcileOutcome
+from windlass.ports import CallContext, CallerRun, ReconcileOutcome
 from windlass.tools.annotations import ArgumentMismatch
 from windlass.tools.artifacts import (
     ArtifactStore,
@@ -88,6 +89,19 @@ class Toolbox:
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
         return tuple(self._tools.values())
+
+    def bind_run(self, run: CallerRun) -> "Toolbox":
+        """Return the same tools for one run: tools of sub-agents get the run that they work for."""
+        bound = {
+            name: replace(tool, function=tool.bind_run(run))
+            for name, tool in self._tools.items()
+            if tool.bind_run is not None
+        }
+        if not bound:
+            return self
+        other = copy.copy(self)
+        other._tools = {**self._tools, **bound}  # noqa: SLF001 - a copy of our own
+        return other
 
     def with_deps(self, deps: object) -> "Toolbox":
         """The same tools for other dependencies; breakers and artifacts are shared."""

@@ -4,8 +4,7 @@ import asyncio
 from pathlib import Path
 
 from windlass.agent.agent import Agent
-from windlass.agent.knowledge_tools import recaller
-from windlass.agent.skill_tools import project_instructions, skill_tool
+from windlass.agent.knowledge_tools import project_instructions, recaller, skill_tool
 from windlass.cli.demo.script import DemoModel, DemoPace
 from windlass.core.setup import LoopPolicy, RetryPolicy
 from windlass.core.verdicts import Allow, Deny, Verdict

@@ -1,0 +1,179 @@
+"""What watchers are told: pieces of a reply and other deltas at once, facts once they are durable.
+
+The law: a watcher never sees a secret, sees a reply that its gate must judge only after the gate
+has allowed it, and can tell the order of all events from their places (`seq`, `nth`). Publishing
+never stops a run: a watcher that raises is dropped.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from windlass.core.events import (
+    AttemptFailed,
+    AttemptStarted,
+    CallDelta,
+    CallFinished,
+    Delta,
+    Event,
+    Fact,
+    ReplyEnd,
+    ReplyPiece,
+    StepProposed,
+    TextDelta,
+    ThinkingDelta,
+)
+from windlass.core.reply_hold import ReplyHold
+from windlass.core.secrets.mask import Mask
+from windlass.core.secrets.mask_pieces import PieceMask
+from windlass.core.state import State
+from windlass.logs import get_logger
+from windlass.ports import Watcher
+
+DeltaT = TypeVar("DeltaT", bound=Delta)
+_log = get_logger(__name__)
+
+
+def _ignore_activity() -> None:
+    """Nobody measures how long nothing happens."""
+
+
+class EventPublisher:
+    """Masks, withholds and places the events of one session, and passes them to its watchers."""
+
+    def __init__(
+        self,
+        mask: Mask | None = None,
+        watchers: Iterable[Watcher] = (),
+        *,
+        observer: Watcher | None = None,
+        on_activity: Callable[[], None] = _ignore_activity,
+    ) -> None:
+        """Make a publisher.
+
+        `observer` is a watcher that does not count as one: what it alone was shown, nobody saw.
+        `on_activity` is called for each piece, delta and append, so it must cost next to nothing.
+        """
+        self._piece_mask = PieceMask(mask) if mask else None
+        self._observer = observer
+        self._watchers = [*watchers] if observer is None else [observer, *watchers]
+        self._on_activity = on_activity
+        self._reply_hold = ReplyHold()
+        self._seq = 0
+        """The last durable fact: deltas are placed after it."""
+        self._deltas_since_fact = 0
+        self._withholds_replies = False
+        self._is_closed = False
+
+    @property
+    def withholds_replies(self) -> bool:
+        """Whether a reply is shown only once it has been judged."""
+        return self._withholds_replies
+
+    def add_watcher(self, watcher: Watcher) -> None:
+        self._watchers.append(watcher)
+
+    def remove_watcher(self, watcher: Watcher) -> None:
+        """Stop telling a watcher; it may have been dropped already."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    def start_from(self, state: State) -> None:
+        """Place what comes next after the last fact of this state."""
+        self._seq = state.seq
+        self._withholds_replies = state.setup is not None and state.setup.withhold_replies
+
+    def close(self) -> None:
+        """Tell nobody anything any more."""
+        self._is_closed = True
+
+    # Facts, which the recorder hands over once they are durable.
+
+    def prepare_for(self, facts: Sequence[Fact]) -> None:
+        """Before facts are published: place or drop the deltas that came before them."""
+        for fact in facts:
+            match fact:
+                case StepProposed():
+                    self._reply_hold.place_pieces(self.place_delta)
+                case AttemptStarted() | AttemptFailed():
+                    self._reply_hold.drop_pieces()
+                    if self._piece_mask is not None:
+                        self._piece_mask.start_attempt()
+                case CallFinished(call_id) if self._piece_mask is not None:
+                    # The end of a progress text is held back while it could begin a secret.
+                    rest = self._piece_mask.end_progress(call_id)
+                    if rest is not None and self._watchers and not self._is_closed:
+                        self.publish(self.place_delta(rest))
+                case _:
+                    pass
+
+    def publish_facts(self, facts: Sequence[Fact], state: State) -> None:
+        """Publish facts that are durable now; `state` is what they led to."""
+        self.start_from(state)
+        self._deltas_since_fact = 0
+        self._on_activity()
+        if not self._is_closed:
+            for fact in facts:
+                self.publish(fact)
+
+    # Deltas, which are shown at once and kept nowhere.
+
+    def show_delta(self, delta: Delta) -> None:
+        """Show the watchers a delta that is not a piece of a reply."""
+        self._on_activity()
+        if not self._watchers or self._is_closed:
+            return
+        shown = self._piece_mask.mask_delta(delta) if self._piece_mask is not None else delta
+        if shown is not None:
+            self.publish(self.place_delta(shown))
+
+    def show_piece(self, piece: ReplyPiece) -> bool:
+        """Show a piece of a reply. Returns whether a watcher has now seen text of it."""
+        self._on_activity()
+        withholds = self._withholds_replies
+        if self._is_closed or not (self._watchers or withholds):
+            return False
+        has_seen_text = False
+        for shown in (piece,) if self._piece_mask is None else self._piece_mask.mask_piece(piece):
+            match shown:
+                case TextDelta(text="") | ThinkingDelta(text="") | ReplyEnd():
+                    pass
+                case TextDelta() | ThinkingDelta() | CallDelta() if withholds:
+                    self._reply_hold.hold_piece(shown)
+                case _:
+                    self.publish(self.place_delta(shown))
+                    has_seen_text = has_seen_text or type(shown) is TextDelta
+        return has_seen_text and (self._observer is None or self._has_real_watcher())
+
+    def _has_real_watcher(self) -> bool:
+        return any(watcher is not self._observer for watcher in self._watchers)
+
+    def masked_so_far(self, text: str) -> TextDelta | None:
+        """Return the text of the running attempt as a late watcher may see it; None if nothing."""
+        placed = self.place_delta(TextDelta(text))
+        if self._piece_mask is None:
+            return placed
+        masked = self._piece_mask.mask_so_far(text)
+        return replace(placed, text=masked) if masked else None
+
+    def place_delta(self, delta: DeltaT) -> DeltaT:
+        """Return a delta with the next place after the last durable fact."""
+        self._deltas_since_fact += 1
+        return replace(delta, seq=self._seq, nth=self._deltas_since_fact)
+
+    def publish(self, event: Event) -> None:
+        """Tell the watchers an event, or hold it back until the reply before it is judged."""
+        if not self._withholds_replies:
+            self._call_watchers(event)
+            return
+        for visible in self._reply_hold.release_events(event):
+            self._call_watchers(visible)
+
+    def _call_watchers(self, event: Event) -> None:
+        for watcher in tuple(self._watchers):
+            try:
+                watcher(event)
+            except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
+                _log.exception("a watcher failed and is told no more")
+                self.remove_watcher(watcher)

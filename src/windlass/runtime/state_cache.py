@@ -1,0 +1,47 @@
+"""The states of sessions that were folded lately, so that not every turn reads its session anew.
+
+The law: the journal decides. A cached state counts only if the journal still goes on from its last
+fact; otherwise the session is read from the start.
+"""
+
+from collections import OrderedDict
+from functools import reduce
+
+from windlass.core.events import Fact
+from windlass.core.fold.run import apply_fact, fold
+from windlass.core.state import State
+from windlass.ports import Journal
+from windlass.runtime.recorder import Recorder
+
+CACHED_SESSIONS_MAX = 64
+
+
+class StateCache:
+    """The last states of the sessions that one agent drove; the oldest are dropped first."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[str, tuple[State, Fact]] = OrderedDict()
+
+    def remember(self, recorder: Recorder) -> None:
+        """Keep the state of a recorder's session, if it is the one on disk."""
+        session = recorder.session
+        state = recorder.state
+        last_fact = recorder.last_fact
+        if last_fact is None or last_fact.seq != state.seq:
+            self._states.pop(session, None)
+            return
+        self._states[session] = (state, last_fact)
+        self._states.move_to_end(session)
+        if len(self._states) > CACHED_SESSIONS_MAX:
+            self._states.popitem(last=False)
+
+    async def read_state(self, journal: Journal, session: str) -> State:
+        """Return the state of a session as the journal has it now. Raises JournalFailed."""
+        cached = self._states.get(session)
+        if cached is not None:
+            state, last_fact = cached
+            # The last fact is read again: it shows that this is still the same session.
+            facts = await journal.read(session, state.seq - 1)
+            if facts and facts[0] == last_fact:
+                return reduce(apply_fact, facts[1:], state)
+        return fold(session, await journal.read(session))
