@@ -12,7 +12,14 @@ from urllib.parse import quote
 import pytest
 
 from windlass import Agent, Ask, Deny, Event, Limits, answer, tool
-from windlass.core.events import CallDelta, CallStarted, ReplyEnd, ReplyPiece, UsageDelta
+from windlass.core.events import (
+    CallDelta,
+    CallStarted,
+    NestedEvent,
+    ReplyEnd,
+    ReplyPiece,
+    UsageDelta,
+)
 from windlass.core.fold.run import fold
 from windlass.core.limits import SessionLimits
 from windlass.core.messages import FilePart, ToolResult, Usage
@@ -145,7 +152,7 @@ async def test_a_sub_agent_keeps_the_secrets_of_its_caller(clock: VirtualClock) 
     model = ScriptedModel([[call("clerk", {"task": "Look."})], "Done."])
     boss = Agent(model, tools=[clerk.as_tool()], journal=journal, clock=clock, secrets=SECRETS)
     result = await boss.run("Go.", session="s", on_event=seen.append)
-    inside = [event for event in seen if type(event).__name__ == "Nested"]
+    inside = [event for event in seen if isinstance(event, NestedEvent)]
     work = {getattr(event, "session", "") for event in inside}
     assert len(work) == 1
     facts = await journal.read(work.pop())

@@ -80,10 +80,10 @@ async def test_a_run_asks_calls_and_answers(clock: VirtualClock) -> None:
     assert not result.gated
     assert result.error is None
     assert [type(message).__name__ for message in result.new_messages()] == [
-        "User",
-        "Assistant",
-        "Results",
-        "Assistant",
+        "UserMessage",
+        "AssistantMessage",
+        "ToolResults",
+        "AssistantMessage",
     ]
     assert result.all_messages() == result.messages
 

@@ -138,9 +138,9 @@ def test_a_budget_that_cannot_be_held_is_refused() -> None:
     """P6: before anything is spent."""
     with pytest.raises(ConfigError, match="price"):
         Agent(ScriptedModel([]), budgets=[Budget("team", usd=CENT)])
-    with pytest.raises(ConfigError, match="keeps no budgets"):
+    with pytest.raises(ConfigError, match="cannot keep budgets"):
         Agent(priced(), budgets=[Budget("team", usd=CENT)], journal=_Bare())
-    with pytest.raises(ConfigError, match="one name"):
+    with pytest.raises(ConfigError, match="the same name"):
         Agent(priced(), budgets=[Budget("team", usd=CENT), Budget("team", tokens=5)])
     for usd, tokens in ((None, None), (Decimal(0), None), (Decimal(-1), None), (None, 0)):
         with pytest.raises(ValueError, match="Budget"):

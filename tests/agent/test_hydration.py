@@ -252,7 +252,7 @@ async def test_a_cancel_in_it_leaves_a_session_that_can_go_on(clock: VirtualCloc
         assert clock.elapsed_s < 1.2
         await agent.run("Never mind.", session="s")
         await asyncio.sleep(5)
-    assert [type(one).__name__ for one in model.prompts[0].messages] == ["User"] * 3
+    assert [type(one).__name__ for one in model.prompts[0].messages] == ["UserMessage"] * 3
 
 
 async def test_what_was_found_cannot_close_its_own_marks(clock: VirtualClock) -> None:

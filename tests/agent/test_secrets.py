@@ -361,7 +361,7 @@ async def test_an_agent_that_must_handle_keys_can(clock: VirtualClock) -> None:
 
 def test_a_secret_that_is_hardly_one_is_refused() -> None:
     for given in ({"pin": "1234"}, ["1234"], "1234", {"empty": ""}):
-        with pytest.raises(ConfigError, match="less than 6 characters"):
+        with pytest.raises(ConfigError, match="shorter than 6 characters"):
             Agent(ScriptedModel(["-"]), secrets=given)
 
 

@@ -95,10 +95,10 @@ async def test_a_last_reply_that_did_not_hear_it_is_not_the_last(clock: VirtualC
         result = await running
     assert (result.text, result.steps) == ("Blue it is.", 2)
     assert [type(one).__name__ for one in result.messages] == [
-        "User",
-        "Assistant",
-        "User",
-        "Assistant",
+        "UserMessage",
+        "AssistantMessage",
+        "UserMessage",
+        "AssistantMessage",
     ]
 
 
@@ -142,7 +142,7 @@ async def test_it_needs_an_open_run(clock: VirtualClock) -> None:
         with pytest.raises(NothingToDo):
             await agent.steer("s", "Hello?")
         await agent.run("Go.", session="s")
-        with pytest.raises(NothingToDo, match="run a new prompt"):
+        with pytest.raises(NothingToDo, match="start a new run"):
             await agent.steer("s", "One more thing.")
         with pytest.raises(ConfigError, match="empty"):
             await agent.steer("s", " ")

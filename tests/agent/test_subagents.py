@@ -143,7 +143,7 @@ async def test_one_tool_gives_tasks_to_several_by_name(clock: VirtualClock) -> N
         result = await Agent(boss_model, tools=[give], clock=clock).run("Go.")
     assert [one.text for one in results(result)[:2]] == ["A wall.", "A hook."]
     assert results(result)[2].kind == "invalid"
-    with pytest.raises(ConfigError, match="nobody"):
+    with pytest.raises(ConfigError, match="at least one agent"):
         delegate({})
     with pytest.raises(ConfigError, match="name"):
         mason.as_tool()

@@ -18,7 +18,7 @@ WEBP_MAGIC = b"RIFF", b"WEBP"
 def attach(
     source: str | Path | bytes, *, media_type: str | None = None, name: str = ""
 ) -> ImagePart | FilePart:
-    """Make a part of a prompt, as in `agent.run([TextPart("What is this?"), attach("a.png")])`.
+    """Make a part of a prompt, to stand beside its text.
 
     The media type is taken from the content, or else from the name; give `media_type` if neither
     shows it. Raises ConfigError if the file cannot be read or its type is not known.

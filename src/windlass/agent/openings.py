@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from windlass.agent.approvals import expired_answers, make_answer
 from windlass.agent.options import Briefing, InstructionFunction
 from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
-from windlass.core.events import Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.events import RULES, Fact, RunEnded, RunResumed, RunStarted
 from windlass.core.messages import Charge, ContentPart, Label
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
@@ -69,6 +69,7 @@ class RunOpenings:
                 task.pinned,
                 task.parent,
                 task.labels,
+                rules=RULES,
             ),
         )
 
@@ -92,7 +93,8 @@ class RunOpenings:
         changed = tuple(describe_drift(state.setup, offered))
         if changed and not consent:
             raise SetupDrifted(changed)
-        return RunResumed(changed, None if state.setup == offered else offered)
+        setup = None if state.setup == offered else offered
+        return RunResumed(changed, setup, rules=RULES)
 
     def open_resumed(self, state: State, *, consent: bool) -> Sequence[Fact]:
         """Open a run that was left open, and deny the questions that nobody answered in time."""
@@ -119,7 +121,7 @@ class RunOpenings:
         """End a run that nobody drives any more."""
         if not state.is_active:
             raise _no_open_run(state)
-        return (RunResumed(), RunEnded("cancelled", str(reason), charges=charges))
+        return (RunResumed(rules=RULES), RunEnded("cancelled", str(reason), charges=charges))
 
 
 def _no_open_run(state: State) -> NothingToDo:

@@ -35,11 +35,11 @@ class Deadlines:
         if state.run is None:
             return
         for owner, limit, elapsed_s in (
-            ("run", setup.limits.seconds, state.run.elapsed_s),
-            ("session", setup.session_limits.seconds, state.elapsed_s),
+            ("the", setup.limits.seconds, state.run.elapsed_s),
+            ("the session's", setup.session_limits.seconds, state.elapsed_s),
         ):
             if limit is not None:
-                on_expiry = partial(stop, f"the {owner} reached its limit of {limit:g} s")
+                on_expiry = partial(stop, f"{owner} limit of {limit:g} s is reached")
                 remaining_s = max(0.0, limit - elapsed_s)
                 self._timers[owner] = self._loop.call_later(remaining_s, on_expiry)
         idle_s = setup.limits.idle_seconds
