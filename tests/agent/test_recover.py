@@ -13,7 +13,7 @@ from windlass import Agent
 from windlass.core.events import RunResumed
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
-from windlass.tools.core_tools import core_tools
+from windlass.tools.core_toolset import core_tools
 from windlass.tools.shell.sandbox import Sandbox
 
 DYING = """
@@ -22,7 +22,7 @@ from pathlib import Path
 from windlass import Agent
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel, call
-from windlass.tools.core_tools import core_tools
+from windlass.tools.core_toolset import core_tools
 from windlass.tools.shell.sandbox import Sandbox
 
 folder = Path(sys.argv[1])

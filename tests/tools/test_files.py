@@ -15,7 +15,7 @@ from windlass.core.errors import ModelRetry
 from windlass.core.messages import ImagePart, ToolResult
 from windlass.ports import ReconcileOutcome
 from windlass.testing.tools import call_context, cleared_call
-from windlass.tools.core_tools import core_tools
+from windlass.tools.core_toolset import core_tools
 from windlass.tools.files import grep as grep_module
 from windlass.tools.files.edits import Edit, apply_edits, build_diff, edit_state
 from windlass.tools.files.file_globs import FileGlob
@@ -139,8 +139,10 @@ async def test_read_shows_long_lines_in_part(box: Toolbox, root: Path) -> None:
         ("wide".encode("utf-16"), "     1\twide"),
         (
             b"caf\xe9",
-            "     1\tcaf\ufffd\n"
-            "[the file is not entirely UTF-8: invalid bytes are shown as \ufffd]",
+            (
+                "     1\tcaf\ufffd\n[the file is not entirely UTF-8: invalid bytes are shown "
+                "as \ufffd]"
+            ),
         ),
     ],
 )

@@ -194,7 +194,7 @@ async def test_failures_are_told_and_tracebacks_are_logged(
     assert (await use(box, "ask_again")).text == "Name a city, not a country."
     unshown = await use(box, "odd")
     assert unshown.kind == "error"
-    assert unshown.text.startswith("odd was done, but its result cannot be shown")
+    assert unshown.text.startswith("odd ran, but its result cannot be shown")
 
 
 async def test_results_of_all_kinds() -> None:
@@ -346,7 +346,7 @@ async def test_a_timeout_is_a_result(clock: VirtualClock) -> None:
             stopped.append(context.cancelled)
 
     result = await use(Toolbox([slow]), "slow")
-    assert (result.kind, result.text) == ("timed_out", "Timed out after 5 s.")
+    assert (result.kind, result.text) == ("timed_out", "The tool timed out after 5 s.")
     assert (clock.elapsed_s, stopped) == (5.0, [True])
 
 
@@ -540,7 +540,7 @@ async def test_a_broken_endpoint_is_left_alone_for_a_while(clock: VirtualClock) 
         assert (await use(box, "fetch", f"c{at}")).text == "OSError: down"
     refused = await use(box, "fetch", "c5")
     assert refused.kind == "error"
-    assert "switched off for now; it is tried again in 30 s" in refused.text
+    assert "switched off for now; the next attempt is possible in 30 s" in refused.text
     assert len(seen) == 5
     await asyncio.sleep(30)
     assert (await use(box, "fetch", "c6")).text == "1"

@@ -115,7 +115,7 @@ def test_its_spec() -> None:
 
 @pytest.mark.slow
 def test_aiohttp_is_imported_at_the_first_use() -> None:
-    code = "import sys, windlass.tools.core_tools; sys.exit('aiohttp' in sys.modules)"
+    code = "import sys, windlass.tools.core_toolset; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

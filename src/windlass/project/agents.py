@@ -30,7 +30,7 @@ from windlass.ports import Approver, Gate, Journal
 from windlass.project.files import load_settings, read_mcp_servers
 from windlass.project.layers import LoadedSettings
 from windlass.project.settings import Settings
-from windlass.tools.core_tools import core_tools
+from windlass.tools.core_toolset import core_tools
 from windlass.tools.function import Tool, tool
 from windlass.tools.mcp.config import McpHttp, McpStdio
 from windlass.tools.mcp.servers import McpServers

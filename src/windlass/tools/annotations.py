@@ -1,7 +1,7 @@
-"""A Python annotation in; its JSON Schema, and the way from JSON to its values, out.
+"""Read a Python annotation: its JSON Schema, and the conversion from JSON to its values.
 
-msgspec speaks for all types that it knows. pydantic speaks for its own, and is imported only where
-an annotation is pydantic's, so that who does not use it never waits for it.
+msgspec handles all types that it knows. pydantic handles its own types, and is imported only if an
+annotation needs it, so programs that do not use it never wait for it.
 """
 
 import types
@@ -37,46 +37,47 @@ _SHORT_TYPES = (bool, int, float, complex, types.NoneType, Enum)
 
 
 class ArgumentMismatch(ForModel):
-    """A value does not fit its annotation: where, and why."""
+    """An argument does not match its annotation. The message says where and why."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path}: {why}")
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentType:
-    """An annotation, understood."""
+    """The annotation of a parameter, split into type and description."""
 
     annotation: Any
     description: str
     needs_pydantic: bool
 
-    def convert_value(self, name: str, value: object) -> Any:  # noqa: ANN401 - it is what was annotated
-        """The value for a parameter of this name, from plain JSON; raises Misfit."""
+    def convert_value(self, name: str, value: object) -> Any:  # noqa: ANN401 - as annotated
+        """Convert plain JSON to the value for a parameter; raises ArgumentMismatch."""
         try:
             convert = _convert_with_pydantic if self.needs_pydantic else _convert_with_msgspec
             return convert(name, value, self.annotation)
         except ArgumentMismatch:
             raise
-        except Exception as error:  # A validator of the user's may raise anything.
+        except Exception as error:  # A validator in the annotation may raise anything.
             raise ArgumentMismatch(name, f"{type(error).__name__}: {error}") from error
 
 
 def read_annotation(annotation: object) -> ArgumentType:
-    """Sort what stands in `Annotated` into constraints, and words for the model."""
+    """Split the notes in `Annotated` into constraints and a description for the model."""
     if get_origin(annotation) is not Annotated:
         return ArgumentType(annotation, "", _needs_pydantic(annotation))
     kind, *notes = get_args(annotation)
-    said = [text for note in notes if (text := _note_description(note))]
-    kept = [_to_msgspec_constraint(note) for note in notes if not isinstance(note, str)]
-    whole: Any = kind
-    for note in kept:
-        whole = Annotated[whole, note]
-    return ArgumentType(whole, said[-1] if said else "", _needs_pydantic(annotation))
+    description = ""
+    constrained: Any = kind
+    for note in notes:
+        description = _note_description(note) or description
+        if not isinstance(note, str):
+            constrained = Annotated[constrained, _to_msgspec_constraint(note)]
+    return ArgumentType(constrained, description, _needs_pydantic(annotation))
 
 
 def _note_description(note: object) -> str:
-    """A description: a plain string, or what `Meta`, `Field` or `Doc` hold."""
+    """Return the description in a note: a plain string, or one in `Meta`, `Field` or `Doc`."""
     if isinstance(note, str):
         return note
     for attribute in ("description", "documentation"):
@@ -87,7 +88,7 @@ def _note_description(note: object) -> str:
 
 
 def _to_msgspec_constraint(note: object) -> object:
-    """What `annotated_types` says, in msgspec's words; anything else as it is."""
+    """Convert a constraint of `annotated_types` to msgspec's; return other notes unchanged."""
     if type(note).__module__ != "annotated_types":
         return note
     bounds = {name: getattr(note, name, None) for name in _BOUNDS}
@@ -95,36 +96,38 @@ def _to_msgspec_constraint(note: object) -> object:
 
 
 def _needs_pydantic(annotation: object) -> bool:
-    """Whether only pydantic can speak for an annotation, or for a part of it."""
+    """Whether only pydantic can handle an annotation, or a part of it."""
     if get_origin(annotation) is Literal:
         return False
-    if any(hasattr(annotation, mark) for mark in _PYDANTIC_ATTRIBUTES):
+    if any(hasattr(annotation, attribute) for attribute in _PYDANTIC_ATTRIBUTES):
         return True
-    home = getattr(annotation, "__module__", None) or type(annotation).__module__
-    if isinstance(home, str) and home.partition(".")[0] in {"pydantic", "pydantic_core"}:
+    module = getattr(annotation, "__module__", None) or type(annotation).__module__
+    if isinstance(module, str) and module.partition(".")[0] in {"pydantic", "pydantic_core"}:
         return True
     return any(map(_needs_pydantic, get_args(annotation)))
 
 
-def build_schemas(shapes: Sequence[ArgumentType]) -> tuple[list[Node], Node]:
-    """The schema of each shape, and the definitions that they share.
+def build_schemas(argument_types: Sequence[ArgumentType]) -> tuple[list[Node], Node]:
+    """Build the schema of each type, and the definitions that they share.
 
-    Raises TypeError, in words that fit behind the name of a parameter.
+    Raises TypeError, with a text that fits behind the name of a parameter.
     """
     definitions: Node = {}
 
     def model_schema(kind: type) -> Node:
         return _pydantic_schema(kind, definitions)
 
-    plain = [shape.annotation for shape in shapes if not shape.needs_pydantic]
-    found, shared = msgspec.json.schema_components(
+    # All at once, so that msgspec puts a type that two parameters share into one definition.
+    plain = [given.annotation for given in argument_types if not given.needs_pydantic]
+    plain_nodes, shared = msgspec.json.schema_components(
         plain,
         schema_hook=lambda kind: _builtin_schema(kind) or model_schema(kind),
         ref_template=f"{REFERENCE_PREFIX}{{name}}",
     )
-    told = iter(found)
+    remaining = iter(plain_nodes)
     nodes = [
-        model_schema(shape.annotation) if shape.needs_pydantic else next(told) for shape in shapes
+        model_schema(given.annotation) if given.needs_pydantic else next(remaining)
+        for given in argument_types
     ]
     for name, node in shared.items():
         _add_definition(definitions, name, node)
@@ -132,10 +135,12 @@ def build_schemas(shapes: Sequence[ArgumentType]) -> tuple[list[Node], Node]:
 
 
 def _builtin_schema(kind: type) -> Node | None:
-    """Types that msgspec leaves to us. Anything fits `object`."""
+    """Return the schema of a type that neither msgspec nor pydantic handles."""
     if kind is object:
         return {"description": "Any JSON value."}
-    return {"type": "string", "format": "path"} if issubclass(kind, PurePath) else None
+    if issubclass(kind, PurePath):
+        return {"type": "string", "format": "path"}
+    return None
 
 
 def _pydantic_schema(annotation: object, definitions: Node) -> Node:
@@ -155,21 +160,22 @@ def _add_definition(definitions: Node, name: str, node: Node) -> None:
 
 @cache
 def _pydantic_adapter(annotation: Any) -> "TypeAdapter[Any]":  # noqa: ANN401 - any annotation
-    # Imported here: only an annotation of pydantic's leads to this line.
+    # Imported here, because only an annotation of pydantic leads to this line.
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(annotation)
 
 
 def _convert_with_msgspec(name: str, value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
-    # Not strict: 3.0 is an integer in JSON Schema. Text that may be text stays text.
+    # Not strict, because 3.0 is an integer in JSON Schema. A string stays a string where the type
+    # allows one.
     try:
         return msgspec.convert(
             value, annotation, strict=False, str_keys=True, dec_hook=_decode_custom_type
         )
     except msgspec.ValidationError as error:
-        why, _, path = str(error).partition(" - at `$")
-        raise ArgumentMismatch(f"{name}{path.rstrip('`')}", why) from error
+        reason, _, path = str(error).partition(" - at `$")
+        raise ArgumentMismatch(f"{name}{path.rstrip('`')}", reason) from error
 
 
 def _decode_custom_type(kind: type, value: object) -> object:
@@ -181,30 +187,35 @@ def _decode_custom_type(kind: type, value: object) -> object:
         return kind(value)
     try:
         return _validate_with_pydantic(value, kind)
-    except ValueError as error:  # Its own words would hold the value.
-        path, why = _first_error(error)
-        raise ValueError(f"{path.removeprefix('.')}: {why}" if path else why) from error
+    except ValueError as error:  # Its own message would contain the value.
+        path, reason = _first_error(error)
+        if path:
+            reason = f"{path.removeprefix('.')}: {reason}"
+        raise ValueError(reason) from error
 
 
 def _convert_with_pydantic(name: str, value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
     try:
         return _validate_with_pydantic(value, annotation)
     except ValueError as error:
-        path, why = _first_error(error)
-        raise ArgumentMismatch(f"{name}{path}", why) from error
+        path, reason = _first_error(error)
+        raise ArgumentMismatch(f"{name}{path}", reason) from error
 
 
 def _validate_with_pydantic(value: object, annotation: Any) -> object:  # noqa: ANN401 - as above
-    # As JSON, since that is where the value came from: strict models take it so.
+    # Validated as JSON, because a strict model accepts some values, such as dates, only from JSON.
     return _pydantic_adapter(annotation).validate_json(msgspec.json.encode(value))
 
 
 def _first_error(error: ValueError) -> tuple[str, str]:
-    """Where and why, without the value itself."""
-    listed = getattr(error, "errors", None)
-    if listed is None:
+    """Return path and message of pydantic's first error, without the value itself.
+
+    The value may be a secret, and the message goes to the model and the log.
+    """
+    list_errors = getattr(error, "errors", None)
+    if list_errors is None:
         return "", str(error)
-    first = listed(include_input=False, include_url=False, include_context=False)[0]
+    first = list_errors(include_input=False, include_url=False, include_context=False)[0]
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
     return "".join(steps), str(first["msg"])
 
@@ -228,36 +239,40 @@ _LITERAL_KEYWORDS = frozenset({"default", "enum", "const", "examples"})
 
 
 def simplify_schema(node: Node) -> Node:
-    """A schema without what only costs tokens: titles, and references to short lists."""
+    """Return a schema without what only costs tokens: titles, and references to enums."""
     definitions = cast("Mapping[str, Node]", node.get("$defs", {}))
-    short = {
+    enums = {
         f"{REFERENCE_PREFIX}{name}": inner for name, inner in definitions.items() if "enum" in inner
     }
-    tidied = _simplify_node(node, short)
-    left = {
-        n: d for n, d in tidied.pop("$defs", {}).items() if f"{REFERENCE_PREFIX}{n}" not in short
+    simplified = _simplify_node(node, enums)
+    definitions_left = {
+        name: inner
+        for name, inner in simplified.pop("$defs", {}).items()
+        if f"{REFERENCE_PREFIX}{name}" not in enums
     }
-    return {**tidied, "$defs": left} if left else tidied
+    if definitions_left:
+        simplified["$defs"] = definitions_left
+    return simplified
 
 
-def _simplify_node(value: Any, short: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON
+def _simplify_node(value: Any, enums: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, list):
-        return [_simplify_node(item, short) for item in cast("list[Any]", value)]
+        return [_simplify_node(item, enums) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     node = cast("Node", value)
-    inlined = short.get(str(node.get("$ref")))
-    if inlined is not None:
+    enum = enums.get(str(node.get("$ref")))
+    if enum is not None:
         rest = {key: part for key, part in node.items() if key != "$ref"}
-        return _simplify_node({**inlined, **rest}, short)
+        return _simplify_node({**enum, **rest}, enums)
     return {
-        key: _simplify_keyword(key, part, short) for key, part in node.items() if key != "title"
+        key: _simplify_keyword(key, part, enums) for key, part in node.items() if key != "title"
     }
 
 
-def _simplify_keyword(key: str, part: Any, short: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON
+def _simplify_keyword(key: str, part: Any, enums: Mapping[str, Node]) -> Any:  # noqa: ANN401 - any JSON
     if key in _LITERAL_KEYWORDS:
         return part
     if key in _SCHEMA_MAPS:
-        return {name: _simplify_node(inner, short) for name, inner in part.items()}
-    return _simplify_node(part, short)
+        return {name: _simplify_node(inner, enums) for name, inner in part.items()}
+    return _simplify_node(part, enums)

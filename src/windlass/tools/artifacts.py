@@ -1,8 +1,8 @@
-"""Results too long to show, kept whole, and the tool that reads them in parts.
+"""Stores results that are too long to show, and offers the tool that reads them in parts.
 
-An artifact is named by its content, so that the same result has the same name in every process,
-and it is seen only by the session that made it. A journal that can keep it does, for as long as the
-session, so that a run that another process takes over reads on; else it is kept in memory.
+An artifact is named by its content, so the same result has the same name in every process. Only the
+session that made it can read it. A journal that can store blobs keeps it as long as the session, so
+another process that takes over the run can read it too; otherwise it is kept in memory.
 """
 
 import hashlib
@@ -17,26 +17,28 @@ from windlass.tools.function import Tool, tool
 from windlass.tools.run_context import RunContext
 
 PAGE_CHARS = 8_000
-"""What `read_artifact` gives unless told otherwise."""
+"""What `read_artifact` returns by default."""
 PAGE_CHARS_MAX = 8_000
-"""At 4 bytes a character, the most, this stays below the size at which a result is clipped."""
+"""Even at 4 bytes for each character, such a page is too short to be clipped again."""
 STORED_BYTES_MAX = 64 * 2**20
 NAME_CHARS = 16
-"""As much of an artifact's name as a model is told."""
+"""How much of an artifact's name the model sees."""
 
 
 class ArtifactStore(Protocol):
-    """Where long results are kept."""
+    """Where long results are stored."""
 
     async def store_text(self, session: str, text: str) -> str:
-        """Keep a text, and return its name."""
+        """Store a text, and return its name."""
         ...
 
-    async def read_text(self, session: str, name: str) -> str | None: ...
+    async def read_text(self, session: str, name: str) -> str | None:
+        """Return a text of a session by its name; None if there is none."""
+        ...
 
 
 class MemoryArtifacts:
-    """Keeps artifacts for as long as the process lives and there is room; the oldest go first."""
+    """Stores artifacts in memory. When there is no more room, the oldest are removed."""
 
     def __init__(self, kept_bytes_max: int = STORED_BYTES_MAX) -> None:
         self._texts: OrderedDict[tuple[str, str], bytes] = OrderedDict()
@@ -61,7 +63,7 @@ class MemoryArtifacts:
 
 
 class JournalArtifacts:
-    """Keeps artifacts in the journal, beside the session's records."""
+    """Stores artifacts in the journal, beside the session's records."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
@@ -74,32 +76,32 @@ class JournalArtifacts:
         try:
             return None if data is None else data.decode()
         except UnicodeDecodeError:
-            return None  # A session keeps pictures too; they are nobody's long result.
+            return None  # A blob that is not text is a picture, and not an artifact.
 
 
 def build_artifact_reader(artifacts: ArtifactStore) -> Tool[..., Any]:
-    """The tool `read_artifact` over a store."""
+    """Build the tool `read_artifact`."""
 
     @tool(effect="read", retries=0)
     async def read_artifact(
         context: RunContext,
-        id: Annotated[str, "The id that the shortened result gave."],  # noqa: A002 - the model's word
+        id: Annotated[str, "The id in the shortened result."],  # noqa: A002 - the model's parameter
         offset: Annotated[int, Meta(ge=0, description="The first character to read.")] = 0,
         limit: Annotated[
             int, Meta(ge=1, le=PAGE_CHARS_MAX, description="How many characters to read.")
         ] = PAGE_CHARS,
     ) -> str:
-        """Read a part of a tool result that was too long to be shown whole."""
+        """Read a part of a tool result that was too long to show in full."""
         earlier = context.call.earlier_result(id) if context.call else None
         text = earlier.text if earlier else await artifacts.read_text(context.session_id, id)
         if text is None and context.blobs is not None:
             text = await JournalArtifacts(context.blobs).read_text(context.session_id, id)
         if text is None:
             raise ModelRetry(
-                f"There is no artifact {id!r} any more: call the tool that made it again."
+                f"There is no artifact {id!r} (any more). Call the tool that made it again."
             )
         end = min(len(text), offset + limit)
-        after = f"; go on with offset={end}" if end < len(text) else "; this is the end"
-        return f"{text[offset:end]}\n[characters {offset} to {end} of {len(text)}{after}]"
+        following = f"continue with offset={end}" if end < len(text) else "this is the end"
+        return f"{text[offset:end]}\n[characters {offset} to {end} of {len(text)}; {following}]"
 
     return read_artifact

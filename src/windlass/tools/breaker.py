@@ -1,7 +1,7 @@
-"""A circuit breaker: an endpoint that keeps failing is left alone for a while.
+"""A circuit breaker: calls to an endpoint that keeps failing are rejected for a while.
 
-The law: only what the endpoint did counts. The model's mistakes, cancels and the breaker's own
-rejections are nothing to it. Time is handed in, so that it may be virtual.
+The law: only failures of the endpoint count. The model's mistakes, cancels and the breaker's own
+rejections do not. The time is passed in, so that tests can use virtual time.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ EndpointVerdict = Literal["worked", "failed", "nothing"]
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """Opens after so many failures in a row; then lets one probe at a time through."""
+    """Opens after `failures_max` failures in a row, and then admits one probe at a time.
+
+    The first probe is admitted after `cool_s` seconds. A probe that works closes the breaker.
+    """
 
     failures_max: int = 5
     cool_s: float = 30.0
@@ -22,7 +25,7 @@ class CircuitBreaker:
     _probing: bool = False
 
     def admit(self, now: float) -> Admission | None:
-        """Ask to go through. Whoever is let through must `settle`."""
+        """Admit a call, or return None. An admission must be settled with `record_outcome`."""
         if self._open_until is None:
             return "call"
         if self._probing or now < self._open_until:
@@ -30,13 +33,16 @@ class CircuitBreaker:
         self._probing = True
         return "probe"
 
-    def record_outcome(self, passed: Admission, verdict: EndpointVerdict, now: float) -> None:
-        """Say what became of it."""
-        match passed, verdict:
+    def record_outcome(self, admission: Admission, verdict: EndpointVerdict, now: float) -> None:
+        """Record how an admitted call ended."""
+        match admission, verdict:
             case "probe", "worked":
-                self._failures, self._open_until, self._probing = 0, None, False
+                self._failures = 0
+                self._open_until = None
+                self._probing = False
             case "probe", "failed":
-                self._open_until, self._probing = now + self.cool_s, False
+                self._open_until = now + self.cool_s
+                self._probing = False
             case "probe", "nothing":
                 self._probing = False
             case "call", "worked":
@@ -47,12 +53,12 @@ class CircuitBreaker:
                 pass
 
     def _count_failure(self, now: float) -> None:
-        # Calls that were under way when it opened must not keep it open for longer.
+        # Calls that were running when it opened must not keep it open for longer.
         if self._open_until is None:
             self._failures += 1
             if self._failures >= self.failures_max:
                 self._open_until = now + self.cool_s
 
     def wait_s(self, now: float) -> float:
-        """Seconds until the next probe may go through."""
+        """Return the seconds until the next probe is admitted."""
         return 0.0 if self._open_until is None else max(0.0, self._open_until - now)

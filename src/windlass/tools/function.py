@@ -1,4 +1,4 @@
-"""`@tool`: from a typed Python function to something that a model may call."""
+"""`@tool`: makes a tool, which a model may call, from a typed Python function."""
 
 import inspect
 import math
@@ -47,58 +47,59 @@ _LABELS: tuple[Label, ...] = ("untrusted", "private", "external")
 
 
 class Reconciliation(Enum):
-    """What a `reconcile` function may answer, other than the value of a call that was done."""
+    """What a `reconcile` function may return instead of the value of the call."""
 
     NOT_DONE = "not_done"
     UNKNOWN = "unknown"
 
 
 NOT_DONE = Reconciliation.NOT_DONE
-"""The effect did not happen: the call may run again."""
+"""The effect did not happen, so the call may run again."""
 UNKNOWN = Reconciliation.UNKNOWN
-"""Nobody can tell."""
+"""It is not known whether the effect happened."""
 
 ResourceRule: TypeAlias = str | Callable[[Mapping[str, Any]], str | None]
 
 
 class ToolTraits(TypedDict, total=False):
-    """How a tool may be used; every one has a default."""
+    """How a tool may be used. Every option has a default."""
 
     effect: Effect
-    """`read`, `idempotent` (twice is as good as once) or `write`, the default."""
+    """`read`, `idempotent` (running it twice is as good as once) or `write`, the default."""
     timeout: float | None
-    """Seconds for a call, retries included; 60 unless told, None for no limit."""
+    """Seconds for a call, retries included; 60 by default, None for no limit."""
     resource: ResourceRule
     """What a call changes, as a pattern ("{path}") or a function of the arguments. Calls that
-    change different things may run side by side."""
+    change different resources may run at the same time."""
     reconcile: ToolFunction
-    """Finds out what became of a call that a crash interrupted. It gets the context and the same
-    arguments, and returns the value of the call, NOT_DONE or UNKNOWN; None counts as UNKNOWN."""
+    """Finds out whether a call that a crash interrupted took effect. It gets the context and the
+    same arguments, and returns the value of the call, NOT_DONE or UNKNOWN; None means UNKNOWN."""
     untrusted: bool
-    """It brings in text from outside."""
+    """The tool brings in text from outside."""
     private: bool
-    """It reads secrets or private data."""
+    """The tool reads secrets or private data."""
     external: bool
-    """It sends something out."""
+    """The tool sends data out."""
     retries: int
-    """Further tries of a `read` or `idempotent` tool whose infrastructure fails; 2 unless told."""
+    """How often a `read` or `idempotent` call is retried if its infrastructure fails; 2 by default.
+    """
     endpoint: str
-    """What fails together: tools of one endpoint share a circuit breaker. The name unless told."""
+    """Tools with the same endpoint share a circuit breaker. By default the tool's name."""
 
 
 class ToolOptions(ToolTraits, total=False):
-    """What can be said of a tool when it is made from a function."""
+    """The options of `@tool`."""
 
     name: str
-    """What the model calls it. The function's name unless told."""
+    """The name that the model uses. By default the function's name."""
     description: str
-    """What the model reads. The docstring unless told."""
+    """The description that the model reads. By default the docstring."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Tool(Generic[P, R]):
-    """A function that a model may call. It can still be called as the function that it is."""
+    """A function that a model may call. It can still be called like the function itself."""
 
     spec: ToolSpec
     function: Callable[P, R]
@@ -109,9 +110,9 @@ class Tool(Generic[P, R]):
     reconcile: ToolFunction | None = field(default=None, repr=False)
     endpoint: str = ""
     source: str = ""
-    """Where it comes from, for whoever has to tell it from another."""
+    """Where the tool comes from, for error messages about two tools with the same name."""
     recover: Callable[[], Sequence[str]] | None = field(default=None, repr=False)
-    """Ends what a dead process left behind, and says in words what that was."""
+    """Ends what a dead process left running, and returns a line about each."""
     bind_run: Callable[[CallerRun], Callable[P, R]] | None = field(default=None, repr=False)
     """Makes the function for one run; only for tools that give tasks to sub-agents."""
 
@@ -132,7 +133,7 @@ class Tool(Generic[P, R]):
         return is_short_type(self.signature.return_annotation)
 
     def find_resource(self, arguments: Mapping[str, Any]) -> str | None:
-        """What a call would change. None, which is "anything", if that cannot be told."""
+        """Return what a call would change; None, which means "anything", if it is not known."""
         declared: Mapping[str, Any] = self.spec.parameters.get("properties", {})
         defaults = {name: node["default"] for name, node in declared.items() if "default" in node}
         try:
@@ -141,10 +142,10 @@ class Tool(Generic[P, R]):
                     return None
                 case str(pattern):
                     return pattern.format_map({**defaults, **arguments})
-                case of:
-                    return of({**defaults, **arguments})
-        except Exception:  # noqa: BLE001 - what cannot be told may be anything
-            _log.warning("the resource of tool %s cannot be told", self.name, exc_info=True)
+                case compute_resource:
+                    return compute_resource({**defaults, **arguments})
+        except Exception:  # noqa: BLE001 - a resource that is not known may be anything
+            _log.warning("the resource of tool %s cannot be computed", self.name, exc_info=True)
             return None
 
     @classmethod
@@ -156,10 +157,11 @@ class Tool(Generic[P, R]):
         function: Callable[P, R],
         **traits: Unpack[ToolTraits],
     ) -> "Tool[P, R]":
-        """A tool from a JSON Schema, or from a list of {name, type, description, required}.
+        """Make a tool from a JSON Schema, or from a list of {name, type, description, required}.
 
-        The function gets the arguments by name, as plain JSON; its first parameter may be the
-        run's context, if it is annotated so.
+        The function gets the arguments by name, as plain JSON. Its first parameter may be the
+        context of the run, if it is annotated as RunContext. Raises ConfigError if the schema or
+        an option is invalid.
         """
         signature = ToolSignature(None, takes_context(function, name), inspect.Parameter.empty)
         options: ToolOptions = {**traits, "name": name, "description": description}
@@ -177,17 +179,17 @@ def tool(
 def tool(
     fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
-    """Make a tool of a typed function, sync or async: `@tool`, or `@tool(effect="read")`.
+    """Make a tool from a typed function, sync or async: `@tool`, or `@tool(effect="read")`.
 
     Name, description and parameters come from the function's name, docstring and annotations.
-    See `ToolOptions` for all options.
+    See `ToolOptions` for all options. Raises ConfigError if the function cannot be a tool.
     """
     if fn is None:
         return lambda function: tool(function, **options)
     if isinstance(fn, Tool):
-        raise ConfigError(f"{fn.name!r} is a tool already: give its options once, where it is made")
+        raise ConfigError(f"{fn.name!r} is already a tool: give its options where it is made")
     if not callable(fn):
-        raise ConfigError(f"a tool is made from a function, and {fn!r} is none")
+        raise ConfigError(f"a tool is made from a function, and {fn!r} is not callable")
     name = options.get("name") or _function_name(fn)
     docs = read_docstring(getattr(fn, "__doc__", None) if inspect.isroutine(fn) else None)
     signature = read_signature(fn, name)
@@ -195,7 +197,7 @@ def tool(
 
 
 def as_tool(given: "Tool[..., Any] | ToolFunction") -> "Tool[..., Any]":
-    """A tool as it is; a plain function with the defaults."""
+    """Return a tool unchanged, or make one from a plain function with the default options."""
     if isinstance(given, Tool):
         return cast("Tool[..., Any]", given)
     return tool(given)
@@ -204,7 +206,7 @@ def as_tool(given: "Tool[..., Any] | ToolFunction") -> "Tool[..., Any]":
 def _function_name(fn: ToolFunction) -> str:
     name = getattr(fn, "__name__", None)
     if not isinstance(name, str) or not name.isidentifier():
-        raise ConfigError(f"{name or fn!r} has no name that a model could call: pass name=")
+        raise ConfigError(f"{name or fn!r} has no name that a model could use: pass name=")
     return name
 
 
@@ -224,12 +226,12 @@ def _build_tool(
         options.get("effect", "write"),
         tuple(label for label in _LABELS if options.get(label)),
     )
-    resource, reconcile = options.get("resource"), options.get("reconcile")
+    resource = options.get("resource")
     if isinstance(resource, str):
         _check_resource(resource, spec)
+    reconcile = options.get("reconcile")
     if reconcile is not None:
         _check_reconcile(reconcile, spec)
-    module, title = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", name)
     return Tool(
         spec,
         fn,
@@ -239,19 +241,21 @@ def _build_tool(
         resource,
         reconcile,
         options.get("endpoint", name),
-        f"{module}.{title}",
+        f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', name)}",
     )
 
 
 def _check_options(name: str, options: ToolOptions) -> None:
-    """Refuse options that make no sense."""
+    """Raise ConfigError for options that are unknown or invalid."""
     known = ToolOptions.__optional_keys__
     for option in options:
         if option not in known:
-            raise ConfigError(f"tool {name!r}: no option {option!r}.{suggest_names(option, known)}")
+            near = suggest_names(option, known)
+            raise ConfigError(f"tool {name!r}: there is no option {option!r}.{near}")
     if not _NAME_PATTERN.fullmatch(name):
         raise ConfigError(
-            f"tool {name!r}: a name is 1 to 64 letters, digits, '_' or '-': pass another as name="
+            f"tool {name!r}: a name must have 1 to 64 letters, digits, '_' or '-': pass another "
+            "one as name="
         )
     effect = options.get("effect", "write")
     if effect not in get_args(Effect):
@@ -260,24 +264,26 @@ def _check_options(name: str, options: ToolOptions) -> None:
     timeout = options.get("timeout", 60.0)
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise ConfigError(
-            f"tool {name!r}: timeout={timeout}: a number above zero, or None for no limit"
+            f"tool {name!r}: timeout={timeout}: must be above zero, or None for no limit"
         )
     if options.get("retries", 2) < 0:
-        raise ConfigError(f"tool {name!r}: retries={options.get('retries')}: zero or more")
+        raise ConfigError(f"tool {name!r}: retries={options.get('retries')}: must be zero or more")
 
 
 def _check_resource(pattern: str, spec: ToolSpec) -> None:
-    known = [*spec.parameters.get("properties", {})]
+    parameters = [*spec.parameters.get("properties", {})]
     try:
-        fields = [
-            field for _, field, _, _ in string.Formatter().parse(pattern) if field is not None
-        ]
+        parsed = list(string.Formatter().parse(pattern))
     except ValueError as error:
         raise ConfigError(f"tool {spec.name!r}: resource={pattern!r}: {error}") from None
-    for one in fields:
-        if re.split(r"[.\[]", one)[0] not in known:
-            near = suggest_names(one, known)
-            raise ConfigError(f"tool {spec.name!r}: resource={pattern!r} names no parameter.{near}")
+    for _, placeholder, _, _ in parsed:
+        # `{order.id}` and `{order[id]}` name the parameter `order`.
+        if placeholder is not None and re.split(r"[.\[]", placeholder)[0] not in parameters:
+            near = suggest_names(placeholder, parameters)
+            raise ConfigError(
+                f"tool {spec.name!r}: resource={pattern!r}: {placeholder!r} is not a parameter."
+                f"{near}"
+            )
 
 
 def _check_reconcile(reconcile: ToolFunction, spec: ToolSpec) -> None:
@@ -286,5 +292,5 @@ def _check_reconcile(reconcile: ToolFunction, spec: ToolSpec) -> None:
     try:
         inspect.signature(reconcile).bind(context, **dict.fromkeys(names))
     except TypeError:
-        wanted = ", ".join(["context", *names])
-        raise ConfigError(f"tool {spec.name!r}: reconcile must take ({wanted})") from None
+        expected = ", ".join(["context", *names])
+        raise ConfigError(f"tool {spec.name!r}: reconcile must take ({expected})") from None

@@ -1,8 +1,8 @@
-"""What a tool returned in, what a model is shown out.
+"""Turn the return value of a tool into what the model reads.
 
-Strings stay as they are, other values become compact JSON, pictures become parts. A failure is told
-by its type and a bounded message, and never by its traceback. Text past a limit is clipped to its
-head and tail.
+Strings stay as they are, other values become compact JSON, pictures become parts. A failure is
+shown by its type and a bounded message, never by its traceback. Text that is too long is clipped to
+its head and tail.
 """
 
 import sys
@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, ToolResult
 
 TEXT_BYTES_MAX = 32 * 1024
-"""Text that a model is shown of one result."""
+"""Text of one result that the model sees."""
 ERROR_CHARS_MAX = 2_000
 NOTE_BYTES_MAX = 256
-"""Room for the words between head and tail."""
+"""Room for the note between head and tail."""
 TEXT_BYTES_MIN = 1_024
-"""What each further text of a result is shown of, once the limit is used up."""
+"""What is shown of each further text of a result, once the limit is used up."""
 
 _IMAGE_SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -31,11 +31,11 @@ _IMAGE_SIGNATURES = (
 )
 
 StoreText = Callable[[str], Awaitable[str | None]]
-"""Keeps a text whole, and gives the id to read it by, or None if nobody could."""
+"""Stores a text, and returns the id to read it by; None if it could not be stored."""
 
 
 def to_content(value: object) -> tuple[ContentPart, ...]:
-    """A returned value as parts; raises TypeError if a model cannot be shown it."""
+    """Convert a returned value to parts; raises TypeError if it cannot be shown to a model."""
     items = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
     if any(isinstance(item, TextPart | ImagePart | FilePart) for item in items):
         return tuple(map(_to_part, items))
@@ -75,7 +75,7 @@ def _media_type(data: bytes) -> str:
 
 
 def encode_compact(value: object) -> str:
-    """A value as JSON without spaces; raises TypeError."""
+    """Encode a value as JSON without spaces; raises TypeError if it has no JSON form."""
     try:
         return msgspec.json.encode(value, enc_hook=_to_plain_value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -83,7 +83,7 @@ def encode_compact(value: object) -> str:
 
 
 def _to_plain_value(value: Any) -> object:  # noqa: ANN401 - anything that msgspec does not know
-    """In plain types, what has a way to say itself in them: pydantic models, arrays, paths."""
+    """Convert pydantic models, paths and arrays (`tolist`) to plain types."""
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         return value.model_dump(mode="json")
@@ -95,7 +95,7 @@ def _to_plain_value(value: Any) -> object:  # noqa: ANN401 - anything that msgsp
 
 
 def _escape_surrogates(text: str) -> str:
-    """Verbatim, but for halves of characters, such as odd file names hold: no wire takes them."""
+    """Escape unpaired surrogates, as in file names that are not UTF-8: no provider accepts them."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -104,61 +104,67 @@ def _escape_surrogates(text: str) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """An exception in words for the model: its type, and a bounded message."""
-    told = _innermost_error(error)
-    name, message = type(told).__name__, error_message(told)
+    """Describe an exception to the model: its type, and a bounded message."""
+    innermost = _innermost_error(error)
+    name = type(innermost).__name__
+    message = error_message(innermost)
     return f"{name}: {message}" if message else name
 
 
 def error_message(error: BaseException) -> str:
-    """An exception's own words, bounded."""
+    """Return the message of an exception, at most ERROR_CHARS_MAX characters of it."""
     message = _escape_surrogates(str(error))
-    return message if len(message) <= ERROR_CHARS_MAX else f"{message[:ERROR_CHARS_MAX]} […]"
+    if len(message) > ERROR_CHARS_MAX:
+        message = f"{message[:ERROR_CHARS_MAX]} […]"
+    return message
 
 
 def _innermost_error(error: BaseException) -> BaseException:
-    """The one error that a group is about; the group itself if there are more."""
-    inside = cast("Sequence[BaseException]", getattr(error, "exceptions", ()))
-    return _innermost_error(inside[0]) if len(inside) == 1 else error
+    """Return the only error in a group; the group itself if there are several."""
+    members = cast("Sequence[BaseException]", getattr(error, "exceptions", ()))
+    return _innermost_error(members[0]) if len(members) == 1 else error
 
 
 async def clip_result(
     result: ToolResult,
-    keep: StoreText,
+    store: StoreText,
     bytes_max: int = TEXT_BYTES_MAX,
     *,
-    hide: Callable[[str], str] = str,
+    mask: Callable[[str], str] = str,
 ) -> ToolResult:
-    """A result whose text fits. What is left out can be read by the id that `keep` gives.
+    """Clip a result whose text is too long. The whole text can be read by the id from `store`.
 
-    What is cut and kept is hidden first: half of a secret would not be known for one.
+    Secrets are masked before a text is cut, because half of a secret would not be recognized.
     """
-    left = bytes_max
+    bytes_left = bytes_max
     content: list[ContentPart] = []
     for part in result.content:
         if isinstance(part, TextPart):
-            room = max(left, TEXT_BYTES_MIN)
-            fits = _is_within(part.text, room)
-            part = part if fits else await _clip_text(hide(part.text), room, keep)  # noqa: PLW2901
-            left -= len(part.text.encode())
-        content.append(part)
+            room = max(bytes_left, TEXT_BYTES_MIN)
+            text = part.text
+            if not _is_within(text, room):
+                text = await _clip_text(mask(text), room, store)
+            bytes_left -= len(text.encode())
+            content.append(TextPart(text))
+        else:
+            content.append(part)
     return replace(result, content=tuple(content))
 
 
 def _is_within(text: str, bytes_max: int) -> bool:
-    if len(text) * 4 <= bytes_max:
+    if len(text) * 4 <= bytes_max:  # A character has at most 4 bytes, so nothing is encoded.
         return True
     return len(text) <= bytes_max and len(text.encode()) <= bytes_max
 
 
-async def _clip_text(text: str, bytes_max: int, keep: StoreText) -> TextPart:
+async def _clip_text(text: str, bytes_max: int, store: StoreText) -> str:
     half = (bytes_max - NOTE_BYTES_MAX) // 2
     data = text.encode()
     head = data[:half].decode(errors="ignore")
     tail = data[-half:].decode(errors="ignore")
     skipped = len(text) - len(head) - len(tail)
-    name = await keep(text)
-    told = f"{skipped} of {len(text)} characters left out"
+    name = await store(text)
+    note = f"{skipped} of {len(text)} characters left out"
     if name is not None:
-        told += f'; read_artifact(id="{name}", offset={len(head)}) goes on from here'
-    return TextPart(f"{head}\n[… {told} …]\n{tail}")
+        note += f'; continue with read_artifact(id="{name}", offset={len(head)})'
+    return f"{head}\n[… {note} …]\n{tail}"

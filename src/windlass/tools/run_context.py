@@ -1,4 +1,4 @@
-"""What a running tool may know of its run: the first parameter of a tool that asks for it."""
+"""What a running tool knows about its run: the first parameter of a tool that asks for it."""
 
 import threading
 from collections.abc import Callable
@@ -19,7 +19,10 @@ def discard_report(_text: str) -> None:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext(Generic[DepsT_co]):
-    """The run that a call belongs to. In a unit test, `RunContext(deps=...)` is enough."""
+    """The run that a call belongs to. In a unit test, `RunContext(deps=...)` is enough.
+
+    `deps` is what the `Toolbox` was given for its tools.
+    """
 
     deps: DepsT_co
     session_id: str = ""
@@ -27,19 +30,19 @@ class RunContext(Generic[DepsT_co]):
     call_id: str = ""
     tool_name: str = ""
     idempotency_key: str = ""
-    """Names this effect: the same each time this call is tried, and no other call's."""
+    """Identifies this call: the same in each attempt, also after a crash, and unique to it."""
     attempt: int = 1
-    """Counts the tries of this call, from 1."""
+    """The number of this attempt, from 1."""
     report: Callable[[str], None] = field(default=discard_report, repr=False)
-    """Show progress to whoever watches. May be called from any thread."""
+    """Shows progress to the watchers of the run. May be called from any thread."""
     stopping: threading.Event = field(default_factory=threading.Event, repr=False)
-    """Set once the tool should stop: what `cancelled` looks at."""
+    """Set once the tool should stop; `cancelled` reads it."""
     call: CallContext | None = field(default=None, repr=False)
     """What the runtime itself knows of the call; None in a unit test."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether the tool should stop. An async tool is also cancelled; a sync one must look."""
+        """Whether the tool should stop. A sync tool must check it; an async one is cancelled."""
         return self.stopping.is_set()
 
     @property
@@ -48,5 +51,5 @@ class RunContext(Generic[DepsT_co]):
         return self.call.blobs if self.call else None
 
     def wait(self, seconds: float) -> bool:
-        """Sleep in a sync tool, until the time is over or the tool should stop (then True)."""
+        """Sleep in a sync tool. Returns True at once when the tool should stop."""
         return self.stopping.wait(seconds)

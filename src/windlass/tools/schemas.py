@@ -1,6 +1,6 @@
-"""Schemas that a tool brings along: plain JSON Schema, or a list of parameters.
+"""Read the schema that a tool is given: plain JSON Schema, or a list of parameters.
 
-Both come out as the JSON Schema of an object.
+Both become the JSON Schema of an object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,16 +30,17 @@ _JSON_TYPES = ("string", "integer", "number", "boolean", "array", "object", "nul
 
 
 def object_schema(parameters: Mapping[str, Any] | ParameterList, tool: str) -> Node:
-    """The schema of a tool's arguments, checked."""
-    given = (
-        dict(parameters) if isinstance(parameters, Mapping) else _schema_from_list(parameters, tool)
-    )
-    if given.get("type", "object") != "object":
+    """Return the schema of a tool's arguments; raises ConfigError if it is not valid."""
+    if isinstance(parameters, Mapping):
+        schema = dict(parameters)
+    else:
+        schema = _schema_from_list(parameters, tool)
+    if schema.get("type", "object") != "object":
         raise ConfigError(
-            f"tool {tool!r}: the schema is of type {given['type']!r}: arguments are an object, "
-            'so write {"type": "object", "properties": {...}}'
+            f"tool {tool!r}: the schema has the type {schema['type']!r}, but arguments are an "
+            'object: write {"type": "object", "properties": {...}}'
         )
-    node: Node = {"type": "object", "properties": {}, **given}
+    node: Node = {"type": "object", "properties": {}, **schema}
     try:
         JsonSchema(node)
     except ConfigError as error:
@@ -53,7 +54,7 @@ def _schema_from_list(parameters: ParameterList, tool: str) -> Node:
     for listed in parameters:
         name = listed.get("name")
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"tool {tool!r}: a listed parameter has no name: add a 'name'")
+            raise ConfigError(f"tool {tool!r}: a parameter in the list has no name: add a 'name'")
         if name in properties:
             raise ConfigError(f"tool {tool!r}: parameter {name!r} is listed twice: rename one")
         rest = {
@@ -63,16 +64,20 @@ def _schema_from_list(parameters: ParameterList, tool: str) -> Node:
         if listed.get("required"):
             required.append(name)
     schema: Node = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**schema, "required": required} if required else schema
+    if required:
+        schema["required"] = required
+    return schema
 
 
 def _type_schema(given: object, name: str, tool: str) -> Node:
-    """A type in JSON Schema's words; no type means any."""
+    """Return the schema of a type name; no type means any value."""
     if isinstance(given, list):
         return {"type": given}
-    said = str(given).strip().lower()
-    known = _TYPE_ALIASES.get(said, said)
-    if known and known not in _JSON_TYPES:
-        near = suggest_names(known, _JSON_TYPES)
-        raise ConfigError(f"tool {tool!r}: parameter {name!r} has the unknown type {said!r}.{near}")
-    return {"type": known} if known else {}
+    written = str(given).strip().lower()
+    json_type = _TYPE_ALIASES.get(written, written)
+    if json_type and json_type not in _JSON_TYPES:
+        near = suggest_names(json_type, _JSON_TYPES)
+        raise ConfigError(
+            f"tool {tool!r}: parameter {name!r} has the unknown type {written!r}.{near}"
+        )
+    return {"type": json_type} if json_type else {}

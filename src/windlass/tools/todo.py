@@ -1,7 +1,7 @@
-"""`todo`: the model's own list of what is to be done.
+"""The tool `todo`: the model's own list of things to do.
 
-The law: nothing is kept here. The model gives the whole list each time, and the record of that call
-is where it lives: so it survives whatever the session survives, in any process.
+The law: nothing is stored here. The model gives the whole list each time, and the list lives in the
+record of that call. So it survives whatever the session survives, in any process.
 """
 
 from dataclasses import dataclass
@@ -17,27 +17,28 @@ TodoStatus = Literal["open", "doing", "done"]
 _STATUS_MARKS: dict[TodoStatus, str] = {"open": "[ ]", "doing": "[>]", "done": "[x]"}
 
 
+# The class name is part of the schema that the model reads.
 @dataclass(frozen=True)
 class Item:
     """One thing to do."""
 
-    text: Annotated[str, Meta(min_length=1, max_length=500, description="What is to be done.")]
-    status: Annotated[TodoStatus, "One item at a time is `doing`."] = "open"
+    text: Annotated[str, Meta(min_length=1, max_length=500, description="What to do.")]
+    status: Annotated[TodoStatus, "Only one item at a time is `doing`."] = "open"
 
 
 def todo_tool() -> Tool[..., Any]:
-    """The tool `todo`."""
+    """Build the tool `todo`."""
     return tool(_format_todo_list, name="todo", effect="read", retries=0)
 
 
 def _format_todo_list(
     items: Annotated[
-        list[Item], Meta(max_length=ITEMS_MAX, description="The whole list, in its order.")
+        list[Item], Meta(max_length=ITEMS_MAX, description="The whole list, in order.")
     ],
 ) -> str:
-    """Keep a list of what is to be done, for work of several steps.
+    """Keep a to-do list, for work of several steps.
 
-    Give the whole list each time: items that are new, and those that are done, too.
+    Give the whole list each time, including the items that are done.
     """
     if not items:
         return "The list is empty."

@@ -1,10 +1,11 @@
-"""The tools of an agent, as the loop sees them: every call comes back as one result.
+"""The tools of an agent, as the loop sees them: every call returns one result.
 
-The law: a failing tool is a result. `run` raises only when it is cancelled.
+The law: a tool that fails has a result too. `run` raises only when it is cancelled.
 """
 
 import asyncio
 import copy
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,14 @@ from windlass.tools.artifacts import (
     MemoryArtifacts,
     build_artifact_reader,
 )
+from windlass.tools.attempts import (
+    AttemptOutcome,
+    ToolAttempt,
+    ToolRaised,
+    ToolReturned,
+    ToolStopped,
+    ToolTimedOut,
+)
 from windlass.tools.breaker import CircuitBreaker, EndpointVerdict
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_tool
 from windlass.tools.outcomes import (
@@ -36,26 +45,31 @@ from windlass.tools.outcomes import (
 from windlass.tools.profile import Profile
 from windlass.tools.results import clip_result
 from windlass.tools.run_context import RunContext
-from windlass.tools.tries import (
-    AttemptOutcome,
-    ToolAttempt,
-    ToolRaised,
-    ToolReturned,
-    ToolStopped,
-    ToolTimedOut,
-)
 
 STOP_GRACE_S = 2.0
-"""How long a tool that was told to stop may take over it."""
+"""How long a tool that was asked to stop may take to do so."""
 RETRY_BACKOFF_S = 0.5
-"""The wait before the second try; it doubles from there."""
+"""The wait before the second attempt. It doubles before each further one."""
 
 _log = get_logger(__name__)
 
 
 @final
 class Toolbox:
-    """Runs tools: converts arguments, bounds time and size, tries again where that is safe."""
+    """Runs tools: converts arguments, limits time and size, and retries where that is safe.
+
+    Args:
+        tools: The tools, or plain functions.
+        deps: What `RunContext.deps` is in a call.
+        profile: Which of the tools are offered; all by default.
+        artifacts: Where results are stored that are too long to show. By default in the journal if
+            it can store blobs, otherwise in memory.
+        grace: Seconds that a tool gets to stop after a cancel or a time-out.
+        breaker: Makes the circuit breaker of each endpoint.
+
+    Raises:
+        ConfigError: Two tools have the same name, or the profile does not fit.
+    """
 
     def __init__(
         self,
@@ -70,8 +84,8 @@ class Toolbox:
         chosen = [as_tool(given) for given in tools]
         self._artifacts = MemoryArtifacts() if artifacts is None else artifacts
         self._given_artifacts = artifacts
-        # A model that may be shown a clipped result must be able to read the rest, and what is
-        # offered is fixed for a run: so it is offered from the start, or never.
+        # A model that gets a clipped result must be able to read the rest. The tools of a run
+        # cannot change while it runs, so `read_artifact` is offered from the start, or never.
         if not all(tool.has_short_result for tool in chosen):
             chosen.append(build_artifact_reader(self._artifacts))
         _check_unique_names(chosen)
@@ -104,7 +118,7 @@ class Toolbox:
         return other
 
     def with_deps(self, deps: object) -> "Toolbox":
-        """The same tools for other dependencies; breakers and artifacts are shared."""
+        """Return the same tools with other dependencies; breakers and artifacts are shared."""
         other = copy.copy(self)
         other._deps = deps  # noqa: SLF001 - a copy of our own
         return other
@@ -114,10 +128,10 @@ class Toolbox:
         return None if tool is None else tool.find_resource(arguments)
 
     async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
-        """Run a call to its one result.
+        """Run a call, and return its one result.
 
-        A cancel is raised again once the tool has stopped or its grace is over, unless the tool
-        returns a value all the same: then that comes back, in a result of kind `cancelled`.
+        A cancel is raised again once the tool has stopped or its grace is over. If the tool returns
+        a value meanwhile, the value is returned in a result of kind `cancelled` instead.
         """
         name = cleared.call.name
         tool = self._tools.get(name)
@@ -139,21 +153,25 @@ class Toolbox:
         context: CallContext,
         progress: "ProgressRelay",
     ) -> ToolResult:
-        """Try for as long as it may help, within the one time that a call has."""
+        """Run attempts while a retry may help. All of them share the timeout of the call."""
         loop = asyncio.get_running_loop()
-        until = None if tool.timeout_s is None else loop.time() + tool.timeout_s
-        tries_max = 1 + (tool.retries if cleared.repeatable and tool.spec.effect != "write" else 0)
+        until = math.inf
+        if tool.timeout_s is not None:
+            until = loop.time() + tool.timeout_s
+        attempts_max = 1
+        if cleared.repeatable and tool.spec.effect != "write":
+            attempts_max += tool.retries
         attempt = 1
         while True:
-            this = self._build_context(cleared, context, progress, attempt)
-            left = None if until is None else until - loop.time()
-            ended = await self._run_attempt(tool, cleared, context, this, left)
-            if isinstance(ended, ToolResult):
-                return ended
+            run_context = self._build_context(cleared, context, progress, attempt)
+            seconds_left = None if until == math.inf else until - loop.time()
+            outcome = await self._run_attempt(tool, cleared, context, run_context, seconds_left)
+            if isinstance(outcome, ToolResult):
+                return outcome
             wait_s = RETRY_BACKOFF_S * 2 ** (attempt - 1)
-            out_of_time = until is not None and loop.time() + wait_s >= until
-            if not is_worth_retrying(ended) or attempt >= tries_max or out_of_time:
-                return build_result(tool, ended, attempt)
+            is_out_of_time = loop.time() + wait_s >= until
+            if not is_worth_retrying(outcome) or attempt >= attempts_max or is_out_of_time:
+                return build_result(tool, outcome, attempt)
             await asyncio.sleep(wait_s)
             attempt += 1
 
@@ -165,29 +183,36 @@ class Toolbox:
         run_context: RunContext[Any],
         seconds_left: float | None,
     ) -> AttemptOutcome | ToolResult:
-        """Try once, if the breaker lets it through."""
+        """Run one attempt, if the breaker admits it.
 
-        def on_late_result(ended: ToolReturned) -> None:
-            context.on_late_result(build_result(tool, ended, 1))
+        Returns a result if the attempt could not begin: the arguments do not match, or the breaker
+        is open.
+        """
+
+        def on_late_result(outcome: ToolReturned) -> None:
+            context.on_late_result(build_result(tool, outcome, 1))
 
         try:
-            places, names = tool.signature.bind_arguments(cleared.arguments, run_context)
-        except ArgumentMismatch as misfit:
-            return ToolResult.from_text("error", f"{tool.name}: the arguments do not fit. {misfit}")
-        loop, breaker = asyncio.get_running_loop(), self._breakers[tool.endpoint]
-        passed = breaker.admit(loop.time())
-        if passed is None:
-            told = circuit_open_text(tool, breaker.wait_s(loop.time()))
-            return ToolResult.from_text("error", told, outage=True)
+            positional, named = tool.signature.bind_arguments(cleared.arguments, run_context)
+        except ArgumentMismatch as mismatch:
+            text = f"The arguments do not match the parameters of {tool.name}. {mismatch}"
+            return ToolResult.from_text("error", text)
+        loop = asyncio.get_running_loop()
+        breaker = self._breakers[tool.endpoint]
+        admission = breaker.admit(loop.time())
+        if admission is None:
+            text = circuit_open_text(tool, breaker.wait_s(loop.time()))
+            return ToolResult.from_text("error", text, outage=True)
         verdict: EndpointVerdict = "nothing"
         try:
-            job = partial(tool.function, *places, **names)
+            job = partial(tool.function, *positional, **named)
             attempt = ToolAttempt(job, tool.name, run_context.stopping, on_late_result)
-            ended = await attempt.run(seconds_left, self._stop_grace_s)
-            verdict = breaker_verdict(ended)
-            return ended
+            outcome = await attempt.run(seconds_left, self._stop_grace_s)
+            verdict = breaker_verdict(outcome)
+            return outcome
         finally:
-            breaker.record_outcome(passed, verdict, loop.time())
+            # Also after a cancel: an admission that is never settled would block the next probe.
+            breaker.record_outcome(admission, verdict, loop.time())
 
     def _build_context(
         self, cleared: ClearedCall, context: CallContext, progress: "ProgressRelay", attempt: int
@@ -205,60 +230,59 @@ class Toolbox:
         )
 
     async def _clip_result(self, result: ToolResult, context: CallContext) -> ToolResult:
-        async def keep_whole_text(text: str) -> str | None:
+        async def store_whole_text(text: str) -> str | None:
             if "read_artifact" not in self._tools:
                 return None
             try:
                 return await self._artifact_store(context).store_text(context.session, text)
-            except Exception:  # noqa: BLE001 - a result that is clipped is still a result
-                _log.exception("a long result could not be kept whole")
+            except Exception:  # noqa: BLE001 - the clipped result is still useful
+                _log.exception("a long result could not be stored")
                 return None
 
-        return await clip_result(result, keep_whole_text, hide=context.mask_text)
+        return await clip_result(result, store_whole_text, mask=context.mask_text)
 
     def _artifact_store(self, context: CallContext) -> ArtifactStore:
-        """Where the developer said, else with the session if that can be, else in memory."""
-        if self._given_artifacts is not None:
-            return self._given_artifacts
-        return self._artifacts if context.blobs is None else JournalArtifacts(context.blobs)
+        """Return the given store; otherwise the session's journal if it has blobs, or memory."""
+        if self._given_artifacts is not None or context.blobs is None:
+            return self._artifacts
+        return JournalArtifacts(context.blobs)
 
     def recover(self) -> Sequence[str]:
-        """End what a dead process left behind; what it was, in words."""
+        """End what a dead process left running, and return a line about each."""
         return [line for tool in self._tools.values() if tool.recover for line in tool.recover()]
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
-        """Ask the tool what became of an interrupted call. Whatever goes wrong, it is unknown."""
+        """Ask the tool whether an interrupted call took effect. An error means "unknown"."""
         tool = self._tools.get(cleared.call.name)
         if tool is None or tool.reconcile is None:
             return "unknown"
         progress = ProgressRelay(context.report)
-        this = self._build_context(cleared, context, progress, 1)
+        run_context = self._build_context(cleared, context, progress, 1)
         try:
-            job = partial(
-                tool.reconcile, this, **tool.signature.convert_arguments(cleared.arguments)
-            )
-            attempt = ToolAttempt(job, f"{tool.name} (reconcile)", this.stopping)
-            ended = await attempt.run(tool.timeout_s, self._stop_grace_s)
-        except ArgumentMismatch as misfit:
-            ended = ToolRaised(misfit)
+            arguments = tool.signature.convert_arguments(cleared.arguments)
+            job = partial(tool.reconcile, run_context, **arguments)
+            attempt = ToolAttempt(job, f"{tool.name} (reconcile)", run_context.stopping)
+            outcome = await attempt.run(tool.timeout_s, self._stop_grace_s)
+        except ArgumentMismatch as mismatch:
+            outcome = ToolRaised(mismatch)
         finally:
             progress.close()
-        match ended:
+        match outcome:
             case ToolReturned(value) if value is NOT_DONE:
                 return "not_done"
             case ToolReturned(value) if value is None or value is UNKNOWN:
                 return "unknown"
             case ToolReturned():
-                return await self._clip_result(build_result(tool, ended, 1), context)
+                return await self._clip_result(build_result(tool, outcome, 1), context)
             case ToolRaised(error):
-                _log.warning("the reconcile of tool %s failed", tool.name, exc_info=error)
+                _log.warning("reconcile of tool %s failed", tool.name, exc_info=error)
                 return "unknown"
             case ToolTimedOut() | ToolStopped():
                 return "unknown"
 
 
 class ProgressRelay:
-    """Passes a tool's reports on, from any thread, until the call is over."""
+    """Passes a tool's reports to the event loop, from any thread, until the call is over."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
@@ -270,7 +294,7 @@ class ProgressRelay:
         if threading.get_ident() == self._loop_thread:
             self._relay_report(text)
             return
-        with suppress(RuntimeError):  # The loop is closed: nobody can listen any more.
+        with suppress(RuntimeError):  # The loop is closed, so nobody can watch any more.
             self._loop.call_soon_threadsafe(self._relay_report, text)
 
     def _relay_report(self, text: str) -> None:
@@ -282,13 +306,14 @@ class ProgressRelay:
 
 
 def _check_unique_names(tools: Sequence[Tool[..., Any]]) -> None:
-    known: dict[str, Tool[..., Any]] = {}
+    by_name: dict[str, Tool[..., Any]] = {}
     for tool in tools:
-        if tool in known.values():
+        other = by_name.get(tool.name)
+        if other is tool:
             raise ConfigError(f"the tool {tool.name!r} is given twice: leave one out")
-        other = known.setdefault(tool.name, tool)
-        if other is not tool:
+        if other is not None:
             raise ConfigError(
                 f"two tools are called {tool.name!r}: {other.source} and {tool.source}; "
                 "give one of them another name="
             )
+        by_name[tool.name] = tool

@@ -1,7 +1,7 @@
-"""Which failures are the infrastructure's, and not the model's or the tool's own.
+"""Which failures are failures of the infrastructure, and not of the model or the tool.
 
-Only these are tried again, and only these open a circuit breaker: a path that does not exist is
-the model's mistake, and trying again would not mend it.
+Only these are retried, and only these open a circuit breaker. A path that does not exist is the
+model's mistake, and a retry would not help.
 """
 
 import errno
@@ -11,11 +11,11 @@ from windlass.core.errors import WindlassError
 
 
 class ToolUnavailable(WindlassError):
-    """Raised by a tool: what it stands on does not answer; the same call may work later."""
+    """Raised by a tool if something that it needs is down. The same call may work later."""
 
 
 _ARGUMENT_ERRORS = (
-    ValueError,  # Some clients say so of an address that makes no sense.
+    ValueError,  # Some HTTP clients raise it, as an OSError, for an invalid URL.
     FileExistsError,
     FileNotFoundError,
     IsADirectoryError,
@@ -39,7 +39,7 @@ def is_unavailable(error: BaseException) -> bool:
 
 
 def _is_client_error(error: OSError) -> bool:
-    """Whether an HTTP server answered, and said that the request was wrong."""
+    """Whether an HTTP server answered with a 4xx status that a retry would not change."""
     response = getattr(error, "response", None)
     status = getattr(error, "code", getattr(response, "status_code", None))
     if not isinstance(status, int) or status in _TEMPORARY_STATUSES:

@@ -152,11 +152,8 @@ class McpServer:
                     lambda client: request(client, context, arguments)
                 )
             except McpServerLost as lost:
-                if effect == "read":
-                    raise
-                raise ToolUnavailable(
-                    f"{lost}. Whether the call took effect is not known"
-                ) from lost
+                doubt = "" if effect == "read" else ". Whether the call took effect is not known"
+                raise ToolUnavailable(f"{lost}{doubt}") from lost
 
         return call
 

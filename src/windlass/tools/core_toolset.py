@@ -1,4 +1,4 @@
-"""The tools that come with the runtime, over one folder."""
+"""`core_tools`: the tools that come with Windlass, for one folder."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -26,31 +26,42 @@ def core_tools(
     sandbox: Sandbox | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Tool[..., Any], ...]:
-    """`read`, `glob`, `grep`, `write`, `edit`, `bash` and its kin, `fetch` and `todo`.
+    """Build `read`, `glob`, `grep`, `write`, `edit`, the tools of `bash`, `fetch` and `todo`.
 
     Args:
-        root: The folder that the tools can reach, and no other.
+        root: The only folder that the tools can reach.
         private: Its files are secrets or private data.
         untrusted: Its files come from strangers.
-        allow: Hosts that may be fetched from although they are not public; see `fetch_tool`.
+        allow: Hosts that `fetch` may reach although they are not public; see `fetch_tool`.
         sandbox: How `bash` is confined; by default as well as this machine can.
-        environ: What `bash` may pass on of the environment; see `Sandbox.pass_env`.
+        environ: The environment of which `bash` inherits a part; see `Sandbox.pass_env`.
+
+    Raises:
+        ConfigError: `root` is not a folder, or the sandbox that is required does not work here.
     """
     workspace = Workspace(root)
-    marks: tuple[tuple[Label, bool], ...] = (("untrusted", untrusted), ("private", private))
-    labels: list[Label] = [label for label, held in marks if held]
+    labels: list[Label] = []
+    if untrusted:
+        labels.append("untrusted")
+    if private:
+        labels.append("private")
     shell = shell_tools(workspace, sandbox=sandbox, environ=environ)
     return (
         *file_tools(workspace, private=private, untrusted=untrusted),
-        *(_add_labels(one, labels) for one in shell),
+        *(_add_labels(tool, labels) for tool in shell),
         fetch_tool(allow=allow),
         todo_tool(),
     )
 
 
 def _add_labels(tool: Tool[..., Any], labels: Sequence[Label]) -> Tool[..., Any]:
-    """A shell reads what the files hold, and with a network what others say."""
-    own = tool.spec.labels
-    added = [*labels, *(("untrusted",) if "external" in own else ())]
-    spec = struct_replace(tool.spec, labels=tuple(dict.fromkeys((*own, *added))))
+    """Add labels to a tool of the shell.
+
+    A command can read all files, so their labels apply to it. With a network it can also read what
+    strangers wrote.
+    """
+    all_labels = [*tool.spec.labels, *labels]
+    if "external" in tool.spec.labels:
+        all_labels.append("untrusted")
+    spec = struct_replace(tool.spec, labels=tuple(dict.fromkeys(all_labels)))
     return replace(tool, spec=spec)

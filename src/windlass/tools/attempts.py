@@ -1,8 +1,8 @@
-"""One try of a tool's function, for so long and no longer.
+"""One attempt to run a tool's function, with a time limit.
 
-The law: whoever waits here gets away. A function that does not stop is told to, given a moment, and
-then left behind; neither its thread nor its task can hold up another call, the run, or the end of
-the program.
+The law: the caller always gets control back. A function that takes too long is asked to stop, gets
+a moment for it, and is then abandoned. Neither its thread nor its task can block another call, the
+run, or the end of the program.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ class ToolRaised(msgspec.Struct, frozen=True):
 
 @final
 class ToolTimedOut(msgspec.Struct, frozen=True):
-    """The time was up. `late` is how it ended while it was being stopped, if it did."""
+    """The time was up. `late_outcome` is how the function ended while it was being stopped."""
 
     late_outcome: ToolReturned | ToolRaised | None
 
 
 @final
 class ToolStopped(msgspec.Struct, frozen=True):
-    """It was cancelled, and returned something all the same."""
+    """It was cancelled, and returned a value anyway."""
 
     late_outcome: ToolReturned
 
@@ -52,9 +52,9 @@ AttemptOutcome = ToolReturned | ToolRaised | ToolTimedOut | ToolStopped
 
 
 class ThreadPerJob(Executor):
-    """A thread of its own for each job, so that one that hangs never stands in another's way.
+    """Starts a thread for each job, so that a job that hangs never blocks another.
 
-    They are daemons: the program may end without them.
+    The threads are daemons: the program can end while they run.
     """
 
     @override
@@ -65,7 +65,7 @@ class ThreadPerJob(Executor):
         def run_job() -> None:
             try:
                 future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
                 future.set_exception(error)
 
         threading.Thread(target=run_job, name="windlass-tool", daemon=True).start()
@@ -73,9 +73,10 @@ class ThreadPerJob(Executor):
 
 
 class ToolAttempt:
-    """A function under way."""
+    """One run of a function."""
 
-    _abandoned_tasks: set[asyncio.Task[Any]] = set()  # noqa: RUF012 - the loop itself holds tasks weakly
+    # The event loop holds tasks only weakly, so abandoned ones are referenced here.
+    _abandoned_tasks: set[asyncio.Task[Any]] = set()  # noqa: RUF012 - shared on purpose
 
     def __init__(
         self,
@@ -91,18 +92,18 @@ class ToolAttempt:
         self._runs_in_thread = False
 
     async def run(self, timeout_s: float | None, grace_s: float) -> AttemptOutcome:
-        """Wait for the end, for the time to be up, or for a cancel.
+        """Wait until the function ends, its time is up, or the caller is cancelled.
 
-        A cancel is passed on to the function and raised again, unless the function returns a
-        value all the same within the grace: that must not be lost.
+        A cancel is passed on to the function and then raised again. If the function returns a value
+        within the grace, ToolStopped is returned instead, so that the value is not lost.
         """
         task = asyncio.create_task(self._run_job(), name=f"tool {self._name}")
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
-            late = await self._stop_task(task, grace_s)
-            if isinstance(late, ToolReturned):
-                return ToolStopped(late)
+            late_outcome = await self._stop_task(task, grace_s)
+            if isinstance(late_outcome, ToolReturned):
+                return ToolStopped(late_outcome)
             raise
         if not done:
             return ToolTimedOut(await self._stop_task(task, grace_s))
@@ -114,20 +115,22 @@ class ToolAttempt:
         try:
             if is_async_callable(self._job):
                 return ToolReturned(await self._job())
-            ended = await self._run_in_thread()
-            if isinstance(ended, ToolReturned) and inspect.isawaitable(ended.value):
-                return ToolReturned(await ended.value)
-            return ended
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a failing tool is a result
+            outcome = await self._run_in_thread()
+            if isinstance(outcome, ToolReturned) and inspect.isawaitable(outcome.value):
+                return ToolReturned(await outcome.value)
+            return outcome
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool that fails has a result
             return ToolRaised(error)
 
     async def _run_in_thread(self) -> ToolReturned | ToolRaised:
-        here, loop = contextvars.copy_context(), asyncio.get_running_loop()
-        # A thread cannot be cancelled, so nobody should think that it was.
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        # A thread cannot be cancelled. `_stop_task` must not cancel the task that waits for it,
+        # because the task would end while the function still runs.
         self._runs_in_thread = True
         try:
             return await loop.run_in_executor(
-                _THREAD_PER_JOB, lambda: here.run(_capture_outcome, self._job)
+                _THREAD_PER_JOB, lambda: context.run(_capture_outcome, self._job)
             )
         finally:
             self._runs_in_thread = False
@@ -135,7 +138,7 @@ class ToolAttempt:
     async def _stop_task(
         self, task: asyncio.Task[ToolReturned | ToolRaised], grace_s: float
     ) -> ToolReturned | ToolRaised | None:
-        """Tell it to stop, and wait a moment for that."""
+        """Ask it to stop, and wait for that. Returns how it ended, or None if it did not."""
         self._stopping.set()
         if not self._runs_in_thread:
             task.cancel()
@@ -144,22 +147,26 @@ class ToolAttempt:
         finally:
             if not task.done():
                 self._abandon_task(task)
-        return task.result() if task.done() and not task.cancelled() else None
+        if task.done() and not task.cancelled():
+            return task.result()
+        return None
 
     def _abandon_task(self, task: asyncio.Task[ToolReturned | ToolRaised]) -> None:
-        _log.warning("tool %s does not stop; it is left behind", self._name)
+        _log.warning("tool %s does not stop and is abandoned", self._name)
         self._abandoned_tasks.add(task)
         task.add_done_callback(self._on_abandoned_done)
 
     def _on_abandoned_done(self, task: asyncio.Task[ToolReturned | ToolRaised]) -> None:
         self._abandoned_tasks.discard(task)
-        ended = None if task.cancelled() else task.result()
-        if self._on_late_result is not None and isinstance(ended, ToolReturned):
-            self._on_late_result(ended)
+        if task.cancelled():
+            return
+        outcome = task.result()
+        if self._on_late_result is not None and isinstance(outcome, ToolReturned):
+            self._on_late_result(outcome)
 
 
 def _capture_outcome(job: Callable[[], Any]) -> ToolReturned | ToolRaised:
-    """As data: a StopIteration or SystemExit must not travel through a future."""
+    """Return the outcome as data: a future cannot carry a StopIteration or SystemExit."""
     try:
         return ToolReturned(job())
     except BaseException as error:  # noqa: BLE001 - as above
@@ -170,7 +177,7 @@ def is_async_callable(job: Callable[..., Any]) -> bool:
     while isinstance(job, partial):
         job = job.func
     return inspect.iscoroutinefunction(job) or inspect.iscoroutinefunction(
-        getattr(job, "__call__", None)  # noqa: B004 - an object that is called
+        getattr(job, "__call__", None)  # noqa: B004 - an object with `__call__`
     )
 
 
