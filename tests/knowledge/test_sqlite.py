@@ -13,7 +13,8 @@ import pytest
 
 from windlass.core.errors import ConfigError
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.knowledge.sqlite import NOTES_PER_WRITE, SqliteKnowledge
+from windlass.knowledge.note_store import NOTES_PER_WRITE
+from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import KnowledgeFailed, Note, Scope, Source
 from windlass.sqlite_file import SqliteConnection, open_connection
 from windlass.testing.samples import facts_of_every_kind

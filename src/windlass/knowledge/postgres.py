@@ -1,49 +1,119 @@
-"""Notes in Postgres: for agents on many machines.
+"""Notes in Postgres: for agents on many machines. Needs the extra `windlass[postgres]`.
 
-The words are searched with `tsvector`, which knows no word to be rarer than another: with many
-notes, SQLite ranks by words the better. Meaning is searched as it is there.
+Words are searched with `tsvector`, which does not weigh rare words more than common ones. With many
+notes, SQLite therefore ranks by words better. The search by meaning is the same in both.
+
+The law: writers take one lock and keep it until their transaction ends. Notes are written seldom,
+and a note that one writer forgets while another finds a new source for it must not get lost.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from windlass.core.errors import ConfigError
-from windlass.knowledge import postgres_rows as rows
-from windlass.knowledge.embeddings import TEXTS_PER_REQUEST, Embedder, embed_texts
-from windlass.knowledge.postgres_rows import AsyncpgConnection
-from windlass.knowledge.search_query import query_words
-from windlass.knowledge.store import (
-    TAINTS,
-    FoundNote,
-    KnowledgeFailed,
-    LabelUpdate,
-    Note,
-    RecallQuery,
-    Scope,
-    Taint,
-    clean_text,
-    make_entry,
-)
+from typing_extensions import override
 
-P = ParamSpec("P")
+from windlass.core.errors import ConfigError
+from windlass.knowledge.chunks import TextChunk
+from windlass.knowledge.embeddings import Embedder
+from windlass.knowledge.note_store import NoteStore
+from windlass.knowledge.search_query import space_words, tsquery_text
+from windlass.knowledge.statements import Batch, Row, SqlDialect, Work
+from windlass.knowledge.store import KnowledgeFailed
+
 T = TypeVar("T")
 
-NOTES_PER_WRITE = 50
-BATCHES_PER_NOTE = 4
-"""Requests to the embedder that one `remember` makes: the newest first, the rest next time."""
 CONNECTIONS_MAX = 4
+ADVISORY_LOCK = 0x57_4E_44_4C_4B
+"""Among the advisory locks of the database: `WNDLK`."""
+
+KNOWLEDGE_STEPS = (
+    """
+    CREATE TABLE knowledge_notes (
+        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        title TEXT NOT NULL,
+        created DOUBLE PRECISION NOT NULL
+    );
+    CREATE INDEX knowledge_notes_by_scope ON knowledge_notes (kind, key);
+    CREATE TABLE knowledge_origins (
+        note BIGINT NOT NULL REFERENCES knowledge_notes ON DELETE CASCADE,
+        place TEXT NOT NULL,
+        session TEXT NOT NULL,
+        call TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        untrusted BOOLEAN NOT NULL,
+        private BOOLEAN NOT NULL,
+        created DOUBLE PRECISION NOT NULL,
+        expires_at DOUBLE PRECISION,
+        PRIMARY KEY (note, place, session, call)
+    );
+    CREATE INDEX knowledge_origins_by_place ON knowledge_origins (place);
+    CREATE TABLE knowledge_chunks (
+        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        note BIGINT NOT NULL REFERENCES knowledge_notes ON DELETE CASCADE,
+        title TEXT NOT NULL,
+        text TEXT NOT NULL,
+        words TSVECTOR NOT NULL
+    );
+    CREATE INDEX knowledge_chunks_by_note ON knowledge_chunks (note);
+    CREATE INDEX knowledge_chunks_by_words ON knowledge_chunks USING gin (words);
+    CREATE TABLE knowledge_vectors (
+        chunk BIGINT PRIMARY KEY REFERENCES knowledge_chunks ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        vector BYTEA NOT NULL
+    );
+    """,
+)
+"""Each step brings the tables to the next version."""
 
 
-class PostgresKnowledge:
-    """A store of notes in a database; the tables are made when it is first used."""
+def _chunk_values(note: int, chunk: TextChunk) -> Sequence[object]:
+    return (note, chunk.title, chunk.text, space_words(chunk.title), space_words(chunk.text))
+
+
+# A word in a title counts for more than one in the text; a long chunk does not win by its length.
+POSTGRES_DIALECT = SqlDialect(
+    """
+    SELECT chunks.number, ts_rank('{0.4, 0.4, 0.4, 1}', chunks.words, query, 1) AS score
+    FROM to_tsquery('simple', $1) AS query, knowledge_chunks AS chunks
+    JOIN knowledge_notes AS notes ON notes.number = chunks.note
+    WHERE chunks.words @@ query AND """,
+    tsquery_text,
+    """
+    INSERT INTO knowledge_chunks (note, title, text, words) VALUES ($1, $2, $3,
+        setweight(to_tsvector('simple', $4), 'A') || setweight(to_tsvector('simple', $5), 'D'))""",
+    _chunk_values,
+)
+
+
+class AsyncpgConnection(Protocol):
+    """The part of asyncpg's connection that is used here."""
+
+    async def execute(self, query: str, *args: object) -> str: ...
+
+    async def executemany(self, command: str, args: Iterable[Sequence[object]]) -> None: ...
+
+    async def fetch(self, query: str, *args: object) -> Sequence[Row]: ...
+
+    async def fetchval(self, query: str, *args: object) -> Any: ...  # noqa: ANN401 - a value
+
+
+class PostgresKnowledge(NoteStore):
+    """A store of notes in a database; the tables are created when it is first used.
+
+    Raises ConfigError if asyncpg is not installed. `now`: the clock that notes are dated and expire
+    by, in seconds since the epoch.
+    """
 
     def __init__(
         self,
@@ -54,16 +124,14 @@ class PostgresKnowledge:
     ) -> None:
         if find_spec("asyncpg") is None:
             raise ConfigError("Postgres needs asyncpg: pip install 'windlass[postgres]'")
+        super().__init__(POSTGRES_DIALECT, embedder, now)
         self._dsn = dsn
-        self._embedder = embedder
-        self._now = now
-        self._embedded = 0
-        """No piece up to this number lacks its vector: it need not be looked for again."""
+        # asyncpg's connections belong to one event loop, so each loop has its own pool.
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Any]]
         self._pools = WeakKeyDictionary()
 
     async def close(self) -> None:
-        """Let go of the connections that this event loop holds."""
+        """Close the connections of this event loop."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await (await pool).close()
@@ -79,127 +147,89 @@ class PostgresKnowledge:
     ) -> None:
         await self.close()
 
-    async def remember(self, *notes: Note) -> list[str]:
-        """Keep the notes; their ids, once they are durable."""
-        return await self._store_notes(notes, "kept")
+    @override
+    async def _run_reading(self, work: Work[T]) -> T:
+        async with self._open_transaction("repeatable_read") as connection:
+            return await _run_statements(connection, work)
 
-    async def replace_notes(self, *notes: Note) -> list[str]:
-        """Keep the notes, and forget what else their places held before."""
-        return await self._store_notes(notes, "anew")
-
-    async def recall(
-        self,
-        query: str,
-        scopes: Sequence[Scope],
-        *,
-        limit: int = 8,
-        taints: Collection[Taint] = TAINTS,
-    ) -> list[FoundNote]:
-        """What answers the query in these scopes, best first."""
-        query = clean_text(query)
-        words = query_words(query)
-        if not words or not scopes or limit < 1:
-            return []
-        vectors = await embed_texts(self._embedder, [query])
-        vector = vectors[0] if vectors else None
-        asked = RecallQuery(words, vector, self._model, scopes, taints, self._now())
-        async with self._reading_connection() as db:
-            return await rows.select_found(db, asked, limit)
-
-    async def forget(self, note: str) -> bool:
-        """Forget a note, wherever it came from."""
-        return await self._run_writing(rows.delete_note, clean_text(note))
-
-    async def forget_places(self, scope: Scope, places: Sequence[str]) -> int:
-        """Forget what only these places hold."""
-        return await self._run_writing(
-            rows.delete_places, scope, [clean_text(place) for place in places]
-        )
-
-    async def list_places(self, scope: Scope, under: str = "") -> dict[str, str]:
-        """The places that begin so, and the digest of what each held."""
-        async with self._reading_connection() as db:
-            return await rows.select_places(db, scope, clean_text(under))
-
-    async def delete_expired(self, now: float | None = None) -> int:
-        """Delete what has expired."""
-        return await self._run_writing(rows.delete_expired, self._now() if now is None else now)
-
-    @property
-    def _model(self) -> str:
-        return self._embedder.name if self._embedder else ""
-
-    async def _store_notes(self, notes: Sequence[Note], labels: LabelUpdate) -> list[str]:
-        kept: list[str] = []
-        for start in range(0, len(notes), NOTES_PER_WRITE):
-            some = [make_entry(note) for note in notes[start : start + NOTES_PER_WRITE]]
-            kept += await self._run_writing(rows.insert_notes, some, labels, self._now())
-        await self._embed_missing(BATCHES_PER_NOTE + len(notes) // TEXTS_PER_REQUEST)
-        return kept
-
-    async def _embed_missing(self, batches: int) -> None:
-        """Fetch the vectors that are missing, also those that an earlier failure left out."""
-        for _ in range(batches if self._embedder else 0):
-            async with self._reading_connection() as db:
-                missing, last = await rows.select_without_vector(db, self._model, self._embedded)
-            if missing:
-                vectors = await embed_texts(self._embedder, [text for _, text in missing])
-                if vectors is None:
-                    return
-                numbers = [number for number, _ in missing]
-                await self._run_writing(rows.insert_vectors, self._model, numbers, vectors)
-            if len(missing) < TEXTS_PER_REQUEST:
-                self._embedded = last
-                return
-
-    async def _run_writing(
-        self,
-        work: Callable[Concatenate[AsyncpgConnection, P], Awaitable[T]],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        # Each statement must see what was written before we got the lock.
-        async with self._open_transaction("read_committed") as db:
-            await db.execute("SELECT pg_advisory_xact_lock($1)", rows.LOCK)
-            return await work(db, *args, **kwargs)
-
-    def _reading_connection(self) -> AbstractAsyncContextManager[AsyncpgConnection]:
-        """All that is read inside was true at one moment."""
-        return self._open_transaction("repeatable_read")
+    @override
+    async def _run_writing(self, work: Work[T]) -> T:
+        # Not repeatable_read: each statement must see what was written before we got the lock.
+        async with self._open_transaction("read_committed") as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", ADVISORY_LOCK)
+            return await _run_statements(connection, work)
 
     @asynccontextmanager
     async def _open_transaction(self, isolation: str) -> AsyncGenerator[AsyncpgConnection]:
-        """A connection in a transaction."""
         asyncpg = _load_asyncpg()
         try:
             pool = await self._get_pool()
-            async with pool.acquire() as db, db.transaction(isolation=isolation):
-                yield db
+            async with (
+                pool.acquire() as connection,
+                connection.transaction(isolation=isolation),
+            ):
+                yield connection
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise self._make_error(error) from error
 
     async def _get_pool(self) -> Any:  # noqa: ANN401 - asyncpg's
         loop = asyncio.get_running_loop()
-        made = self._pools.get(loop)
-        if made is None or (made.done() and (made.cancelled() or made.exception())):
-            made = self._pools[loop] = loop.create_task(self._open_pool())
-        # Who gives up waiting must not take the pool away from others.
-        return await asyncio.shield(made)
+        opening = self._pools.get(loop)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
+            opening = self._pools[loop] = loop.create_task(self._open_pool())
+        # A caller that is cancelled while it waits must not cancel the pool for the others.
+        return await asyncio.shield(opening)
 
     async def _open_pool(self) -> Any:  # noqa: ANN401 - asyncpg's
         pool = await _load_asyncpg().create_pool(self._dsn, min_size=1, max_size=CONNECTIONS_MAX)
         try:
-            async with pool.acquire() as db, db.transaction():
-                await rows.migrate_tables(db)
+            async with pool.acquire() as connection, connection.transaction():
+                await _migrate_tables(connection)
         except BaseException:
             await pool.close()
             raise
         return pool
 
     def _make_error(self, error: Exception) -> KnowledgeFailed:
-        # The name of the database may hold a password; its host does not.
+        # The URL of the database may hold a password; its host does not.
         host = urlsplit(self._dsn).netloc.rpartition("@")[2] or "Postgres"
         return KnowledgeFailed(f"knowledge at {host}: {error or type(error).__name__}")
+
+
+async def _run_statements(connection: AsyncpgConnection, work: Work[T]) -> T:
+    rows: Sequence[Row] = ()
+    try:
+        statement = next(work)
+        while True:
+            if isinstance(statement, Batch):
+                await connection.executemany(statement.sql, statement.rows)
+                rows = ()
+            else:
+                rows = await connection.fetch(statement.sql, *statement.values)
+            statement = work.send(rows)
+    except StopIteration as done:
+        return done.value
+
+
+async def _migrate_tables(connection: AsyncpgConnection) -> None:
+    """Create the tables that are missing; refuse those of a newer version."""
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", ADVISORY_LOCK)
+    version = 0
+    if await connection.fetchval("SELECT to_regclass('knowledge_version') IS NOT NULL"):
+        version = await connection.fetchval("SELECT version FROM knowledge_version")
+    newest = len(KNOWLEDGE_STEPS)
+    if version > newest:
+        versions = f"its version is {version}, this one knows {newest}"
+        raise KnowledgeFailed(f"it was made by a newer Windlass; upgrade this one ({versions})")
+    if version == newest:
+        return
+    for step in KNOWLEDGE_STEPS[version:]:
+        await connection.execute(step)
+    await connection.execute(
+        "CREATE TABLE IF NOT EXISTS knowledge_version (version INTEGER NOT NULL)"
+    )
+    await connection.execute("DELETE FROM knowledge_version")
+    await connection.execute("INSERT INTO knowledge_version VALUES ($1)", newest)
 
 
 def _load_asyncpg() -> Any:  # noqa: ANN401 - of the extra, and it has no types

@@ -1,65 +1,124 @@
-"""Notes in a SQLite file: a journal's, or one of their own.
+"""Notes in a SQLite file: in a journal's, or in one of their own.
 
-Any number of event loops, threads and processes may use the file at once, beside a journal too.
+The law: nothing of a journal is touched. The tables have their own names and their own version, and
+a write is short, because appends to the journal wait for it. Any number of event loops, threads and
+processes may use the file at the same time.
 """
 
 import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Self, TypeVar
 
 import apsw
+from typing_extensions import override
 
-from windlass.knowledge.embeddings import TEXTS_PER_REQUEST, Embedder, embed_texts
-from windlass.knowledge.search_query import query_words
-from windlass.knowledge.sqlite_file import KNOWLEDGE_TABLES
-from windlass.knowledge.sqlite_rows import (
-    delete_expired,
-    delete_note,
-    delete_places,
-    insert_notes,
-    insert_vectors,
-    select_found,
-    select_places,
-    select_without_vector,
-)
-from windlass.knowledge.store import (
-    TAINTS,
-    FoundNote,
-    KnowledgeFailed,
-    LabelUpdate,
-    Note,
-    NoteEntry,
-    RecallQuery,
-    Scope,
-    Taint,
-    clean_text,
-    make_entry,
-)
+from windlass.knowledge.chunks import TextChunk
+from windlass.knowledge.embeddings import Embedder
+from windlass.knowledge.note_store import NoteStore
+from windlass.knowledge.search_query import fts5_query
+from windlass.knowledge.statements import Batch, Row, SqlDialect, Work
+from windlass.knowledge.store import KnowledgeFailed
 from windlass.sqlite_file import (
     SqliteConnection,
+    TableSet,
     open_connection,
     open_database,
     read_transaction,
     write_transaction,
 )
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
-NOTES_PER_WRITE = 50
-"""A journal in the same file waits for no more than this."""
-BATCHES_PER_NOTE = 4
-"""Requests to the embedder that one `remember` makes: the newest first, the rest next time."""
+KNOWLEDGE_STEPS = (
+    """
+    CREATE TABLE knowledge_notes (
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        kind TEXT NOT NULL,
+        key TEXT NOT NULL,
+        title TEXT NOT NULL,
+        created REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX knowledge_notes_by_scope ON knowledge_notes (kind, key);
+    CREATE TABLE knowledge_origins (
+        note INTEGER NOT NULL,
+        place TEXT NOT NULL,
+        session TEXT NOT NULL,
+        call TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        untrusted INTEGER NOT NULL,
+        private INTEGER NOT NULL,
+        created REAL NOT NULL,
+        expires_at REAL,
+        PRIMARY KEY (note, place, session, call)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX knowledge_origins_by_place ON knowledge_origins (place);
+    CREATE INDEX knowledge_origins_by_expiry ON knowledge_origins (expires_at)
+        WHERE expires_at IS NOT NULL;
+    CREATE TABLE knowledge_chunks (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        note INTEGER NOT NULL,
+        title TEXT NOT NULL,
+        text TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX knowledge_chunks_by_note ON knowledge_chunks (note);
+    CREATE TABLE knowledge_vectors (
+        chunk INTEGER PRIMARY KEY,
+        model TEXT NOT NULL,
+        vector BLOB NOT NULL
+    ) STRICT;
+    CREATE VIRTUAL TABLE knowledge_words USING fts5(
+        title, text, content='knowledge_chunks', content_rowid='number',
+        tokenize='unicode61 remove_diacritics 2', prefix='4 6'
+    );
+    CREATE TRIGGER knowledge_chunk_came AFTER INSERT ON knowledge_chunks BEGIN
+        INSERT INTO knowledge_words (rowid, title, text)
+            VALUES (new.number, new.title, new.text);
+    END;
+    CREATE TRIGGER knowledge_chunk_went AFTER DELETE ON knowledge_chunks BEGIN
+        INSERT INTO knowledge_words (knowledge_words, rowid, title, text)
+            VALUES ('delete', old.number, old.title, old.text);
+        DELETE FROM knowledge_vectors WHERE chunk = old.number;
+    END;
+    CREATE TRIGGER knowledge_note_went AFTER DELETE ON knowledge_notes BEGIN
+        DELETE FROM knowledge_chunks WHERE note = old.number;
+        DELETE FROM knowledge_origins WHERE note = old.number;
+    END;
+    """,
+)
+TABLES = TableSet("knowledge", KnowledgeFailed, KNOWLEDGE_STEPS, "knowledge_version")
 
 
-class SqliteKnowledge:
-    """A store of notes in a file, searched by words and, with an embedder, by meaning."""
+def _chunk_values(note: int, chunk: TextChunk) -> Sequence[object]:
+    return (note, chunk.title, chunk.text)
+
+
+# A word in a title counts as four in the text.
+SQLITE_DIALECT = SqlDialect(
+    """
+    SELECT chunks.number, -bm25(knowledge_words, 4.0, 1.0) AS score
+    FROM knowledge_words
+    JOIN knowledge_chunks AS chunks ON chunks.number = knowledge_words.rowid
+    JOIN knowledge_notes AS notes ON notes.number = chunks.note
+    WHERE knowledge_words MATCH $1 AND """,
+    fts5_query,
+    "INSERT INTO knowledge_chunks (note, title, text) VALUES ($1, $2, $3)",
+    _chunk_values,
+)
+
+
+class SqliteKnowledge(NoteStore):
+    """A store of notes in a file, searched by words and, with an embedder, by meaning.
+
+    Raises ConfigError if the path cannot be a file of ours, KnowledgeFailed if it cannot be used.
+    `now`: the clock that notes are dated and expire by, in seconds since the epoch.
+    """
 
     def __init__(
         self,
@@ -68,23 +127,20 @@ class SqliteKnowledge:
         embedder: Embedder | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(SQLITE_DIALECT, embedder, now)
         self.path = Path(path).expanduser().absolute()
-        open_database(self.path, KNOWLEDGE_TABLES).close()
-        self._embedder = embedder
-        self._now = now
-        self._embedded = 0
-        """No piece up to this number lacks its vector: it need not be looked for again."""
+        open_database(self.path, TABLES).close()
         self._idle: list[SqliteConnection] = []
         self._closed = False
         self._process = os.getpid()
-        # Writers of this process wait here, and not in SQLite, which asks again and again.
+        # SQLite would poll while another thread writes; a lock wakes the next writer at once.
         self._one_writer = threading.Lock()
 
     def close(self) -> None:
-        """Let go of the file; what is under way ends first."""
+        """Close the file. Calls that are under way finish first."""
         self._closed = True
-        while self._process == os.getpid() and (file := self._take_idle()):
-            file.close()
+        while self._process == os.getpid() and (connection := self._take_idle()):
+            connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -97,118 +153,49 @@ class SqliteKnowledge:
     ) -> None:
         self.close()
 
-    async def remember(self, *notes: Note) -> list[str]:
-        """Keep the notes; their ids, once they are on the disk."""
-        return await self._store_notes(notes, "kept")
-
-    async def replace_notes(self, *notes: Note) -> list[str]:
-        """Keep the notes, and forget what else their places held before."""
-        return await self._store_notes(notes, "anew")
-
-    async def recall(
-        self,
-        query: str,
-        scopes: Sequence[Scope],
-        *,
-        limit: int = 8,
-        taints: Collection[Taint] = TAINTS,
-    ) -> list[FoundNote]:
-        """What answers the query in these scopes, best first."""
-        words = query_words(clean_text(query))
-        if not words or not scopes or limit < 1:
-            return []
-        vectors = await embed_texts(self._embedder, [clean_text(query)])
-        vector = vectors[0] if vectors else None
-        asked = RecallQuery(words, vector, self._model, scopes, taints, self._now())
-        return await self._run_reading(select_found, asked, limit)
-
-    async def forget(self, note: str) -> bool:
-        """Forget a note, wherever it came from."""
-        return await self._run_writing(delete_note, clean_text(note))
-
-    async def forget_places(self, scope: Scope, places: Sequence[str]) -> int:
-        """Forget what only these places hold."""
-        return await self._run_writing(
-            delete_places, scope, [clean_text(place) for place in places]
-        )
-
-    async def list_places(self, scope: Scope, under: str = "") -> dict[str, str]:
-        """The places that begin so, and the digest of what each held."""
-        return await self._run_reading(select_places, scope, clean_text(under))
-
-    async def delete_expired(self, now: float | None = None) -> int:
-        """Delete what has expired."""
-        return await self._run_writing(delete_expired, self._now() if now is None else now)
-
-    @property
-    def _model(self) -> str:
-        return self._embedder.name if self._embedder else ""
-
-    async def _store_notes(self, notes: Sequence[Note], labels: LabelUpdate) -> list[str]:
-        kept: list[str] = []
-        for start in range(0, len(notes), NOTES_PER_WRITE):
-            some = notes[start : start + NOTES_PER_WRITE]
-            entries = await asyncio.to_thread(_make_entries, some)
-            began = time.monotonic()
-            kept += await self._run_writing(insert_notes, entries, labels, self._now())
-            if len(some) == NOTES_PER_WRITE:
-                # SQLite has no queue: a journal that waits gets the file only while nobody has it.
-                await asyncio.sleep(time.monotonic() - began)
-        await self._embed_missing(BATCHES_PER_NOTE + len(notes) // TEXTS_PER_REQUEST)
-        return kept
-
-    async def _embed_missing(self, batches: int) -> None:
-        """Fetch the vectors that are missing, also those that an earlier failure left out."""
-        for _ in range(batches if self._embedder else 0):
-            missing, last = await self._run_reading(
-                select_without_vector, self._model, self._embedded
-            )
-            if missing:
-                vectors = await embed_texts(self._embedder, [text for _, text in missing])
-                if vectors is None:
-                    return
-                numbers = [number for number, _ in missing]
-                await self._run_writing(insert_vectors, self._model, numbers, vectors)
-            if len(missing) < TEXTS_PER_REQUEST:
-                self._embedded = last
-                return
-
-    async def _run_reading(
-        self, work: Callable[Concatenate[SqliteConnection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    @override
+    async def _run_reading(self, work: Work[T]) -> T:
         def read() -> T:
-            with self._use_connection() as file, read_transaction(file):
-                return work(file, *args, **kwargs)
+            with self._use_connection() as connection, read_transaction(connection):
+                return _run_statements(connection, work)
 
         return await asyncio.to_thread(read)
 
-    async def _run_writing(
-        self, work: Callable[Concatenate[SqliteConnection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    @override
+    async def _run_writing(self, work: Work[T]) -> T:
         def write() -> T:
-            with self._one_writer, self._use_connection() as file, write_transaction(file):
-                return work(file, *args, **kwargs)
+            with (
+                self._one_writer,
+                self._use_connection() as connection,
+                write_transaction(connection),
+            ):
+                return _run_statements(connection, work)
 
         return await asyncio.to_thread(write)
 
+    @override
+    async def _let_others_write(self, held_s: float) -> None:
+        # SQLite has no queue: a journal that waits gets the file only while nobody holds it.
+        await asyncio.sleep(held_s)
+
     @contextmanager
     def _use_connection(self) -> Generator[SqliteConnection]:
-        """A connection of the caller's own."""
+        """A connection that only the caller uses."""
         if self._process != os.getpid():
-            msg = f"knowledge {self.path}: it was opened before a fork; open it anew in the child"
+            msg = f"knowledge {self.path}: opened before a fork; open it again in the child process"
             raise KnowledgeFailed(msg)
         if self._closed:
             raise KnowledgeFailed(f"knowledge {self.path}: it is closed")
         try:
-            file = self._take_idle() or open_connection(self.path)
+            connection = self._take_idle() or open_connection(self.path)
             try:
-                yield file
+                yield connection
             finally:
-                self._idle.append(file)
+                self._idle.append(connection)
                 if self._closed:
                     self.close()
         except apsw.Error as error:
-            raise KNOWLEDGE_TABLES.make_error(self.path, error) from error
+            raise TABLES.make_error(self.path, error) from error
 
     def _take_idle(self) -> SqliteConnection | None:
         with suppress(IndexError):
@@ -216,5 +203,16 @@ class SqliteKnowledge:
         return None
 
 
-def _make_entries(notes: Sequence[Note]) -> list[NoteEntry]:
-    return [make_entry(note) for note in notes]
+def _run_statements(connection: SqliteConnection, work: Work[T]) -> T:
+    rows: Sequence[Row] = ()
+    try:
+        statement = next(work)
+        while True:
+            if isinstance(statement, Batch):
+                connection.executemany(statement.sql, statement.rows)
+                rows = ()
+            else:
+                rows = list(connection.execute(statement.sql, statement.values))
+            statement = work.send(rows)
+    except StopIteration as done:
+        return done.value

@@ -22,7 +22,7 @@ FOUND_PER_NOTE = 2
 CANDIDATES_PER_FOUND = 6
 """How many more are looked at than asked for: some are of the same note."""
 
-LabelUpdate = Literal["kept", "anew"]
+LabelUpdate = Literal["keep", "replace"]
 """A label stays for as long as its source does; only what is read anew may come without."""
 ScopeKind = Literal["user", "project", "session"]
 Taint = Literal["untrusted", "private"]
