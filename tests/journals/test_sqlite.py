@@ -25,7 +25,7 @@ from disk import FaultyDisk
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, RunStarted
 from windlass.core.messages import ImagePart, TextPart, ToolResult
-from windlass.journals.sqlite import file as schema
+from windlass.journals.sqlite import schema
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.testing import (
@@ -385,8 +385,8 @@ def test_a_newer_file_is_refused(path: Path) -> None:
 def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """J11: step by step, and its sessions are still there."""
     fill(path)
-    steps = (*schema.STEPS, "CREATE TABLE news (x);", "INSERT INTO news VALUES (7);")
-    monkeypatch.setattr(schema, "STEPS", steps)
+    steps = (*schema.MIGRATIONS, "CREATE TABLE news (x);", "INSERT INTO news VALUES (7);")
+    monkeypatch.setattr(schema, "MIGRATIONS", steps)
 
     async def scene(journal: SqliteJournal) -> None:
         assert await read(journal, "s0") == facts_of_every_kind()
@@ -402,9 +402,11 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
 ) -> None:
     fill(path)
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "STEPS", (*schema.STEPS, "CREATE TABLE news (x); SELECT nothing"))
+        patch.setattr(
+            schema, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE news (x); SELECT nothing")
+        )
         refusal(path)
-    assert tamper(path, "PRAGMA user_version") == [(len(schema.STEPS),)]
+    assert tamper(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
     assert tamper(path, "SELECT name FROM sqlite_schema WHERE name = 'news'") == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from lease_child import make_old_file
 from processes import start_child
 from windlass.core.limits import Amount, Budget
-from windlass.journals.sqlite import file as schema
+from windlass.journals.sqlite import schema
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import note_facts
 
@@ -42,7 +42,7 @@ async def usable(path: Path, *lengths: int) -> None:
         assert [one.session for one in await journal.sessions(unfinished=True)] == ["s"]
         assert await journal.verify("s") == []
         assert await journal.check() == []
-    assert ask(path, "PRAGMA user_version") == [(len(schema.STEPS),)]
+    assert ask(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
 
 
 def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_the_steps_of_released_versions_stay_as_they_are() -> None:
     """J11: a file is what its steps made of it; whoever needs a change adds a step."""
     names = "SELECT group_concat(name, ' ') FROM (SELECT name FROM sqlite_schema ORDER BY name)"
     file = apsw.Connection(":memory:")
-    file.execute(schema.STEPS[0])
+    file.execute(schema.MIGRATIONS[0])
     first = "blobs records sessions sqlite_autoindex_blobs_1 sqlite_autoindex_records_1"
     assert file.execute(names).get == f"{first} sqlite_autoindex_sessions_1 uses uses_by_session"
     file.close()

@@ -16,7 +16,7 @@ import apsw
 from disk import FaultyDisk
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
-from windlass.journals.sqlite import file as schema
+from windlass.journals.sqlite import schema
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import note_facts
 
@@ -95,13 +95,13 @@ async def follow_session(path: Path) -> None:
 
 def make_old_file(path: Path) -> None:
     """A file as the first version made it, with a session in it."""
-    steps = schema.STEPS
-    schema.STEPS = steps[:1]
+    steps = schema.MIGRATIONS
+    schema.MIGRATIONS = steps[:1]
     try:
         with SqliteJournal(path) as journal:
             asyncio.run(_append_notes(journal))
     finally:
-        schema.STEPS = steps
+        schema.MIGRATIONS = steps
     file = apsw.Connection(str(path))
     assert file.execute("PRAGMA user_version").get == 1
     file.close()

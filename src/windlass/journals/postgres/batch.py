@@ -9,7 +9,12 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from windlass.core.errors import WindlassError
-from windlass.journals.store import CHANGING_COLUMNS, SESSION_COLUMNS, PendingAppend, SessionEnd
+from windlass.journals.stored_journal import (
+    CHANGING_COLUMNS,
+    SESSION_COLUMNS,
+    PendingAppend,
+    SessionEnd,
+)
 
 # $1 to $12 are the sessions: the hash that each must end with (null for a new one) and its new
 # columns. $13 to $16 are the records, $17 and $18 which session uses which blob, $19 and $20 the

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed
-from windlass.journals.store import Durability, check_durability
+from windlass.journals.stored_journal import Durability, check_durability
 
 NAME_BYTES_MAX = 63
 """Postgres truncates longer names of schemas."""

@@ -25,7 +25,7 @@ from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.lease_connection import PostgresLease
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.queries import PostgresQueries
-from windlass.journals.store import Durability, PendingAppend, StoredJournal
+from windlass.journals.stored_journal import Durability, PendingAppend, StoredJournal
 from windlass.journals.wording import session_missing_error, session_name_error
 
 T = TypeVar("T")

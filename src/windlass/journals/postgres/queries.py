@@ -14,7 +14,7 @@ from windlass.journals.budget_math import BudgetSum
 from windlass.journals.chain import ChainLink, RecordProblem, RecordRow, chain_root, walk_chain
 from windlass.journals.codec import check_blob
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
-from windlass.journals.store import (
+from windlass.journals.stored_journal import (
     OPEN_AND_NOT_WAITING,
     SESSION_COLUMNS,
     UNFINISHED,

@@ -25,7 +25,7 @@ from windlass.journals.postgres.batch import (
 )
 from windlass.journals.postgres.config import PostgresConnection, is_unstorable, postgres_error
 from windlass.journals.postgres.pool import ConnectionPool
-from windlass.journals.store import PendingAppend, SessionEnd
+from windlass.journals.stored_journal import PendingAppend, SessionEnd
 from windlass.journals.wording import session_busy_error
 
 BATCH_APPENDS_MAX = 500

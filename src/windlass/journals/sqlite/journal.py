@@ -25,9 +25,14 @@ from windlass.journals.chain import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import budgets, queries
-from windlass.journals.sqlite.file import open_writer, sqlite_error
+from windlass.journals.sqlite.schema import open_writer, sqlite_error
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
-from windlass.journals.store import Durability, PendingAppend, StoredJournal, check_durability
+from windlass.journals.stored_journal import (
+    Durability,
+    PendingAppend,
+    StoredJournal,
+    check_durability,
+)
 from windlass.journals.wording import closed_error
 from windlass.sqlite_file import SqliteConnection, open_connection, read_transaction
 

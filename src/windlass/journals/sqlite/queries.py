@@ -9,7 +9,7 @@ from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_c
 from windlass.journals.codec import BlobFetcher, blob_name, check_blob
 from windlass.journals.sqlite.budgets import forget_shares
 from windlass.journals.sqlite.writer import FIND_SESSION, SELECT_SESSION, session_end_from_row
-from windlass.journals.store import OPEN_AND_NOT_WAITING, UNFINISHED, SessionEnd
+from windlass.journals.stored_journal import OPEN_AND_NOT_WAITING, UNFINISHED, SessionEnd
 from windlass.journals.wording import session_missing_error
 from windlass.sqlite_file import SqliteConnection
 

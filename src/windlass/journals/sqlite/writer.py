@@ -23,8 +23,8 @@ from typing import Any
 import apsw
 
 from windlass.core.errors import WindlassError
-from windlass.journals.sqlite.file import sqlite_error
-from windlass.journals.store import (
+from windlass.journals.sqlite.schema import sqlite_error
+from windlass.journals.stored_journal import (
     CHANGING_COLUMNS,
     SESSION_COLUMNS,
     PendingAppend,

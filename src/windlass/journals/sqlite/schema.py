@@ -1,13 +1,14 @@
-"""The tables of a journal in a SQLite file, step by step. `windlass.sqlite_file` opens the file."""
+"""The tables of a journal in an SQLite file. `windlass.sqlite_file` opens and migrates the file."""
 
 from pathlib import Path
 
 from windlass.core.errors import ForOperator, JournalFailed
-from windlass.sqlite_file import Durability, SqliteConnection, TableSet, open_database
+from windlass.journals.stored_journal import Durability
+from windlass.sqlite_file import SqliteConnection, TableSet, open_database
 
-STEPS = (
-    # Records lie in the order in which they came: a group of many sessions fills a few pages. Kept
-    # together by session, each append would write a page of its own, at four times the cost.
+MIGRATIONS = (
+    # Records are stored in the order of their arrival, so that a group of many sessions fills a few
+    # pages. Sorted by session, each append would write a page of its own, at four times the cost.
     """
     CREATE TABLE sessions (
         number INTEGER PRIMARY KEY,
@@ -39,8 +40,8 @@ STEPS = (
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX uses_by_session ON uses (number);
     """,
-    # A list of sessions reads as many as it shows. Of the shared budgets, a pool is what its
-    # shares come to; money is text, since no number of SQLite's is exact.
+    # With these indexes, a list of sessions reads only the rows that it shows. A row of `pools` is
+    # the sum of its shares. Money is text, because SQLite's numbers are not exact.
     """
     CREATE INDEX sessions_by_time ON sessions (updated);
     CREATE INDEX sessions_left_open ON sessions (updated) WHERE outcome IS NULL;
@@ -62,18 +63,21 @@ STEPS = (
     ) STRICT, WITHOUT ROWID;
     """,
 )
-"""Each step brings a file to the next version; a new file starts at version 0."""
+"""Each one brings a file from its version to the next; a new file has version 0."""
 
 
 def open_writer(path: Path, durability: Durability) -> SqliteConnection:
-    """Open the file for writing; create it, its folder and its tables where they are missing."""
+    """Open the file for writing; create the file, its folder and its tables if they are missing.
+
+    Raises ConfigError if the path cannot be a journal, and JournalFailed if it cannot be opened.
+    """
     return open_database(path, _journal_tables(), durability)
 
 
 def sqlite_error(path: Path, error: Exception) -> ForOperator:
-    """What went wrong with the file and what to do about it, in one line: a JournalFailed."""
+    """Return the JournalFailed to raise: what went wrong with the file, and what to do."""
     return _journal_tables().make_error(path, error)
 
 
 def _journal_tables() -> TableSet:
-    return TableSet("journal", JournalFailed, STEPS)
+    return TableSet("journal", JournalFailed, MIGRATIONS)
