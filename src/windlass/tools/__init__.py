@@ -1,1 +1,99 @@
-"""Tools: what a model may do, from a Python function to a guarded, bounded, repeatable call."""
+"""Tools: what a model may do, from a Python function to a call with limits, retries and a record.
+
+`tool`, `Tool`, `Toolbox` and `RunContext` can also be imported from `windlass` itself. A name is
+loaded when it is first used, so a program without a shell or MCP servers does not import them.
+"""
+
+from typing import TYPE_CHECKING
+
+from windlass.lazy_modules import LazyModules, lazy_attributes
+
+if TYPE_CHECKING:
+    from windlass.tools.artifacts import ArtifactStore, MemoryArtifacts
+    from windlass.tools.breaker import CircuitBreaker
+    from windlass.tools.core_toolset import core_tools
+    from windlass.tools.files.tools import file_tools
+    from windlass.tools.files.workspace import Workspace
+    from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolOptions, tool
+    from windlass.tools.mcp.config import (
+        McpHttp,
+        McpOverride,
+        McpSettings,
+        McpStdio,
+        mcp_settings,
+    )
+    from windlass.tools.mcp.servers import McpServer, McpServers
+    from windlass.tools.profile import Profile
+    from windlass.tools.run_context import RunContext
+    from windlass.tools.shell.sandbox import Sandbox
+    from windlass.tools.shell.tools import ShellLimits, WorkspaceShell, open_shell, shell_tools
+    from windlass.tools.todo import todo_tool
+    from windlass.tools.toolbox import Toolbox
+    from windlass.tools.unavailable import ToolUnavailable
+    from windlass.tools.web.fetch import fetch_tool
+
+__all__ = [
+    "NOT_DONE",
+    "UNKNOWN",
+    "ArtifactStore",
+    "CircuitBreaker",
+    "McpHttp",
+    "McpOverride",
+    "McpServer",
+    "McpServers",
+    "McpSettings",
+    "McpStdio",
+    "MemoryArtifacts",
+    "Profile",
+    "RunContext",
+    "Sandbox",
+    "ShellLimits",
+    "Tool",
+    "ToolOptions",
+    "ToolUnavailable",
+    "Toolbox",
+    "Workspace",
+    "WorkspaceShell",
+    "core_tools",
+    "fetch_tool",
+    "file_tools",
+    "mcp_settings",
+    "open_shell",
+    "shell_tools",
+    "todo_tool",
+    "tool",
+]
+
+LAZY_MODULES: LazyModules = {
+    "NOT_DONE": "windlass.tools.function",
+    "UNKNOWN": "windlass.tools.function",
+    "ArtifactStore": "windlass.tools.artifacts",
+    "CircuitBreaker": "windlass.tools.breaker",
+    "McpHttp": "windlass.tools.mcp.config",
+    "McpOverride": "windlass.tools.mcp.config",
+    "McpServer": "windlass.tools.mcp.servers",
+    "McpServers": "windlass.tools.mcp.servers",
+    "McpSettings": "windlass.tools.mcp.config",
+    "McpStdio": "windlass.tools.mcp.config",
+    "MemoryArtifacts": "windlass.tools.artifacts",
+    "Profile": "windlass.tools.profile",
+    "RunContext": "windlass.tools.run_context",
+    "Sandbox": "windlass.tools.shell.sandbox",
+    "ShellLimits": "windlass.tools.shell.tools",
+    "Tool": "windlass.tools.function",
+    "ToolOptions": "windlass.tools.function",
+    "ToolUnavailable": "windlass.tools.unavailable",
+    "Toolbox": "windlass.tools.toolbox",
+    "Workspace": "windlass.tools.files.workspace",
+    "WorkspaceShell": "windlass.tools.shell.tools",
+    "core_tools": "windlass.tools.core_toolset",
+    "fetch_tool": "windlass.tools.web.fetch",
+    "file_tools": "windlass.tools.files.tools",
+    "mcp_settings": "windlass.tools.mcp.config",
+    "open_shell": "windlass.tools.shell.tools",
+    "shell_tools": "windlass.tools.shell.tools",
+    "todo_tool": "windlass.tools.todo",
+    "tool": "windlass.tools.function",
+}
+if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
+    __getattr__ = lazy_attributes(__name__, LAZY_MODULES)
