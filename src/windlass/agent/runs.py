@@ -70,6 +70,7 @@ class LiveRuns:
         self._mask = mask
         self._observer = observer
         self._withholds_replies = setup.withhold_replies
+        self._has_idle_limit = setup.limits.idle_seconds is not None
         self._leftovers = LeftoverTasks()
         self._state_cache = StateCache()
         self._services = DriverServices(self._leftovers, self._state_cache, consult_approver)
@@ -91,7 +92,8 @@ class LiveRuns:
             self._mask,
             () if watcher is None else (watcher,),
             observer=None if observation is None else observation.watcher,
-            on_activity=deadlines.note_activity,
+            # Called for every piece of a reply, so only where a limit needs it.
+            on_activity=deadlines.note_activity if self._has_idle_limit else None,
         )
         recorder = Recorder(
             self._world.journal,

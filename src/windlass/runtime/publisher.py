@@ -35,10 +35,6 @@ DeltaT = TypeVar("DeltaT", bound=Delta)
 _log = get_logger(__name__)
 
 
-def _ignore_activity() -> None:
-    """Nobody measures how long nothing happens."""
-
-
 class EventPublisher:
     """Masks, withholds and places the events of one session, and passes them to its watchers."""
 
@@ -48,7 +44,7 @@ class EventPublisher:
         watchers: Iterable[Watcher] = (),
         *,
         observer: Watcher | None = None,
-        on_activity: Callable[[], None] = _ignore_activity,
+        on_activity: Callable[[], None] | None = None,
     ) -> None:
         """Make a publisher.
 
@@ -112,7 +108,8 @@ class EventPublisher:
         """Publish facts that are durable now; `state` is what they led to."""
         self.start_from(state)
         self._deltas_since_fact = 0
-        self._on_activity()
+        if self._on_activity is not None:
+            self._on_activity()
         if not self._is_closed:
             for fact in facts:
                 self.publish(fact)
@@ -121,7 +118,8 @@ class EventPublisher:
 
     def show_delta(self, delta: Delta) -> None:
         """Show the watchers a delta that is not a piece of a reply."""
-        self._on_activity()
+        if self._on_activity is not None:
+            self._on_activity()
         if not self._watchers or self._is_closed:
             return
         shown = self._piece_mask.mask_delta(delta) if self._piece_mask is not None else delta
@@ -130,7 +128,8 @@ class EventPublisher:
 
     def show_piece(self, piece: ReplyPiece) -> bool:
         """Show a piece of a reply. Returns whether a watcher has now seen text of it."""
-        self._on_activity()
+        if self._on_activity is not None:
+            self._on_activity()
         withholds = self._withholds_replies
         if self._is_closed or not (self._watchers or withholds):
             return False
