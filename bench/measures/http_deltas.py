@@ -43,12 +43,12 @@ def _measure_manner(manner: str, url: str, count: int, rounds: int) -> list[Benc
 
 
 def _check_seen(make: Callable[[str, TextWatcher], Work], url: str, chars: int) -> Work:
-    """The work, and the proof that it was done."""
+    """Return the work, with a check that all of the text was seen."""
     watcher = TextWatcher()
-    work = make(url, watcher)
+    unchecked_work = make(url, watcher)
 
     async def work() -> None:
-        await work()
+        await unchecked_work()
         assert watcher.shown == chars, f"{watcher.shown} of {chars} characters were shown"
 
     return work
