@@ -39,9 +39,8 @@ from windlass.project.agents import AgentSession
 from windlass.project.launches import launch_context
 from windlass.project.session_names import find_session, new_session_name
 
-PROMPT_STYLE = "\x1b[1;36m{} \x1b[0m"
-CONTINUATION_STYLE = "\x1b[2m{} \x1b[0m"
-PLAIN_STYLE = "{} "
+PROMPT_STYLE = "\x1b[1;36m{}\x1b[0m"
+CONTINUATION_STYLE = "\x1b[2m{}\x1b[0m"
 
 
 @click.command(
@@ -77,7 +76,7 @@ def chat(
         return
     with context.open_journal() as journal:
         found = asyncio.run(choose_session(journal, context.agent.folder, session, latest=latest))
-        name = new_name if found is None else found.session
+        name = found.session if found else new_name
         asyncio.run(ChatSession(context, journal, name).run_chat())
 
 
@@ -105,10 +104,11 @@ class ChatSession:
             self._show_note(f"To continue: windlass chat -r {self._session}")
 
     def _build_editor(self) -> LineEditor:
-        glyphs = self._screen.glyphs
-        styled = self._screen.styled
-        mark = (PROMPT_STYLE if styled else PLAIN_STYLE).format(glyphs.person)
-        more = (CONTINUATION_STYLE if styled else PLAIN_STYLE).format(glyphs.cut)
+        mark = f"{self._screen.glyphs.person} "
+        more = f"{self._screen.glyphs.cut} "
+        if self._screen.styled:
+            mark = PROMPT_STYLE.format(mark)
+            more = CONTINUATION_STYLE.format(more)
         return LineEditor(mark, more, history=xdg_folder("STATE", ".local/state") / "history")
 
     async def _talk_with(self, opened: AgentSession, editor: LineEditor) -> None:

@@ -138,7 +138,10 @@ def _describe_target(entry: dict[str, Any]) -> str:
 
 
 def _parse_pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
-    pairs = [one.partition("=") for one in given]
-    if not all(name and sign for name, sign, _ in pairs):
-        raise ConfigError(f"{option} takes {PAIR_METAVAR}")
-    return {name: value for name, _, value in pairs}
+    pairs: dict[str, str] = {}
+    for pair in given:
+        name, sign, value = pair.partition("=")
+        if not name or not sign:
+            raise ConfigError(f"{option} takes {PAIR_METAVAR}")
+        pairs[name] = value
+    return pairs

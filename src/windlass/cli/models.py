@@ -57,9 +57,11 @@ def _show_providers(screen: Screen) -> None:
 
 
 def _show_provider(screen: Screen, name: str, text: str, *, is_ready: bool) -> None:
-    mark = screen.glyphs.yes if is_ready else screen.glyphs.dot
-    style = "" if is_ready else QUIET
-    screen.write_line(f"{name:<18} {text}", style, mark=mark, mark_style=GOOD)
+    line = f"{name:<18} {text}"
+    if is_ready:
+        screen.write_line(line, mark=screen.glyphs.yes, mark_style=GOOD)
+    else:
+        screen.write_line(line, QUIET, mark=screen.glyphs.dot, mark_style=GOOD)
 
 
 def _describe_key(vendor: VendorConfig, value: str) -> tuple[bool, str]:

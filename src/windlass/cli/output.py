@@ -13,6 +13,7 @@ from windlass.cli.renderer import format_arguments
 from windlass.cli.screen import BAD, QUIET, TROUBLE, Screen
 from windlass.cli.status import format_figures
 from windlass.core.events import Event
+from windlass.core.phrases import format_count
 from windlass.core.result import Question, RunResult
 
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
@@ -68,8 +69,7 @@ def result_as_json(result: RunResult[Any], model: str) -> dict[str, Any]:
 def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool = True) -> None:
     """Write the last line of a run: its outcome, what it cost, and the session's name."""
     glyphs = screen.glyphs
-    steps = f"{result.steps} step{'' if result.steps == 1 else 's'}"
-    parts = [result.outcome.replace("_", " "), steps]
+    parts = [result.outcome.replace("_", " "), format_count(result.steps, "step")]
     parts += format_figures(result.usage, result.cost, result.duration_s)
     if show_session:
         parts.append(f"session {result.session_id}")

@@ -121,10 +121,11 @@ async def _remind_unfinished(terminal: TerminalRun, journal: SqliteJournal, fold
         return
     unfinished = await sessions_of_folder(journal, folder, unfinished=True)
     of_folder = {summary.session for summary in unfinished}
-    dead = [one.session for one in await journal.abandoned() if one.session in of_folder]
-    if dead:
-        message = f"unfinished run in this folder: windlass resume {dead[0]}"
-        terminal.screen.write_line(message, QUIET, mark=terminal.screen.glyphs.progress)
+    for summary in await journal.abandoned():
+        if summary.session in of_folder:
+            message = f"unfinished run in this folder: windlass resume {summary.session}"
+            terminal.screen.write_line(message, QUIET, mark=terminal.screen.glyphs.progress)
+            return
 
 
 async def run_once(

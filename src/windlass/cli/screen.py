@@ -171,9 +171,10 @@ class Screen:
         self.end_line()
         self._write_gutter()
         self._write(" " * indent)
+        self._indent = indent
         if mark:
             self._write(mark + " ", style)
-        self._indent = indent + (cell_len(mark) + 1 if mark else 0)
+            self._indent += cell_len(mark) + 1
 
     def stream_text(self, text: str, style: str = "") -> None:
         """Continue the line, or begin one. A word appears once it is complete."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from windlass.cli.screen import QUIET, Screen
 from windlass.cli.terminal import read_stdin_line
 from windlass.core.errors import ConfigError
+from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.project.session_names import (
@@ -65,6 +66,5 @@ def format_age(then: float) -> str:
     seconds = max(0.0, time.time() - then)
     for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:
-            number = int(seconds // size)
-            return f"{number} {name}{'' if number == 1 else 's'} ago"
+            return f"{format_count(int(seconds // size), name)} ago"
     return "just now"

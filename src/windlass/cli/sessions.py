@@ -242,11 +242,13 @@ def prune(path: Path, age: str, yes: bool) -> None:
     """Delete the sessions that have ended and were last used before AGE."""
     before = time.time() - _parse_age_s(age)
     listed = run_on_journal(path, lambda journal: journal.sessions(limit=LISTED_MAX))
-    old = sum(one.updated < before and one.outcome is not None for one in listed)
+    old = sum(each.updated < before and each.outcome is not None for each in listed)
     if old and not yes:
         question = f"Delete {format_count(old, 'session')} of {len(listed)}?"
         click.confirm(question, abort=True, err=True)
-    deleted = run_on_journal(path, lambda journal: journal.prune(before)) if old else 0
+    deleted = 0
+    if old:
+        deleted = run_on_journal(path, lambda journal: journal.prune(before))
     click.echo(f"{format_count(deleted, 'session')} deleted")
 
 

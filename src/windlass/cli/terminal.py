@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 CHUNK_BYTES = 4096
+LOCAL_FLAGS = 3
+"""The index of the local modes in the attributes of a terminal."""
 END_OF_INPUT = "\x04"
 """Ctrl-D."""
 
@@ -113,5 +115,8 @@ def _is_foreground(fd: int) -> bool:
 
 def _set_flags(fd: int, flags: int, *, on: bool) -> None:
     attributes = termios.tcgetattr(fd)
-    attributes[3] = attributes[3] | flags if on else attributes[3] & ~flags
+    if on:
+        attributes[LOCAL_FLAGS] |= flags
+    else:
+        attributes[LOCAL_FLAGS] &= ~flags
     termios.tcsetattr(fd, termios.TCSADRAIN, attributes)
