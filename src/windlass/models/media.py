@@ -50,5 +50,6 @@ def _describe_media(part: MediaPart) -> str:
     name = f"the file {part.name!r}" if isinstance(part, FilePart) else "the image"
     if part.data is not None:
         return f"{name} ({part.media_type}, {len(part.data)} bytes)"
-    location = f" at {part.url}" if part.url else ""
-    return f"{name} ({part.media_type}){location}"
+    if part.url:
+        return f"{name} ({part.media_type}) at {part.url}"
+    return f"{name} ({part.media_type})"

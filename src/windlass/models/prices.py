@@ -1,10 +1,10 @@
-"""What is known of models: prices, windows, and how much they can write (P6).
+"""The price list: prices, context windows and output limits of models (P6).
 
-It comes from `prices.json`, which `tools/prices.py` writes, with its date, from a maintained price
-package. It is read at the first need, and of it only the vendor that is asked for.
+It is the file `prices.json`, which `tools/prices.py` writes from a maintained price package. The
+file is read when it is first needed, and only the vendor that is asked for is parsed.
 
-The law: a price is known or it is not; none is guessed, and none is too low (B2). Names match as a
-whole, in any case; only the mark of a snapshot, such as a date, may be left off.
+The law: a price is known or unknown. It is never guessed, and never too low (B2). Names match as a
+whole, in upper or lower case; only a snapshot suffix, such as a date, may be missing.
 """
 
 import re
@@ -30,24 +30,26 @@ _STANDARD_TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard",
 
 
 class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file says of a model."""
+    """What the price list says of a model. Prices are in US dollars for a million tokens."""
 
     name: str
     """As it is listed."""
     price: Price
     long: Price | None = None
-    """The price of every token of a prompt with more than `long_above` of them."""
+    """The price of every token of a prompt with more than `long_above` tokens."""
     long_above: int | None = None
     window: int | None = None
+    """The context window in tokens."""
     output_max: int | None = None
-    """Tokens that it can write, where that is little."""
+    """The most tokens that it can write; None unless that is less than the usual default."""
     deprecated: bool = False
 
     def highest_price(self, window: int | None) -> Price:
-        """The price that holds for any prompt that fits into the window."""
+        """Return the price that covers any prompt that fits into a window of so many tokens."""
         if self.long is None or self.long_above is None:
             return self.price
-        return self.price if window is not None and window <= self.long_above else self.long
+        fits_below = window is not None and window <= self.long_above
+        return self.price if fits_below else self.long
 
 
 class _LongPromptPrices(msgspec.Struct, frozen=True, array_like=True):
@@ -81,10 +83,16 @@ class _PriceFile(msgspec.Struct, frozen=True):
 
 
 def find_listing(vendor: str, model: str) -> ModelListing | None:
-    """What is known of a model: by its name, else by its name without the mark of a snapshot."""
+    """Return what the price list says of a model, or None if it is not listed.
+
+    A model is found by its name, else by its name without a snapshot suffix.
+    """
     table, names = _load_vendor_table(_LISTED_VENDOR.get(vendor, vendor))
-    found = next((names[name] for name in _candidate_names(vendor, model) if name in names), None)
-    return None if found is None else _listing_from_row(found, table.models[found])
+    for candidate in _candidate_names(vendor, model):
+        if candidate in names:
+            name = names[candidate]
+            return _listing_from_row(name, table.models[name])
+    return None
 
 
 def list_models(vendor: str) -> list[ModelListing]:
@@ -101,30 +109,42 @@ def build_model_info(
     window: int | None = None,
     tier: str | None = None,
 ) -> ModelInfo:
-    """What the runtime must know of a model; what the caller says goes before what is listed.
+    """Return what the runtime has to know of a model. The caller's values win over listed ones.
 
-    A server that people run themselves costs nothing for a token: its price is zero and not
-    unknown, so that a limit of money holds there too. A service tier that may be dearer than the
-    usual one has no known price. Half of a window, at the least, is left to the prompt.
+    At least half of the window is left to the prompt.
     """
-    known = find_listing(vendor, model)
-    listed = known.window if known else None
-    info = ModelInfo(f"{vendor}:{model}", price, window or listed)
-    caps = [info.output_max, known and known.output_max, info.window and (info.window // 2 or 1)]
-    info = replace(info, output_max=min(cap for cap in caps if cap))
-    if price is not None:
-        return info
+    listing = find_listing(vendor, model)
+    listed_window = listing.window if listing else None
+    info = ModelInfo(f"{vendor}:{model}", price, window or listed_window)
+    output_caps = [info.output_max]
+    if listing and listing.output_max:
+        output_caps.append(listing.output_max)
+    if info.window:
+        output_caps.append(max(1, info.window // 2))
+    info = replace(info, output_max=min(output_caps))
+    if price is None:
+        info = replace(info, price=_find_price(vendor, listing, window, tier))
+    return info
+
+
+def _find_price(
+    vendor: str, listing: ModelListing | None, window: int | None, tier: str | None
+) -> Price | None:
+    # A server that people run themselves charges nothing. Its price is zero and not unknown, so
+    # that a limit of money can be set there too.
     if vendor in LOCAL_VENDORS:
-        return replace(info, price=FREE_PRICE)
-    if known is None or (tier is not None and tier not in _STANDARD_TIERS):
-        return info
-    # A window that the caller made smaller does not keep a prompt below it.
-    reach = max(window or 0, listed or 0) if listed else None
-    return replace(info, price=known.highest_price(reach))
+        return FREE_PRICE
+    # Another service tier may cost more than the listed price.
+    if listing is None or (tier is not None and tier not in _STANDARD_TIERS):
+        return None
+    if listing.window is None:
+        return listing.highest_price(None)
+    # A window that the caller made smaller does not keep prompts that small.
+    return listing.highest_price(max(window or 0, listing.window))
 
 
 def suggest_models(vendor: str, model: str) -> str:
-    """A sentence with the names that an unknown one may stand for, or nothing."""
+    """Return a sentence with the listed names that look like an unknown one, or an empty text."""
     if find_listing(vendor, model) is not None:
         return ""
     table, _ = _load_vendor_table(_LISTED_VENDOR.get(vendor, vendor))
@@ -132,7 +152,7 @@ def suggest_models(vendor: str, model: str) -> str:
 
 
 def describe_price_source() -> str:
-    """When the prices were taken, and from where."""
+    """Return the date of the price list and the package that it was made from."""
     file = _load_price_file()
     return f"{file.date}, {file.package}"
 
@@ -142,11 +162,11 @@ def _candidate_names(vendor: str, model: str) -> Iterator[str]:
     if vendor == "google":
         name = name.removeprefix("models/")
     yield name
-    if mark := _SNAPSHOT_SUFFIX.search(name):
-        stem = name[: mark.start()]
-        if mark[1]:
-            # A snapshot may have a price of its own, under its other way to write a date.
-            year, month, day = mark.groups()
+    if suffix := _SNAPSHOT_SUFFIX.search(name):
+        stem = name[: suffix.start()]
+        if suffix[1]:
+            # A snapshot may be listed by itself, with its date written in the other way.
+            year, month, day = suffix.groups()
             yield f"{stem}-{year}-{month}-{day}"
             yield f"{stem}-{year}{month}{day}"
         yield stem
@@ -167,7 +187,7 @@ def _listing_from_row(name: str, row: _PriceRow) -> ModelListing:
 
 @cache
 def _load_vendor_table(vendor: str) -> tuple[_VendorTable, dict[str, str]]:
-    """The models of a vendor, and the listed name for each name in small letters."""
+    """Return the models of a vendor, and the listed name of each name in lower case."""
     raw = _load_price_file().vendors.get(vendor)
     if raw is None:
         return _VendorTable({}, {}), {}

@@ -176,28 +176,26 @@ def _text_block(text: str) -> JsonObject:
 
 
 def _media_block(part: MediaPart) -> JsonObject | None:
-    match part:
-        case ImagePart(media_type):
-            source = _media_source(part) if media_type in _IMAGE_TYPES else None
-            return source and {"type": "image", "source": source}
-        case FilePart(media_type, name):
-            is_pdf = media_type == "application/pdf"
-            source = _media_source(part) if is_pdf else _text_source(part)
-            return source and {"type": "document", "source": source, "title": name}
+    source = _media_source(part)
+    if source is None:
+        return None
+    if isinstance(part, ImagePart):
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, "title": part.name}
 
 
 def _media_source(part: MediaPart) -> dict[str, str] | None:
+    media_type = part.media_type
+    if isinstance(part, FilePart) and media_type != "application/pdf":
+        text = decode_text_file(part)
+        return {"type": "text", "media_type": "text/plain", "data": text} if text else None
+    if isinstance(part, ImagePart) and media_type not in _IMAGE_TYPES:
+        return None
     if part.data is not None:
-        data = encode_base64(part.data)
-        return {"type": "base64", "media_type": part.media_type, "data": data}
+        return {"type": "base64", "media_type": media_type, "data": encode_base64(part.data)}
     if part.url is not None:
         return {"type": "url", "url": part.url}
     return None
-
-
-def _text_source(part: FilePart) -> dict[str, str] | None:
-    text = decode_text_file(part)
-    return {"type": "text", "media_type": "text/plain", "data": text} if text else None
 
 
 _CONTENT = ContentBlocks(

@@ -40,18 +40,20 @@ def thinking_settings(
     claude = _parse_model_name(model)
     if effort is None:
         return _disabled_settings(*claude) if forced and claude else {}
-    if claude is None:
+    if claude is None or _FIRST_TO_THINK <= claude[1] < _ADAPTIVE:
         return {} if forced else _budget_settings(effort, output_max)
     family, version = claude
     if version < _FIRST_TO_THINK:
         return {}
-    if version < _ADAPTIVE:
-        return {} if forced else _budget_settings(effort, output_max)
-    if effort == "off":
-        lowest = {"output_config": {"effort": "low"}} if version >= _ON_BY_DEFAULT else {}
-        return _disabled_settings(family, version) | lowest
-    thinking = _disabled_settings(family, version) if forced else _adaptive_settings(version)
-    return thinking | {"output_config": {"effort": effort}}
+    if forced or effort == "off":
+        settings = _disabled_settings(family, version)
+    else:
+        settings = _adaptive_settings(version)
+    if effort != "off":
+        settings["output_config"] = {"effort": effort}
+    elif version >= _ON_BY_DEFAULT:
+        settings["output_config"] = {"effort": "low"}
+    return settings
 
 
 def _budget_settings(effort: Effort, output_max: int) -> dict[str, Any]:
@@ -64,8 +66,10 @@ def _budget_settings(effort: Effort, output_max: int) -> dict[str, Any]:
 
 
 def _adaptive_settings(version: tuple[int, int]) -> dict[str, Any]:
-    display = {"display": "summarized"} if version >= _NO_SAMPLING else {}
-    return {"thinking": {"type": "adaptive", **display}}
+    thinking = {"type": "adaptive"}
+    if version >= _NO_SAMPLING:
+        thinking["display"] = "summarized"
+    return {"thinking": thinking}
 
 
 def _disabled_settings(family: str, version: tuple[int, int]) -> dict[str, Any]:

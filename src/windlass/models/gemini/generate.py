@@ -141,14 +141,18 @@ def thinking_config(model: str, effort: Effort | None, output_max: int) -> JsonO
     if effort is None or version is None or version < _FIRST_WITH_BUDGETS:
         return None
     is_pro = "-pro" in model
-    include = {} if effort == "off" else {"includeThoughts": True}
+    config: JsonObject = {}
+    if effort != "off":
+        config["includeThoughts"] = True
     if version >= _FIRST_WITH_LEVELS:
-        return {**include, "thinkingLevel": _thinking_level(effort, version, is_pro=is_pro)}
-    if effort == "off":
-        return {"thinkingBudget": 128 if is_pro else 0}
-    # The output cap covers thoughts and answer; some of it must be left for the answer.
-    budget = max(min(_BUDGETS[effort], output_max * 3 // 4), _BUDGET_MIN)
-    return {**include, "thinkingBudget": budget}
+        config["thinkingLevel"] = _thinking_level(effort, version, is_pro=is_pro)
+    elif effort == "off":
+        config["thinkingBudget"] = 128 if is_pro else 0
+    else:
+        # The output cap covers thoughts and answer; some of it must be left for the answer.
+        budget = min(_BUDGETS[effort], output_max * 3 // 4)
+        config["thinkingBudget"] = max(budget, _BUDGET_MIN)
+    return config
 
 
 def _thinking_level(effort: Effort, version: tuple[int, int], *, is_pro: bool) -> str:
@@ -210,16 +214,19 @@ class GeminiEncoder:
                     yield {"text": text}
             case ThinkingPart(text, signature):
                 if native and (text or signature):
-                    yield {
-                        "text": text,
-                        **({"thought": True} if text else {}),
-                        **({"thoughtSignature": signature} if signature else {}),
-                    }
+                    # Without text, it is the signature of an answer and not a thought.
+                    yield drop_unset(
+                        {
+                            "text": text,
+                            "thought": bool(text) or None,
+                            "thoughtSignature": signature or None,
+                        }
+                    )
             case ToolCall(signature=signature):
-                yield {
-                    "functionCall": self._encode_call(part, native=native),
-                    **({"thoughtSignature": signature} if native and signature else {}),
-                }
+                block: JsonObject = {"functionCall": self._encode_call(part, native=native)}
+                if native and signature:
+                    block["thoughtSignature"] = signature
+                yield block
 
     def _encode_call(self, call: ToolCall, *, native: bool) -> JsonObject:
         fields: JsonObject = {"name": call.name, "args": as_json_object(call.arguments)}

@@ -135,8 +135,9 @@ class GeminiReader:
 
     def _read_finish(self, reason: str, message: str | None) -> Iterator[ReplyPiece]:
         if reason in _MALFORMED_REASONS:
-            details = f": {message}" if message else ""
-            text = f"the model's reply was not usable ({reason}){details}"
+            text = f"the model's reply was not usable ({reason})"
+            if message:
+                text = f"{text}: {message}"
             raise ModelError("malformed_stream", text)
         if reason == "MISSING_THOUGHT_SIGNATURE":
             text = "the history lacks a signature of the model's thoughts"

@@ -266,12 +266,16 @@ def _parse_error(error: object, body: bytes) -> _ErrorReport:
         inner = outer.get("error", outer)
         if isinstance(inner, str):
             return _ErrorReport(outer, inner, _error_codes(outer))
-        fields = cast("dict[str, Any]", inner) if isinstance(inner, dict) else outer
+        fields = outer
+        if isinstance(inner, dict):
+            fields = cast("dict[str, Any]", inner)
         return _ErrorReport(fields, _error_message(fields), _error_codes(fields))
     if isinstance(error, str):
         return _ErrorReport(error, error, "")
     text = body.decode("utf-8", "replace").strip()
-    return _ErrorReport(None, "an HTML page" if text.startswith("<") else text, "")
+    if text.startswith("<"):
+        text = "an HTML page"
+    return _ErrorReport(None, text, "")
 
 
 def _error_message(fields: dict[str, Any]) -> str:
@@ -279,8 +283,11 @@ def _error_message(fields: dict[str, Any]) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     # OpenRouter's message is only that "the provider returned an error"; the error itself is here.
     metadata = fields.get("metadata")
-    raw = cast("dict[str, Any]", metadata).get("raw") if isinstance(metadata, dict) else None
-    return f"{text}: {raw}" if isinstance(raw, str) and raw else text
+    if isinstance(metadata, dict):
+        raw = cast("dict[str, Any]", metadata).get("raw")
+        if isinstance(raw, str) and raw:
+            text = f"{text}: {raw}"
+    return text
 
 
 def _error_codes(fields: dict[str, Any]) -> str:

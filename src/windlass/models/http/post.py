@@ -75,7 +75,7 @@ async def post_sse(
         fault = _network_error(error, target, timeouts)
     else:
         return
-    raise fault  # Without its cause: the library's error may hold the headers, and with them the key.
+    raise fault  # Without its cause: the library's error may hold the headers, and so the key.
 
 
 async def _loop_session() -> "aiohttp.ClientSession":

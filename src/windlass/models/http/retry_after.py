@@ -40,18 +40,22 @@ def _candidate_waits(
     # A date counts from the server's own clock where it sends one, because ours may be wrong.
     now = _parse_date_s(headers.get("date", "")) or time.time()
     wait_ms = _parse_number(headers.get("retry-after-ms", ""))
-    yield None if wait_ms is None else wait_ms / 1000
+    if wait_ms is not None:
+        yield wait_ms / 1000
     retry_after = headers.get("retry-after", "")
     yield _parse_number(retry_after)
     date_s = _parse_date_s(retry_after)
-    yield None if date_s is None else date_s - now
+    if date_s is not None:
+        yield date_s - now
     yield parse_span_s(retry_after)
     yield _retry_info_delay(error)
     words = _RETRY_WORDS.search(message)
-    yield parse_span_s(words[1]) if words else None
+    if words:
+        yield parse_span_s(words[1])
     yield _exhausted_limit_wait(headers)
     reset = _parse_number(headers.get("x-ratelimit-reset", ""))
-    yield None if reset is None else _wait_until(reset, now)
+    if reset is not None:
+        yield _wait_until(reset, now)
 
 
 def parse_span_s(text: str) -> float | None:

@@ -106,14 +106,14 @@ class LocalModel(HttpModel):
         options: ModelOptions | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
+        options = options or ModelOptions()
         vendor = load_vendors()["llamacpp"]
         # Text only: images would need a second file of weights.
         quirks = replace(vendor.quirks, images=False)
-        protocol = options.tool_protocol if options else None
-        if protocol is None and not _has_tool_template(weights.path):
+        if options.tool_protocol is None and not _has_tool_template(weights.path):
             dialect = GrammarFallback(quirks, "local")
         else:
-            dialect = build_chat_dialect(quirks, "local", protocol)
+            dialect = build_chat_dialect(quirks, "local", options.tool_protocol)
         target = RequestTarget(vendor="local", url="", model=weights.alias)
         endpoint = ModelEndpoint(
             target=target, extra_headers=vendor.headers, timeouts=timeouts or Timeouts()
@@ -155,8 +155,9 @@ class LocalModel(HttpModel):
 
 
 def _find_weights_file(name: str, environ: Mapping[str, str]) -> Path:
-    is_known = name in KNOWN_MODELS
-    path = _find_known_weights(name, environ) if is_known else Path(name).expanduser()
+    path = Path(name).expanduser()
+    if name in KNOWN_MODELS:
+        path = _find_known_weights(name, environ)
     if not name or not path.is_file():
         raise ConfigError(
             f'"local:{name}": there is no file "{name}". '
@@ -213,6 +214,7 @@ def _read_positive_int(environ: Mapping[str, str], variable: str) -> int | None:
 
 def _default_threads() -> int:
     # Half the cores. With one thread too many, the threads spend their time waiting for each other.
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if affinity := getattr(os, "sched_getaffinity", None):
+        cores = len(affinity(0))
     return max(1, cores // 2)

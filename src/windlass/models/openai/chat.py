@@ -102,8 +102,11 @@ def _tool_settings(prompt: Prompt, quirks: ChatQuirks) -> JsonObject:
         }
         for spec in prompt.tools
     ]
+    settings: JsonObject = {"tools": tools}
     choice = _encode_tool_choice(prompt.tool_choice, quirks)
-    return {"tools": tools} if choice == "auto" else {"tools": tools, "tool_choice": choice}
+    if choice != "auto":
+        settings["tool_choice"] = choice
+    return settings
 
 
 def _encode_tool_choice(choice: ToolChoice, quirks: ChatQuirks) -> Any:  # noqa: ANN401 - a word or an object

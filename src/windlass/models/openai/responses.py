@@ -163,13 +163,11 @@ class ResponsesEncoder:
                 }
 
     def _encode_result(self, item: CallOutcome) -> JsonObject:
-        result = item.result
-        is_text = all(isinstance(part, TextPart) for part in result.content)
-        return {
-            "type": "function_call_output",
-            "call_id": self._ids.id_of(item.call),
-            "output": result.text if is_text else _CONTENT.encode_result(result.content),
-        }
+        output: str | list[JsonObject] = item.result.text
+        if not all(isinstance(part, TextPart) for part in item.result.content):
+            output = _CONTENT.encode_result(item.result.content)
+        call_id = self._ids.id_of(item.call)
+        return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 def _encode_thinking(text: str, signature: str | None) -> JsonObject:
@@ -196,7 +194,9 @@ def _media_block(part: MediaPart) -> JsonObject | None:
         case FilePart(name=name, data=data):
             if data is not None:
                 return {"type": "input_file", "filename": name, "file_data": url}
-            return None if url is None else {"type": "input_file", "file_url": url}
+            if url is not None:
+                return {"type": "input_file", "file_url": url}
+            return None
 
 
 _CONTENT = ContentBlocks(

@@ -96,8 +96,8 @@ class ResponsesReader:
         if got.delta:
             return self._read_delta(got, got.delta)
         match got.type:
-            case "response.output_item.added" if got.item is not None:
-                return self._read_item_added(got, got.item)
+            case "response.output_item.added" if got.item and got.item.type == "function_call":
+                return (self._open_call(got, got.item),)
             case "response.output_item.done" if got.item is not None:
                 return self._read_item_done(got, got.item)
             case "response.reasoning_summary_part.added" if got.summary_index > 0:
@@ -126,9 +126,6 @@ class ResponsesReader:
                 return (CallDelta(number, arguments=delta),)
             case _:
                 return ()
-
-    def _read_item_added(self, got: _ResponsesEvent, item: _OutputItem) -> Iterable[ReplyPiece]:
-        return (self._open_call(got, item),) if item.type == "function_call" else ()
 
     def _read_item_done(self, got: _ResponsesEvent, item: _OutputItem) -> Iterator[ReplyPiece]:
         if item.type == "reasoning" and item.encrypted_content:
@@ -175,8 +172,8 @@ class ResponsesReader:
         # Some servers call a reply complete although they cut it off at the cap.
         reached_cap = usage is not None and usage.output_tokens >= self._output_max
         cut = kind == "response.incomplete" or reached_cap
-        details = response.incomplete_details
-        yield ReplyEnd(self._stop_reason(details.reason if details else None, cut=cut))
+        details = response.incomplete_details or _IncompleteReason()
+        yield ReplyEnd(self._stop_reason(details.reason, cut=cut))
 
     def _stop_reason(self, reason: str | None, *, cut: bool) -> StopReason:
         if self._refused or reason == "content_filter":

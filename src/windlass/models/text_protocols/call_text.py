@@ -43,7 +43,9 @@ def parse_call(body: str, *, cut: bool = False) -> WrittenCall:
     value = next((fields[key] for key in _ARGUMENT_KEYS if key in fields), None)
     if value is not None:
         arguments = bytes(value).decode()
-        return WrittenCall(name, "" if arguments == "null" else arguments, complete=True)
+        if arguments == "null":
+            arguments = ""
+        return WrittenCall(name, arguments, complete=True)
     # The arguments may stand beside the name, without a field of their own. Whether they do is for
     # the tool's schema to decide, so the whole text is passed on.
     return WrittenCall(name, text if fields or not name else "", complete=True)
@@ -70,7 +72,9 @@ def _object_fields(text: str) -> dict[str, msgspec.Raw] | None:
 
 
 def _decode_name(value: msgspec.Raw | None) -> str:
-    name: object = msgspec.json.decode(value) if value is not None else ""
+    if value is None:
+        return ""
+    name: object = msgspec.json.decode(value)
     return name if isinstance(name, str) else ""
 
 

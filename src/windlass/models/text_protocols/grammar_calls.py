@@ -106,8 +106,10 @@ def reply_schema(prompt: Prompt) -> JsonObject:
         if prompt.output_schema is not None:
             answer = hoist_definitions(prompt.output_schema, "answer", definitions)
         forms.append(_object_schema({"answer": answer}))
-    schema = forms[0] if len(forms) == 1 else {"anyOf": forms}
-    return schema | ({"$defs": definitions} if definitions else {})
+    schema: JsonObject = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
 
 
 def _call_schema(spec: ToolSpec, definitions: JsonObject) -> JsonObject:

@@ -114,8 +114,12 @@ class GrammarScan:
             if text:
                 # Not a valid escape: half of a surrogate pair, or a stray backslash.
                 half = _HALF_PAIR.match(text)
-                decoded.append("\ufffd" if half else "\\")
-                text = text[half.end() if half else 1 :]
+                if half:
+                    decoded.append("\ufffd")
+                    text = text[half.end() :]
+                else:
+                    decoded.append("\\")
+                    text = text[1:]
         return "".join(decoded)
 
     def _pass_value(self, text: str) -> str:
@@ -132,8 +136,9 @@ class GrammarScan:
         if self._mode != "call":
             return [ReplyEnd(stop)]
         call = parse_call("".join(self._body), cut=True)
-        delta = CallDelta(0, "1", call.name, call.arguments)
-        return [delta, ReplyEnd(stop if call.complete else "length")]
+        if not call.complete:
+            stop = "length"
+        return [CallDelta(0, "1", call.name, call.arguments), ReplyEnd(stop)]
 
 
 def _unescape_text(text: str) -> str:

@@ -87,8 +87,9 @@ class PlainCallScan:
             case CallDelta():
                 return [*self._release_text(), piece]
             case ReplyEnd():
-                call = self._find_call()
-                return [*([call] if call else self._release_text()), piece]
+                if call := self._find_call():
+                    return [call, piece]
+                return [*self._release_text(), piece]
             case _:
                 return [piece]
 
@@ -115,12 +116,16 @@ class PlainCallScan:
 
     def _begins_like_call(self, body: str) -> bool | None:
         """Whether a call begins like this; None if that cannot be decided yet."""
-        if body[:1] != "{":
-            return False if body else None
+        if not body:
+            return None
+        if body[0] != "{":
+            return False
         inner = body[1:].lstrip()
+        if not inner:
+            return None
         key = _FIRST_KEY.match(inner)
         if key is None:
-            return False if inner else None
+            return False
         if not key[2]:
             return _may_become(key[1], _CALL_KEYS)
         if key[1] != "name":
@@ -161,4 +166,6 @@ def _strip_open_fence(head: str) -> str:
     if not _FENCE.match(text):
         return text
     first_line, _, rest = text.partition("\n")
-    return rest.lstrip() if _FENCE.fullmatch(first_line.rstrip()) else first_line
+    if _FENCE.fullmatch(first_line.rstrip()):
+        return rest.lstrip()
+    return first_line
