@@ -170,7 +170,7 @@ def test_a_page_is_read_as_text() -> None:
     <script>evil()</script></head><body><h2>Parts</h2><ul><li>One<li>Two</ul>
     <table><tr><td>a</td><td>b</td></tr></table>caf&eacute; <b>au</b> lait</body>"""
     assert read_document("page.HTML", html) == DocumentText(
-        "A & B", "## Parts\n\n- One\n- Two\n\na b\n\ncafé au lait", "markdown"
+        "A & B", "## Parts\n\n- One\n- Two\n\n| a | b\n\ncafé au lait", "markdown"
     )
 
 

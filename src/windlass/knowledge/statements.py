@@ -1,8 +1,8 @@
 """What a store of notes does inside one transaction, the same for every database.
 
 The law: nothing here touches a database. Each function is a generator that yields statements and is
-sent their rows, so one body serves SQLite (in a thread) and Postgres (on the event loop). Each store
-has its own short loop that runs them.
+sent their rows, so one body serves SQLite (in a thread) and Postgres (on the event loop). Each
+store has its own short loop that runs them.
 
 Parameters are numbered `$1`, `$2` in the order of their first use. Postgres reads them as numbers,
 SQLite as names in that order, and both bind the same sequence of values.

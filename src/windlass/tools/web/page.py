@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import FilePart, ImagePart
+from windlass.html_text import html_to_text
 from windlass.tools.files.reading import detect_binary_kind, format_size
 from windlass.tools.results import to_content
-from windlass.tools.web.html_text import html_to_text
 
 _HTML_TYPES = frozenset(("text/html", "application/xhtml+xml"))
 _LOOKS_LIKE_HTML = re.compile(r"\s*<(!doctype html|html|head|body)\b", re.IGNORECASE)

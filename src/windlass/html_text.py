@@ -1,6 +1,7 @@
-"""HTML in, text that reads well out: title, headings, links, lists and tables; no scripts.
+"""HTML in, readable text out: title, headings, links, lists and tables; no scripts.
 
-The law: whatever the page holds, this ends, in time and space that grow with the page.
+The tool that fetches pages and the reader of documents share it. The law: whatever the page holds,
+this ends, in time and space that grow linearly with the page.
 """
 
 import re
@@ -11,9 +12,9 @@ from urllib.parse import urljoin
 from typing_extensions import override
 
 FED_CHARS = 16_384
-"""The parser looks again at what it could not finish, so it is given a little at a time."""
+"""The parser reads unfinished input again on each feed, so it is fed a little at a time."""
 UNFINISHED_CHARS_MAX = 65_536
-"""A tag or comment that does not end within this is left as text, so as not to look for ever."""
+"""A tag or comment that is longer is taken as text. Otherwise the cost would be quadratic."""
 ITEMS_DEEP_MAX = 8
 TITLE_CHARS_MAX = 300
 
@@ -32,9 +33,13 @@ _WIDE = re.compile(r"\n{3,}")
 Attributes = Sequence[tuple[str, str | None]]
 
 
-def html_to_text(html: str, base: str = "") -> tuple[str, str]:
-    """The title and the text of a page. Links are shown as `text (address)`."""
-    page = _TextExtractor(base)
+def html_to_text(html: str, base: str = "", *, show_links: bool = True) -> tuple[str, str]:
+    """The title and the text of a page, with headings as in Markdown.
+
+    Links are shown as `text (address)` if `show_links`; `base` is the address of the page, against
+    which relative links are resolved.
+    """
+    page = _TextExtractor(base, show_links=show_links)
     for start in range(0, len(html), FED_CHARS):
         page.feed(html[start : start + FED_CHARS])
         if len(page.rawdata) > UNFINISHED_CHARS_MAX:
@@ -44,12 +49,13 @@ def html_to_text(html: str, base: str = "") -> tuple[str, str]:
 
 
 class _TextExtractor(HTMLParser):
-    """Collects text while it walks through the tags; nothing has to be closed properly."""
+    """Collects the text while it goes through the tags. Tags need not be closed properly."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, *, show_links: bool) -> None:
         super().__init__(convert_charrefs=True)
         self.title = ""
         self._base = base
+        self._show_links = show_links
         self._out: list[str] = []
         self._dropped = ""
         self._dropped_deep = 0
@@ -85,7 +91,7 @@ class _TextExtractor(HTMLParser):
         values = dict(attrs)
         if tag in _HEADINGS:
             self._write(f"\n\n{_HEADINGS[tag]} ")
-        elif tag == "a" and (address := values.get("href")):
+        elif tag == "a" and self._show_links and (address := values.get("href")):
             self._link = address, len(self._out)
         elif tag == "img" and (words := values.get("alt")):
             self.handle_data(f"[{words}]")
