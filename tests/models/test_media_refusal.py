@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from windlass.agent.run_options import RefusesContent
 from windlass.core.errors import ModelError
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, UserMessage
 from windlass.core.view import Prompt
@@ -14,6 +13,7 @@ from windlass.models.local.process import LocalWeights
 from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.resolve import resolve_model
 from windlass.models.vendors import load_vendors
+from windlass.ports import RefusesContent
 from windlass.testing import ScriptedModel
 
 PNG = ImagePart("image/png", b"\x89PNG")
