@@ -128,7 +128,8 @@ def error_from_response(
 def error_from_stream(error: object, target: RequestTarget | None = None) -> ModelError:
     """Return the error that a server announces inside a successful response.
 
-    `error` is its JSON, decoded or as bytes.
+    `error` is its JSON, decoded or as bytes. Readers do not know the target; `HttpModel` puts the
+    vendor's name in front of their errors.
     """
     decoded = _decode_body(error) if isinstance(error, bytes) else error
     report = _parse_error(decoded, b"")
@@ -148,8 +149,9 @@ def _build_error(
 ) -> ModelError:
     after_s = retry_after_s(headers, report.error, report.message)
     kind, retryable = _classify_error(status, report, after_s)
-    vendor = target.vendor if target else "the provider"
-    message = f"{vendor}: {_describe_failure(kind, status, report, target, retryable=retryable)}"
+    message = _describe_failure(kind, status, report, target, retryable=retryable)
+    if target:
+        message = f"{target.vendor}: {message}"
     if provider_text := mask_keys(report.message):
         message = f"{message}: {provider_text}"
     if fix := _suggest_fix(kind, status, headers, report, target):

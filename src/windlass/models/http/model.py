@@ -122,22 +122,36 @@ class HttpModel:
         # What a model is shown of its own past depends on which model is asked (S11).
         prompt = replace(prompt, model=self._info.name)
         reader = self._dialect.new_reader(prompt)
+        request_events = self._request_events(prompt)
         ended = False
         fault: ModelError | None = None
         try:
-            async with aclosing(self._request_events(prompt)) as events:
+            async with aclosing(request_events) as events:
                 async for event, data in events:
                     for piece in reader.read_event(event, data):
                         ended = ended or type(piece) is ReplyEnd
                         yield piece
         except ModelError as error:
-            fault = error
+            fault = self._name_vendor(error)
         if not ended and isinstance(reader, FinishingReader):
             for piece in reader.finish():
                 ended = True
                 yield piece
         if fault is not None and not ended:
             raise fault
+
+    def _name_vendor(self, error: ModelError) -> ModelError:
+        """Return the error with the vendor's name in front, which the readers do not know."""
+        prefix = f"{self._endpoint.target.vendor}: "
+        fault = error.fault
+        if fault.message.startswith(prefix):
+            return error
+        return ModelError(
+            fault.kind,
+            prefix + fault.message,
+            retryable=fault.retryable,
+            retry_after_s=fault.retry_after_s,
+        )
 
     def _request_events(self, prompt: Prompt) -> AsyncGenerator[SseEvent]:
         """Prepare one request. Nothing is sent before the first event is asked for."""
