@@ -78,3 +78,17 @@ def test_the_three_styles_say_the_same(text: str) -> None:
 )
 def test_prose_stays(text: str | None, prose: str) -> None:
     assert read_docstring(text).prose == prose
+
+
+def test_a_type_may_have_brackets_of_its_own() -> None:
+    text = "Draw.\n\nArgs:\n    point (tuple(int, int)): Where.\n    size (int): How large."
+    assert read_docstring(text).parameters == {"point": "Where.", "size": "How large."}
+
+
+def test_a_field_of_another_kind_stays_prose() -> None:
+    text = "Draw.\n\n:param x: Where.\n    On the left.\n:meta private:\n    Kept."
+    docs = read_docstring(text)
+    assert (docs.prose, docs.parameters) == (
+        "Draw.\n\n:meta private:\n    Kept.",
+        {"x": "Where. On the left."},
+    )

@@ -1,7 +1,10 @@
-"""A docstring in, what a model should read out: prose, and a line for each parameter.
+"""Split a docstring into what a model should read: prose, and a description of each parameter.
 
-Google, NumPy and Sphinx styles are understood. What is about parameters and exceptions is taken
-out of the prose; all else stays, word for word.
+Google, NumPy and Sphinx styles are understood. The parts about parameters and exceptions are
+removed from the prose; everything else stays word for word.
+
+A library such as `docstring_parser` does not replace this: it drops prose that follows the
+parameters, and reads `x, y : int` as one parameter.
 """
 
 import inspect
@@ -17,7 +20,8 @@ _PROSE_SECTIONS = frozenset(
 )
 _KNOWN_SECTIONS = _PARAMETER_SECTIONS | _DROPPED_SECTIONS | _PROSE_SECTIONS
 
-_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+# The type in brackets may itself have brackets, as in `point (tuple(int, int)): ...`.
+_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*:\s*(.*)")
 _NUMPY_ENTRY = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
 _SPHINX_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
 _SPHINX_PARAMETERS = frozenset({"param", "parameter", "arg", "argument", "key", "keyword"})
@@ -26,7 +30,7 @@ _SPHINX_DROPPED = frozenset({"type", "rtype", "raises", "raise", "except", "exce
 
 @dataclass(frozen=True, slots=True)
 class DocstringParts:
-    """What a docstring says."""
+    """The prose of a docstring, and the description of each parameter."""
 
     prose: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -40,7 +44,7 @@ class _DocstringSection:
 
 
 def read_docstring(text: str | None) -> DocstringParts:
-    """Split a docstring into prose and parameters."""
+    """Split a docstring into prose and the descriptions of parameters."""
     prose: list[str] = []
     parameters: dict[str, str] = {}
     for section in _split_sections(inspect.cleandoc(text or "").splitlines()):
@@ -55,20 +59,20 @@ def read_docstring(text: str | None) -> DocstringParts:
 
 
 def _split_sections(lines: Sequence[str]) -> Iterator[_DocstringSection]:
-    """The parts of a docstring; the first has no title."""
+    """Yield the sections of a docstring. The first has no title."""
     section = _DocstringSection("", "")
-    skip = False
-    for line, below in zip_longest(lines, lines[1:], fillvalue=""):
-        if skip:
-            skip = False
+    is_underline = False
+    for line, line_below in zip_longest(lines, lines[1:], fillvalue=""):
+        if is_underline:
+            is_underline = False
             continue
-        style = _heading_style(line, below)
+        style = _heading_style(line, line_below)
         if style:
             yield section
             section = _DocstringSection(line, style)
-            skip = style == "numpy"
+            is_underline = style == "numpy"
         elif section.style == "google" and line and not line[0].isspace():
-            # A Google section ends where the indent does.
+            # A Google section ends with its indent.
             yield section
             section = _DocstringSection("", "", [line])
         else:
@@ -76,10 +80,10 @@ def _split_sections(lines: Sequence[str]) -> Iterator[_DocstringSection]:
     yield section
 
 
-def _heading_style(line: str, below: str) -> str:
-    """The style in which this line opens a section, or nothing."""
+def _heading_style(line: str, line_below: str) -> str:
+    """Return the style in which a line begins a section; empty if it does not."""
     name = line.strip().lower()
-    if name in _KNOWN_SECTIONS and re.fullmatch(r"\s*-{3,}\s*", below):
+    if name in _KNOWN_SECTIONS and re.fullmatch(r"\s*-{3,}\s*", line_below):
         return "numpy"
     if name.endswith(":") and name[:-1] in _KNOWN_SECTIONS and not line[:1].isspace():
         return "google"
@@ -87,65 +91,63 @@ def _heading_style(line: str, below: str) -> str:
 
 
 def _google_entries(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Entries such as `path (str): The file.`, with deeper lines as their continuation."""
-    for head, rest in _group_by_indent(lines):
+    """Yield entries such as `path (str): The file.`, which deeper lines continue."""
+    for head, deeper in _group_by_indent(lines):
         found = _GOOGLE_ENTRY.fullmatch(head)
         if found:
-            yield found[1], _join_lines([found[2], *rest])
+            yield found[1], _join_lines([found[2], *deeper])
 
 
 def _numpy_entries(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Entries such as `path : str`, with their text on the deeper lines below."""
-    for head, rest in _group_by_indent(lines):
+    """Yield entries such as `path : str`, with their description on the deeper lines below."""
+    for head, deeper in _group_by_indent(lines):
         found = _NUMPY_ENTRY.fullmatch(head)
         if found:
             for name in found[1].split(","):
-                yield name.strip(" *"), _join_lines(rest)
+                yield name.strip(" *"), _join_lines(deeper)
 
 
 def _group_by_indent(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each line of the outermost indent, with the deeper lines below it."""
+    """Yield each line of the outermost indent, with the deeper lines below it."""
     filled = [line for line in lines if line.strip()]
-    outer = min((len(line) - len(line.lstrip()) for line in filled), default=0)
-    head, rest = "", list[str]()
+    indent = min((len(line) - len(line.lstrip()) for line in filled), default=0)
+    groups: list[tuple[str, list[str]]] = []
     for line in filled:
-        if line[outer:][:1].isspace():
-            rest.append(line)
-            continue
-        if head:
-            yield head, rest
-        head, rest = line.strip(), []
-    if head:
-        yield head, rest
+        if not line[indent:][:1].isspace():
+            groups.append((line.strip(), []))
+        elif groups:
+            groups[-1][1].append(line)
+    yield from groups
 
 
 def _prose_lines(section: _DocstringSection, parameters: dict[str, str]) -> Iterator[str]:
-    """The lines of a section that stay prose; Sphinx fields among them are taken out."""
+    """Yield the lines of a section that stay prose, and move its Sphinx fields to `parameters`."""
     if section.title:
         yield section.title
         if section.style == "numpy":
             yield "-" * len(section.title)
-    taken = ""
     in_field = False
+    parameter = ""
     for line in section.lines:
         found = _SPHINX_FIELD.fullmatch(line)
         if found is None:
+            # An indented line continues a field, and is dropped or kept with it.
             in_field = in_field and line[:1].isspace()
             if not in_field:
                 yield line
-            elif taken:
-                parameters[taken] = _join_lines([parameters[taken], line])
+            elif parameter:
+                parameters[parameter] = _join_lines([parameters[parameter], line])
             continue
-        kind, about, told = found[1], (found[2] or "").split(), found[3]
-        in_field, taken = True, ""
-        if kind in _SPHINX_PARAMETERS and about:
-            taken = about[-1].lstrip("*")  # `:param int count:` names the type first.
-            parameters[taken] = told.strip()
+        kind = found[1]
+        parameter = ""
+        in_field = kind in _SPHINX_DROPPED
+        if kind in _SPHINX_PARAMETERS and (found[2] or "").split():
+            in_field = True
+            parameter = found[2].split()[-1].lstrip("*")  # `:param int count:` has the type first.
+            parameters[parameter] = found[3].strip()
         elif kind in {"return", "returns"}:
-            in_field = False
-            yield f"Returns: {told}"
-        elif kind not in _SPHINX_DROPPED:
-            in_field = False
+            yield f"Returns: {found[3]}"
+        elif not in_field:
             yield line
 
 
