@@ -181,7 +181,9 @@ async def test_the_inside_is_refused_however_it_is_written(host: str) -> None:
     """T13."""
     result = await fetch(f"http://{host}:8000/", allow=[])
     assert result.kind == "error"
-    assert any(why in result.text for why in ("not a public", "in full", "no host", "no http"))
+    assert any(
+        why in result.text for why in ("not a public", "in full", "no host", "not a valid http")
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ async def test_the_inside_is_refused_however_it_is_written(host: str) -> None:
         ("http://", "http or https"),
         ("http://[::1/", "http or https"),
         ("http://example.com:99999/", "http or https"),
-        ("http://me:secret@example.com/", "leave them out"),
+        ("http://me:secret@example.com/", "Leave them out"),
         ("http://example.com/" + "x" * 5_000, "too long"),
     ],
 )
@@ -332,11 +334,11 @@ async def test_packed_bodies_are_unpacked(encoding: str, packed: bytes) -> None:
     [
         (answer(b"", status="404 Not Found"), "404 Not Found"),
         (answer(b"", status="599 \x1b"), "answered 599"),
-        (answer(b"x", Content_Encoding="br"), "'br' compression"),
-        (answer(b"x", Content_Encoding="gzip"), "broken"),
-        (b"nonsense\r\n\r\n", "does not answer as it should"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nx", "does not answer as it should"),
-        (b"", "does not answer as it should"),
+        (answer(b"x", Content_Encoding="br"), "compression 'br'"),
+        (answer(b"x", Content_Encoding="gzip"), "cannot be decompressed"),
+        (b"nonsense\r\n\r\n", "does not answer correctly"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nx", "does not answer correctly"),
+        (b"", "does not answer correctly"),
     ],
 )
 async def test_a_failing_server_is_told(sent: bytes, why: str) -> None:
@@ -395,7 +397,7 @@ async def test_html_becomes_text() -> None:
         (b'{"a": 1}', "application/json", '{"a": 1}'),
         (b"<html><p>x", "", "x"),
         (b"<b>x</b>", "text/plain", "<b>x</b>"),
-        (b"<script>x</script>", "text/html", "[the page holds no text"),
+        (b"<script>x</script>", "text/html", "[the page has no text"),
     ],
 )
 async def test_text_is_read_as_it_is_meant(body: bytes, kind: str, text: str) -> None:

@@ -1,7 +1,7 @@
-"""Which addresses a tool may reach: the public internet, and what was allowed by name.
+"""Which addresses a tool may reach: the public internet, and what is explicitly allowed.
 
-The law: it is the address that counts, after resolving, and never the name. Of IPv6 only what is
-public by its block passes, and an IPv4 address that is wrapped in one is looked at itself.
+The law: the address decides, after the name is resolved, and never the name. An IPv6 address must
+be in the public block, and an IPv4 address that is embedded in it is checked too.
 """
 
 import ipaddress
@@ -14,25 +14,28 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Public by the registry, and yet a service of the network that the machine stands in.
+# Public according to the registry, but in fact a service of the network around this machine.
 _NON_PUBLIC_BLOCKS = tuple(
     ipaddress.IPv4Network(block)
     for block in (
-        "168.63.129.16/32",  # the host of a virtual machine at Azure
-        "192.0.0.0/24",  # protocols, and the metadata of Oracle's cloud
-        "192.88.99.0/24",  # relays
-        "100.64.0.0/10",  # between carriers and customers, and Alibaba's metadata
+        "168.63.129.16/32",  # the host of a virtual machine in Azure
+        "192.0.0.0/24",  # protocol assignments, and the metadata service of Oracle's cloud
+        "192.88.99.0/24",  # 6to4 relays
+        "100.64.0.0/10",  # carrier-grade NAT, and the metadata service of Alibaba's cloud
     )
 )
 
 
 @final
 class AllowedHosts:
-    """What may be reached although it is not public: hosts, addresses or networks, with a port."""
+    """What may be reached although it is not public: hosts, addresses or networks.
+
+    Each entry may have a port. Raises ConfigError if an entry is invalid.
+    """
 
     def __init__(self, entries: Collection[str] = ()) -> None:
         if isinstance(entries, str):
-            raise ConfigError(f"allow={entries!r}: give a list of hosts, addresses or networks")
+            raise ConfigError(f"allow={entries!r}: must be a list of hosts, addresses or networks")
         self._hosts: set[tuple[str, int | None]] = set()
         self._networks: list[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, int | None]] = []
         for entry in entries:
@@ -41,13 +44,18 @@ class AllowedHosts:
                 self._networks.append((ipaddress.ip_network(host), port))
             except ValueError:
                 if not host or "/" in host:
-                    raise ConfigError(f"allow: {entry!r} is no host, address or network") from None
+                    raise ConfigError(
+                        f"allow: {entry!r} is not a host, an address or a network"
+                    ) from None
                 self._hosts.add((host.lower().rstrip("."), port))
 
     def check_host(self, host: str, port: int, addresses: Sequence[str]) -> None:
-        """Refuse a host unless all of its addresses may be reached."""
+        """Raise ModelRetry unless all addresses of a host may be reached.
+
+        All of them, because the connection may be opened to any one.
+        """
         if not addresses:
-            raise ModelRetry(f"{host!r} has no address: is it spelled right?")
+            raise ModelRetry(f"{host!r} has no address. Check the spelling.")
         name = host.lower().rstrip(".")
         if {(name, None), (name, port)} & self._hosts:
             return
@@ -55,8 +63,8 @@ class AllowedHosts:
             found = ipaddress.ip_address(address)
             if not is_public_address(found) and not self._is_allowed(found, port):
                 raise ModelRetry(
-                    f"{host!r} is at {address}, which is not a public address: "
-                    "only the public internet can be fetched from."
+                    f"{host!r} is at {address}, which is not a public address. "
+                    "Only the public internet can be fetched from."
                 )
 
     def _is_allowed(self, address: Address, port: int) -> bool:
@@ -64,7 +72,7 @@ class AllowedHosts:
 
 
 def _split_host_port(entry: str) -> tuple[str, int | None]:
-    """`host`, `host:port`, `[v6]:port`, an address or a network."""
+    """Split `host`, `host:port`, `[v6]:port`, an address or a network into host and port."""
     host, colon, port = entry.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
         return entry.strip("[]"), None
@@ -74,15 +82,19 @@ def _split_host_port(entry: str) -> tuple[str, int | None]:
 
 
 def is_public_address(address: Address) -> bool:
-    """Whether an address, and each that is wrapped in it, belongs to the public internet."""
+    """Whether an address, and each address embedded in it, belongs to the public internet."""
     if isinstance(address, ipaddress.IPv4Address):
-        special = address.is_multicast or address.is_reserved or address.is_unspecified
-        local = address.is_private or address.is_loopback or address.is_link_local
-        inside = any(address in block for block in _NON_PUBLIC_BLOCKS)
-        return address.is_global and not (special or local or inside)
-    wrapper = address.ipv4_mapped is not None or address in _NAT64
-    public = address in _PUBLIC_V6 and address.is_global and not address.is_reserved
-    return (wrapper or public) and all(map(is_public_address, _embedded_ipv4(address)))
+        return _is_public_ipv4(address)
+    is_wrapper = address.ipv4_mapped is not None or address in _NAT64
+    is_public = address in _PUBLIC_V6 and address.is_global and not address.is_reserved
+    return (is_wrapper or is_public) and all(map(_is_public_ipv4, _embedded_ipv4(address)))
+
+
+def _is_public_ipv4(address: ipaddress.IPv4Address) -> bool:
+    is_special = address.is_multicast or address.is_reserved or address.is_unspecified
+    is_local = address.is_private or address.is_loopback or address.is_link_local
+    is_blocked = any(address in block for block in _NON_PUBLIC_BLOCKS)
+    return address.is_global and not (is_special or is_local or is_blocked)
 
 
 def _embedded_ipv4(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:

@@ -1,4 +1,4 @@
-"""What a web server answered in; what a model is shown of it out."""
+"""Turn the answer of a web server into what the model reads."""
 
 import codecs
 import re
@@ -22,7 +22,7 @@ _BYTE_ORDER_MARKS = (
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
 )
-# Python knows them as encodings of text, and some are slow; no page is written in one.
+# Python accepts these as text encodings, and some are slow. No web page uses them.
 _NON_WEB_ENCODINGS = frozenset(
     {"idna", "punycode", "raw-unicode-escape", "raw_unicode_escape", "unicode-escape"}
     | {"unicode_escape", "undefined", "utf-7"}
@@ -31,18 +31,18 @@ _NON_WEB_ENCODINGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """An answer, as it came."""
+    """An answer without its compression."""
 
     url: str
     media_type: str
     charset: str | None
     data: bytes
     is_cut: bool
-    """There was more."""
+    """Whether there was more than was read."""
 
 
 def decompress_body(data: bytes, encoding: str, bytes_max: int) -> bytes:
-    """A body without its compression, and never more of it than `bytes_max`."""
+    """Decompress a body, up to `bytes_max` bytes. Raises ModelRetry if it cannot be read."""
     match encoding.strip().lower():
         case "" | "identity":
             return data[:bytes_max]
@@ -50,12 +50,13 @@ def decompress_body(data: bytes, encoding: str, bytes_max: int) -> bytes:
             return _inflate(data, bytes_max)
         case other:
             raise ModelRetry(
-                f"The server sent {other[:40]!r} compression, which was not asked for."
+                f"The server used the compression {other[:40]!r}, which is not supported."
             )
 
 
 def _inflate(data: bytes, bytes_max: int) -> bytes:
-    # gzip or zlib, as the data itself says; or what some servers call "deflate", without a head.
+    # gzip or zlib, which the data itself shows; or raw deflate, which some servers send as
+    # "deflate".
     for bits in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):
         engine = zlib.decompressobj(bits)
         try:
@@ -64,11 +65,14 @@ def _inflate(data: bytes, bytes_max: int) -> bytes:
             continue
         if inflated or engine.eof or not data:
             return inflated
-    raise ModelRetry("The server's answer is compressed, and broken.")
+    raise ModelRetry("The server's answer is compressed and cannot be decompressed.")
 
 
 def to_readable(page: WebPage) -> str | ImagePart:
-    """Text as it is, HTML as readable text, a picture as a picture; refuses the rest by name."""
+    """Return text as it is, HTML as readable text, or a picture.
+
+    Raises ModelRetry, which names the kind, for anything else.
+    """
     charset = _find_charset(page)
     kind = detect_binary_kind(page.data)
     if kind and not charset.startswith(("utf-16", "utf-32")):
@@ -77,7 +81,7 @@ def to_readable(page: WebPage) -> str | ImagePart:
     title = ""
     if page.media_type in _HTML_TYPES or (not page.media_type and _LOOKS_LIKE_HTML.match(text)):
         title, text = html_to_text(text, page.url)
-        text = text or "[the page holds no text; it may be made by a script, in a browser]"
+        text = text or "[the page has no text; it may be built by a script in a browser]"
     head = [page.url]
     if title:
         head.append(f"Title: {title}")
@@ -89,28 +93,33 @@ def to_readable(page: WebPage) -> str | ImagePart:
 def _read_picture(page: WebPage, kind: str) -> ImagePart:
     part = to_content(page.data)[0]
     if isinstance(part, FilePart):
-        raise ModelRetry(f"{page.url} is a PDF document, which cannot be read here.")
+        raise ModelRetry(f"{page.url} is a PDF document, which `fetch` cannot read.")
     if not isinstance(part, ImagePart):
-        told = f"{kind} ({page.media_type})" if page.media_type else kind
-        raise ModelRetry(f"{page.url} is {told}, and not text or a picture.")
+        if page.media_type:
+            kind = f"{kind} ({page.media_type})"
+        raise ModelRetry(f"{page.url} is {kind}, not text or a picture.")
     if page.is_cut:
-        raise ModelRetry(f"{page.url} is a picture of more than {format_size(len(page.data))}.")
+        raise ModelRetry(
+            f"{page.url} is a picture of more than {format_size(len(page.data))}, which is too "
+            "large."
+        )
     return part
 
 
 def _find_charset(page: WebPage) -> str:
-    """The encoding that the bytes, the server or the page itself names; else UTF-8."""
+    """Return the encoding that the bytes, the server or the page itself names; else UTF-8."""
     for mark, name in _BYTE_ORDER_MARKS:
         if page.data.startswith(mark):
             return name
-    meta = _META_CHARSET.search(page.data[:_META_BYTES]) if page.media_type in _HTML_TYPES else None
-    named = (page.charset, meta[1].decode("ascii", "replace") if meta else None)
-    for name in filter(None, named):
+    names = [page.charset] if page.charset else []
+    if page.media_type in _HTML_TYPES and (meta := _META_CHARSET.search(page.data[:_META_BYTES])):
+        names.append(meta[1].decode("ascii", "replace"))
+    for name in names:
         try:
-            known = codecs.lookup(name).name
-            "".encode(known)  # Refuses what is no encoding of text.
+            encoding = codecs.lookup(name).name
+            "".encode(encoding)  # Raises for codecs that do not encode text, such as base64.
         except (LookupError, ValueError):
             continue
-        if known not in _NON_WEB_ENCODINGS:
-            return known
+        if encoding not in _NON_WEB_ENCODINGS:
+            return encoding
     return "utf-8"
