@@ -39,7 +39,8 @@ def xdg_folder(kind: str, default: str) -> Path:
 
 def captures_content(environ: Mapping[str, str] | None = None) -> bool:
     """Return whether traces may contain messages, as OpenTelemetry's own variable says."""
-    environ = read_environment() if environ is None else environ
+    if environ is None:
+        environ = read_environment()
     return environ.get(CAPTURE_VARIABLE, "").strip().lower() in CAPTURE_VALUES
 
 

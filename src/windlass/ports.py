@@ -292,7 +292,7 @@ class CallerRun(msgspec.Struct, frozen=True):
     """The run that a sub-agent works for. Only the tools of sub-agents are given it."""
 
     world: World
-    mask: Mask | None
+    mask: Mask
     read_state: Callable[[], State]
     """Return the state of the caller's session now."""
     show_delta: Callable[[Delta], None]

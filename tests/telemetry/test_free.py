@@ -65,7 +65,7 @@ def test_the_extra_is_named_when_it_is_missing() -> None:
 
 async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
     parts = build_parts(ScriptedModel([]), OutputType(str), {})
-    recorder = Recorder(parts.world.journal, parts.world.clock, State("s"))
+    recorder = Recorder(parts.world.journal, parts.world.clock, State("s"), parts.mask)
     observation = begin_observation(None, parts.world, "s")
     assert observation is None
     assert parts.runs._world_for(recorder, observation) is parts.world

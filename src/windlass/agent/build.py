@@ -44,7 +44,7 @@ class AgentParts:
 
     world: World
     setup: Setup
-    mask: Mask | None = None
+    mask: Mask
     instructions: InstructionFunction | None = None
     """Makes the instructions of each run, if they are a function."""
     observer: RunObserver | None = None
@@ -62,16 +62,19 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
     """Build the parts of an agent. Raises ConfigError if they do not fit together."""
     timeouts = options.get("timeouts") or Timeouts()
     instructions = options.get("instructions", "")
+    function, text = (instructions, "") if callable(instructions) else (None, instructions)
     models = _resolve_models(model, options, timeouts)
     summariser = _resolve_summariser(models, options, timeouts)
-    all_models = [*models, summariser] if summariser else models
+    all_models = [*models]
+    if summariser is not None:
+        all_models.append(summariser)
     _check_model_names(all_models)
     world = _build_world(all_models, output, options, timeouts)
     settings = Setup(
         model=models[0].info,
         fallbacks=tuple(fallback.info for fallback in models[1:]),
         summariser=summariser.info if summariser else None,
-        instructions="" if callable(instructions) else instructions,
+        instructions=text,
         output_schema=output.schema,
         limits=options.get("limits") or Limits(),
         session_limits=options.get("session_limits") or SessionLimits(),
@@ -83,8 +86,7 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
     )
     mask = build_mask(options.get("secrets"), [*all_models, world.tools])
     setup = mask.mask_setup(_build_setup(world, settings))
-    instruction_function = instructions if callable(instructions) else None
-    return AgentParts(world, setup, mask, instruction_function, options.get("telemetry"))
+    return AgentParts(world, setup, mask, function, options.get("telemetry"))
 
 
 def _resolve_models(model: Model | str, options: AgentOptions, timeouts: Timeouts) -> list[Model]:
@@ -182,7 +184,10 @@ def _build_gate(gate: Gate | None, approver: Approver | None) -> Gate | None:
     if gate is None and approver is not None:
         # An agent that can ask a person asks before it changes anything.
         gate = lazy_imports.ask()
-    return None if gate is None else lazy_imports.Granted(gate)
+    if gate is None:
+        return None
+    # A person may answer a question for more than one call: the grant then lifts later ones.
+    return lazy_imports.Granted(gate)
 
 
 def _build_setup(world: World, settings: Setup) -> Setup:

@@ -41,7 +41,7 @@ class RunOpenings:
         self,
         setup: Setup,
         clock: Clock,
-        mask: Mask | None,
+        mask: Mask,
         instructions: InstructionFunction | None,
     ) -> None:
         self._setup = setup
@@ -77,7 +77,7 @@ class RunOpenings:
         if self._instructions is None:
             return self._setup
         setup = replace(self._setup, instructions=self._instructions(briefing))
-        return self._mask.mask_setup(setup) if self._mask else setup
+        return self._mask.mask_setup(setup)
 
     def _take_over(self, state: State, *, consent: bool) -> RunResumed:
         """Take over a run that was left open; from here on, the limits of this agent count.

@@ -63,7 +63,7 @@ class LiveRuns:
         self,
         world: World,
         setup: Setup,
-        mask: Mask | None = None,
+        mask: Mask,
         observer: RunObserver | None = None,
     ) -> None:
         self._world = world
@@ -222,7 +222,9 @@ class LiveRuns:
 
     def _find_live(self, session: str) -> RunDriver | None:
         driver = self._drivers.get(session)
-        return driver if driver is not None and driver.is_live else None
+        if driver is None or not driver.is_live:
+            return None
+        return driver
 
     def _check_free(self, session: str) -> None:
         if self._find_live(session) is not None:
@@ -283,7 +285,9 @@ async def follow_session(
         if facts and isinstance(facts[-1], RunEnded):
             return
         if is_driven:
-            await _wait_for_facts(journal, session, facts[-1].seq if facts else seen)
+            # A reply that is withheld was read but not yielded: it is past what was seen.
+            last_read = facts[-1].seq if facts else seen
+            await _wait_for_facts(journal, session, last_read)
 
 
 async def _wait_for_facts(journal: Journal, session: str, after: int) -> None:

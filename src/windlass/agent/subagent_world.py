@@ -76,8 +76,10 @@ def _ask_or_deny(approver: Approver | None, name: str) -> Approver:
 
     async def ask(question: Question) -> PersonAnswer:
         named_question = with_fields(question, question=f"{name}: {question.question}")
-        reply = await approver(named_question) if approver is not None else None
-        return Deny(NOBODY_TO_ASK, "unattended") if reply is None else reply
+        reply = None
+        if approver is not None:
+            reply = await approver(named_question)
+        return reply or Deny(NOBODY_TO_ASK, "unattended")
 
     return ask
 

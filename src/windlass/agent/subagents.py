@@ -170,10 +170,8 @@ async def _work_on_task(
     except ConfigError as error:
         return ToolResult.from_text("error", f"{name} cannot work: {error}")
     # The sub-agent may come across the secrets of its caller.
-    mask = parts.mask.combine_with(run.mask) if parts.mask else run.mask
-    own = with_fields(
-        parts, world=world, setup=mask.mask_setup(setup) if mask else setup, mask=mask
-    )
+    mask = parts.mask.combine_with(run.mask)
+    own = with_fields(parts, world=world, setup=mask.mask_setup(setup), mask=mask)
     return await _SubagentJob(own, run, call, context.call_id).work(name, task)
 
 
@@ -219,7 +217,7 @@ class _SubagentJob:
         self._runs = parts.runs
         self._openings = parts.openings
         self._journal = parts.world.journal
-        self._mask_text = parts.mask.mask_text if parts.mask else str
+        self._mask_text = parts.mask.mask_text
         self._run = run
         self._call = call
         self._call_id = call_id
@@ -295,8 +293,9 @@ def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:
     if result.completed:
         return ToolResult.from_text("value", result.text)
     partial_text = result.text or result.partial_text
-    addition = f" Its text so far: {partial_text}" if partial_text else ""
-    message = f"{name} ended as {result.outcome}: {result.reason}.{addition}"
+    message = f"{name} ended as {result.outcome}: {result.reason}."
+    if partial_text:
+        message += f" Its text so far: {partial_text}"
     return ToolResult.from_text("error", message)
 
 
@@ -307,5 +306,6 @@ async def unreported_charges(journal: Journal, state: State) -> tuple[Charge, ..
         task = call.decoded_arguments.get("task")
         if call.began and call.phase != "closed" and isinstance(task, str):
             child = await find_own_session(journal, f"{state.session}/{call.id}", task)
-            charges += _as_subagent_charges(child.run.ledger.charges if child.run else ())
+            if child.run is not None:
+                charges += _as_subagent_charges(child.run.ledger.charges)
     return tuple(charges)

@@ -113,7 +113,7 @@ class ModelAttempt:
             self._assembly.output_bytes,
             whole=self.is_whole,
         )
-        return charge if self.is_main else replace(charge, purpose=self.purpose)
+        return replace(charge, purpose=self.purpose)
 
     def make_proposal(self) -> StepProposed:
         # Steps are numbered within the session, so that the ids of calls are unique in it.
@@ -163,7 +163,9 @@ class _SilenceWatchdog:
     def restart_timer(self, seconds: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if seconds is None else self._call_later(seconds, self._check_silence)
+        self._timer = None
+        if seconds is not None:
+            self._timer = self._call_later(seconds, self._check_silence)
 
     def _check_silence(self) -> None:
         now = self._time()

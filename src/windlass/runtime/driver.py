@@ -339,18 +339,21 @@ class RunDriver:
             return end
         run = self._recorder.expected_state.run
         # A failure that is on record, or is being written, brings its own charge.
-        is_settled = run is not None and run.attempt is None
-        charge = None if is_settled else attempt.compute_charge()
+        charge = None
+        if run is None or run.attempt is not None:
+            charge = attempt.compute_charge()
         partial_text = attempt.partial_text if attempt.is_main else ""
         return replace(end, partial=partial_text, charge=charge)
 
     def _end_unrecorded(self, error: BaseException, facts: Sequence[Fact]) -> RunResult[Any]:
         """Tell the watchers of an end that the journal did not take."""
-        end = RunEnded(*self._stop_reason) if self._stop_reason else RunEnded("failed", str(error))
-        end = replace(end, fault=_fault_from(error))
-        opening = () if self._recorder.expected_state.is_active else self._opening_facts
-        known_facts = () if isinstance(error, JournalCorrupt) else facts
-        state = self._recorder.announce_unrecorded_end(*opening, *known_facts, end)
+        outcome, reason = self._stop_reason or ("failed", str(error))
+        if isinstance(error, JournalCorrupt):
+            facts = ()
+        if not self._recorder.expected_state.is_active:
+            facts = (*self._opening_facts, *facts)
+        end = RunEnded(outcome, reason, _fault_from(error))
+        state = self._recorder.announce_unrecorded_end(*facts, end)
         return build_result(state, recorded=False)
 
     def _release_session(self) -> None:

@@ -58,8 +58,9 @@ async def judge_call(
         return CallJudged(call.id, InvalidCall(prepared.code, message))
     arguments = prepared.arguments
     verdict = await _ask_gate(_gate_request(call, spec, arguments, world, state), world)
-    new_arguments = verdict.arguments if isinstance(verdict, Modify | Ask) else None
-    effective_arguments = arguments if new_arguments is None else new_arguments
+    effective_arguments = _new_arguments(verdict)
+    if effective_arguments is None:
+        effective_arguments = arguments
     return CallJudged(
         call.id,
         verdict,
@@ -97,11 +98,16 @@ async def _ask_gate(request: GateRequest, world: World) -> Verdict:
         return _deny_on_failure(error)
     if not is_sound_verdict(verdict, Verdict):
         return NO_VERDICT
-    new_arguments = verdict.arguments if isinstance(verdict, Modify | Ask) else None
+    new_arguments = _new_arguments(verdict)
     schema = world.schemas.get(request.tool.name)
     if new_arguments is not None and schema is not None and not schema.accepts(new_arguments):
         return Deny("the arguments that the gate put in do not fit the tool", verdict.rule)
     return verdict
+
+
+def _new_arguments(verdict: Verdict) -> dict[str, Any] | None:
+    """Return the arguments that a verdict puts in place of the call's own, if any."""
+    return verdict.arguments if isinstance(verdict, Modify | Ask) else None
 
 
 def _deny_on_failure(error: BaseException) -> Deny:
@@ -117,9 +123,10 @@ async def judge_reply(
 ) -> Allow | Deny | OutputMismatch:
     """Return whether a final reply fits the output type and may be shown."""
     text = move.reply.text
-    mismatch = world.check_output(text) if world.check_output and move.check_output else None
-    if mismatch is not None:
-        return OutputMismatch(mismatch)
+    if world.check_output is not None and move.check_output:
+        mismatch = world.check_output(text)
+        if mismatch is not None:
+            return OutputMismatch(mismatch)
     if world.gate is None or not world.gate.judges_replies:
         return Allow()
     try:

@@ -275,6 +275,6 @@ def _call_context(
         earlier_result=state.transcript.find_result,
         remaining=cleared.spending_left,
         labels=state.labels,
-        mask_text=recorder.mask.mask_text if recorder.mask else str,
+        mask_text=recorder.mask.mask_text,
         blobs=world.blobs,
     )

@@ -40,7 +40,7 @@ class EventPublisher:
 
     def __init__(
         self,
-        mask: Mask | None = None,
+        mask: Mask,
         watchers: Iterable[Watcher] = (),
         *,
         observer: Watcher | None = None,
@@ -51,9 +51,11 @@ class EventPublisher:
         `observer` is a watcher that does not count as one: what it alone was shown, nobody saw.
         `on_activity` is called for each piece, delta and append, so it must cost next to nothing.
         """
-        self._piece_mask = PieceMask(mask) if mask else None
+        self._piece_mask = PieceMask(mask)
         self._observer = observer
-        self._watchers = [*watchers] if observer is None else [observer, *watchers]
+        self._watchers = [*watchers]
+        if observer is not None:
+            self._watchers.insert(0, observer)
         self._on_activity = on_activity
         self._reply_hold = ReplyHold()
         self._seq = 0
@@ -94,9 +96,8 @@ class EventPublisher:
                     self._reply_hold.place_pieces(self.place_delta)
                 case AttemptStarted() | AttemptFailed():
                     self._reply_hold.drop_pieces()
-                    if self._piece_mask is not None:
-                        self._piece_mask.start_attempt()
-                case CallFinished(call_id) if self._piece_mask is not None:
+                    self._piece_mask.start_attempt()
+                case CallFinished(call_id):
                     # The end of a progress text is held back while it could begin a secret.
                     rest = self._piece_mask.end_progress(call_id)
                     if rest is not None and self._watchers and not self._is_closed:
@@ -122,7 +123,7 @@ class EventPublisher:
             self._on_activity()
         if not self._watchers or self._is_closed:
             return
-        shown = self._piece_mask.mask_delta(delta) if self._piece_mask is not None else delta
+        shown = self._piece_mask.mask_delta(delta)
         if shown is not None:
             self.publish(self.place_delta(shown))
 
@@ -134,7 +135,7 @@ class EventPublisher:
         if self._is_closed or not (self._watchers or withholds):
             return False
         has_seen_text = False
-        for shown in (piece,) if self._piece_mask is None else self._piece_mask.mask_piece(piece):
+        for shown in self._piece_mask.mask_piece(piece):
             match shown:
                 case TextDelta(text="") | ThinkingDelta(text="") | ReplyEnd():
                     pass
@@ -150,11 +151,8 @@ class EventPublisher:
 
     def masked_so_far(self, text: str) -> TextDelta | None:
         """Return the text of the running attempt as a late watcher may see it; None if nothing."""
-        placed = self.place_delta(TextDelta(text))
-        if self._piece_mask is None:
-            return placed
         masked = self._piece_mask.mask_so_far(text)
-        return replace(placed, text=masked) if masked else None
+        return self.place_delta(TextDelta(masked)) if masked else None
 
     def place_delta(self, delta: DeltaT) -> DeltaT:
         """Return a delta with the next place after the last durable fact."""

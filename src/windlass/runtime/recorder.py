@@ -44,7 +44,7 @@ class Recorder:
         journal: Journal,
         clock: Clock,
         state: State,
-        mask: Mask | None = None,
+        mask: Mask,
         publisher: EventPublisher | None = None,
         on_late_result: Callable[[CallLate], None] | None = None,
     ) -> None:
@@ -74,7 +74,7 @@ class Recorder:
         return self._publisher
 
     @property
-    def mask(self) -> Mask | None:
+    def mask(self) -> Mask:
         return self._mask
 
     @property
@@ -203,7 +203,7 @@ class Recorder:
         if isinstance(error, WindlassError):
             return error
         message = f"the journal failed: {error}"
-        return JournalFailed(self._mask.mask_text(message) if self._mask else message)
+        return JournalFailed(self._mask.mask_text(message))
 
     def _stamp_facts(self, facts: Sequence[Fact]) -> tuple[State, list[Fact]]:
         """Mask facts, number and date them, and fold them in. Raises IllegalFact."""
@@ -211,7 +211,7 @@ class Recorder:
         now = self._clock.now()
         batch: list[Fact] = []
         for fact in facts:
-            masked = self._mask.mask_fact(fact) if self._mask else fact
+            masked = self._mask.mask_fact(fact)
             # Time never runs backwards in a journal, whatever the wall clock does.
             stamped = replace(masked, seq=state.seq + 1, at=max(now, state.at))
             state = apply_fact(state, stamped)

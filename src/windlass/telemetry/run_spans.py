@@ -312,7 +312,7 @@ class RunSpans:
         if isinstance(event, CallJudged) and isinstance(verdict, Allow):
             return
         told = {TelemetryNames.TOOL_CALL: call_id, **self._tool_attributes(call_id)}
-        told[TelemetryNames.VERDICT] = type(verdict).__name__.lower()
+        told[TelemetryNames.VERDICT] = str(verdict.__struct_config__.tag)
         if not isinstance(verdict, InvalidCall) and verdict.rule:
             told[TelemetryNames.RULE] = verdict.rule
         judged = isinstance(event, CallJudged)

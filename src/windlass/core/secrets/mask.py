@@ -64,9 +64,9 @@ class Mask:
         self.key_like = key_like
         self._held = tuple(Secret(value) for _, value in known if hold)
 
-    def combine_with(self, other: "Mask | None") -> "Mask":
+    def combine_with(self, other: "Mask") -> "Mask":
         """This mask, with the values that another one knows: for who works for somebody else."""
-        if other is None or not other.forms:
+        if not other.forms:
             return self
         both = Mask(key_like=self.key_like)
         forms = {**dict(other.forms), **dict(self.forms)}
