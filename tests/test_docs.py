@@ -1,9 +1,11 @@
 """The docs are programs: every Python block and every example runs as printed.
 
 A block whose fence reads `python no-run: reason` is only compiled. If a block has comments
-that read `# prints: text`, these lines are all that it prints, in that order.
+that read `# prints: text`, these lines are all that it prints, in that order. Blocks and examples
+import only from public modules, and the files that the guides for contributors name are there.
 """
 
+import ast
 import os
 import re
 import subprocess
@@ -17,6 +19,22 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = ROOT / "tests" / "support" / "no_network.py"
 EXAMPLE_LINES_MAX = 40
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+GUIDES = ("ARCHITECTURE.md", "docs/contributing.md")
+"""Pages that lead to files of the repository."""
+
+PUBLIC = re.compile(
+    r"windlass(\.(ports|(gates|knowledge)(\.\w+)?|journals|models|telemetry|testing(\.\w+)?|tools))?"
+)
+"""Modules that users may import from."""
+NOT_PUBLIC_YET = {
+    "windlass.core.audit.replay",
+    "windlass.core.fold.run",
+    "windlass.environ",
+    "windlass.project.agents",
+    "windlass.project.files",
+}
+"""Inner modules that the docs show because no public module offers their names."""
 
 FENCE = re.compile(
     r"^(?P<indent> *)```(?:python|py)\b(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```\s*?$",
@@ -90,12 +108,51 @@ def test_a_block_of_the_docs_runs(block: Block, tmp_path: Path) -> None:
     prove(block, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "example", [pytest.param(p, id=p.name) for p in sorted((ROOT / "examples").glob("*.py"))]
-)
+@pytest.mark.parametrize("example", [pytest.param(p, id=p.name) for p in EXAMPLES])
 def test_an_example_is_short_and_runs(example: Path, tmp_path: Path) -> None:
     assert len(example.read_text("utf-8").splitlines()) <= EXAMPLE_LINES_MAX
     run(example, tmp_path)
+
+
+def imported_modules(code: str) -> Iterator[str]:
+    """Our own modules that a program imports from."""
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.ImportFrom(module=str(module)):
+                names = [module]
+            case ast.Import(aliases):
+                names = [alias.name for alias in aliases]
+            case _:
+                names = []
+        yield from (name for name in names if name.split(".")[0] == "windlass")
+
+
+def test_docs_and_examples_import_only_from_public_modules() -> None:
+    programs = {block.place: block.code for block in blocks()}
+    programs |= {path.name: path.read_text("utf-8") for path in EXAMPLES}
+    inner = [
+        f"{place}: {module}"
+        for place, code in programs.items()
+        for module in imported_modules(code)
+        if not PUBLIC.fullmatch(module) and module not in NOT_PUBLIC_YET
+    ]
+    assert inner == []
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_each_file_that_a_guide_names_is_there(page: str) -> None:
+    """A path is relative to the repository or to `src/windlass`; `path::test` names a test."""
+    lost: list[str] = []
+    for span in re.findall(r"`([\w./-]+(?:::\w+)?)`", (ROOT / page).read_text("utf-8")):
+        path, _, test = span.partition("::")
+        if "/" not in path and not path.endswith((".py", ".toml")):
+            continue
+        found = [
+            base / path for base in (ROOT, ROOT / "src" / "windlass") if (base / path).exists()
+        ]
+        if not found or (test and f"def {test}(" not in found[0].read_text("utf-8")):
+            lost.append(span)
+    assert lost == []
 
 
 PAGE = """
