@@ -13,7 +13,7 @@ from tally import ScaleRow, measure_time, memory_kb, run_limited
 
 from windlass import Agent, Allow
 from windlass.core.fold.run import fold
-from windlass.core.run_report import open_questions
+from windlass.core.result import open_questions
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 

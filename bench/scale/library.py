@@ -17,7 +17,7 @@ from tally import ScaleRow, TimeTaken, measure_time, usual_time
 
 from windlass import Allow, Fact, RunStarted, TextPart
 from windlass.core.fold.run import fold
-from windlass.core.run_report import open_questions
+from windlass.core.result import open_questions
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 

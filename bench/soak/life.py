@@ -35,7 +35,7 @@ from windlass import (
     tool,
 )
 from windlass.core.fold.run import fold
-from windlass.core.run_report import open_questions
+from windlass.core.result import open_questions
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.models.resolve import resolve_model

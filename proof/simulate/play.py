@@ -16,8 +16,7 @@ from windlass.agent.approvals import answer
 from windlass.core.errors import ConfigError, RunFailed
 from windlass.core.events import Event, Fact
 from windlass.core.fold.run import apply_fact
-from windlass.core.result import Question, RunResult
-from windlass.core.run_report import open_questions
+from windlass.core.result import Question, RunResult, open_questions
 from windlass.core.state import State
 from windlass.journals.memory import MemoryJournal
 from windlass.testing.clock import VirtualClock

@@ -21,7 +21,7 @@ from windlass import (
 )
 from windlass.core.events import Event
 from windlass.core.fold.run import fold
-from windlass.core.run_report import build_result
+from windlass.core.result import build_result
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
     FixedGate,

@@ -23,7 +23,7 @@ from windlass.core.errors import (
     failure_error,
 )
 from windlass.core.faults import RETRYABLE_KINDS, Fault, FaultKind
-from windlass.core.run_report import build_result
+from windlass.core.result import build_result
 
 CLASSES = {
     name: found

@@ -15,7 +15,7 @@ from windlass.core.audit.replay import replay
 from windlass.core.events import CallStarted, Fact, RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.messages import ImagePart
-from windlass.core.run_report import open_questions
+from windlass.core.result import open_questions
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.memory import MemoryJournal

@@ -18,7 +18,7 @@ from windlass.core.events import CallFinished, CallStarted, Fact, RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.messages import Effect, ImagePart, TextPart, ToolResult
 from windlass.core.moves import ClearedCall
-from windlass.core.run_report import open_questions
+from windlass.core.result import open_questions
 from windlass.core.setup import LoopPolicy
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session

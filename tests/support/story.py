@@ -16,8 +16,7 @@ from windlass.core.errors import ModelError, RunFailed
 from windlass.core.events import Fact, ReplyPiece, StepProposed
 from windlass.core.fold.run import fold
 from windlass.core.messages import AssistantMessage, CallOutcome, Message, ToolResult, ToolResults
-from windlass.core.result import RunResult
-from windlass.core.run_report import build_result, open_questions
+from windlass.core.result import RunResult, build_result, open_questions
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
 from windlass.core.view import Prompt

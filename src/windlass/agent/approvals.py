@@ -15,8 +15,7 @@ from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import CallAnswered
 from windlass.core.fold.run import fold
 from windlass.core.moves import WaitForAnswers
-from windlass.core.result import Question
-from windlass.core.run_report import open_questions
+from windlass.core.result import Question, open_questions
 from windlass.core.schema import JsonSchema, outline_schema
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import CallState, State, find_call

@@ -23,8 +23,7 @@ from windlass.agent.observers import (
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, RunEnded, SteeringGiven
 from windlass.core.reply_hold import visible_facts
-from windlass.core.result import RunResult
-from windlass.core.run_report import build_result
+from windlass.core.result import RunResult, build_result
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State

@@ -21,8 +21,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.events import Event, Fact, NestedEvent
 from windlass.core.limits import Amount, Limits
 from windlass.core.messages import Charge, Label, TextPart, ToolResult
-from windlass.core.result import RunResult
-from windlass.core.run_report import build_result
+from windlass.core.result import RunResult, build_result
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
 from windlass.ports import CallContext, CallerRun, Journal, World

@@ -16,8 +16,7 @@ from windlass.cli.resume import resume_run
 from windlass.cli.screen import QUIET
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.fold.run import fold
-from windlass.core.result import Question
-from windlass.core.run_report import open_questions
+from windlass.core.result import Question, open_questions
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
 from windlass.journals.sqlite.journal import SqliteJournal

@@ -26,7 +26,7 @@ from windlass.core.messages import (
     ToolResults,
     UserMessage,
 )
-from windlass.core.run_report import open_questions
+from windlass.core.result import open_questions
 from windlass.core.state import State
 from windlass.core.view import Prompt, build_prompt
 

@@ -2,34 +2,62 @@
 
 WindlassError
 ├── ModelError            the runtime acts: it waits and asks again, or gives up (see `Fault`)
-├── ForModel              the model acts: it is told, and the run goes on
+├── ForModel              the model acts: it reads the message, and the run goes on
 │   └── ModelRetry        raised by a tool to ask the model for a better call
-├── ForOperator           a person acts: what was asked for cannot be done as it stands
+├── ForOperator           a person acts: the request cannot be carried out as it stands
 │   ├── ConfigError       an argument, a setting, a key or a name is wrong
 │   ├── SessionBusy       another driver holds this session
 │   ├── RunUnfinished     the last run of this session has not ended: resume or cancel it
 │   ├── NothingToDo       there is no open run or question to act on
-│   ├── SetupDrifted      the run was recorded with another set-up: consent is needed
-│   └── JournalFailed     the store did not take or give a record
+│   ├── OutputMissing     the run did not complete, so it has no output
+│   ├── SetupDrifted      the run was recorded with another configuration: consent is needed
+│   └── JournalFailed     the store did not accept or return a record
 ├── JournalCorrupt        nobody can act: the record contradicts itself
 │   └── IllegalFact       a fact that cannot follow the facts before it
 └── RunFailed             a run ended as `failed`; carries its result
     ├── FailedByModel     the provider's errors outlasted the attempts
     ├── FailedByOutput    the model's replies never fitted the output type
     ├── FailedByTools     the tools' infrastructure kept failing
-    ├── FailedByJournal   the journal stopped taking records
+    ├── FailedByJournal   the journal stopped accepting records
     └── FailedByBug       an exception that nothing in the runtime expected
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.core.faults import RETRYABLE_KINDS, Fault, FaultKind
+from windlass.core.faults import (
+    RETRYABLE_KINDS,
+    Fault,
+    FaultKind,
+    ForOperator,
+    OutputMissing,
+    WindlassError,
+)
 from windlass.core.result import RunResult
 
-
-class WindlassError(Exception):
-    """The root of all errors of this package."""
+__all__ = [
+    "ConfigError",
+    "FailedByBug",
+    "FailedByJournal",
+    "FailedByModel",
+    "FailedByOutput",
+    "FailedByTools",
+    "ForModel",
+    "ForOperator",
+    "IllegalFact",
+    "JournalCorrupt",
+    "JournalFailed",
+    "ModelError",
+    "ModelRetry",
+    "NothingToDo",
+    "OutputMissing",
+    "RunFailed",
+    "RunUnfinished",
+    "SessionBusy",
+    "SetupDrifted",
+    "WindlassError",
+    "failure_error",
+]
 
 
 class ModelError(WindlassError):
@@ -43,21 +71,19 @@ class ModelError(WindlassError):
         retryable: bool | None = None,
         retry_after_s: float | None = None,
     ) -> None:
+        """Build the error. `retryable` follows from the kind, unless it is given."""
         super().__init__(message)
-        known = kind in RETRYABLE_KINDS
-        self.fault = Fault(kind, message, known if retryable is None else retryable, retry_after_s)
+        if retryable is None:
+            retryable = kind in RETRYABLE_KINDS
+        self.fault = Fault(kind, message, retryable, retry_after_s)
 
 
 class ForModel(WindlassError):
-    """The model acts: it is told, and the run goes on."""
+    """The model must act: it reads the message, and the run goes on."""
 
 
 class ModelRetry(ForModel):
-    """Raised by a tool: the call was understood, cannot be done so, and should be made anew."""
-
-
-class ForOperator(WindlassError):
-    """A person acts; nothing was lost."""
+    """Raised by a tool: the call cannot be carried out like this, and should be made again."""
 
 
 class ConfigError(ForOperator):
@@ -65,11 +91,11 @@ class ConfigError(ForOperator):
 
 
 class SessionBusy(ForOperator):
-    """Another driver holds this session; its records and ours are never merged."""
+    """Another driver holds this session. Records of two drivers are never merged."""
 
 
 class RunUnfinished(ForOperator):
-    """The session's last run has not ended."""
+    """The session's last run has not ended. Resume or cancel it first."""
 
 
 class NothingToDo(ForOperator):
@@ -77,16 +103,19 @@ class NothingToDo(ForOperator):
 
 
 class SetupDrifted(ForOperator):
-    """The run was recorded with another set-up than the one that would go on with it."""
+    """The run was recorded with another configuration than that of the agent that resumes it."""
 
     def __init__(self, drift: Sequence[str]) -> None:
         self.drift = tuple(drift)
         changes = "; ".join(self.drift)
-        super().__init__(f"the set-up changed since this run began: {changes}. Pass consent=True.")
+        super().__init__(
+            "This agent's configuration differs from the one the run was started with: "
+            f"{changes}. Pass consent=True to go on."
+        )
 
 
 class JournalFailed(ForOperator):
-    """The store did not take or give a record."""
+    """The store did not accept or return a record."""
 
 
 class JournalCorrupt(WindlassError):
@@ -94,7 +123,7 @@ class JournalCorrupt(WindlassError):
 
 
 class IllegalFact(JournalCorrupt):
-    """A fact that cannot follow the facts before it; it was not written."""
+    """A fact that cannot follow the facts before it. It was not written."""
 
 
 class RunFailed(WindlassError):
@@ -119,7 +148,7 @@ class FailedByTools(RunFailed):
 
 
 class FailedByJournal(RunFailed):
-    """The journal stopped taking records."""
+    """The journal stopped accepting records."""
 
 
 class FailedByBug(RunFailed):
@@ -127,7 +156,7 @@ class FailedByBug(RunFailed):
 
 
 def failure_error(fault: Fault, result: RunResult[Any]) -> RunFailed:
-    """The error to raise for a run that failed so."""
+    """Return the error to raise for a run that failed with this fault."""
     return _FAILURE_BY_KIND.get(fault.kind, FailedByModel)(fault, result)
 
 

@@ -1,4 +1,8 @@
-"""A failure as the journal keeps it."""
+"""A failure as the journal keeps it, and the errors that results can raise.
+
+The whole tree of errors is in `core/errors.py`; it knows results, so the errors that results raise
+have to lie below both.
+"""
 
 from typing import Literal
 
@@ -32,3 +36,16 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     retryable: bool = False
     retry_after_s: float | None = None
+    """Seconds that the provider asked to wait."""
+
+
+class WindlassError(Exception):
+    """The root of all errors of this package."""
+
+
+class ForOperator(WindlassError):
+    """A person must act. Nothing was lost."""
+
+
+class OutputMissing(ForOperator):
+    """A run that did not complete has no output. Its result says how it ended."""

@@ -1,45 +1,64 @@
-"""Where a run, a session or a whole team ends at the latest."""
+"""Limits: where a run, a session or a whole team must stop."""
 
 import math
 from decimal import Decimal
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
 
+Money: TypeAlias = Decimal | int | float | str
+"""US dollars as a caller may write them. They are kept as an exact Decimal: 0.1 is `0.1`."""
+
 
 def make_exact(settings: msgspec.Struct, name: str) -> None:
-    """Money is exact from the start, however it was written."""
+    """Turn a field into a Decimal, however the amount was written."""
     amount = getattr(settings, name)
     if isinstance(amount, float | int | str):
+        # Through the text of a float, so that 0.1 does not become 0.1000000000000000055.
         force_setattr(settings, name, Decimal(str(amount)))
 
 
 def check_numbers(settings: msgspec.Struct, *names: str, zero_allowed: bool = False) -> None:
-    """Refuse what cannot be followed, when it is built and not when it is met."""
+    """Refuse numbers that cannot be used when the settings are built, not when they are met.
+
+    Raises ValueError unless each field is None or a finite number above zero.
+    """
     for name in names:
         number = getattr(settings, name)
-        if number is None or (
-            math.isfinite(number) and (number > 0 or (zero_allowed and number == 0))
-        ):
+        if number is None:
             continue
-        told = f"{type(settings).__name__}({name}={number}): it must be a number above zero"
-        raise ValueError(f"{told}, or zero" if zero_allowed else told)
+        # Finite first: a Decimal that is not a number cannot be compared.
+        if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
+            wanted = "zero or a number above zero" if zero_allowed else "a number above zero"
+            raise ValueError(f"{type(settings).__name__}({name}={number}): it must be {wanted}")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a run ends at the latest. None is no limit."""
+    """Where a run must stop. None means no limit."""
 
     steps: int | None = 25
     """Replies of the model."""
     tokens: int | None = None
     """Input and output together, over all attempts."""
     usd: Decimal | None = None
-    """Money, over all attempts."""
+    """US dollars, over all attempts."""
     seconds: float | None = None
-    """Time at work; waiting for a person does not count."""
+    """Time at work. Waiting for a person does not count."""
     idle_seconds: float | None = None
-    """Time in which nothing at all happens: no word of the model, no news of a tool."""
+    """Time in which nothing happens at all: no output of the model, no progress of a tool."""
+
+    if TYPE_CHECKING:
+        # A field is a Decimal, but a caller may write an int, a float or a text.
+        def __init__(
+            self,
+            *,
+            steps: int | None = 25,
+            tokens: int | None = None,
+            usd: Money | None = None,
+            seconds: float | None = None,
+            idle_seconds: float | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         make_exact(self, "usd")
@@ -47,12 +66,27 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where all the runs of a session together end at the latest. None is no limit."""
+    """Where all the runs of a session together must stop. None means no limit."""
 
     steps: int | None = None
+    """Replies of the model."""
     tokens: int | None = None
+    """Input and output together, over all attempts."""
     usd: Decimal | None = None
+    """US dollars, over all attempts."""
     seconds: float | None = None
+    """Time at work. Waiting for a person does not count."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            steps: int | None = None,
+            tokens: int | None = None,
+            usd: Money | None = None,
+            seconds: float | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         make_exact(self, "usd")
@@ -60,7 +94,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Amount(msgspec.Struct, frozen=True, omit_defaults=True):
-    """So much money, or so many tokens, or both. None is not counted."""
+    """An amount of money, of tokens, or of both. None is not counted."""
 
     usd: Decimal | None = None
     tokens: int | None = None
@@ -69,21 +103,33 @@ class Amount(msgspec.Struct, frozen=True, omit_defaults=True):
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
     """A limit that many runs share, in any number of processes on one journal.
 
-    A run counts for the day (hour, month) in which it first drew on the budget, in UTC.
+    A run counts for the hour, day or month (in UTC) in which it first drew on the budget.
     """
 
     name: str
     usd: Decimal | None = None
+    """US dollars."""
     tokens: int | None = None
+    """Input and output together."""
     per: Literal["hour", "day", "month"] | None = None
-    """When it is full again. None: never."""
+    """When the budget is full again. None: never."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            name: str,
+            usd: Money | None = None,
+            tokens: int | None = None,
+            per: Literal["hour", "day", "month"] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         make_exact(self, "usd")
         check_numbers(self, "usd", "tokens")
         if not self.name:
-            raise ValueError("Budget(name): a budget that is shared needs a name")
+            raise ValueError("Budget(name=''): a shared budget needs a name")
         if self.usd is None and self.tokens is None:
-            raise ValueError(f"Budget({self.name!r}): say usd= or tokens=")
+            raise ValueError(f"Budget({self.name!r}): give usd= or tokens=")
         if self.per not in (None, "hour", "day", "month"):
-            raise ValueError(f"Budget({self.name!r}, per={self.per!r}): hour, day or month")
+            raise ValueError(f"Budget({self.name!r}, per={self.per!r}): use hour, day or month")

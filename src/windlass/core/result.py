@@ -1,12 +1,14 @@
-"""What a run gives back, whichever way it ended."""
+"""What a run gives back, whichever way it ended, and how it is read off the state."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from windlass.core.events import Outcome
-from windlass.core.faults import Fault
+from windlass.core.faults import Fault, OutputMissing
 from windlass.core.messages import Ledger, Message, ToolCall, Usage
+from windlass.core.setup import digest
+from windlass.core.state import State
 
 OutputT = TypeVar("OutputT")
 
@@ -17,9 +19,12 @@ class Question:
 
     call: ToolCall
     arguments: dict[str, object]
+    """What would run if the answer is yes."""
     question: str
     digest: str
+    """Of the arguments. An answer is bound to it."""
     expires_at: float | None = None
+    """Seconds since the epoch after which only a denial is accepted; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,27 +33,39 @@ class RunResult(Generic[OutputT]):
 
     outcome: Outcome
     reason: str
+    """Why it ended so, in words; empty if it completed."""
     output: OutputT | None
+    """The validated output; None unless the run completed. See `require_output`."""
     text: str
+    """The text of the last reply."""
     partial_text: str
+    """What had come of a reply that broke off."""
     messages: tuple[Message, ...] = field(repr=False)
-    """The whole session, this run included."""
+    """The whole session, including this run."""
     new_from: int = field(repr=False)
+    """The index of this run's first message."""
     ledger: Ledger = field(repr=False)
+    """What the run spent, for each model and purpose."""
     steps: int
+    """Replies of the model."""
     model_calls: int
+    """Requests, including those that failed."""
     duration_s: float
+    """Seconds at work. Waiting for a person does not count."""
     session_id: str
     run: int
+    """The number of the run in its session, from 1."""
     error: Fault | None
     gated: bool
-    """Whether a gate was set; without one, every call of a registered tool was allowed."""
+    """Whether a gate was set. Without one, every call of a registered tool was allowed."""
     recorded: bool
     """Whether the journal confirmed the end. False only when the journal failed or hung."""
     questions: tuple[Question, ...] = ()
+    """The calls that wait for a person, if the run is suspended."""
 
     @property
     def usage(self) -> Usage | None:
+        """The tokens of all attempts, or None if no usage is known."""
         return self.ledger.usage
 
     @property
@@ -58,10 +75,72 @@ class RunResult(Generic[OutputT]):
 
     @property
     def completed(self) -> bool:
+        """Whether the run came to its natural end, so that `output` is set."""
         return self.outcome == "completed"
 
+    def require_output(self) -> OutputT:
+        """Return the output of a completed run, typed as the agent's output type.
+
+        Raises OutputMissing if the run ended in another way, or waits for an answer.
+        """
+        if not self.completed:
+            reason = f": {self.reason}" if self.reason else ""
+            raise OutputMissing(
+                f"Run {self.run} has no output. It ended as {self.outcome}{reason}."
+            )
+        # None is a valid output if the output type allows it, so it cannot be the test here.
+        return cast("OutputT", self.output)
+
     def all_messages(self) -> tuple[Message, ...]:
+        """Return the messages of the whole session."""
         return self.messages
 
     def new_messages(self) -> tuple[Message, ...]:
+        """Return the messages of this run only."""
         return self.messages[self.new_from :]
+
+
+def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
+    """Return the result of the session's last run, without its output, which the agent decodes.
+
+    Raises ValueError if no run has started.
+    """
+    run = state.run
+    setup = state.setup
+    if run is None or setup is None:
+        raise ValueError("no run has started")
+    return RunResult(
+        outcome=run.outcome or "suspended",
+        reason=run.reason,
+        output=None,
+        text=run.text,
+        partial_text=run.partial,
+        messages=tuple(state.transcript),
+        new_from=run.new_from,
+        ledger=run.ledger,
+        steps=run.steps,
+        model_calls=run.model_calls,
+        duration_s=run.elapsed_s,
+        session_id=state.session,
+        run=run.number,
+        error=run.fault,
+        gated=bool(setup.gate),
+        recorded=recorded,
+        questions=open_questions(state),
+    )
+
+
+def open_questions(state: State) -> tuple[Question, ...]:
+    """Return the questions that wait for a person."""
+    calls = state.step.calls if state.step else ()
+    return tuple(
+        Question(
+            call.call,
+            call.decoded_arguments,
+            call.question.question,
+            digest(call.decoded_arguments),
+            call.question.expires_at,
+        )
+        for call in calls
+        if call.question is not None
+    )

@@ -6,12 +6,19 @@ It is recorded with the run, so that the journal alone says what may happen next
 import hashlib
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from windlass.core.context import Compaction, Hydration
-from windlass.core.limits import Budget, Limits, SessionLimits, check_numbers, make_exact
+from windlass.core.limits import (
+    Budget,
+    Limits,
+    Money,
+    SessionLimits,
+    check_numbers,
+    make_exact,
+)
 from windlass.core.messages import ToolSpec
 
 ToolChoice = str
@@ -25,6 +32,16 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
     output: Decimal
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+
+    if TYPE_CHECKING:
+        # A field is a Decimal, but a caller may write an int, a float or a text.
+        def __init__(
+            self,
+            input: Money,  # noqa: A002 - the name of the field
+            output: Money,
+            cache_read: Money | None = None,
+            cache_write: Money | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -28,8 +28,7 @@ from windlass.core.events import (
 from windlass.core.faults import Fault
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import EndRun, WaitForAnswers
-from windlass.core.result import RunResult
-from windlass.core.run_report import build_result
+from windlass.core.result import RunResult, build_result
 from windlass.core.state import State
 from windlass.ports import Lease, RecoverableTools, SessionLeases, Watcher, World
 from windlass.runtime.deadlines import TIMER_GRAIN_S, Deadlines

@@ -12,7 +12,7 @@ from windlass.core.moves import (
     RemindModel,
 )
 
-# expect: "_Seal" is private
+# expect: "_MoveSeal" is private
 from windlass.core.moves import _MoveSeal
 
 # expect: "_SEAL" is private
@@ -25,13 +25,13 @@ from windlass.ports import CallContext, Tools
 
 
 async def dispatch(tools: Tools, call: ToolCall, spec: ToolSpec, context: CallContext) -> None:
-    # expect: "ToolCall" is not assignable to "Cleared"
+    # expect: "ToolCall" is not assignable to "ClearedCall"
     await tools.run(call, context)
     # expect: "seal"
     await tools.run(ClearedCall(call, {}, spec, "key", False, Amount()), context)
-    # expect: "None" is not assignable to "_Seal"
+    # expect: "None" is not assignable to "_MoveSeal"
     await tools.run(ClearedCall(call, {}, spec, "key", False, Amount(), None), context)
-    # expect: "object" is not assignable to "_Seal"
+    # expect: "object" is not assignable to "_MoveSeal"
     await tools.run(ClearedCall(call, {}, spec, "key", False, Amount(), object()), context)
     # expect: Arguments missing for parameters
     await tools.run(ClearedCall(call), context)
@@ -40,9 +40,9 @@ async def dispatch(tools: Tools, call: ToolCall, spec: ToolSpec, context: CallCo
 async def dispatch_what_was_only_proposed(
     tools: Tools, proposed: ProposedCall, context: CallContext
 ) -> None:
-    # expect: "Proposed" is not assignable to "Cleared"
+    # expect: "ProposedCall" is not assignable to "ClearedCall"
     await tools.run(proposed, context)
-    # expect: "ToolCall" is not assignable to "Cleared"
+    # expect: "ToolCall" is not assignable to "ClearedCall"
     await tools.reconcile(proposed.call, context)
 
 
@@ -54,7 +54,7 @@ def change(cleared: ClearedCall, other: ToolCall) -> None:
 
 
 def skip_the_gate(proposed: ProposedCall, gate: JudgeCalls) -> None:
-    # expect: "tuple[Proposed, ...]" is not assignable to "tuple[Cleared, ...]"
+    # expect: "tuple[ProposedCall, ...]" is not assignable to "tuple[ClearedCall, ...]"
     wave: tuple[ClearedCall, ...] = gate.calls
     # expect: "seal"
     RunCalls(wave, 5, False)
@@ -77,7 +77,7 @@ def make_it_up(prompt: Prompt, reserved: Reservation, reply: AssistantMessage) -
     RemindModel("Go on.")
 
 
-# expect: Base class "Cleared" is marked final
+# expect: Base class "ClearedCall" is marked final
 class Looser(ClearedCall):
     """A subclass could do without the seal."""
 

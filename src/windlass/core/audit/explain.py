@@ -44,7 +44,7 @@ from windlass.core.phrases import (
     printable_line,
     quote_text,
 )
-from windlass.core.run_report import open_questions
+from windlass.core.result import open_questions
 from windlass.core.setup import Setup
 from windlass.core.state import RunState, State, find_call
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch

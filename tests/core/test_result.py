@@ -1,13 +1,15 @@
 """The result of a run, read off the state."""
 
+import dataclasses
 from decimal import Decimal
 
 import pytest
 
 from facts import SESSION, Story, failed_attempt, make_call, make_charge, make_fault
+from windlass.core.errors import OutputMissing
 from windlass.core.events import CallJudged
 from windlass.core.messages import TextPart, Usage, UserMessage
-from windlass.core.run_report import build_result, open_questions
+from windlass.core.result import build_result, open_questions
 from windlass.core.setup import digest
 from windlass.core.state import State
 from windlass.core.verdicts import Ask
@@ -91,3 +93,21 @@ def test_a_question_about_no_arguments() -> None:
 
 def test_no_step_is_no_question() -> None:
     assert open_questions(Story().start_run().state) == ()
+
+
+def test_a_completed_run_gives_its_output() -> None:
+    story = Story().start_run().take_reply("Hi.").end_run("completed")
+    result = dataclasses.replace(build_result(story.state, recorded=True), output=7)
+    assert result.require_output() == 7
+
+
+def test_none_is_an_output_like_any_other() -> None:
+    story = Story().start_run().take_reply("Hi.").end_run("completed")
+    assert build_result(story.state, recorded=True).require_output() is None
+
+
+def test_a_run_that_ended_otherwise_has_no_output() -> None:
+    story = Story().start_run().end_run("max_steps", reason="the limit of 1 steps is reached")
+    result = build_result(story.state, recorded=True)
+    with pytest.raises(OutputMissing, match=r"Run 1 has no output\. It ended as max_steps: the l"):
+        result.require_output()
