@@ -1,4 +1,4 @@
-"""How is a person asked, when the process may be gone before they answer?"""
+"""How does a person approve a call, if the process may have ended before they answer?"""
 
 import argparse
 import asyncio
@@ -12,7 +12,7 @@ from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
-NAMED = parser.parse_args().model
+MODEL = parser.parse_args().model
 
 
 @tool
@@ -22,18 +22,19 @@ def lift(tonnes: int) -> str:
 
 
 def crane(journal: SqliteJournal, *script: ScriptedReply) -> Agent[str]:
-    return Agent(NAMED or ScriptedModel(script), tools=[lift], gate=ask(), journal=journal)
+    return Agent(MODEL or ScriptedModel(script), tools=[lift], gate=ask(), journal=journal)
 
 
 async def main(path: Path) -> None:
     with SqliteJournal(path) as journal:
         agent = crane(journal, call("lift", {"tonnes": 2}))
-        held = await agent.run("Lift two tonnes.", session="monday")
-        print(held.outcome, [(one.call.name, one.arguments) for one in held.questions])
+        waiting = await agent.run("Lift two tonnes.", session="monday")
+        print(waiting.outcome, [(each.call.name, each.arguments) for each in waiting.questions])
     with SqliteJournal(path) as journal:  # Days later, in another process.
-        agent, (asked,) = crane(journal, "Two tonnes are up."), held.questions
-        yes = agent.answer("monday", asked.call.id, Allow(), digest=asked.digest, by="ann")
-        print((await yes).text)
+        agent = crane(journal, "Two tonnes are up.")
+        for each in waiting.questions:
+            answer = agent.answer("monday", each.call.id, Allow(), digest=each.digest, by="ann")
+            print((await answer).text)
 
 
 asyncio.run(main(Path(mkdtemp()) / "windlass.db"))

@@ -1,4 +1,4 @@
-"""What is the least that makes an agent? A model, a function, a prompt."""
+"""What is the smallest agent? A model, a function and a prompt."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Can it run without a key? `make local` does, with a small model on this machine."""
+"""Can an agent run without a key? With `make local`, on a small model on this machine."""
 
 import argparse
 
@@ -29,7 +29,7 @@ agent = Agent(
     parser.parse_args().model or ScriptedModel(SCRIPT),
     instructions="You are a helpful assistant. Use the tools.",
     tools=[get_weather],
-    # A model this small must be told to call, and when to stop.
+    # Such a small model has to be told which tool to call, and when to stop.
     rules=LoopPolicy(tool_choice="get_weather", on_limit="answer"),
     limits=Limits(steps=1),
 )

@@ -1,4 +1,4 @@
-"""What if the process is killed in the middle? It is resumed, and nothing is done twice."""
+"""What if the process is killed? Another one resumes the run, and nothing is done twice."""
 
 import argparse
 import asyncio
@@ -14,9 +14,9 @@ from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
-parser.add_argument("--folder", type=Path, help="where a run was begun")
-given = parser.parse_args()
-FOLDER = given.folder or Path(mkdtemp())
+parser.add_argument("--folder", type=Path, help="the folder of a run to start and kill")
+options = parser.parse_args()
+FOLDER = options.folder or Path(mkdtemp())
 
 
 @tool
@@ -24,16 +24,16 @@ def bolt(number: int) -> str:
     """Drive a bolt in."""
     with (FOLDER / "bolts.txt").open("a") as driven:
         driven.write(f"{number}\n")
-    if given.folder and number > 1:
+    if options.folder and number > 1:
         signal.raise_signal(signal.SIGKILL)
     return "in"
 
 
 bolts: list[ScriptedReply] = [call("bolt", {"number": at}) for at in (1, 2)]
-script = bolts if given.folder else ["Bolt 1 is in; look after bolt 2."]
+script = bolts if options.folder else ["Bolt 1 is in; look after bolt 2."]
 with SqliteJournal(FOLDER / "windlass.db") as journal:
-    agent = Agent(given.model or ScriptedModel(script), tools=[bolt], journal=journal)
-    if given.folder:
+    agent = Agent(options.model or ScriptedModel(script), tools=[bolt], journal=journal)
+    if options.folder:
         sys.exit(agent.run_sync("Drive bolts 1 and 2 in.", session="s").outcome)
     subprocess.run([sys.executable, *sys.argv, "--folder", FOLDER], check=False)  # noqa: S603
     print(asyncio.run(agent.resume("s")).text)

@@ -1,4 +1,4 @@
-"""How does an agent know what a project knows? AGENTS.md, skills that it reads up on, and notes."""
+"""How does an agent learn about a project? From AGENTS.md, skills and notes."""
 
 import argparse
 import asyncio
@@ -24,11 +24,11 @@ head = "---\nname: paint\ndescription: How things are painted.\n---\n"
 
 
 async def main() -> None:
-    skills, model = Skills.from_project(root), parser.parse_args().model or ScriptedModel(SCRIPT)
+    skills = Skills.from_project(root)
     with SqliteKnowledge(root / "notes.db") as store:
         memory = Memory(store, project="crane")
         agent = Agent(
-            model,
+            parser.parse_args().model or ScriptedModel(SCRIPT),
             instructions=project_instructions(root, skills=skills),
             tools=[skill_tool(skills), *knowledge_tools(memory)],
             knowledge=recaller(memory),

@@ -1,4 +1,4 @@
-"""How do agents work for agents? As tools, with no more rights than whoever they work for."""
+"""How does an agent use other agents? As tools, with no more rights than its own."""
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--model", help="such as openai:gpt-5; without one, a script answers")
-NAMED = parser.parse_args().model
+MODEL = parser.parse_args().model
 
 
 @tool
@@ -19,16 +19,16 @@ def weld(part: str) -> str:
 
 
 def model(*script: ScriptedReply) -> ScriptedModel | str:
-    return NAMED or ScriptedModel(script)
+    return MODEL or ScriptedModel(script)
 
 
 smith_model = model(call("weld", {"part": "jib"}), "I was not allowed to.")
 smith = Agent(smith_model, instructions="You weld.", tools=[weld])
 clerk = Agent(model("A jib, 12 metres."), instructions="You read drawings.")
-give = [call("delegate", {"agent": one, "task": "The jib."}) for one in ("clerk", "smith")]
+tasks = [call("delegate", {"agent": name, "task": "The jib."}) for name in ("clerk", "smith")]
 gate = RuleGate([Rule("deny", "weld")], default="allow")
-told = "The jib is 12 metres long, and not welded."
-boss = Agent(model(give, told), tools=[delegate({"clerk": clerk, "smith": smith})], gate=gate)
+report = "The jib is 12 metres long, and not welded."
+boss = Agent(model(tasks, report), tools=[delegate({"clerk": clerk, "smith": smith})], gate=gate)
 
 
 def show(event: Event) -> None:
