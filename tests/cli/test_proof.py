@@ -133,5 +133,5 @@ def test_the_model_goes_by_what_it_is_shown(tmp_path: Path, spoil: Callable[[Pat
         events = list(child.read_events())
         assert child.failure_reason() is None
     said = [event.reply.text for event in events if isinstance(event, StepProposed)]
-    assert said[-1].startswith("I cannot go on: nobody told me ")
+    assert said[-1].startswith("I cannot continue: the prompt does not say ")
     assert not (tmp_path / "outbox.txt").exists()
