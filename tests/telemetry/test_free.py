@@ -58,9 +58,7 @@ def test_a_run_without_telemetry_loads_none_of_it() -> None:
 
 def test_the_extra_is_named_when_it_is_missing() -> None:
     told = ran(MISSING)
-    assert told == (
-        "telemetry needs a package that is not installed: pip install 'windlass[otel]'\n"
-    )
+    assert told == "telemetry needs an extra package: pip install 'windlass[otel]'\n"
 
 
 async def test_a_run_that_nobody_observes_is_as_it_was() -> None:

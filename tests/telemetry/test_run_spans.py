@@ -15,7 +15,7 @@ from windlass.core.events import (
 )
 from windlass.core.messages import AssistantMessage, TextPart, ToolCall, ToolResult, ToolSpec
 from windlass.core.setup import ModelInfo, Setup
-from windlass.telemetry.conventions import HistogramMetric, TelemetryNames
+from windlass.telemetry.conventions import HistogramMetric, OtelNames
 from windlass.telemetry.operations import CloseSpan, MetricPoint, OpenSpan, SpanEvent, SpanOperation
 from windlass.telemetry.run_spans import RunSpans
 
@@ -54,10 +54,10 @@ def test_times_are_those_of_the_facts() -> None:
     ]
     measured = {op.metric.name: op.value for op in ops if isinstance(op, MetricPoint)}
     assert measured == {
-        TelemetryNames.CHAT_DURATION.name: 2.0,
-        TelemetryNames.TIME_TO_FIRST_CHUNK.name: 0.5,
-        TelemetryNames.TOOL_DURATION.name: 5.0,
-        TelemetryNames.AGENT_DURATION.name: 10.0,
+        OtelNames.CHAT_DURATION.name: 2.0,
+        OtelNames.TIME_TO_FIRST_CHUNK.name: 0.5,
+        OtelNames.TOOL_DURATION.name: 5.0,
+        OtelNames.AGENT_DURATION.name: 10.0,
     }
 
 
@@ -83,9 +83,9 @@ def test_a_call_that_was_settled_without_running_is_an_event() -> None:
     assert run.resumed == "s"
     assert settled == SpanEvent(
         ("s", "run"),
-        TelemetryNames.CALL_SETTLED,
+        OtelNames.CALL_SETTLED,
         6.0,
-        {TelemetryNames.TOOL_CALL: "c9", TelemetryNames.RESULT_KIND: "unknown"},
+        {OtelNames.TOOL_CALL: "c9", OtelNames.RESULT_KIND: "unknown"},
     )
 
 
@@ -105,8 +105,8 @@ def test_what_works_for_a_call_hangs_below_it_and_ends_with_it() -> None:
 
 
 def test_every_word_is_there_once() -> None:
-    words = [value for name, value in vars(TelemetryNames).items() if name.isupper()]
+    words = [value for name, value in vars(OtelNames).items() if name.isupper()]
     flat = [one for one in words if isinstance(one, str) and "." in one]
     assert len(flat) == len(set(flat))
     metrics = [one for one in words if isinstance(one, HistogramMetric)]
-    assert set(metrics) == set(TelemetryNames.METRICS)
+    assert set(metrics) == set(OtelNames.METRICS)

@@ -1,4 +1,7 @@
-"""OpenTelemetry for agents. Nothing of it is loaded unless this is, and a Telemetry is made."""
+"""OpenTelemetry for agents: runs as spans and metrics.
+
+OpenTelemetry itself is loaded when a `Telemetry` is made, and not by importing this package.
+"""
 
 from windlass.telemetry.telemetry import Telemetry
 

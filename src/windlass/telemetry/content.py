@@ -1,6 +1,6 @@
-"""What was said, in the form that the conventions give it: JSON, as text.
+"""Messages, tools and results in the form of the conventions: JSON, as text.
 
-Pictures and files are named, and not carried along.
+Images and files are only mentioned; their data is not exported.
 """
 
 from collections.abc import Iterable
@@ -24,36 +24,39 @@ from windlass.core.messages import (
     ToolSpec,
     UserMessage,
 )
-from windlass.telemetry.conventions import TelemetryNames
+from windlass.telemetry.conventions import OtelNames
 
 _decode = msgspec.json.Decoder[Any]().decode
 
 
 def as_instructions(text: str) -> str:
+    """Return the system instructions."""
     return _encode_json([{"type": "text", "content": text}])
 
 
-def as_messages(said: Iterable[Message]) -> str:
-    """The messages that a model is shown."""
-    return _encode_json([_message_json(one) for one in said])
+def as_messages(messages: Iterable[Message]) -> str:
+    """Return the messages that a model is shown."""
+    return _encode_json([_message_json(message) for message in messages])
 
 
 def as_prompt(parts: Iterable[ContentPart]) -> str:
+    """Return the prompt of a run, as the message of a user."""
     return _encode_json([{"role": "user", "parts": [_part_json(part) for part in parts]}])
 
 
-def as_reply(said: AssistantMessage, stop: StopReason) -> str:
-    """What a model said."""
-    return _encode_json(
-        [{**_message_json(said), "finish_reason": TelemetryNames.FINISH_REASON_BY_STOP[stop]}]
-    )
+def as_reply(reply: AssistantMessage, stop: StopReason) -> str:
+    """Return the reply of a model, with the reason why it ended."""
+    finish_reason = OtelNames.FINISH_REASON_BY_STOP[stop]
+    return _encode_json([{**_message_json(reply), "finish_reason": finish_reason}])
 
 
-def as_result(given: ToolResult) -> str:
-    return _encode_json(given.text)
+def as_result(result: ToolResult) -> str:
+    """Return the text of a tool's result."""
+    return _encode_json(result.text)
 
 
 def as_tools(specs: Iterable[ToolSpec]) -> str:
+    """Return the definitions of tools."""
     return _encode_json(
         [
             {
@@ -88,8 +91,8 @@ def _part_json(part: ContentPart | ReplyPart) -> dict[str, Any]:
         case ThinkingPart(text):
             return {"type": "reasoning", "content": text}
         case ToolCall(call_id, name, arguments):
-            given = _parse_arguments(arguments)
-            return {"type": "tool_call", "id": call_id, "name": name, "arguments": given}
+            parsed = _parse_arguments(arguments)
+            return {"type": "tool_call", "id": call_id, "name": name, "arguments": parsed}
         case ImagePart(media_type, url=url):
             return _attachment_json("image", media_type, url)
         case FilePart(media_type, url=url):
@@ -97,11 +100,14 @@ def _part_json(part: ContentPart | ReplyPart) -> dict[str, Any]:
 
 
 def _attachment_json(modality: str, media_type: str, url: str | None) -> dict[str, Any]:
-    told = {"modality": modality, "mime_type": media_type}
-    return {"type": "blob", **told} if url is None else {"type": "uri", **told, "uri": url}
+    attachment = {"modality": modality, "mime_type": media_type}
+    if url is None:
+        return {"type": "blob", **attachment}
+    return {"type": "uri", **attachment, "uri": url}
 
 
 def _parse_arguments(arguments: str) -> Any:  # noqa: ANN401 - whatever the model wrote
+    """Return the arguments as JSON, or as the text that the model wrote if it is not JSON."""
     try:
         return _decode(arguments)
     except msgspec.DecodeError:

@@ -1,6 +1,9 @@
-"""The words of the OpenTelemetry conventions for generative AI, and ours where they have none.
+"""The names of the OpenTelemetry conventions for generative AI, and our own where there are none.
 
-The law: no other module spells one out, so that a word that is renamed is one line here.
+See https://opentelemetry.io/docs/specs/semconv/gen-ai/.
+
+The law: no other module spells out such a name, so that a change of the conventions changes one
+line here. Dashboards depend on all of them, those that begin with `windlass.` included.
 """
 
 from collections.abc import Mapping
@@ -12,7 +15,7 @@ from windlass.core.deltas import StopReason
 
 @dataclass(frozen=True, slots=True)
 class HistogramMetric:
-    """A histogram."""
+    """A metric that is a histogram, with the upper bounds of its buckets."""
 
     name: str
     unit: str
@@ -20,29 +23,16 @@ class HistogramMetric:
     bounds: tuple[float, ...]
 
 
-SECONDS_BUCKETS = (
-    0.01,
-    0.02,
-    0.04,
-    0.08,
-    0.16,
-    0.32,
-    0.64,
-    1.28,
-    2.56,
-    5.12,
-    10.24,
-    20.48,
-    40.96,
-    81.92,
-)
-LONG_SECONDS_BUCKETS = (*SECONDS_BUCKETS, 163.84, 327.68, 655.36, 1310.72)
+SECONDS_BUCKETS = tuple(2**power / 100 for power in range(14))
+"""From 10 ms to about 82 s, as the conventions recommend."""
+LONG_SECONDS_BUCKETS = tuple(2**power / 100 for power in range(18))
+"""The same, up to about 22 minutes."""
 TOKEN_BUCKETS = tuple(float(4**power) for power in range(14))
 
 
 @final
-class TelemetryNames:
-    """All of them."""
+class OtelNames:
+    """Operations, attributes, events and metrics, in this order."""
 
     INVOKE_AGENT = "invoke_agent"
     CHAT = "chat"
@@ -65,10 +55,10 @@ class TelemetryNames:
     CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
     CACHE_WRITE_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
     REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
-    TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - a kind of token, and no secret
+    TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - a kind of token, not a secret
     ERROR = "error.type"
     COST = "operation.cost"
-    """US dollars. The conventions have no word for money; this is the one that others use."""
+    """US dollars. The conventions have no name for money; other libraries use this one."""
 
     INSTRUCTIONS = "gen_ai.system_instructions"
     INPUT_MESSAGES = "gen_ai.input.messages"
@@ -93,7 +83,7 @@ class TelemetryNames:
     COMPACTED = "windlass.compacted"
 
     FUNCTION = "function"
-    """The type of a tool that runs on our side of the wire."""
+    """The type of a tool that the client runs, not the provider."""
 
     FINISH_REASON_BY_STOP: ClassVar[Mapping[StopReason, str]] = {
         "end": "stop",
@@ -107,7 +97,7 @@ class TelemetryNames:
         "openai-chat": "openai",
         "xai": "x_ai",
     }
-    """Where the conventions call a vendor otherwise than we do."""
+    """The names of vendors that the conventions spell differently."""
 
     CHAT_DURATION = HistogramMetric(
         "gen_ai.client.operation.duration",

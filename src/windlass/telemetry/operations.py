@@ -1,4 +1,4 @@
-"""What is to be done to spans and metrics, as data."""
+"""What is done to spans and metrics, as data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from windlass.telemetry.conventions import HistogramMetric
 
 SpanAttributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
 SpanKey = tuple[str, str]
-"""Names a span within a trace: its session, and what it is there."""
+"""Identifies a span within a trace: its session, and what it is there (`run`, `call:<id>`, …)."""
 
 
 def _no_attributes() -> SpanAttributes:
@@ -17,33 +17,35 @@ def _no_attributes() -> SpanAttributes:
 
 @dataclass(frozen=True, slots=True)
 class OpenSpan:
-    """A span begins. Without a parent, it is the caller's child."""
+    """A span begins. Without a parent, it is a child of the caller's current span."""
 
     key: SpanKey
     parent: SpanKey | None
     name: str
     kind: Literal["internal", "client"]
     at: float
+    """Seconds since the epoch, here and below."""
     attributes: SpanAttributes
     resumed: str | None = None
-    """The session that it goes on with."""
+    """The session whose earlier trace this span continues; it gets a link to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSpan:
-    """A span ends; `error` says of which kind its failure was."""
+    """A span ends."""
 
     key: SpanKey
     at: float
     attributes: SpanAttributes = field(default_factory=_no_attributes)
     error: str = ""
+    """The kind of failure; empty if it went well."""
     error_message: str = ""
-    """What went wrong, in words: content, so only when that is asked for."""
+    """What went wrong, in words. It may contain what was said, so it is empty unless requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanEvent:
-    """Something that happened within a span and took no time."""
+    """Something that happened within a span at one moment."""
 
     key: SpanKey
     name: str
@@ -53,7 +55,7 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A point of a metric, measured in a span."""
+    """A value of a metric, measured in a span."""
 
     key: SpanKey
     metric: HistogramMetric

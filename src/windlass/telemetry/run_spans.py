@@ -1,8 +1,8 @@
-"""Events of a session in, operations on spans out: pure, so that a trace is what the events say.
+"""Events of a session in, operations on spans out. Pure: a trace says what the events say.
 
-The law: times are those of the facts; a delta has none, and is stamped when it comes. What was said
-is told only when that is asked for, and only as watchers are told it, or as the model was shown it
-where nothing of that is kept from watchers.
+The law: times are those of the facts. A delta has no time, and gets that of its arrival. What was
+said is exported only on request. Even then a span contains only what watchers see; it contains what
+the model was shown only if nothing of that is withheld from watchers.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,6 +23,7 @@ from windlass.core.events import (
     Event,
     LookupsPlanned,
     NestedEvent,
+    Outcome,
     ReplyEnd,
     RunEnded,
     RunResumed,
@@ -33,11 +34,12 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
+from windlass.core.faults import Fault
 from windlass.core.messages import Charge, Ledger, ToolCall
 from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, InvalidCall, Modify
-from windlass.telemetry.chats import ChatSpan, model_attributes, usage_attributes
+from windlass.telemetry.chat_span import ChatSpan, model_attributes, usage_attributes
 from windlass.telemetry.content import (
     as_instructions,
     as_messages,
@@ -46,7 +48,7 @@ from windlass.telemetry.content import (
     as_result,
     as_tools,
 )
-from windlass.telemetry.conventions import TelemetryNames
+from windlass.telemetry.conventions import OtelNames
 from windlass.telemetry.operations import (
     CloseSpan,
     MetricPoint,
@@ -58,12 +60,12 @@ from windlass.telemetry.operations import (
 )
 
 StateLookup = Callable[[str], State | None]
-"""What the facts of a session add up to, if that can be had."""
+"""Returns the state of a session, if it is known."""
 
 
 @final
 class RunSpans:
-    """One session of a trace: a run, its attempts and its calls, and those that work for it."""
+    """The spans of one session in a trace: its run, with attempts, calls and sub-agents."""
 
     def __init__(
         self,
@@ -75,26 +77,33 @@ class RunSpans:
         now: Callable[[], float],
         with_content: bool,
     ) -> None:
-        self._agent, self._session, self._parent = agent, session, parent
-        self._find_state, self._now, self._with_content = find_state, now, with_content
+        self._agent = agent
+        self._session = session
+        self._parent = parent
+        self._find_state = find_state
+        self._now = now
+        self._with_content = with_content
         self._key: SpanKey = (session, "run")
-        self._agent_attributes = {TelemetryNames.AGENT: agent} if agent else {}
-        self._common_attributes = {TelemetryNames.CONVERSATION: session, **self._agent_attributes}
+        self._agent_attributes = {OtelNames.AGENT: agent} if agent else {}
+        self._common_attributes = {OtelNames.CONVERSATION: session, **self._agent_attributes}
         self._began_at: float | None = None
+        """When the run began; None while no run is open."""
         self._setup: Setup | None = None
         self._chat: ChatSpan | None = None
+        """The request to the model that is under way."""
         self._calls_by_id: dict[str, ToolCall] = {}
-        """The calls of the run, with the arguments that count."""
+        """The calls of the run, with the arguments that they are made with."""
         self._call_began_at: dict[str, float] = {}
-        """When the calls under way began."""
+        """When each call that is under way began, by its id."""
         self._nested_runs: dict[str, RunSpans] = {}
+        """The runs of sub-agents, by session."""
         self._ledger = Ledger()
         self._setup_content: SpanAttributes = {}
-        """What the model is told before all else."""
+        """The instructions and tools that each request begins with."""
         self._final_reply = ""
 
     def operations_for(self, event: Event) -> Iterator[SpanOperation]:
-        """What an event does to the spans."""
+        """Yield what an event does to the spans."""
         match event:
             case TextDelta() | ThinkingDelta() | CallDelta() | UsageDelta() | ReplyEnd():
                 self._mark_first_chunk()
@@ -103,9 +112,9 @@ class RunSpans:
             case RunStarted() | RunResumed():
                 yield self._open_run(event)
             case RunEnded(outcome, fault=fault, charge=charge):
-                error = "" if outcome == "completed" else fault.kind if fault else outcome
-                words = fault.message if fault and self._with_content else ""
-                yield from self.end_run(event.at, outcome, error, charge, words)
+                error = _error_of_run(outcome, fault)
+                message = self._error_message(fault)
+                yield from self.end_run(event.at, outcome, error, charge, message)
             case RunSuspended():
                 yield from self.end_run(self._now(), "suspended")
             case _ if self._began_at is not None:
@@ -114,25 +123,24 @@ class RunSpans:
                 pass
 
     def _operations_in_run(self, event: Event) -> Iterator[SpanOperation]:
-        """What happens between the two ends of a run."""
+        """Yield what an event between the beginning and the end of a run does."""
         match event:
             case AttemptStarted():
                 self._chat = ChatSpan(self._session, event)
-                yield self._chat.open_span(
-                    self._key, {**self._common_attributes, **self._prompt_attributes(event)}
-                )
+                attributes = {**self._common_attributes, **self._prompt_attributes(event)}
+                yield self._chat.open_span(self._key, attributes)
             case AttemptFailed(fault, charge):
-                words = fault.message if self._with_content else ""
+                message = self._error_message(fault)
                 yield from self._close_chat(
-                    event.at, charge, {}, error=fault.kind, error_message=words
+                    event.at, charge, {}, error=fault.kind, error_message=message
                 )
             case StepProposed():
                 yield from self._on_step_proposed(event)
             case ContextCompacted(how=how) if self._chat is None:
-                yield SpanEvent(
-                    self._key, TelemetryNames.COMPACTED, event.at, {TelemetryNames.HOW: how}
-                )
+                attributes = {OtelNames.HOW: how}
+                yield SpanEvent(self._key, OtelNames.COMPACTED, event.at, attributes)
             case ContextCompacted(charge=charge):
+                # The model wrote a summary, so this is the end of that request.
                 yield from self._close_chat(event.at, charge, {})
             case LookupsPlanned(calls):
                 self._calls_by_id |= {call.id: call for call in calls}
@@ -145,6 +153,47 @@ class RunSpans:
             case _:
                 pass
 
+    def _error_message(self, fault: Fault | None) -> str:
+        # The message may quote a prompt or a reply, so it is content.
+        return fault.message if fault and self._with_content else ""
+
+    # ── the run ──────────────────────────────────────────────────────────────
+
+    def _open_run(self, event: RunStarted | RunResumed) -> OpenSpan:
+        state = self._find_state(self._session)
+        setup = event.setup
+        if setup is None and state is not None:
+            setup = state.setup
+        self._began_at = event.at
+        self._ledger = Ledger()
+        self._final_reply = ""
+        self._setup = setup
+        self._setup_content = self._content_of_setup(setup)
+        if state and state.step:
+            # Calls of a step that was proposed before this trace began.
+            for call in state.step.calls:
+                self._calls_by_id[call.id] = replace(call.call, arguments=call.arguments or "")
+        attributes = {
+            OtelNames.OPERATION: OtelNames.INVOKE_AGENT,
+            **self._common_attributes,
+            **self._setup_content,
+        }
+        if setup is not None:
+            attributes |= model_attributes(setup.model.name)
+        if self._with_content and isinstance(event, RunStarted):
+            attributes[OtelNames.INPUT_MESSAGES] = as_prompt(event.prompt)
+        name = f"{OtelNames.INVOKE_AGENT} {self._agent}".rstrip()
+        resumed = self._session if isinstance(event, RunResumed) else None
+        return OpenSpan(self._key, self._parent, name, "internal", event.at, attributes, resumed)
+
+    def _content_of_setup(self, setup: Setup | None) -> SpanAttributes:
+        if not self._with_content or setup is None:
+            return {}
+        content = {OtelNames.INSTRUCTIONS: as_instructions(setup.instructions)}
+        if setup.tools:
+            content[OtelNames.TOOL_DEFINITIONS] = as_tools(setup.tools)
+        return content
+
     def end_run(
         self,
         at: float,
@@ -153,171 +202,26 @@ class RunSpans:
         charge: Charge | None = None,
         error_message: str = "",
     ) -> Iterator[SpanOperation]:
-        """The run ends here, and with it all that was under way in it."""
-        began, self._began_at = self._began_at, None
-        if began is None:
+        """End the run, and everything that is still open in it; nothing if no run is open."""
+        began_at = self._began_at
+        self._began_at = None
+        if began_at is None:
             return
-        for below in self._nested_runs.values():
-            yield from below.end_run(at, outcome, error or outcome)
+        for nested in self._nested_runs.values():
+            yield from nested.end_run(at, outcome, error or outcome)
         for call_id in tuple(self._call_began_at):
             yield from self._close_call(call_id, at, error or outcome, {})
         yield from self._close_chat(at, charge, {}, error=error or outcome)
-        told = {
-            TelemetryNames.OUTCOME: outcome,
-            **usage_attributes(self._ledger.usage, self._ledger.usd),
-        }
+        usage = usage_attributes(self._ledger.usage, self._ledger.usd)
+        attributes = {OtelNames.OUTCOME: outcome, **usage}
         if self._final_reply:
-            told[TelemetryNames.OUTPUT_MESSAGES] = self._final_reply
-        common = {TelemetryNames.OPERATION: TelemetryNames.INVOKE_AGENT, **self._agent_attributes}
-        failed = {TelemetryNames.ERROR: error} if error else {}
-        yield MetricPoint(
-            self._key, TelemetryNames.AGENT_DURATION, max(0.0, at - began), common | failed
-        )
-        yield CloseSpan(self._key, at, told, error, error_message)
-
-    def _open_run(self, event: RunStarted | RunResumed) -> OpenSpan:
-        state = self._find_state(self._session)
-        self._began_at, self._ledger, self._final_reply = event.at, Ledger(), ""
-        self._setup = event.setup or (state.setup if state else None)
-        setup, told = self._setup, dict[str, str]()
-        self._setup_content = self._content_of_setup(setup)
-        for call in state.step.calls if state and state.step else ():
-            self._calls_by_id[call.id] = replace(call.call, arguments=call.arguments or "")
-        if self._with_content and isinstance(event, RunStarted):
-            told[TelemetryNames.INPUT_MESSAGES] = as_prompt(event.prompt)
-        attributes = {
-            TelemetryNames.OPERATION: TelemetryNames.INVOKE_AGENT,
-            **self._common_attributes,
-            **(model_attributes(setup.model.name) if setup else {}),
-            **self._setup_content,
-            **told,
-        }
-        name = f"{TelemetryNames.INVOKE_AGENT} {self._agent}".rstrip()
-        resumed = self._session if isinstance(event, RunResumed) else None
-        return OpenSpan(self._key, self._parent, name, "internal", event.at, attributes, resumed)
-
-    def _content_of_setup(self, setup: Setup | None) -> SpanAttributes:
-        if not self._with_content or setup is None:
-            return {}
-        told = {TelemetryNames.INSTRUCTIONS: as_instructions(setup.instructions)}
-        return told | (
-            {TelemetryNames.TOOL_DEFINITIONS: as_tools(setup.tools)} if setup.tools else {}
-        )
-
-    def _prompt_attributes(self, started: AttemptStarted) -> SpanAttributes:
-        """What the model is shown, unless watchers may not see all of that."""
-        state, setup = self._find_state(self._session), self._setup
-        if not self._with_content or started.purpose != "main":
-            return {}
-        if not state or not setup or setup.withhold_replies:
-            return self._setup_content
-        return {**self._setup_content, TelemetryNames.INPUT_MESSAGES: as_messages(state.shown)}
-
-    def _mark_first_chunk(self) -> None:
-        # What is withheld comes late, and says nothing of when it was there.
-        chat, setup = self._chat, self._setup
-        if chat is not None and not chat.has_first_chunk and not (setup and setup.withhold_replies):
-            chat.mark_first_chunk(self._now())
-
-    def _on_step_proposed(self, event: StepProposed) -> Iterator[SpanOperation]:
-        self._calls_by_id |= {call.id: call for call in event.reply.calls}
-        told: dict[str, str | list[str]] = {
-            TelemetryNames.FINISH_REASONS: [TelemetryNames.FINISH_REASON_BY_STOP[event.stop]]
-        }
-        if self._with_content:
-            said = told[TelemetryNames.OUTPUT_MESSAGES] = as_reply(event.reply, event.stop)
-            self._final_reply = "" if event.reply.calls else said
-        yield from self._close_chat(event.at, event.charge, told)
-
-    def _close_chat(
-        self,
-        at: float,
-        charge: Charge | None,
-        more: SpanAttributes,
-        *,
-        error: str = "",
-        error_message: str = "",
-    ) -> Iterator[SpanOperation]:
-        """The request under way is over, if there is one."""
-        if charge is not None:
-            self._ledger = self._ledger.add(charge)
-        chat, self._chat = self._chat, None
-        if chat is not None:
-            yield from chat.close_span(at, charge, more, error=error, error_message=error_message)
-
-    def _tool_attributes(self, call_id: str) -> dict[str, str]:
-        """Which tool is meant. A name that no tool has is the model's own words."""
-        call, setup = self._calls_by_id.get(call_id), self._setup
-        return (
-            {TelemetryNames.TOOL: call.name}
-            if call and setup and setup.find_tool(call.name)
-            else {}
-        )
-
-    def _open_call(self, call_id: str, at: float) -> OpenSpan:
-        self._call_began_at[call_id] = at
-        attributes = {
-            TelemetryNames.OPERATION: TelemetryNames.EXECUTE_TOOL,
-            **self._tool_attributes(call_id),
-            TelemetryNames.TOOL_TYPE: TelemetryNames.FUNCTION,
-            TelemetryNames.TOOL_CALL: call_id,
-            **self._common_attributes,
-        }
-        call = self._calls_by_id.get(call_id)
-        if self._with_content and call is not None and call.arguments:
-            attributes[TelemetryNames.TOOL_ARGUMENTS] = call.arguments
-        name = f"{TelemetryNames.EXECUTE_TOOL} {attributes.get(TelemetryNames.TOOL, '')}".rstrip()
-        return OpenSpan(self._call_key(call_id), self._key, name, "internal", at, attributes)
-
-    def _call_key(self, call_id: str) -> SpanKey:
-        return self._session, f"call:{call_id}"
-
-    def _on_call_finished(self, event: CallFinished) -> Iterator[SpanOperation]:
-        call_id, given = event.call_id, event.result
-        if call_id not in self._call_began_at:
-            # A crash interrupted it, and what became of it was found out.
-            told = {
-                TelemetryNames.TOOL_CALL: call_id,
-                **self._tool_attributes(call_id),
-                TelemetryNames.RESULT_KIND: given.kind,
-            }
-            yield SpanEvent(self._key, TelemetryNames.CALL_SETTLED, event.at, told)
-            return
-        more = {TelemetryNames.TOOL_RESULT: as_result(given)} if self._with_content else {}
-        yield from self._close_call(
-            call_id, event.at, "" if given.kind == "value" else given.kind, more
-        )
-
-    def _close_call(
-        self, call_id: str, at: float, error: str, more: SpanAttributes
-    ) -> Iterator[SpanOperation]:
-        began, key = self._call_began_at.pop(call_id), self._call_key(call_id)
-        common = {
-            TelemetryNames.OPERATION: TelemetryNames.EXECUTE_TOOL,
-            **self._tool_attributes(call_id),
-            **self._agent_attributes,
-        }
-        failed = {TelemetryNames.ERROR: error} if error else {}
-        yield MetricPoint(key, TelemetryNames.TOOL_DURATION, max(0.0, at - began), common | failed)
-        yield CloseSpan(key, at, more, error)
-
-    def _on_call_judged(self, event: CallJudged | CallAnswered) -> Iterator[SpanOperation]:
-        call_id, verdict = event.call_id, event.verdict
-        given = verdict.arguments if isinstance(verdict, Modify | Ask) else None
-        if given is None and isinstance(event, CallJudged):
-            given = event.arguments
-        if given is not None and call_id in self._calls_by_id:
-            text = msgspec.json.encode(given).decode()
-            self._calls_by_id[call_id] = replace(self._calls_by_id[call_id], arguments=text)
-        if isinstance(event, CallJudged) and isinstance(verdict, Allow):
-            return
-        told = {TelemetryNames.TOOL_CALL: call_id, **self._tool_attributes(call_id)}
-        told[TelemetryNames.VERDICT] = str(verdict.__struct_config__.tag)
-        if not isinstance(verdict, InvalidCall) and verdict.rule:
-            told[TelemetryNames.RULE] = verdict.rule
-        judged = isinstance(event, CallJudged)
-        name = TelemetryNames.CALL_JUDGED if judged else TelemetryNames.CALL_ANSWERED
-        yield SpanEvent(self._key, name, event.at, told)
+            attributes[OtelNames.OUTPUT_MESSAGES] = self._final_reply
+        measured = {OtelNames.OPERATION: OtelNames.INVOKE_AGENT, **self._agent_attributes}
+        if error:
+            measured[OtelNames.ERROR] = error
+        duration_s = max(0.0, at - began_at)
+        yield MetricPoint(self._key, OtelNames.AGENT_DURATION, duration_s, measured)
+        yield CloseSpan(self._key, at, attributes, error, error_message)
 
     def _nested_run(self, call_id: str, agent: str, session: str) -> "RunSpans":
         if session not in self._nested_runs:
@@ -331,3 +235,148 @@ class RunSpans:
                 with_content=self._with_content,
             )
         return self._nested_runs[session]
+
+    # ── requests to the model ────────────────────────────────────────────────
+
+    def _prompt_attributes(self, started: AttemptStarted) -> SpanAttributes:
+        """Return what the model is shown, as far as watchers may see it."""
+        if not self._with_content or started.purpose != "main":
+            return {}
+        state = self._find_state(self._session)
+        if state is None or self._setup is None or self._setup.withhold_replies:
+            return self._setup_content
+        return {**self._setup_content, OtelNames.INPUT_MESSAGES: as_messages(state.shown)}
+
+    def _mark_first_chunk(self) -> None:
+        if self._chat is None or self._chat.has_first_chunk:
+            return
+        # A withheld reply is passed on late, which says nothing about when the model sent it.
+        if self._setup is None or not self._setup.withhold_replies:
+            self._chat.mark_first_chunk(self._now())
+
+    def _on_step_proposed(self, event: StepProposed) -> Iterator[SpanOperation]:
+        self._calls_by_id |= {call.id: call for call in event.reply.calls}
+        attributes: dict[str, str | list[str]] = {
+            OtelNames.FINISH_REASONS: [OtelNames.FINISH_REASON_BY_STOP[event.stop]]
+        }
+        if self._with_content:
+            reply = as_reply(event.reply, event.stop)
+            attributes[OtelNames.OUTPUT_MESSAGES] = reply
+            # A reply with calls is not the last one.
+            self._final_reply = "" if event.reply.calls else reply
+        yield from self._close_chat(event.at, event.charge, attributes)
+
+    def _close_chat(
+        self,
+        at: float,
+        charge: Charge | None,
+        attributes: SpanAttributes,
+        *,
+        error: str = "",
+        error_message: str = "",
+    ) -> Iterator[SpanOperation]:
+        """End the request that is under way, if there is one."""
+        if charge is not None:
+            self._ledger = self._ledger.add(charge)
+        chat = self._chat
+        self._chat = None
+        if chat is not None:
+            yield from chat.close_span(
+                at, charge, attributes, error=error, error_message=error_message
+            )
+
+    # ── calls of tools ───────────────────────────────────────────────────────
+
+    def _open_call(self, call_id: str, at: float) -> OpenSpan:
+        self._call_began_at[call_id] = at
+        attributes = {
+            OtelNames.OPERATION: OtelNames.EXECUTE_TOOL,
+            **self._tool_attributes(call_id),
+            OtelNames.TOOL_TYPE: OtelNames.FUNCTION,
+            OtelNames.TOOL_CALL: call_id,
+            **self._common_attributes,
+        }
+        call = self._calls_by_id.get(call_id)
+        if self._with_content and call is not None and call.arguments:
+            attributes[OtelNames.TOOL_ARGUMENTS] = call.arguments
+        name = f"{OtelNames.EXECUTE_TOOL} {attributes.get(OtelNames.TOOL, '')}".rstrip()
+        return OpenSpan(self._call_key(call_id), self._key, name, "internal", at, attributes)
+
+    def _call_key(self, call_id: str) -> SpanKey:
+        return self._session, f"call:{call_id}"
+
+    def _tool_attributes(self, call_id: str) -> dict[str, str]:
+        """Return the name of the tool. A name that no tool has is text of the model: content."""
+        call = self._calls_by_id.get(call_id)
+        if call is None or self._setup is None or not self._setup.find_tool(call.name):
+            return {}
+        return {OtelNames.TOOL: call.name}
+
+    def _on_call_finished(self, event: CallFinished) -> Iterator[SpanOperation]:
+        call_id = event.call_id
+        result = event.result
+        if call_id not in self._call_began_at:
+            # It was interrupted by a crash before this trace began, and has been settled now.
+            attributes = {
+                OtelNames.TOOL_CALL: call_id,
+                **self._tool_attributes(call_id),
+                OtelNames.RESULT_KIND: result.kind,
+            }
+            yield SpanEvent(self._key, OtelNames.CALL_SETTLED, event.at, attributes)
+            return
+        content: dict[str, str] = {}
+        if self._with_content:
+            content[OtelNames.TOOL_RESULT] = as_result(result)
+        error = "" if result.kind == "value" else result.kind
+        yield from self._close_call(call_id, event.at, error, content)
+
+    def _close_call(
+        self, call_id: str, at: float, error: str, attributes: SpanAttributes
+    ) -> Iterator[SpanOperation]:
+        duration_s = max(0.0, at - self._call_began_at.pop(call_id))
+        key = self._call_key(call_id)
+        measured = {
+            OtelNames.OPERATION: OtelNames.EXECUTE_TOOL,
+            **self._tool_attributes(call_id),
+            **self._agent_attributes,
+        }
+        if error:
+            measured[OtelNames.ERROR] = error
+        yield MetricPoint(key, OtelNames.TOOL_DURATION, duration_s, measured)
+        yield CloseSpan(key, at, attributes, error)
+
+    def _on_call_judged(self, event: CallJudged | CallAnswered) -> Iterator[SpanOperation]:
+        self._remember_arguments(event)
+        verdict = event.verdict
+        # Most calls are allowed; only what stops or changes a call is worth an event.
+        if isinstance(event, CallJudged) and isinstance(verdict, Allow):
+            return
+        attributes = {
+            OtelNames.TOOL_CALL: event.call_id,
+            **self._tool_attributes(event.call_id),
+            # The tag is part of the recorded format, so it does not change with the class name.
+            OtelNames.VERDICT: str(verdict.__struct_config__.tag),
+        }
+        if not isinstance(verdict, InvalidCall) and verdict.rule:
+            attributes[OtelNames.RULE] = verdict.rule
+        name = OtelNames.CALL_ANSWERED
+        if isinstance(event, CallJudged):
+            name = OtelNames.CALL_JUDGED
+        yield SpanEvent(self._key, name, event.at, attributes)
+
+    def _remember_arguments(self, event: CallJudged | CallAnswered) -> None:
+        """Keep the arguments of a call as the verdict or a repair has changed them."""
+        verdict = event.verdict
+        arguments = verdict.arguments if isinstance(verdict, Modify | Ask) else None
+        if arguments is None and isinstance(event, CallJudged):
+            arguments = event.arguments
+        call = self._calls_by_id.get(event.call_id)
+        if arguments is not None and call is not None:
+            text = msgspec.json.encode(arguments).decode()
+            self._calls_by_id[event.call_id] = replace(call, arguments=text)
+
+
+def _error_of_run(outcome: Outcome, fault: Fault | None) -> str:
+    if outcome == "completed":
+        return ""
+    return fault.kind if fault else outcome

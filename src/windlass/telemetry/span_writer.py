@@ -1,4 +1,4 @@
-"""Writes spans and metrics by the OpenTelemetry API, which is loaded when a pen is made."""
+"""Writes spans and metrics with the OpenTelemetry API, which is loaded when a writer is made."""
 
 import threading
 from collections import OrderedDict
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, assert_never, final
 
 from windlass.core.errors import ConfigError
-from windlass.telemetry.conventions import TelemetryNames
+from windlass.telemetry.conventions import OtelNames
 from windlass.telemetry.operations import (
     CloseSpan,
     MetricPoint,
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Link, Span, SpanContext, TracerProvider
 
-NANOS_PER_S = 1_000_000_000
 REMEMBERED_SESSIONS_MAX = 1_000
-"""Sessions whose last trace is remembered, so that a run that goes on can point to it."""
+"""Sessions whose last trace is remembered, so that a resumed run can link to it."""
 
 
 @final
 class SpanWriter:
-    """One for a telemetry; each trace has a page of its own."""
+    """The tracer and the meters of one `Telemetry`. Each trace has a TraceWriter."""
 
     def __init__(
         self,
@@ -41,100 +40,111 @@ class SpanWriter:
             from opentelemetry import context, metrics, trace  # noqa: PLC0415 - of the extra
         except ImportError:
             raise ConfigError(
-                "telemetry needs a package that is not installed: pip install 'windlass[otel]'"
+                "telemetry needs an extra package: pip install 'windlass[otel]'"
             ) from None
-        self.context, self.trace = context, trace
+        self.context = context
+        self.trace = trace
         self.tracer = trace.get_tracer("windlass", version, tracer_provider)
         meter = metrics.get_meter("windlass", version, meter_provider)
         self.meters = {
-            one.name: meter.create_histogram(
-                one.name, one.unit, one.description, explicit_bucket_boundaries_advisory=one.bounds
+            metric.name: meter.create_histogram(
+                metric.name,
+                metric.unit,
+                metric.description,
+                explicit_bucket_boundaries_advisory=metric.bounds,
             )
-            for one in TelemetryNames.METRICS
+            for metric in OtelNames.METRICS
         }
-        self._last: OrderedDict[str, SpanContext] = OrderedDict()
-        self._lock = threading.Lock()
+        self._last_runs: OrderedDict[str, SpanContext] = OrderedDict()
+        # Runs in several threads may share one Telemetry.
+        self._mutex = threading.Lock()
 
     def begin_trace(self) -> "TraceWriter":
-        """For a trace that begins in the context of whoever asks for it."""
+        """Return a writer for a trace that begins in the context of the caller."""
         return TraceWriter(self, self.context.get_current())
 
     def remember_run(self, session: str, span: "SpanContext") -> None:
-        with self._lock:
-            self._last[session] = span
-            self._last.move_to_end(session)
-            if len(self._last) > REMEMBERED_SESSIONS_MAX:
-                self._last.popitem(last=False)
+        """Remember the span of a session's latest run."""
+        with self._mutex:
+            self._last_runs[session] = span
+            self._last_runs.move_to_end(session)
+            if len(self._last_runs) > REMEMBERED_SESSIONS_MAX:
+                self._last_runs.popitem(last=False)
 
     def links_to_last_run(self, session: str | None) -> "list[Link]":
-        with self._lock:
-            before = self._last.get(session) if session is not None else None
-        return [self.trace.Link(before)] if before is not None and before.is_valid else []
+        """Return a link to the remembered span of a session, if there is one."""
+        if session is None:
+            return []
+        with self._mutex:
+            span = self._last_runs.get(session)
+        if span is None or not span.is_valid:
+            return []
+        return [self.trace.Link(span)]
 
 
 @final
 class TraceWriter:
-    """The spans of one trace that are open."""
+    """The open spans of one trace."""
 
     def __init__(self, writer: SpanWriter, context: "Context") -> None:
         self._writer = writer
         self._context = context
         self._spans: dict[SpanKey, Span] = {}
 
-    def write_operation(self, op: SpanOperation) -> None:
-        match op:
+    def write_operation(self, operation: SpanOperation) -> None:
+        """Do to the spans what the operation says."""
+        match operation:
             case OpenSpan():
-                self._open_span(op)
-            case CloseSpan(key, at, attributes, error, words):
-                span = self._spans.pop(key, None)
-                if span is None:
-                    return
-                span.set_attributes(
-                    {**attributes, **({TelemetryNames.ERROR: error} if error else {})}
-                )
-                if error:
-                    span.set_status(self._writer.trace.StatusCode.ERROR, words or None)
-                span.end(to_nanoseconds(at))
+                self._open_span(operation)
+            case CloseSpan():
+                self._close_span(operation)
             case SpanEvent(key, name, at, attributes):
                 if key in self._spans:
                     self._spans[key].add_event(name, attributes, to_nanoseconds(at))
             case MetricPoint(key, metric, value, attributes):
-                self._writer.meters[metric.name].record(
-                    value, attributes, self._context_within(key)
-                )
+                meter = self._writer.meters[metric.name]
+                meter.record(value, attributes, self._context_within(key))
             case _:
-                assert_never(op)
+                assert_never(operation)
 
-    def _open_span(self, op: OpenSpan) -> None:
-        pen = self._writer
-        kinds = pen.trace.SpanKind
-        span = self._spans[op.key] = pen.tracer.start_span(
-            op.name,
-            self._context_within(op.parent),
-            kinds.CLIENT if op.kind == "client" else kinds.INTERNAL,
-            op.attributes,
-            pen.links_to_last_run(op.resumed),
-            to_nanoseconds(op.at),
+    def _open_span(self, operation: OpenSpan) -> None:
+        kinds = self._writer.trace.SpanKind
+        span = self._spans[operation.key] = self._writer.tracer.start_span(
+            operation.name,
+            self._context_within(operation.parent),
+            kinds.CLIENT if operation.kind == "client" else kinds.INTERNAL,
+            operation.attributes,
+            self._writer.links_to_last_run(operation.resumed),
+            to_nanoseconds(operation.at),
         )
-        session, what = op.key
+        session, what = operation.key
         if what == "run":
-            pen.remember_run(session, span.get_span_context())
+            self._writer.remember_run(session, span.get_span_context())
+
+    def _close_span(self, operation: CloseSpan) -> None:
+        span = self._spans.pop(operation.key, None)
+        if span is None:
+            return
+        span.set_attributes(operation.attributes)
+        if operation.error:
+            span.set_attribute(OtelNames.ERROR, operation.error)
+            error = self._writer.trace.StatusCode.ERROR
+            span.set_status(error, operation.error_message or None)
+        span.end(to_nanoseconds(operation.at))
 
     def _context_within(self, key: SpanKey | None) -> "Context":
-        span = self._spans.get(key) if key is not None else None
-        return (
-            self._context
-            if span is None
-            else self._writer.trace.set_span_in_context(span, self._context)
-        )
+        if key is None or key not in self._spans:
+            return self._context
+        return self._writer.trace.set_span_in_context(self._spans[key], self._context)
 
     @contextmanager
     def activate_span(self, key: SpanKey) -> Generator[None]:
-        """Make a span the current one, for whatever else is instrumented."""
-        span, context = self._spans.get(key), self._writer.context
+        """Make a span the current one, so that other instrumentation creates children of it."""
+        span = self._spans.get(key)
         if span is None:
             yield
             return
+        context = self._writer.context
         token = context.attach(self._writer.trace.set_span_in_context(span))
         try:
             yield
@@ -143,5 +153,8 @@ class TraceWriter:
 
 
 def to_nanoseconds(at: float) -> int:
-    # Microseconds are all that a float of the epoch has.
-    return round(at * 1_000_000) * (NANOS_PER_S // 1_000_000)
+    """Return a time in seconds as nanoseconds, rounded to microseconds.
+
+    A float of the present time is not more exact than that.
+    """
+    return round(at * 1_000_000) * 1_000

@@ -1,9 +1,9 @@
-"""Telemetry: the runs of an agent as OpenTelemetry spans and metrics (O1).
+"""The runs of an agent as OpenTelemetry spans and metrics (O1).
 
     agent = Agent("openai:gpt-5", telemetry=Telemetry())
 
-The law: it is told events and does nothing to a run. What was said is exported only when that is
-asked for.
+The law: telemetry receives events and cannot change a run. What was said is exported only on
+request.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @final
 class Telemetry:
-    """Exports what agents do, for `Agent(telemetry=…)`. One may serve many agents."""
+    """Exports the runs of agents: pass it as `Agent(telemetry=…)`. Many agents may share one."""
 
     def __init__(
         self,
@@ -33,27 +33,27 @@ class Telemetry:
         tracer_provider: "TracerProvider | None" = None,
         meter_provider: "MeterProvider | None" = None,
     ) -> None:
-        """Make one; raises ConfigError without the extra `otel`.
+        """Set up the export. Raises ConfigError if the extra `otel` is not installed.
 
         Args:
-            content: whether to export what was said: instructions, messages, arguments, results.
-                Unless told, what OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says, else no.
-            tracer_provider: where spans go; the global one unless told.
-            meter_provider: where metrics go; the global one unless told.
+            content: whether to export instructions, messages, arguments and results. By default the
+                variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT decides; without it they
+                are not exported.
+            tracer_provider: where spans go; by default the global provider.
+            meter_provider: where metrics go; by default the global provider.
         """
         self._with_content = captures_content() if content is None else content
         self._span_writer = SpanWriter(tracer_provider, meter_provider, _windlass_version())
 
     def begin(self, agent: str, session: str, now: Callable[[], float]) -> "RunTrace":
-        """Observe a run that is about to open. Its span is a child of the current one."""
-        return RunTrace(
-            self._span_writer.begin_trace(), agent, session, now, with_content=self._with_content
-        )
+        """Observe a run that is about to open. Its span is a child of the current span."""
+        writer = self._span_writer.begin_trace()
+        return RunTrace(writer, agent, session, now, with_content=self._with_content)
 
 
 @final
 class RunTrace:
-    """One run, with those that work for it."""
+    """The trace of one run and of the sub-agents that work for it."""
 
     def __init__(
         self,
@@ -71,18 +71,21 @@ class RunTrace:
         )
 
     def tell(self, event: Event) -> None:
-        for op in self._run_spans.operations_for(event):
-            self._writer.write_operation(op)
+        """Write what the event does to the spans."""
+        for operation in self._run_spans.operations_for(event):
+            self._writer.write_operation(operation)
 
     def join(self, session: str, known: Callable[[], State]) -> None:
+        """Remember how to get the state of a session in this trace."""
         self._states[session] = known
 
     def inside(self, session: str, call_id: str) -> AbstractContextManager[None]:
+        """Return a context in which the span of a call is the current one."""
         return self._writer.activate_span((session, f"call:{call_id}"))
 
     def _find_state(self, session: str) -> State | None:
-        state = self._states.get(session)
-        return state() if state is not None else None
+        get_state = self._states.get(session)
+        return get_state() if get_state is not None else None
 
 
 def _windlass_version() -> str:
