@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from windlass import Agent, Allow, tool
-from windlass.gates.presets import ask
+from windlass.gates import ask
 from windlass.journals import SqliteJournal
 from windlass.testing import ScriptedModel, ScriptedReply, call
 

@@ -6,9 +6,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from windlass import Agent, knowledge_tools, project_instructions, recaller, skill_tool
-from windlass.knowledge.memory import Memory
-from windlass.knowledge.skills import Skills
-from windlass.knowledge.sqlite import SqliteKnowledge
+from windlass.knowledge import Memory, Skills, SqliteKnowledge
 from windlass.testing import ScriptedModel, call
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 
 from windlass import Agent, Event, NestedEvent, RunEnded, delegate, tool
-from windlass.gates.rules import Rule, RuleGate
+from windlass.gates import Rule, RuleGate
 from windlass.testing import ScriptedModel, ScriptedReply, call
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -34,7 +34,7 @@ from windlass.core.messages import ToolSpec
 from windlass.core.setup import LoopPolicy, digest
 from windlass.core.verdicts import Verdict
 from windlass.gates.combined import all_of
-from windlass.gates.grants import Granted, grant_for
+from windlass.gates.grants import GrantGate, make_grant
 from windlass.gates.policy_file import load_policy
 from windlass.gates.presets import allow_all, ask, read_only
 from windlass.gates.rules import Rule, RuleGate
@@ -120,9 +120,9 @@ async def test_a_gate_that_scribbles_does_not_reach_a_grant() -> None:
         scribbling(request)
         return Ask("May it?")
 
-    grant = grant_for(SPEC, {"to": "nobody"}, "", ())
+    grant = make_grant(SPEC, {"to": "nobody"}, "", ())
     request = GateRequest("s", "c1", SPEC, {"to": "ann"}, grants=(grant,))
-    assert isinstance(await Granted(FixedGate(asks)).judge(request), Ask)
+    assert isinstance(await GrantGate(FixedGate(asks)).judge(request), Ask)
 
 
 @pytest.mark.contract("G1")

@@ -27,7 +27,7 @@ from windlass.core.setup import ModelInfo, Price
 from windlass.core.verdicts import Allow, Modify, Verdict
 from windlass.core.view import Prompt
 from windlass.gates.combined import all_of
-from windlass.gates.flow_guard import flow_guard
+from windlass.gates.data_flow import flow_guard
 from windlass.gates.presets import allow_all
 from windlass.gates.rules import Rule, RuleGate
 from windlass.gates.written_calls import parse_written_call

@@ -33,7 +33,7 @@ from windlass import (
 )
 from windlass.core.messages import ToolResult
 from windlass.core.verdicts import Verdict
-from windlass.gates.flow_guard import flow_guard
+from windlass.gates.data_flow import flow_guard
 from windlass.gates.presets import ask, read_only
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.memory import MemoryJournal

@@ -13,7 +13,7 @@ from windlass.core.result import Question, RunResult
 from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny
 from windlass.core.view import Prompt
 from windlass.gates.combined import all_of
-from windlass.gates.flow_guard import flow_guard
+from windlass.gates.data_flow import flow_guard
 from windlass.gates.presets import allow_all
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, ScriptedReply, VirtualClock, call, fail

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny, Modify, Verdict
-from windlass.gates.combined import all_of, stricter
+from windlass.gates.combined import all_of, combine_with_parent
 from windlass.gates.presets import allow_all, read_only
 from windlass.gates.presets import ask as ask_preset
 from windlass.gates.rules import Rule, RuleGate
@@ -182,7 +182,7 @@ VERDICTS = st.sampled_from(
 async def test_a_child_is_never_less_strict_than_its_parent(
     parent: Verdict, child: Verdict
 ) -> None:
-    gate = stricter(FixedGate(parent), FixedGate(child))
+    gate = combine_with_parent(FixedGate(parent), FixedGate(child))
     assert gate is not None
     verdict = await gate.judge(CALL)
     assert ORDER[type(verdict)] >= max(ORDER[type(parent)], ORDER[type(child)])
@@ -192,7 +192,7 @@ async def test_a_child_is_never_less_strict_than_its_parent(
 async def test_a_child_cannot_change_its_call_past_its_parent() -> None:
     parent = RuleGate([Rule("deny", "send(to=eve)")], default="allow")
     child = FixedGate(Modify({"to": "eve"}, "To eve."))
-    gate = stricter(parent, child)
+    gate = combine_with_parent(parent, child)
     assert gate is not None
     assert isinstance(await gate.judge(CALL), Deny)
 
@@ -200,7 +200,7 @@ async def test_a_child_cannot_change_its_call_past_its_parent() -> None:
 @pytest.mark.contract("G9")
 def test_a_child_without_a_gate_has_its_parents() -> None:
     parent = read_only()
-    assert stricter(parent, None) is parent
-    assert stricter(None, parent) is parent
-    assert stricter(parent, parent) is parent
-    assert stricter(None, None) is None
+    assert combine_with_parent(parent, None) is parent
+    assert combine_with_parent(None, parent) is parent
+    assert combine_with_parent(parent, parent) is parent
+    assert combine_with_parent(None, None) is None

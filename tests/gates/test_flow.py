@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Label, ToolSpec
 from windlass.core.verdicts import Allow, Ask, Deny
-from windlass.gates.flow_guard import LINE_CHARS_MAX, flow_guard
+from windlass.gates.data_flow import LINE_CHARS_MAX, flow_guard
 from windlass.ports import Gate, GateRequest
 from windlass.testing import GateConformance
 

@@ -11,8 +11,8 @@ from windlass.core.messages import Label, ToolSpec
 from windlass.core.setup import digest
 from windlass.core.verdicts import Allow, Ask, Deny, Grant, Modify, Verdict
 from windlass.gates.combined import all_of
-from windlass.gates.flow_guard import flow_guard
-from windlass.gates.grants import Granted, grant_for
+from windlass.gates.data_flow import flow_guard
+from windlass.gates.grants import GrantGate, make_grant
 from windlass.gates.patterns import MAIN_ARGUMENTS
 from windlass.gates.presets import ask, read_only
 from windlass.gates.rules import Rule, RuleGate
@@ -42,13 +42,13 @@ def shell(command: str, *patterns: str) -> GateRequest:
 class TestGranted(GateConformance):
     @pytest.fixture(params=[ask, read_only, lambda: FixedGate(replies=Deny("no"))])
     def gate(self, request: pytest.FixtureRequest) -> Gate:
-        return Granted(request.param())
+        return GrantGate(request.param())
 
 
 @pytest.mark.contract("G6")
 async def test_a_yes_for_exactly_this_call_is_for_no_other() -> None:
-    gate = Granted(ask())
-    grant = grant_for(SEND, {"to": "ann", "body": "hi"}, "", [])
+    gate = GrantGate(ask())
+    grant = make_grant(SEND, {"to": "ann", "body": "hi"}, "", [])
     assert await gate.judge(request(SEND, {"body": "hi", "to": "ann"}, grant)) == Allow(
         "ask: default ask, granted: exactly this call"
     )
@@ -80,15 +80,15 @@ async def test_a_yes_for_exactly_this_call_is_for_no_other() -> None:
 async def test_a_pattern_covers_only_what_it_matches_for_certain(
     command: str, patterns: list[str], *, lifted: bool
 ) -> None:
-    verdict = await Granted(ask()).judge(shell(command, *patterns))
+    verdict = await GrantGate(ask()).judge(shell(command, *patterns))
     assert isinstance(verdict, Allow if lifted else Ask), verdict
 
 
 @pytest.mark.contract("G2")
 async def test_the_record_names_the_question_and_the_grant() -> None:
-    verdict = await Granted(ask()).judge(shell("git status", "bash(git status*)"))
+    verdict = await GrantGate(ask()).judge(shell("git status", "bash(git status*)"))
     assert verdict == Allow("ask: default ask, granted: bash(git status*)")
-    nameless = Granted(FixedGate(Ask("?"), name="mine"))
+    nameless = GrantGate(FixedGate(Ask("?"), name="mine"))
     assert await nameless.judge(shell("x", "bash")) == Allow("mine, granted: bash")
 
 
@@ -108,20 +108,20 @@ async def test_a_grant_ends_when_the_session_holds_more(
 ) -> None:
     for pattern in ("", "send(to=ann)"):
         arguments = {"to": "ann"}
-        grant = grant_for(SEND, arguments, pattern, then)
+        grant = make_grant(SEND, arguments, pattern, then)
         asked = request(SEND, arguments, grant, held=now)
-        assert isinstance(await Granted(ask()).judge(asked), Allow if lifted else Ask)
+        assert isinstance(await GrantGate(ask()).judge(asked), Allow if lifted else Ask)
 
 
 async def test_that_a_tool_sends_out_does_not_end_its_own_grant() -> None:
     """The session holds `external` once it was called, and that was no secret."""
     arguments = {"to": "ann"}
-    grant = grant_for(SEND, arguments, "", [])
+    grant = make_grant(SEND, arguments, "", [])
     asked = request(SEND, arguments, grant, held=("external",))
-    assert isinstance(await Granted(ask()).judge(asked), Allow)
+    assert isinstance(await GrantGate(ask()).judge(asked), Allow)
     inward = spec("send", "to", "body")
     asked = request(inward, arguments, grant, held=("external",))
-    assert isinstance(await Granted(ask()).judge(asked), Ask)
+    assert isinstance(await GrantGate(ask()).judge(asked), Ask)
 
 
 @pytest.mark.contract("G7")
@@ -129,8 +129,8 @@ async def test_what_a_tool_brings_in_does_end_its_own_grant() -> None:
     """Its first answer may have told the model what to send with the second call."""
     fetch = spec("fetch", "url", labels=("untrusted", "external"))
     arguments = {"url": "https://example.com"}
-    grant = grant_for(fetch, arguments, "fetch", ["private"])
-    gate = Granted(all_of(ask(), flow_guard()))
+    grant = make_grant(fetch, arguments, "fetch", ["private"])
+    gate = GrantGate(all_of(ask(), flow_guard()))
     assert isinstance(await gate.judge(request(fetch, arguments, grant, held=("private",))), Allow)
     after = request(fetch, arguments, grant, held=("private", "untrusted", "external"))
     assert isinstance(await gate.judge(after), Ask)
@@ -138,8 +138,8 @@ async def test_what_a_tool_brings_in_does_end_its_own_grant() -> None:
 
 @pytest.mark.contract("G7")
 async def test_a_grant_from_before_does_not_lift_the_flow_guard() -> None:
-    gate = Granted(all_of(ask(), flow_guard()))
-    grant = grant_for(SEND, {"to": "ann"}, "send", ["private"])
+    gate = GrantGate(all_of(ask(), flow_guard()))
+    grant = make_grant(SEND, {"to": "ann"}, "send", ["private"])
     asked = request(SEND, {"to": "ann"}, grant, held=("private",))
     assert isinstance(await gate.judge(asked), Allow)
     asked = request(SEND, {"to": "ann"}, grant, held=("private", "untrusted"))
@@ -149,13 +149,13 @@ async def test_a_grant_from_before_does_not_lift_the_flow_guard() -> None:
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("verdict", [Deny("no"), Modify({"command": "ls"}, "safer"), Allow("yes")])
 async def test_only_questions_are_lifted(verdict: Verdict) -> None:
-    assert await Granted(FixedGate(verdict)).judge(shell("x", "bash")) == verdict
+    assert await GrantGate(FixedGate(verdict)).judge(shell("x", "bash")) == verdict
 
 
 @pytest.mark.contract("T4")
 async def test_a_question_about_other_arguments_is_lifted_with_these() -> None:
     """The call as the model made it was never allowed."""
-    gate = Granted(FixedGate(Ask("?", "q", arguments={"command": "ls"})))
+    gate = GrantGate(FixedGate(Ask("?", "q", arguments={"command": "ls"})))
     assert isinstance(await gate.judge(shell("rm x", "bash(rm*)")), Ask)
     lifted = await gate.judge(shell("rm x", "bash(ls*)"))
     told = "A person allowed it with these arguments."
@@ -164,26 +164,26 @@ async def test_a_question_about_other_arguments_is_lifted_with_these() -> None:
 
 async def test_it_is_the_gate_that_it_wraps_in_all_else() -> None:
     inner = RuleGate([Rule("allow", "@read")], reply=["*secret*"])
-    gate = Granted(inner)
+    gate = GrantGate(inner)
     assert (gate.name, gate.judges_replies) == (inner.name, True)
     assert isinstance(await gate.judge_reply("s", "a secret"), Deny)
     with pytest.raises(RuntimeError):
-        await Granted(BrokenGate()).judge(shell("x", "bash"))
+        await GrantGate(BrokenGate()).judge(shell("x", "bash"))
 
 
 async def test_paths_are_seen_from_the_root() -> None:
     read = spec("write", "path")
     asked = request(read, {"path": "/ws/src/a.py"}, Grant("write", pattern="write(src/**)"))
-    assert isinstance(await Granted(ask()).judge(asked), Ask)
-    assert isinstance(await Granted(ask(), root="/ws").judge(asked), Allow)
+    assert isinstance(await GrantGate(ask()).judge(asked), Ask)
+    assert isinstance(await GrantGate(ask(), root="/ws").judge(asked), Allow)
 
 
 def test_a_grant_holds_what_it_was_given_for() -> None:
     arguments = {"command": "git status"}
-    assert grant_for(BASH, arguments, "", ["untrusted", "private"]) == Grant(
+    assert make_grant(BASH, arguments, "", ["untrusted", "private"]) == Grant(
         "bash", digest(arguments), labels=("private", "untrusted")
     )
-    assert grant_for(BASH, arguments, " bash(git *) ", []) == Grant("bash", pattern="bash(git *)")
+    assert make_grant(BASH, arguments, " bash(git *) ", []) == Grant("bash", pattern="bash(git *)")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_grant_holds_what_it_was_given_for() -> None:
 )
 def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        grant_for(BASH, {"command": "git status"}, pattern, [])
+        make_grant(BASH, {"command": "git status"}, pattern, [])
 
 
 WORDS = st.lists(
@@ -217,9 +217,9 @@ async def test_what_can_be_granted_is_then_allowed_and_nothing_else(
     command: str, pattern: str
 ) -> None:
     asked = request(BASH, {"command": command}, Grant("bash", pattern=pattern))
-    lifted = isinstance(await Granted(ask()).judge(asked), Allow)
+    lifted = isinstance(await GrantGate(ask()).judge(asked), Allow)
     try:
-        grant_for(BASH, {"command": command}, pattern, [])
+        make_grant(BASH, {"command": command}, pattern, [])
     except ConfigError:
         assert not lifted
     else:
@@ -229,7 +229,7 @@ async def test_what_can_be_granted_is_then_allowed_and_nothing_else(
 @given(st.text(min_size=1), st.sampled_from(MAIN_ARGUMENTS))
 def test_any_text_is_a_pattern_or_refused(pattern: str, field: str) -> None:
     try:
-        grant = grant_for(spec("find", field), {field: "a"}, pattern, [])
+        grant = make_grant(spec("find", field), {field: "a"}, pattern, [])
     except ConfigError:
         return
     assert grant.pattern == pattern.strip()

@@ -9,7 +9,7 @@ from windlass.core.verdicts import Allow, AllowAlways, Deny
 from windlass.gates.cedar import CedarGate
 from windlass.gates.combined import all_of
 from windlass.gates.presets import ask, read_only
-from windlass.gates.redact import redact
+from windlass.gates.redaction import redact
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, VirtualClock, call

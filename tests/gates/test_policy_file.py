@@ -164,5 +164,5 @@ def test_check_and_explain_tell_of_the_flow_guard(tmp_path: Path) -> None:
     assert (checked.exit_code, "flow guard: ask" in checked.output) == (0, True)
     explained = CliRunner().invoke(main, ["policy", "explain", str(file), "send(x)"])
     assert (explained.exit_code, explained.output.splitlines()[0]) == (0, "decision  allow")
-    told = "flow      ask, if it sends out, and the session holds untrusted and private content"
-    assert explained.output.splitlines()[-1] == told
+    condition = "if it sends data out while the session holds untrusted and private content"
+    assert explained.output.splitlines()[-1] == f"flow      ask, {condition}"

@@ -12,7 +12,7 @@ from windlass.core.messages import ToolSpec
 from windlass.core.verdicts import Allow, Deny, Modify
 from windlass.gates.combined import all_of
 from windlass.gates.presets import allow_all
-from windlass.gates.redact import redact
+from windlass.gates.redaction import redact
 from windlass.ports import Gate, GateRequest
 from windlass.testing import GateConformance
 

@@ -12,9 +12,9 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from windlass.core.errors import ConfigError
 from windlass.knowledge import documents as reading
-from windlass.knowledge import ingest as ingesting
+from windlass.knowledge import ingestion as ingesting
 from windlass.knowledge.documents import DocumentText, UnreadableFile, read_document
-from windlass.knowledge.ingest import IngestProgress, IngestReport, IngestSettings, ingest
+from windlass.knowledge.ingestion import IngestProgress, IngestReport, IngestSettings, ingest
 from windlass.knowledge.sqlite import SqliteKnowledge
 from windlass.knowledge.store import Scope, Source
 

@@ -112,7 +112,7 @@ def _answer_always(
         raise ConfigError(
             f"{call.call.name} can only be allowed for this one call, not for later ones"
         )
-    grant = lazy_imports.grant_for(spec, call.decoded_arguments, reply.pattern, state.labels)
+    grant = lazy_imports.make_grant(spec, call.decoded_arguments, reply.pattern, state.labels)
     return CallAnswered(call.id, Allow(reply.rule or "always"), asked_digest, by, grant)
 
 

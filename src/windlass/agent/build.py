@@ -187,7 +187,7 @@ def _build_gate(gate: Gate | None, approver: Approver | None) -> Gate | None:
     if gate is None:
         return None
     # A person may answer a question for more than one call: the grant then lifts later ones.
-    return lazy_imports.Granted(gate)
+    return lazy_imports.GrantGate(gate)
 
 
 def _build_setup(world: World, settings: Setup) -> Setup:

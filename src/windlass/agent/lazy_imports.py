@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
-    from windlass.gates.combined import stricter
-    from windlass.gates.grants import Granted, grant_for
+    from windlass.gates.combined import combine_with_parent
+    from windlass.gates.grants import GrantGate, make_grant
     from windlass.gates.presets import ask
     from windlass.models.resolve import resolve_model
 
-__all__ = ["Granted", "ask", "grant_for", "resolve_model", "stricter"]
+__all__ = ["GrantGate", "ask", "combine_with_parent", "make_grant", "resolve_model"]
 
 LAZY_MODULES: LazyModules = {
-    "Granted": "windlass.gates.grants",
+    "GrantGate": "windlass.gates.grants",
     "ask": "windlass.gates.presets",
-    "grant_for": "windlass.gates.grants",
+    "combine_with_parent": "windlass.gates.combined",
+    "make_grant": "windlass.gates.grants",
     "resolve_model": "windlass.models.resolve",
-    "stricter": "windlass.gates.combined",
 }
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

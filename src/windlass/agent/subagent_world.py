@@ -37,7 +37,7 @@ def restrict_world(
         caller_gate = DenyUnanswered(caller_gate)
     gate = own_world.gate
     if caller_gate is not None or gate is not None:
-        gate = lazy_imports.stricter(caller_gate, gate)
+        gate = lazy_imports.combine_with_parent(caller_gate, gate)
     return replace(
         own_world,
         gate=gate,

@@ -20,7 +20,7 @@ from windlass.core.messages import ToolSpec
 from windlass.core.result import Question
 from windlass.core.schema import JsonSchema, outline_schema
 from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
-from windlass.gates.grants import grant_for
+from windlass.gates.grants import make_grant
 
 ANSWER_KEYS = "y once   a always   n no   e edit   q later"
 VALUE_LINES_MAX = 12
@@ -145,7 +145,7 @@ class QuestionPrompt:
         spec = self._specs.get(name)
         try:
             if spec is not None:
-                grant_for(spec, question.arguments, pattern.strip(), ())
+                make_grant(spec, question.arguments, pattern.strip(), ())
         except ConfigError as error:
             self._show_error(str(error))
             return None

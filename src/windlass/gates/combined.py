@@ -74,7 +74,7 @@ def all_of(*gates: Gate) -> Gate:
     return once[0] if len(once) == 1 else CombinedGate(once)
 
 
-def stricter(parent: Gate | None, child: Gate | None) -> Gate | None:
+def combine_with_parent(parent: Gate | None, child: Gate | None) -> Gate | None:
     """The gate of a sub-agent: its own, and its parent's with it. None if neither has one."""
     gates = [gate for gate in (parent, child) if gate is not None]
     return all_of(*gates) if gates else None

@@ -20,7 +20,7 @@ from windlass.gates.patterns import CallPattern, CallPiece, PreparedCall, parse_
 from windlass.ports import Gate, GateRequest
 
 
-class Granted:
+class GrantGate:
     """A gate whose questions are not asked again where a person has answered for more than one.
 
     `root`: the folder where relative paths begin, as in the rules.
@@ -73,7 +73,7 @@ def describe_coverage(
     return " + ".join(dict.fromkeys(named)) if len(named) == len(by) else None
 
 
-def grant_for(
+def make_grant(
     tool: ToolSpec, arguments: Mapping[str, Any], pattern: str, labels: Collection[Label]
 ) -> Grant:
     """The grant that answers a question about this call; without a pattern, for exactly this call.

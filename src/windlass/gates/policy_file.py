@@ -34,7 +34,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.gates.combined import all_of
-from windlass.gates.flow_guard import FlowGuard, flow_guard
+from windlass.gates.data_flow import FlowGuard, flow_guard
 from windlass.gates.rules import Decision, Rule, RuleGate, check_decision
 from windlass.ports import GateRequest
 

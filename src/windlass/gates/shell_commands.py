@@ -16,8 +16,14 @@ from dataclasses import dataclass
 from windlass.core.errors import ConfigError
 from windlass.gates.globs import HOLE, QUOTED_SPACE, STAR_BARRIER, printable_text
 from windlass.gates.paths import simplify_path
-from windlass.gates.shell_reader import OPENING_WORDS, read_shell_command
-from windlass.gates.shell_words import FileRedirection, ShellItem, ShellWord, UnreadableCommand
+from windlass.gates.shell_reader import (
+    OPENING_WORDS,
+    FileRedirection,
+    ShellItem,
+    ShellWord,
+    UnreadableCommand,
+    read_shell_command,
+)
 
 WORDS_MAX = 40
 """Of a command that runs another one: each of these might be the other's first."""

@@ -9,15 +9,9 @@ be seen. The shell is bash without a terminal: comments count, aliases and `!` h
 
 import re
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from windlass.gates.globs import HOLE, QUOTED_SPACE
-from windlass.gates.shell_words import (
-    FileRedirection,
-    ShellItem,
-    ShellWord,
-    SimpleCommand,
-    UnreadableCommand,
-)
 
 COMMAND_CHARS_MAX = 20_000
 DEPTH_MAX = 10
@@ -37,6 +31,38 @@ _SUMS = re.compile(r"\$\(\([0-9+*/%() \t-]*\)\)")
 _ANSI_QUOTED = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 _REDIRECTION = re.compile(r"&>>|&>|[0-9]*(?:<<<|<<-|<<|<>|<&|<(?!\()|>>|>\||>&|>(?!\())")
 _SEPARATOR = re.compile(r"\n|;(?![;&])|&&|\|\||\|&|\||&(?!>)")
+
+
+class UnreadableCommand(ValueError):
+    """What bash would run cannot be told with certainty."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellWord:
+    text: str
+    """After the quotes are gone; with holes."""
+    is_plain: bool = True
+    """Nothing of it was quoted or is a hole: a reserved word counts as one."""
+    unquoted_chars: int = 0
+    """How many of its first characters stood there as they are."""
+    has_expansion: bool = False
+    """A variable, a home folder or a command's output is in it, which may hold anything."""
+    has_code: bool = False
+    """Quoted as it may be, it holds what would be a substitution if anyone evaluated it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    words: tuple[ShellWord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRedirection:
+    writes: bool
+    target: str
+
+
+ShellItem: TypeAlias = SimpleCommand | FileRedirection
 
 
 def read_shell_command(command: str, depth: int = 0) -> list[ShellItem]:

@@ -46,7 +46,7 @@ def match_url(pattern: str, url: str) -> MatchResult:
         compile_glob(scheme.lower()).match(given.scheme),
         compile_glob(_normalize_pattern_host(host)).match(given.host),
         _match_port(scheme.lower(), port, given.port),
-        compile_glob(_normalize_path(path), one=False).match(given.rest)
+        compile_glob(_normalize_path(path), question_mark=False).match(given.rest)
         if path
         else MatchResult.YES,
     )

@@ -10,10 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from windlass.knowledge import statements
 from windlass.knowledge.embeddings import TEXTS_PER_REQUEST, Embedder, embed_texts
 from windlass.knowledge.search_query import query_words
-from windlass.knowledge.statements import SqlDialect, Work
+from windlass.knowledge.statements import (
+    SqlDialect,
+    Work,
+    delete_expired,
+    delete_note,
+    forget_places,
+    insert_notes,
+    insert_vectors,
+    list_places,
+    list_unembedded,
+    recall_notes,
+)
 from windlass.knowledge.store import (
     TAINTS,
     FoundNote,
@@ -71,25 +81,25 @@ class NoteStore(ABC):
         vectors = await embed_texts(self._embedder, [query])
         vector = vectors[0] if vectors else None
         wanted = RecallQuery(words, vector, self._model_name, scopes, taints, self._now())
-        return await self._run_reading(statements.recall_notes(self._dialect, wanted, limit))
+        return await self._run_reading(recall_notes(self._dialect, wanted, limit))
 
     async def forget(self, note: str) -> bool:
         """Delete a note with all its sources; whether there was one."""
-        return await self._run_writing(statements.delete_note(clean_text(note)))
+        return await self._run_writing(delete_note(clean_text(note)))
 
     async def forget_places(self, scope: Scope, places: Sequence[str]) -> int:
         """Delete the notes that only these places hold; how many."""
         cleaned = [clean_text(place) for place in places]
-        return await self._run_writing(statements.forget_places(scope, cleaned))
+        return await self._run_writing(forget_places(scope, cleaned))
 
     async def list_places(self, scope: Scope, under: str = "") -> dict[str, str]:
         """The places that begin with `under`, and the digest of what each held."""
-        return await self._run_reading(statements.list_places(scope, clean_text(under)))
+        return await self._run_reading(list_places(scope, clean_text(under)))
 
     async def delete_expired(self, now: float | None = None) -> int:
         """Delete what has expired; how many notes that were."""
         moment = self._now() if now is None else now
-        return await self._run_writing(statements.delete_expired(moment))
+        return await self._run_writing(delete_expired(moment))
 
     @abstractmethod
     async def _run_reading(self, work: Work[T]) -> T:
@@ -113,7 +123,7 @@ class NoteStore(ABC):
             # Splitting and hashing long documents would hold up the event loop.
             entries = await asyncio.to_thread(_make_entries, batch)
             began = time.monotonic()
-            work = statements.insert_notes(self._dialect, entries, labels, self._now())
+            work = insert_notes(self._dialect, entries, labels, self._now())
             ids += await self._run_writing(work)
             if len(batch) == NOTES_PER_WRITE:
                 await self._let_others_write(time.monotonic() - began)
@@ -124,14 +134,14 @@ class NoteStore(ABC):
         """Make the vectors that are missing, including those that an earlier failure left out."""
         model = self._model_name
         for _ in range(batches_max if self._embedder else 0):
-            listing = statements.list_unembedded(model, self._embedded_up_to)
+            listing = list_unembedded(model, self._embedded_up_to)
             missing, last = await self._run_reading(listing)
             if missing:
                 vectors = await embed_texts(self._embedder, [text for _, text in missing])
                 if vectors is None:
                     return
                 numbers = [number for number, _ in missing]
-                await self._run_writing(statements.insert_vectors(model, numbers, vectors))
+                await self._run_writing(insert_vectors(model, numbers, vectors))
             if len(missing) < TEXTS_PER_REQUEST:
                 self._embedded_up_to = last
                 return

@@ -20,7 +20,7 @@ from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
 from windlass.environ import read_environment
 from windlass.gates.combined import all_of
-from windlass.gates.flow_guard import flow_guard
+from windlass.gates.data_flow import flow_guard
 from windlass.gates.policy_file import load_policy
 from windlass.gates.presets import allow_all, ask, read_only
 from windlass.knowledge.instructions import read_instructions
