@@ -132,7 +132,7 @@ def test_a_run_reads_from_top_to_bottom() -> None:
         ),
         (
             [NoteGiven("You repeat yourself.", "same_call")],
-            "· note to the model: You repeat yourself.",
+            '· The model was told: "You repeat yourself."',
         ),
         ([ReplyJudged(Deny("no secrets"))], "✗ reply denied: no secrets"),
         ([ReplyJudged(OutputMismatch("Not JSON."))], "! Not JSON."),

@@ -55,10 +55,8 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.messages import TextPart, ToolCall, ToolResult
-from windlass.core.phrases import join_texts
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
 
-COMPACTION_WORDS = {"window": "left out", "summary": "summarized", "mask": "shortened"}
 NO_OUTPUT = "(no output)"
 
 RunEvent = RunStarted | RunResumed | RunSuspended | RunEnded
@@ -139,28 +137,21 @@ class EventRenderer:
 
     def _show_runtime_event(self, event: RuntimeEvent) -> None:
         """Something that the runtime does by itself, or that a person adds while it runs."""
-        style = TROUBLE
+        mark = self._screen.glyphs.progress
         match event:
-            case NoteGiven(text):
-                message = f"note to the model: {text}"
-                style = QUIET
-            case ContextCompacted(how=how):
-                done = COMPACTION_WORDS[how]
-                message = f"the conversation is too long; its beginning was {done}"
-            case BudgetAllotted(budget, _, dry):
-                if not dry:
-                    return
-                message = f"the shared budget {budget} is used up for now"
+            case NoteGiven() | SteeringGiven():
+                self._show_line(mark, event.describe(), QUIET)
+            case ContextCompacted():
+                self._show_line(mark, event.describe(), TROUBLE)
+            case BudgetAllotted(dry=is_dry):
+                if is_dry:
+                    self._show_line(mark, event.describe(), TROUBLE)
             case ModelFellBack(_, model, instead_of):
                 message = f"{instead_of} keeps failing; switching to {model}"
-            case SteeringGiven(prompt):
-                message = f"added by a person: {join_texts(prompt)}"
-                style = QUIET
+                self._show_line(mark, message, TROUBLE)
             case LookupsPlanned(calls):
                 for call in calls:
                     self._show_proposed_call(call)
-                return
-        self._show_line(self._screen.glyphs.progress, message, style)
 
     def _show_run_event(self, event: RunEvent) -> None:
         glyphs = self._screen.glyphs
