@@ -62,7 +62,7 @@ def fetch_tool(
     seconds_max: float = FETCH_S_MAX,
     bytes_max: int = PAGE_BYTES_MAX,
 ) -> Tool[..., Any]:
-    """Build the tool `fetch`.
+    """Build the tool `fetch`. Raises ConfigError if an entry of `allow` is invalid.
 
     Args:
         allow: Servers that may be reached although they are not public: hosts, addresses or
@@ -70,17 +70,13 @@ def fetch_tool(
         resolve: Finds the addresses of a host.
         seconds_max: Seconds for a page, redirects included.
         bytes_max: Bytes of a page that are read.
-
-    Raises:
-        ConfigError: An entry of `allow` is invalid.
     """
     fetcher = _PageFetcher(AllowedHosts(allow), resolve, bytes_max)
+    timeout = max(60.0, seconds_max * 2)
 
     # A failure of one site says nothing about the next one. So failures are ModelRetry: they are
     # told to the model, not retried, and not counted by the circuit breaker.
-    @tool(
-        effect="read", untrusted=True, external=True, retries=0, timeout=max(60.0, seconds_max * 2)
-    )
+    @tool(effect="read", untrusted=True, external=True, retries=0, timeout=timeout)
     async def fetch(
         url: Annotated[str, "An http or https URL on the public internet."],
     ) -> str | ImagePart:
