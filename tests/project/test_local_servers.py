@@ -7,7 +7,7 @@ import pytest
 
 from windlass.core.errors import ConfigError
 from windlass.models.prices import find_listing
-from windlass.project import local_servers as nearby
+from windlass.project import local_servers
 from windlass.project.local_servers import (
     DEFAULT_MODELS,
     LocalServer,
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.realtime
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server answers on this machine, and no weights are on it."""
-    monkeypatch.setattr(nearby, "KNOWN_PORTS", {})
-    monkeypatch.setattr(nearby.find_servers, "__defaults__", ({},))
-    monkeypatch.setattr(nearby, "KNOWN_MODELS", {})
+    monkeypatch.setattr(local_servers, "KNOWN_PORTS", {})
+    monkeypatch.setattr(local_servers.find_servers, "__defaults__", ({},))
+    monkeypatch.setattr(local_servers, "KNOWN_MODELS", {})
 
 
 def test_the_usual_model_of_each_vendor_is_one_with_a_known_price() -> None:
@@ -78,7 +78,7 @@ def test_servers_are_found_all_at_once_and_silence_is_not_waited_for() -> None:
 
 
 def test_a_server_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearby, "PROBE_S", 0.05)
+    monkeypatch.setattr(local_servers, "PROBE_S", 0.05)
     with serve_in_thread(FaultServer(always=hang_up(stall()))) as server:
         assert asyncio.run(find_servers({"vllm": port_of(server)})) == []
 
@@ -86,9 +86,11 @@ def test_a_server_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_server_is_offered_and_taken_only_if_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearby, "KNOWN_MODELS", {})
+    monkeypatch.setattr(local_servers, "KNOWN_MODELS", {})
     with serve_in_thread(listing("qwen3")) as server:
-        monkeypatch.setattr(nearby.find_servers, "__defaults__", ({"ollama": port_of(server)},))
+        monkeypatch.setattr(
+            local_servers.find_servers, "__defaults__", ({"ollama": port_of(server)},)
+        )
         assert asyncio.run(choose_model({}, tmp_path, lambda _: True)).model == "ollama:qwen3"
         with pytest.raises(ConfigError, match="windlass run -m ollama:qwen3"):
             asyncio.run(choose_model({}, tmp_path, lambda _: False))
@@ -100,7 +102,7 @@ def test_weights_that_were_fetched_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P10: found upwards, where `make local-weights` puts them."""
-    monkeypatch.setattr(nearby, "KNOWN_MODELS", {"smollm2": ("no_such_wheel", "tiny.gguf")})
+    monkeypatch.setattr(local_servers, "KNOWN_MODELS", {"smollm2": ("no_such_wheel", "tiny.gguf")})
     asked = list[str]()
 
     def model(name: str, *, environ: object) -> None:
@@ -108,7 +110,7 @@ def test_weights_that_were_fetched_are_used(
         if not name.endswith(".gguf"):
             raise ConfigError("not here")
 
-    monkeypatch.setattr(nearby, "build_local_model", model)
+    monkeypatch.setattr(local_servers, "build_local_model", model)
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     assert find_small_model({}, deep) is None

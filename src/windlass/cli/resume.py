@@ -80,7 +80,9 @@ async def _resume_all(context: CommandContext, flags: Mapping[str, object], cons
         # The session of a sub-agent, SESSION/CALL, is resumed by the run that called it.
         found = [each for each in await journal.abandoned() if "/" not in each.session]
         if not found:
-            raise NothingToDo("there is no run to resume: every run has ended, waits or is driven")
+            raise NothingToDo(
+                "there is no run to resume: every run has ended, is running, or waits for an answer"
+            )
         codes: list[int] = []
         for summary in found:
             screen = context.terminal.screen
