@@ -24,15 +24,13 @@ GUIDES = ("ARCHITECTURE.md", "docs/contributing.md")
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(
-    r"windlass(\.(ports|(gates|knowledge)(\.\w+)?|journals|models|telemetry|testing(\.\w+)?|tools))?"
+    r"windlass(\.(ports|(gates|knowledge)(\.\w+)?|journals|models|project|telemetry|testing(\.\w+)?|tools))?"
 )
 """Modules that users may import from."""
 NOT_PUBLIC_YET = {
     "windlass.core.audit.replay",
     "windlass.core.fold.run",
     "windlass.environ",
-    "windlass.project.agents",
-    "windlass.project.files",
 }
 """Inner modules that the docs show because no public module offers their names."""
 
