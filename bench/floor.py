@@ -1,7 +1,7 @@
-"""The floor: the smallest agent loop that a person would write by hand, over the same model.
+"""The floor: the smallest agent loop that one would write by hand, with the same model.
 
-No journal, no gate, no limits, no retries, no events but the text as it comes. What Windlass costs
-is said in multiples of this.
+It has no journal, no gate, no limits, no retries, and no events except text. The cost of Windlass
+is given as a multiple of this.
 """
 
 import json
@@ -31,7 +31,7 @@ Function = Callable[..., Awaitable[str]]
 
 @dataclass(slots=True)
 class CallDraft:
-    """A call whose fragments are still coming."""
+    """A call whose fragments are still arriving."""
 
     id: str = ""
     name: str = ""
@@ -47,14 +47,14 @@ class AgentFloor:
     functions: Mapping[str, Function]
 
     async def run(self, prompt: str, on_text: Callable[[str], None]) -> Transcript:
-        """Ask until a reply has no call; the messages, of which the last is the answer."""
-        # A list would do, but the scripted model checks what is new in a transcript and all of a
-        # list: that would make the floor slower, and the ratios better than they are.
+        """Ask until a reply has no calls. Returns all messages; the last one is the answer."""
+        # A list would do. But the scripted model checks only the new part of a transcript and all
+        # of a list, which would make the floor slower and the ratios better than they are.
         messages = Transcript([UserMessage((TextPart(prompt),))])
         while True:
             text, calls = await self._ask_model(messages, on_text)
-            said = [TextPart(text)] if text else []
-            messages = messages.append(AssistantMessage((*said, *calls)))
+            texts = [TextPart(text)] if text else []
+            messages = messages.append(AssistantMessage((*texts, *calls)))
             if not calls:
                 return messages
             items = [CallOutcome(call, await self._call_tool(call)) for call in calls]
@@ -75,7 +75,9 @@ class AgentFloor:
                 draft.id = piece.id or draft.id
                 draft.name = piece.name or draft.name
                 draft.arguments.append(piece.arguments)
-        calls = [ToolCall(one.id, one.name, "".join(one.arguments)) for one in drafts.values()]
+        calls = [
+            ToolCall(draft.id, draft.name, "".join(draft.arguments)) for draft in drafts.values()
+        ]
         return "".join(text), calls
 
     async def _call_tool(self, call: ToolCall) -> ToolResult:

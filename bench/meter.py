@@ -1,4 +1,4 @@
-"""How everything here is measured, and the rows that come of it."""
+"""How the measures are timed, and the rows that they return."""
 
 import asyncio
 import gc
@@ -15,16 +15,16 @@ import msgspec
 
 Work = Callable[[], Awaitable[object]]
 Contestant = Callable[[], Work]
-"""Makes ready outside the clock, and gives what is run under it."""
+"""Prepares the work outside of the timed part, and returns the part that is timed."""
 
 
 class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the table. `aim` bounds the ratio, or `windlass` itself when there is no unit."""
+    """One row of the table. `aim` limits the ratio, or `windlass` itself if there is no unit."""
 
     name: str
     unit: str = ""
     model: float | None = None
-    """What the scripted model alone costs, which is part of both."""
+    """The cost of the scripted model alone, which is part of both sides."""
     floor: float
     windlass: float
     aim: float | None = None
@@ -35,24 +35,27 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunTimes(msgspec.Struct, frozen=True):
-    """Seconds of one run."""
+    """CPU time and wall time of one run, in seconds."""
 
     cpu_s: float
     wall_s: float
 
 
 def race_contestants(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, RunTimes]:
-    """The usual times of each, run in turn so that a change of the weather strikes all alike."""
+    """Return the typical times of each contestant.
+
+    They run in turn, so that a slow moment of the machine affects all of them alike.
+    """
     times: dict[str, list[RunTimes]] = {name: [] for name in contestants}
     for at in range(rounds + 1):
         for name, contestant in contestants.items():
             taken = _time_work(contestant())
             if at > 0:  # The first round warms up.
                 times[name].append(taken)
-    # A disk that others use too makes a run slow and never fast: of the wall time, the best counts.
+    # A shared disk makes a run slower, never faster: so the best wall time counts.
     return {
-        name: RunTimes(median(one.cpu_s for one in some), min(one.wall_s for one in some))
-        for name, some in times.items()
+        name: RunTimes(median(run.cpu_s for run in runs), min(run.wall_s for run in runs))
+        for name, runs in times.items()
     }
 
 
@@ -62,15 +65,16 @@ def _time_work(work: Work) -> RunTimes:
 
 
 async def _measure_work(work: Work) -> RunTimes:
-    """Starts with no garbage. The collector stays on: what it costs, it costs in life too."""
+    """Time the work, starting without garbage. The collector stays on, as it does in production."""
     gc.collect()
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    cpu_s = time.process_time()
+    wall_s = time.perf_counter()
     await work()
     return RunTimes(time.process_time() - cpu_s, time.perf_counter() - wall_s)
 
 
 def run_in_child(code: str, **environment: str) -> Any:  # noqa: ANN401 - whatever it prints as JSON
-    """What a fresh interpreter prints, which finds the same modules as this one."""
+    """Run code in a fresh interpreter with the same import path, and decode what it prints."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(

@@ -1,7 +1,7 @@
-"""What Windlass costs, in multiples of the smallest loop that does the same: `make bench`.
+"""What Windlass costs, as a multiple of the smallest loop that does the same work: `make bench`.
 
-All is measured in one run, each side in turn, so that the ratios hold on any machine. Nothing is
-asserted: the aim stands beside each ratio.
+Everything is measured in one run, with the sides in turn, so that the ratios hold on any machine.
+Nothing is asserted: the aim is printed beside each ratio.
 """
 
 import argparse
@@ -66,32 +66,42 @@ LINE = "{:<44} {:>8} {:>9} {:>9} {:>9} {:>7}  {}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What Windlass costs, in multiples of the floor.")
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
-    told = "run these measures alone: %(choices)s"
+    parser = argparse.ArgumentParser(description="What Windlass costs, as a multiple of the floor.")
     parser.add_argument(
-        "--only", nargs="+", choices=FULL, metavar="NAME", default=[*FULL], help=told
+        "--quick", action="store_true", help="small sizes, to see that everything runs"
     )
-    chosen = parser.parse_args()
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the rows to this file"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=FULL,
+        metavar="NAME",
+        default=[*FULL],
+        help="run only these measures: %(choices)s",
+    )
+    options = parser.parse_args()
     print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     print(LINE.format("", "", "model", "floor", "Windlass", "ratio", "aim"))
     rows: list[BenchRow] = []
-    measures = QUICK if chosen.quick else FULL
-    for name in chosen.only:
+    measures = QUICK if options.quick else FULL
+    for name in options.only:
         for row in measures[name]():
             rows.append(row)
             print(_format_row(row), flush=True)
-    if chosen.json:
-        chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
 
 
 def _format_row(row: BenchRow) -> str:
     if row.aim is None:
         aim = ""
     else:
-        judged = row.windlass if row.ratio is None else row.ratio
-        aim = f"≤ {row.aim:g}{'' if judged <= row.aim else '  missed'}"
+        value = row.windlass if row.ratio is None else row.ratio
+        aim = f"≤ {row.aim:g}"
+        if value > row.aim:
+            aim += "  missed"
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     sides = (row.model, row.floor, row.windlass)
     numbers = ("" if side is None else f"{side:,.2f}" for side in sides)

@@ -1,7 +1,7 @@
-"""The floor over HTTP: a raw protocol, a C parser, typed decoding, and the messages encoded once.
+"""The floor over HTTP: a raw protocol, a C parser, typed decoding, and each message encoded once.
 
-No journal, no gate, no limits, no retries, no timeouts, no proxies, no errors: the least that can
-be done by hand to run an agent against a server of chat completions.
+It has no journal, gate, limits, retries, time-outs, proxies or errors: the least that one can write
+by hand to run an agent against a chat completions server.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class _Chunk(msgspec.Struct):
 
 
 class WireCall(msgspec.Struct):
-    """A call whose fragments are still coming."""
+    """A call whose fragments are still arriving."""
 
     id: str = ""
     name: str = ""
@@ -54,7 +54,7 @@ class WireCall(msgspec.Struct):
 
 
 class WireReply(msgspec.Struct):
-    """What has come of a reply."""
+    """The part of a reply that has arrived."""
 
     text: list[str] = []
     calls: dict[int, WireCall] = {}
@@ -84,7 +84,8 @@ class FloorConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def send_request(self, request: bytes) -> "asyncio.Future[WireReply]":
-        self._reply, self._whole = WireReply(), False
+        self._reply = WireReply()
+        self._whole = False
         self._done = self._loop.create_future()
         self._transport.write(request)
         return self._done
@@ -110,7 +111,8 @@ class FloorConnection(asyncio.Protocol):
     def _read_chunk(self, chunk: _Chunk) -> None:
         if not chunk.choices:
             return
-        delta, reply = chunk.choices[0].delta, self._reply
+        delta = chunk.choices[0].delta
+        reply = self._reply
         if delta.content:
             reply.text.append(delta.content)
             self._on_text(delta.content)
@@ -129,7 +131,8 @@ class WireFloor:
     ) -> None:
         self._functions = functions
         parts = urlsplit(url)
-        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._host = parts.hostname or ""
+        self._port = parts.port or 80
         self._head = (
             f"POST {parts.path}/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n"
             "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -139,7 +142,7 @@ class WireFloor:
         self._start = _encode(start)[:-1] + b',"messages":['
 
     async def run(self, prompt: str, on_text: Callable[[str], None]) -> str:
-        """Ask until a reply has no call; the answer."""
+        """Ask until a reply has no calls, and return its text."""
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
             lambda: FloorConnection(on_text), self._host, self._port
@@ -153,8 +156,8 @@ class WireFloor:
             history += b"," + _encode(_encode_reply(reply))
             for call in reply.calls.values():
                 result = await self._functions[call.name](**_decode_arguments(call.arguments))
-                told = {"role": "tool", "tool_call_id": call.id, "content": result}
-                history += b"," + _encode(told)
+                message = {"role": "tool", "tool_call_id": call.id, "content": result}
+                history += b"," + _encode(message)
 
     def _build_request(self, history: bytearray) -> bytes:
         length = len(self._start) + len(history) + 2

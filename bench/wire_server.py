@@ -1,8 +1,8 @@
-"""Chat completions by script, over HTTP on 127.0.0.1, in a process of its own.
+"""A scripted chat completions server on 127.0.0.1, in its own process.
 
-The path of a request says what comes: `/text/COUNT/APART_MS` streams that many words, `/calls/
-COUNT/LATENCY_MS` asks for that many calls, one per reply, and then answers. All bytes are made
-before they are needed, so that the server is never what is waited for.
+The path of a request selects the reply: `/text/COUNT/APART_MS` streams that many words, `/calls/
+COUNT/LATENCY_MS` asks for that many calls, one in each reply, and then answers. All bytes are
+prepared in advance, so that no client waits for the server.
 """
 
 import asyncio
@@ -30,24 +30,25 @@ WORD = "word"
 ANSWER = "That is all."
 COUNTED = "/counted"
 BACKLOG = 2_048
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
 _RESULT = b'"role":"tool"'
 
 
 class WireCounts(msgspec.Struct):
-    """What came since it was last asked for."""
+    """What the server received since the counts were last taken."""
 
     requests: int = 0
     body_bytes: int = 0
     connections: int = 0
     at_once: int = 0
-    """Requests that waited for their reply at one time, at the most."""
+    """The largest number of requests that waited for their reply at the same time."""
     cpu_s: float = 0.0
-    """Of the server itself."""
+    """CPU time of the server itself, in seconds."""
 
 
 class WireServer:
-    """The server, as its clients see it."""
+    """The server as its clients see it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -59,7 +60,7 @@ class WireServer:
         return f"http://127.0.0.1:{self._port}/calls/{count}/{latency_ms}"
 
     def take_counts(self) -> WireCounts:
-        """The counts since the last time."""
+        """Return the counts, and start from zero."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
         with contextlib.closing(connection):
             connection.request("GET", COUNTED)
@@ -68,7 +69,7 @@ class WireServer:
 
 @contextlib.contextmanager
 def run_server() -> Iterator[WireServer]:
-    """The server runs until the block is left; if we die, it goes with its standard input."""
+    """Run the server until the block ends. It also ends when its standard input closes."""
     _keep_memory()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, __file__], **pipes) as child, _pin_to_core(child.pid):
@@ -81,7 +82,7 @@ def run_server() -> Iterator[WireServer]:
 
 @contextlib.contextmanager
 def _pin_to_core(pid: int) -> Iterator[None]:
-    """The server has a core of its own: whether a client wakes up on its core is half its cost."""
+    """Give the server its own core: sharing one with a client would change the cost by half."""
     cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
     if len(cores) < 2:
         yield
@@ -95,7 +96,11 @@ def _pin_to_core(pid: int) -> Iterator[None]:
 
 
 def _keep_memory() -> None:
-    """A read takes 256 kB and gives most of it back; luck alone says if the kernel gets that."""
+    """Keep freed memory in the process.
+
+    A read allocates 256 kB and frees most of it. Otherwise chance decides whether it goes back to
+    the kernel, which is slow.
+    """
     if platform.libc_ver()[0] == "glibc":
         for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
             ctypes.CDLL(None).mallopt(option, 2**25)
@@ -108,9 +113,11 @@ class _WireState:
         self.cpu_from = time.process_time()
 
     def take_counts(self) -> WireCounts:
-        """The request that asks for them is none of them."""
-        taken, now = self.counts, time.process_time()
-        taken.cpu_s, self.cpu_from = now - self.cpu_from, now
+        """Return the counts without the request that asks for them, and start from zero."""
+        taken = self.counts
+        now = time.process_time()
+        taken.cpu_s = now - self.cpu_from
+        self.cpu_from = now
         taken.connections -= 1
         self.counts = WireCounts()
         return taken
@@ -144,7 +151,8 @@ class _WireConnection(asyncio.Protocol):
         if self._url == COUNTED:
             self._transport.write(_whole_response(msgspec.json.encode(self._state.take_counts())))
             return
-        state, counts = self._state, self._state.counts
+        state = self._state
+        counts = state.counts
         counts.requests += 1
         counts.body_bytes += len(body)
         state.waiting += 1
@@ -183,7 +191,7 @@ def _text_answer(count: int) -> tuple[bytes, ...]:
 
 @cache
 def _step_answer(done: int, count: int) -> bytes:
-    """The reply after so many results: the next call, or the answer."""
+    """Return the reply after `done` results: the next call, or the answer."""
     if done >= count:
         return b"".join(_http_pieces(chat_answer(text_chunk(ANSWER))))
     call = call_chunks("look", f'{{"at": {done}', "}", id=f"call_{done}")
@@ -191,14 +199,16 @@ def _step_answer(done: int, count: int) -> bytes:
 
 
 def _http_pieces(answer: WireAnswer) -> tuple[bytes, ...]:
-    """The head, and then one HTTP chunk for each event, as servers send them."""
+    """Return the head, and then one HTTP chunk for each event, as servers send them."""
     acts = [act for act in answer.acts if isinstance(act, bytes)]
     chunks = (b"%x\r\n%b\r\n" % (len(act), act) for act in acts)
     return answer.encode_head(), *chunks, b"0\r\n\r\n"
 
 
 async def _serve_forever() -> None:
-    loop, over, state = asyncio.get_running_loop(), asyncio.Event(), _WireState()
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    state = _WireState()
     loop.add_signal_handler(signal.SIGTERM, over.set)
     loop.add_reader(sys.stdin, over.set)
     server = await loop.create_server(

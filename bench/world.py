@@ -1,4 +1,4 @@
-"""What both sides share: the scripts, the tool, the watcher."""
+"""What both sides of a measure share: the scripts, the tool, the watcher."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
@@ -26,12 +26,12 @@ TOOLS = Toolbox([tool(look, effect="read")])
 
 
 def script_steps(count: int) -> list[ScriptedReply]:
-    """A script of so many replies with one call each, and an answer."""
+    """Return a script of `count` replies with one call each, and an answer."""
     return [*(call("look", {"at": at}) for at in range(count)), "That is all."]
 
 
 class ModelSwitchboard:
-    """Many scripted models as one: the prompt of a session says which of them answers it."""
+    """Many scripted models as one. The prompt of a session selects the model that answers it."""
 
     def __init__(self, scripts: Mapping[str, Sequence[ScriptedReply]]) -> None:
         self.info = ModelInfo("scripted:many")
@@ -43,7 +43,7 @@ class ModelSwitchboard:
 
 
 class TextWatcher:
-    """Takes in the text of a run, as whoever shows it would."""
+    """Receives the text of a run, as a program that shows it would."""
 
     def __init__(self) -> None:
         self.shown = 0
@@ -73,7 +73,7 @@ def make_wire_agent(url: str) -> Agent[str]:
 
 
 async def drain_model(model: ScriptedModel, prompts: Sequence[Prompt]) -> None:
-    """The model alone: every piece of every reply, and nothing done with it."""
+    """Read every piece of every reply of the model alone, and do nothing with it."""
     for prompt in prompts:
         async for _ in model.stream(prompt):
             pass

@@ -1,7 +1,7 @@
-"""SIGKILL in the middle of a tool that has had its effect, and then a new process that goes on.
+"""SIGKILL in the middle of a tool that has had its effect, and then a new process that continues.
 
-A run of three replies: look, pay, and an answer. Right is: one payment, three requests, and an
-answer, or a plain word that nobody knows whether the payment went out.
+A run has three replies: look, pay, and an answer. Correct is: one payment, three requests, and an
+answer, or a statement that it is not known whether the payment was made.
 """
 
 import tempfile
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from contestant import Contestant, Silent
+from comparisons import STORES
+from contestant import ContestantProcess, ContestantSilent
 from lines import NONE
-from measures import STORES
 from roster import Peer
 
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_chunk
@@ -32,7 +32,7 @@ def kill_and_resume(peer: Peer) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, serve_in_thread(server):
         effects = Path(folder) / "effects"
         order = {"url": server.url, "store": folder, "steps": 8}
-        first = Contestant(peer, BENCH_EFFECTS=str(effects), BENCH_STUCK_S="300")
+        first = ContestantProcess(peer, BENCH_EFFECTS=str(effects), BENCH_STUCK_S="300")
         first.send("run", order=order)
         until = time.monotonic() + EFFECT_S
         while not effects.exists() and time.monotonic() < until:
@@ -40,12 +40,12 @@ def kill_and_resume(peer: Peer) -> dict[str, Any]:
         time.sleep(0.3)
         first.kill()
         if not effects.exists():
-            return {"kept by": STORES[peer.name], "outcome": "never came to the effect"}
-        second = Contestant(peer, BENCH_EFFECTS=str(effects), BENCH_STUCK_S="0")
+            return {"kept by": STORES[peer.name], "outcome": "the effect never happened"}
+        second = ContestantProcess(peer, BENCH_EFFECTS=str(effects), BENCH_STUCK_S="0")
         try:
             answer = second.ask("run", RESUME_S, order={**order, "resume": True})
-        except Silent as silent:
-            answer = {"error": {"type": "Silent", "message": str(silent)}, "text": None}
+        except ContestantSilent as silent:
+            answer = {"error": {"type": "ContestantSilent", "message": str(silent)}, "text": None}
         finally:
             second.kill()
         paid = len(effects.read_text("utf-8").splitlines())
@@ -56,7 +56,7 @@ def kill_and_resume(peer: Peer) -> dict[str, Any]:
         "requests": f"{len(server.requests)} of {NEEDED} needed",
         "answer": _quote_answer(answer),
         "told of the payment": _result_of_pay(server.requests[-1].json),
-        "bodies": [asked.json.get("messages") for asked in server.requests],
+        "bodies": [request.json.get("messages") for request in server.requests],
     }
 
 
@@ -77,9 +77,9 @@ def _name_outcome(answer: dict[str, Any], paid: int, requests: int) -> str:
     return ", ".join(found) or "resumed"
 
 
-def _next_reply(asked: ReceivedRequest) -> WireAnswer:
-    """The reply that follows from what was said so far, as a real model's would; and as strict."""
-    messages = asked.json["messages"]
+def _next_reply(request: ReceivedRequest) -> WireAnswer:
+    """Return the reply to the conversation so far. Like a real provider it refuses invalid ones."""
+    messages = request.json["messages"]
     open_ids = _unanswered_calls(messages)
     if open_ids:
         message = (
@@ -95,12 +95,12 @@ def _next_reply(asked: ReceivedRequest) -> WireAnswer:
 
 
 def _unanswered_calls(messages: list[dict[str, Any]]) -> list[str]:
-    asked = [c["id"] for m in messages for c in m.get("tool_calls") or ()]
-    given = {m.get("tool_call_id") for m in messages if m["role"] == "tool"}
-    return [one for one in asked if one not in given]
+    call_ids = [c["id"] for m in messages for c in m.get("tool_calls") or ()]
+    answered = {m.get("tool_call_id") for m in messages if m["role"] == "tool"}
+    return [call_id for call_id in call_ids if call_id not in answered]
 
 
 def _result_of_pay(body: dict[str, Any]) -> str:
-    """What the model was told of the payment."""
+    """Return the result of the payment as the model saw it."""
     results = [m for m in body["messages"] if m["role"] == "tool"]
     return msgspec.json.encode(results[-1]["content"]).decode()[:200] if results else ""

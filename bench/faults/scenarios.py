@@ -24,7 +24,7 @@ from windlass.testing.wire_faults import FAULTS
 
 EXPECTED = "Hello there."
 FINAL = b'"final_answer"'
-"""A peer that ends by calling a tool of this name lists it."""
+"""A peer that ends a run by calling a tool of this name offers that tool."""
 
 _FAULTS = {fault.name: fault.answer for fault in FAULTS}
 _BROKEN = r"connect|closed|incomplete|reset|stream|network|peer|broke off|read"
@@ -36,15 +36,15 @@ class FaultScenario:
     name: str
     first: WireAnswer | Callable[[ReceivedRequest], WireAnswer]
     recoverable: bool = True
-    """Whether asking again, or going on, gives the right answer."""
+    """Whether a retry, or simply going on, leads to the right answer."""
     hint: str = _BROKEN
     """What an error must mention to be clear."""
     calls: tuple[str, ...] | None = None
-    """The arguments of the calls that must run; None if it is about no call."""
+    """The arguments of the calls that must run; None if the scenario has no calls."""
     cut: bool = False
-    """The answer itself is a part: what counts is whether anyone is told."""
+    """The answer is truncated: what counts is whether the caller learns that."""
     slow: bool = False
-    """It takes minutes: it gets a process of its own, beside the others."""
+    """It takes minutes, so it gets its own process beside the others."""
 
     def is_clear(self, kind: str, message: str) -> bool:
         return kind not in BUGS and bool(re.search(self.hint, f"{kind} {message}", re.IGNORECASE))
@@ -64,16 +64,16 @@ BUGS = {
 
 
 def right_answer(asked: ReceivedRequest) -> WireAnswer:
-    """The right answer, in the way that this peer ends a run."""
-    said = (text_chunk("Hello"), text_chunk(" there."))
+    """Return the right answer, in the way in which this peer ends a run."""
+    texts = (text_chunk("Hello"), text_chunk(" there."))
     if FINAL not in asked.body:
-        return chat_answer(*said)
+        return chat_answer(*texts)
     arguments = msgspec.json.encode({"answer": EXPECTED}).decode()
-    return chat_answer(*said, call_chunks("final_answer", arguments, id="call_final"))
+    return chat_answer(*texts, call_chunks("final_answer", arguments, id="call_final"))
 
 
 def script_answers(scenario: FaultScenario) -> Callable[[ReceivedRequest], WireAnswer]:
-    """The fault first, and from then on the right answer."""
+    """Answer with the fault first, and then always with the right answer."""
     left = [scenario.first]
 
     def respond(asked: ReceivedRequest) -> WireAnswer:
@@ -86,7 +86,7 @@ def script_answers(scenario: FaultScenario) -> Callable[[ReceivedRequest], WireA
 
 
 def _two_calls(**more: str | int | None) -> WireAnswer:
-    """Two calls; the second one is odd."""
+    """Return two calls, of which the second one is unusual."""
     second = call_chunks("look", '{"at": 2}', **{"index": 1, "id": "call_1", **more})
     return chat_answer(call_chunks("look", '{"at": 1}', id="call_1"), second)
 

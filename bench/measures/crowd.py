@@ -1,4 +1,4 @@
-"""Many runs at once in one process: the CPU of each, and the peak of memory."""
+"""Many runs at once in one process: CPU time of each, and peak memory."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ async def _run_all_at_once(
 
 
 def print_peak(side: str, runs: int) -> None:
-    """In a process of its own, since a peak is never forgotten."""
+    """Print the peak memory of the work. It runs in its own process, because a peak never falls."""
     work = {"floor": _floor_work, "windlass": _windlass_work}[side](runs)
     before = peak_mb()
 
@@ -68,7 +68,7 @@ def print_peak(side: str, runs: int) -> None:
 
 def peak_mb() -> float:
     status = Path("/proc/self/status")
-    if status.exists():  # Elsewhere the peak may be the one of the parent, before the child began.
+    if status.exists():  # `getrusage` may report the peak of the parent before the fork.
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines["VmHWM"].split()[0]) / 1024
     unit = 1 if sys.platform == "darwin" else 1024

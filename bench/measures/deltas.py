@@ -1,4 +1,4 @@
-"""CPU per text delta, with somebody watching on both sides."""
+"""CPU time of a text delta, with a watcher on both sides."""
 
 from collections.abc import Sequence
 
@@ -15,11 +15,12 @@ TOKEN = "word"
 
 
 def measure(count: int, rounds: int) -> list[BenchRow]:
-    """Deltas come in a burst, as from a full buffer, or one in each turn of the event loop."""
-    burst, apart = [TOKEN * count], [[[say(TOKEN), pause(0)] for _ in range(count)]]
+    """Measure deltas in a burst, as from a full buffer, and one in each turn of the event loop."""
+    in_a_burst = [TOKEN * count]
+    one_by_one = [[[say(TOKEN), pause(0)] for _ in range(count)]]
     return [
-        *_measure_manner("in a burst", burst, count, rounds),
-        *_measure_manner("one by one", apart, count, rounds),
+        *_measure_manner("in a burst", in_a_burst, count, rounds),
+        *_measure_manner("one by one", one_by_one, count, rounds),
     ]
 
 

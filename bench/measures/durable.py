@@ -1,4 +1,4 @@
-"""A durable run, against the floor with one raw commit for each fact."""
+"""A durable run, compared with the floor plus one raw commit for each fact."""
 
 import asyncio
 import tempfile
@@ -19,7 +19,7 @@ AIM = 4.0
 
 
 def measure(length: int, rounds: int) -> list[BenchRow]:
-    """Both wait for the disk as often: a commit per fact, each with its fsync."""
+    """Measure a durable step. The floor makes one commit with an fsync for each fact."""
     with tempfile.TemporaryDirectory() as folder:
         bodies = asyncio.run(_record_bodies(length))
         paths = (Path(folder, f"{number}.db") for number in count())
@@ -40,7 +40,7 @@ def measure(length: int, rounds: int) -> list[BenchRow]:
 
 
 async def _record_bodies(length: int) -> list[bytes]:
-    """The records of such a run."""
+    """Return the encoded records of such a run."""
     journal = MemoryJournal()
     result = await make_agent(ScriptedModel(script_steps(length)), journal).run("Go.")
     return [encode_fact(fact).body for fact in await journal.read(result.session_id)]

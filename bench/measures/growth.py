@@ -1,4 +1,4 @@
-"""CPU per step of runs of several lengths, and how the total grows with the length."""
+"""CPU time of a step in runs of several lengths, and how the total grows with the length."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ EXPONENT_AIM = 1.1
 
 
 def measure(lengths: Sequence[int], rounds: int) -> list[BenchRow]:
-    """Each step is one reply with one call; the watcher is there, and has little to see."""
+    """Measure runs in which each step is one reply with one call."""
     taken = {length: _race_length(length, rounds) for length in lengths}
     rows = [_make_row(length, times) for length, times in taken.items()]
     totals = {
@@ -57,8 +57,9 @@ def growth_exponent(lengths: Sequence[int], totals: Sequence[float]) -> float:
 
 
 def _model_work(length: int) -> Work:
-    """The model is asked what a floor that is not timed has asked another one."""
-    rehearsal, model = ScriptedModel(script_steps(length)), ScriptedModel(script_steps(length))
+    """Return the work of the model alone: it gets the prompts of an untimed run of the floor."""
+    rehearsal = ScriptedModel(script_steps(length))
+    model = ScriptedModel(script_steps(length))
     asyncio.run(make_floor(rehearsal).run("Go.", TextWatcher().on_text))
     return lambda: drain_model(model, rehearsal.prompts)
 

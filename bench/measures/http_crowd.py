@@ -1,4 +1,4 @@
-"""Many runs at once over HTTP, with a model that takes its time: CPU, wall time, memory of each."""
+"""Many runs at once over HTTP with a slow model: CPU time, wall time and memory of each."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ STEPS = 5
 """Replies of the model in each run: four with a call, and the answer."""
 LATENCY_MS = 50
 WARM_UP = 5
-"""Runs before the memory is looked at."""
+"""Runs before the memory is measured."""
 
 
 def measure(sizes: Sequence[int], rounds: int) -> list[BenchRow]:
@@ -35,8 +35,9 @@ def _measure_size(server: WireServer, runs: int, rounds: int) -> list[BenchRow]:
         server.take_counts()
         peak[side] = run_in_child(code.format(side, url, runs))
         counts[side] = server.take_counts()
-        asked, due = counts[side].requests, (WARM_UP + runs) * STEPS
-        assert asked == due, f"{side}: {asked} requests in place of {due}"
+        requests = counts[side].requests
+        expected = (WARM_UP + runs) * STEPS
+        assert requests == expected, f"{side}: {requests} requests instead of {expected}"
     return [
         BenchRow(
             name=f"HTTP run, of {runs:,} at once, {STEPS} steps",
@@ -54,7 +55,7 @@ def _measure_size(server: WireServer, runs: int, rounds: int) -> list[BenchRow]:
             unit="kB RSS",
             **{side: mb * 1024 / runs for side, mb in peak.items()},
         ),
-        # As many as there are runs, if no pool holds them back.
+        # As many as there are runs, unless a connection pool holds them back.
         BenchRow(
             name=f"requests at once, of {runs:,} runs",
             **{side: float(count.at_once) for side, count in counts.items()},
@@ -80,11 +81,12 @@ async def _run_all_at_once(runs: int, run: Callable[[], Awaitable[object]]) -> l
 
 
 def print_peak(side: str, url: str, runs: int) -> None:
-    """In a process of its own, since a peak is never forgotten; the first runs warm it up."""
+    """Print the peak memory of the work. It runs in its own process, because a peak never falls."""
 
     async def play() -> float:
         await SIDES[side](url, WARM_UP)()
-        work, before = SIDES[side](url, runs), peak_mb()
+        work = SIDES[side](url, runs)
+        before = peak_mb()
         await work()
         return peak_mb() - before
 

@@ -1,4 +1,4 @@
-"""CPU per text delta from the socket to whoever watches; the server's own is not counted."""
+"""CPU time of a text delta from the socket to the watcher, without that of the server."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ APART_MS = 1
 
 
 def measure(count: int, apart: int, rounds: int) -> list[BenchRow]:
-    """Deltas come in a burst, as many as a read can take, or so far apart that each is a read."""
+    """Measure deltas in a burst, with many in one read, and apart, with a read for each."""
     with run_server() as server:
         return [
             *_measure_manner("in a burst", server.text_url(count), count, rounds),

@@ -1,4 +1,4 @@
-"""CPU of runs of several lengths over HTTP, how it grows, and what is sent."""
+"""CPU time of runs of several lengths over HTTP, how it grows, and how much is sent."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,10 @@ EXPONENT_AIM = 1.2
 
 
 def measure(lengths: Sequence[int], rounds: int) -> list[BenchRow]:
-    """Each step is one reply with one call. What is sent grows with the square on both sides."""
+    """Measure runs in which each step is one reply with one call.
+
+    The bytes that are sent grow with the square of the length on both sides.
+    """
     sides = {"floor": _floor_work, "windlass": _windlass_work}
     with run_server() as server:
         taken = {

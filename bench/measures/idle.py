@@ -1,4 +1,4 @@
-"""Memory of a session that has had one run and waits for the next."""
+"""Memory of a session that has had one run and waits for the next one."""
 
 import asyncio
 import gc
@@ -13,22 +13,23 @@ STEPS = 3
 
 
 def measure(sessions: int) -> list[BenchRow]:
-    """The floor keeps its messages, Windlass a journal in memory, which holds every fact."""
+    """Measure idle sessions. The floor keeps its messages, Windlass a journal in memory."""
     code = "from measures.idle import print_idle; print_idle({!r}, {})"
     each = {side: run_in_child(code.format(side, sessions)) for side in ("floor", "windlass")}
     return [BenchRow(name=f"idle session, of {sessions:,}, {STEPS} steps", unit="kB", **each)]
 
 
 def print_idle(side: str, sessions: int) -> None:
-    """In a process of its own, so that nothing else is counted."""
-    rehearsal, model = _make_switchboard(10), _make_switchboard(sessions)
+    """Print the memory of a session. It runs in its own process, so that nothing else counts."""
+    rehearsal = _make_switchboard(10)
+    model = _make_switchboard(sessions)
     run = {"floor": _floor_run, "windlass": _windlass_run}[side]
     asyncio.run(_play_sessions(rehearsal, run(rehearsal)))
     gc.collect()
     tracemalloc.start()
     work = run(model)
     kept = asyncio.run(_play_sessions(model, work))
-    model.models.clear()  # They remember what they were asked.
+    model.models.clear()  # The scripted models keep their prompts, which must not count.
     gc.collect()
     print(json.dumps(tracemalloc.get_traced_memory()[0] / len(kept) / 1024))
 

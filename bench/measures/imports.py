@@ -1,4 +1,4 @@
-"""The time that `import windlass` takes, with compiled bytecode, as an installed package has it."""
+"""The time of `import windlass`, with compiled bytecode as an installed package has it."""
 
 import tempfile
 

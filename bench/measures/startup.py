@@ -1,7 +1,7 @@
-"""From nothing to the first word: `windlass --help`, and a program's first run, as whole processes.
+"""Start-up: `windlass --help`, and the first run of a program, as whole processes.
 
-With compiled bytecode, as an installed package has it. Each process is timed from its start to its
-end, and the best counts: what others do on the machine makes one slow and never fast.
+They run with compiled bytecode, as an installed package has it. Each process is timed from start to
+end, and the best time counts, because other load only makes a process slower.
 """
 
 import os
@@ -48,7 +48,7 @@ def _make_rows(best: dict[str, float]) -> Iterator[BenchRow]:
 
 
 def _time_process(code: str, cache: str) -> float:
-    """Milliseconds of a fresh interpreter, which finds the same modules as this one."""
+    """Return the milliseconds that a fresh interpreter with the same import path takes."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, sys.path))
     began = time.perf_counter()

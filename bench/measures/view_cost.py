@@ -1,7 +1,7 @@
-"""Whether a long session stays as cheap as a short one when its view is made shorter on the way.
+"""Whether a long session stays as cheap as a short one when its view is compacted.
 
-A view that were built anew from all that was ever said would cost more with every step. The floor
-of each row is a step of a short session, and Windlass a step of one several times as long.
+A view that is rebuilt from the whole transcript would cost more with every step. The floor of each
+row is a step of a short session; `windlass` is a step of one that is several times as long.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""A contestant's process, as the one who measures sees it."""
+"""The process of a contestant, as the measuring program sees it."""
 
 import contextlib
 import json
@@ -25,15 +25,15 @@ QUIET = {
 
 
 class ContestantSilent(Exception):
-    """It gave no answer in time, or is gone."""
+    """The contestant did not answer in time, or its process has ended."""
 
 
 class ContestantProcess:
-    """Takes jobs one by one. Started when the first job comes."""
+    """A process that takes one job after another."""
 
     def __init__(self, peer: Peer, **environment: str) -> None:
         self.peer = peer
-        # The bytecode that an installation brings; never written while the clock runs.
+        # Bytecode comes with the installation: none may be written while the clock runs.
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the process is
         self._rest = b""
@@ -86,9 +86,9 @@ class ContestantProcess:
 
 @contextlib.contextmanager
 def start_contestant(peer: Peer, **environment: str) -> Iterator[ContestantProcess]:
-    """A process of its own, gone when the block is left."""
-    one = ContestantProcess(peer, **environment)
+    """Start a process that ends with the block."""
+    process = ContestantProcess(peer, **environment)
     try:
-        yield one
+        yield process
     finally:
-        one.kill()
+        process.kill()

@@ -1,4 +1,4 @@
-"""Lines of the comparison, and how they are told: as text, and as a table of a page."""
+"""Lines of the comparison, and their table in Markdown."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,29 +12,30 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureLine:
-    """One measure of all contestants; less is better wherever there is a ratio."""
+    """One measure of all contestants. Where there is a ratio, less is better."""
 
     name: str
     unit: str = ""
     values: Mapping[str, float | None]
-    """None: tried, and no number came of it."""
+    """None: it was tried, and there is no number."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """What is said in place of a number, or beside it."""
+    """Text instead of a number, or beside it."""
     ratio: bool = True
 
     def format_cell(self, peer: str) -> str:
-        value, word = self.values.get(peer), self.words.get(peer, "")
+        value = self.values.get(peer)
+        word = self.words.get(peer, "")
         if value is None:
             return word or ("failed" if peer in self.values else NONE)
-        told = format_number(value)
+        cell = format_number(value)
         base = self.values.get(WINDLASS)
         if self.ratio and base and peer != WINDLASS:
-            told += f" ({format_number(value / base)}{TIMES})"
-        return f"{told} {word}".rstrip()
+            cell += f" ({format_number(value / base)}{TIMES})"
+        return f"{cell} {word}".rstrip()
 
 
 def format_number(value: float) -> str:
-    """Three figures that count, or whole numbers above a hundred."""
+    """Format with three significant figures; above a hundred as a whole number."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -52,5 +53,5 @@ def markdown_table(
 
 
 def growth_exponent(sizes: Sequence[int], totals: Sequence[float]) -> float:
-    """How the total grows with the size: 1 is in step with it, 2 with its square."""
+    """Return the exponent of growth: 1 is linear in the size, 2 quadratic."""
     return linear_regression([log(n) for n in sizes], [log(total) for total in totals]).slope

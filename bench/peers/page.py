@@ -1,11 +1,12 @@
-"""A part of a page that a program writes: it stands between two marks that say its name."""
+"""A section of a page that a program writes, between two marks with its name."""
 
 from pathlib import Path
 
 
 def fill_section(page: Path, name: str, text: str) -> None:
-    """Put the text between the marks of this name; everything else stays as it is."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    """Replace the text between the marks of this name. A page without the marks is left alone."""
+    begin = f"<!-- {name}: begin -->"
+    end = f"<!-- {name}: end -->"
     before, mark, rest = page.read_text("utf-8").partition(begin)
     if not mark:
         return

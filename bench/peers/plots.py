@@ -1,4 +1,4 @@
-"""Bars and curves as SVG, written by hand: what a page shows of the comparison."""
+"""Bar charts and curves as SVG, for the page of the comparison."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,7 +13,7 @@ POWERS = [10.0**power for power in range(-3, 6)]
 
 
 def draw_bars(title: str, unit: str, values: Mapping[str, float | None]) -> str:
-    """One bar each, on a logarithmic scale, with its number."""
+    """Draw one bar for each peer on a logarithmic scale, with its number."""
     known = {name: value for name, value in values.items() if value}
     low = min(known.values()) / 3
     span = log10(max(known.values()) / low)
@@ -31,7 +31,7 @@ def draw_bars(title: str, unit: str, values: Mapping[str, float | None]) -> str:
 def draw_curves(
     title: str, unit: str, sizes: Sequence[int], values: Mapping[str, Sequence[float | None]]
 ) -> str:
-    """One line each over the sizes, both axes logarithmic."""
+    """Draw one line for each peer over the sizes. Both axes are logarithmic."""
     whole = {name: [value for value in some if value] for name, some in values.items()}
     drawn = {name: some for name, some in whole.items() if len(some) == len(sizes)}
     flat = [value for some in drawn.values() for value in some]

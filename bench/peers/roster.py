@@ -1,7 +1,7 @@
-"""Who is compared, and an environment for each: fetched by name, kept in `.cache/peers`.
+"""The peers that are compared, each with its own environment in `.cache/peers`.
 
-Run as a script, it fetches all of them. A peer that cannot be had is named and left out; it never
-stops the others.
+Run as a script, it installs all of them. A peer that cannot be installed is named and left out; it
+never stops the others.
 """
 
 import os
@@ -20,11 +20,11 @@ STAMP = ".fetched"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A contestant: the packages of its environment, and the driver that speaks for it."""
+    """A contestant: the packages of its environment, and the driver that runs it."""
 
     name: str
     packages: tuple[str, ...] = ()
-    """The first one is the one whose version is told. None: the environment of this program."""
+    """The version of the first one is shown. Without packages: the environment of this program."""
 
     @property
     def driver(self) -> Path:
@@ -46,7 +46,7 @@ class Peer:
         return "\n".join(self.packages)
 
     def fetch_environment(self) -> str:
-        """Make its environment. Why it cannot be had, or nothing."""
+        """Make its environment. Returns why that failed, or an empty text."""
         if self.is_ready:
             return ""
         folder = CACHE / self.name
@@ -70,7 +70,7 @@ PEERS: tuple[Peer, ...] = (
         packages=("langgraph", "langchain", "langchain-openai", "langgraph-checkpoint-sqlite"),
     ),
     Peer(name="smolagents", packages=("smolagents[openai]",)),
-    # With what it imports and does not ask for.
+    # With packages that it imports without declaring them.
     Peer(name="qwen-agent", packages=("qwen-agent", "tqdm", "soundfile", "python-dateutil")),
     Peer(name="strands", packages=("strands-agents[openai]",)),
 )
@@ -78,7 +78,7 @@ CONTESTANTS: tuple[Peer, ...] = (WINDLASS, *PEERS)
 
 
 def choose_peers(names: Sequence[str]) -> list[Peer]:
-    """Windlass and those named that are there; the others are told, and left out."""
+    """Return Windlass and the named peers that are installed. Others are reported and left out."""
     found: list[Peer] = []
     for peer in CONTESTANTS:
         if peer.packages and names and peer.name not in names:
@@ -86,7 +86,7 @@ def choose_peers(names: Sequence[str]) -> list[Peer]:
         if peer.is_ready:
             found.append(peer)
         else:
-            print(f"{peer.name} is not there: `make bench-peers` fetches it")
+            print(f"{peer.name} is not installed: run `make bench-peers`")
     return found
 
 

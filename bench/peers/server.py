@@ -31,23 +31,23 @@ WORD = "word"
 COUNTED = "/counted"
 BACKLOG = 4_096
 FINAL = b'"final_answer"'
-"""A peer that ends by calling a tool of this name lists it."""
+"""A peer that ends a run by calling a tool of this name offers that tool."""
 _PARCEL = re.compile(rb"parcel (\d+)")
 
 
 class PeerCounts(msgspec.Struct):
-    """What came since it was last asked for."""
+    """What the server received since the counts were last taken."""
 
     requests: int = 0
     body_bytes: int = 0
     at_once: int = 0
-    """Requests that waited for their reply at one time, at the most."""
+    """The largest number of requests that waited for their reply at the same time."""
     left_at: list[float] = []
-    """When clients hung up in the middle of a silence, by the monotonic clock."""
+    """When clients closed the connection during a silence, by the monotonic clock."""
 
 
 class PeerServer:
-    """The server, as its clients see it."""
+    """The server as its clients see it."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -56,7 +56,7 @@ class PeerServer:
         return f"http://127.0.0.1:{self._port}/{kind}/{count}/{wait_ms}/v1"
 
     def take_counts(self) -> PeerCounts:
-        """The counts since the last time."""
+        """Return the counts, and start from zero."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         with contextlib.closing(connection):
             connection.request("GET", COUNTED)
@@ -65,7 +65,7 @@ class PeerServer:
 
 @contextlib.contextmanager
 def run_server() -> Iterator[PeerServer]:
-    """The server runs until the block is left; if we die, it goes with its standard input."""
+    """Run the server until the block ends. It also ends when its standard input closes."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, __file__], **pipes) as child:
         _pin_to_core(child.pid)
@@ -77,7 +77,7 @@ def run_server() -> Iterator[PeerServer]:
 
 
 def _pin_to_core(pid: int) -> None:
-    """The server has a core of its own; the contestants, who inherit ours, have the others."""
+    """Give the server its own core. The contestants inherit the other cores."""
     cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
     if len(cores) > 1:
         os.sched_setaffinity(pid, cores[-1:])
@@ -175,7 +175,7 @@ class _PeerConnection(asyncio.Protocol):
 
 
 def _count_results(body: bytes) -> int:
-    """How many results have come: each tells the number of its parcel, and the last is the most."""
+    """Return how many results a request has: each one names its number, and the last is largest."""
     found = _PARCEL.findall(body[-4_000:]) or _PARCEL.findall(body)
     return max(map(int, found)) + 1 if found else 0
 
@@ -192,7 +192,7 @@ def text_reply(count: int, by_call: bool) -> tuple[bytes, ...]:  # noqa: FBT001 
 
 @cache
 def step_reply(done: int, count: int, *, by_call: bool) -> bytes:
-    """The reply after so many results: the next call, or the answer."""
+    """Return the reply after `done` results: the next call, or the answer."""
     if done < count:
         return _answer_bytes(
             chat_answer(call_chunks("look", f'{{"at": {done}', "}", id=f"call_{done}"))
@@ -202,7 +202,7 @@ def step_reply(done: int, count: int, *, by_call: bool) -> bytes:
 
 @cache
 def fan_reply(count: int) -> bytes:
-    """All the calls in one reply."""
+    """Return one reply with all calls."""
     calls = (
         call_chunks("nap", f'{{"at": {at}', "}", id=f"call_{at}", index=at) for at in range(count)
     )
@@ -210,7 +210,7 @@ def fan_reply(count: int) -> bytes:
 
 
 def final_reply(said: str = ANSWER) -> tuple[bytes, ...]:
-    """The answer as a call."""
+    """Return the answer as a call."""
     return call_chunks(
         "final_answer", msgspec.json.encode({"answer": said}).decode(), id="call_final"
     )
@@ -221,7 +221,7 @@ def _answer_bytes(answer: WireAnswer) -> bytes:
 
 
 def _http_pieces(answer: WireAnswer) -> tuple[bytes, ...]:
-    """The head, and then one HTTP chunk for each event, as servers send them."""
+    """Return the head, and then one HTTP chunk for each event, as servers send them."""
     acts = [act for act in answer.acts if isinstance(act, bytes)]
     chunks = (b"%x\r\n%b\r\n" % (len(act), act) for act in acts)
     return answer.encode_head(), *chunks, b"0\r\n\r\n"

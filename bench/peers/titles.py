@@ -1,4 +1,4 @@
-"""Which versions are compared, on which machine, on which day."""
+"""The versions that are compared, the machine and the date."""
 
 import os
 import platform
@@ -13,12 +13,12 @@ VERSION = "from importlib.metadata import version; import sys; print(version(sys
 
 
 def peer_titles(peers: Sequence[Peer]) -> dict[str, str]:
-    """The name and version of each."""
+    """Return the name and version of each peer."""
     return {peer.name: f"{peer.name} {_installed_version(peer)}" for peer in peers}
 
 
 def machine_and_day() -> str:
-    """The machine and the day."""
+    """Describe the machine, with the date."""
     model = ""
     info = Path("/proc/cpuinfo")
     if info.exists():

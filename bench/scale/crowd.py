@@ -1,4 +1,4 @@
-"""Many sessions in one process: most of them idle, a thousand at work."""
+"""Many sessions in one process: most of them idle, a thousand active."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ Work = Callable[[], Awaitable[object]]
 
 
 async def measure(sessions: int, active: int) -> list[ScaleRow]:
-    """In a file: each row against the first tenth of the sessions, where that means something."""
+    """Measure sessions in a file. Where it makes sense, compare with the first tenth of them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "crowd.db")
         journal = SqliteJournal(path, durability="relaxed")
@@ -39,7 +39,7 @@ async def measure(sessions: int, active: int) -> list[ScaleRow]:
 
 
 async def memory_journal(sessions: int) -> list[ScaleRow]:
-    """Idle sessions where the journal itself is in memory, and every fact with it."""
+    """Measure idle sessions in a journal in memory, which holds every fact."""
     agent = make_agent(MemoryJournal())
     await run_limited(_start_sessions(agent, "warm", 200), 100)
     gc.collect()
@@ -52,7 +52,7 @@ async def memory_journal(sessions: int) -> list[ScaleRow]:
 
 
 def _start_sessions(agent: Agent[str], name: str, count: int, start: int = 0) -> list[Work]:
-    """Every other one ends its run; the rest come to a question and wait."""
+    """Return the work of new sessions. Every other one ends; the rest wait for a person."""
     prompts = ("Look, then send.", "Look.")
     return [
         partial(agent.run, prompts[at % 2], session=f"{name}-{at}")
@@ -61,7 +61,9 @@ def _start_sessions(agent: Agent[str], name: str, count: int, start: int = 0) ->
 
 
 async def _measure_idle(agent: Agent[str], sessions: int) -> list[ScaleRow]:
-    part, before, peaks = sessions // 10, memory_kb(), list[float]()
+    part = sessions // 10
+    before = memory_kb()
+    peaks: list[float] = []
     cpu: list[float] = []
     for start in range(0, sessions, part):
         with measure_time() as taken:
@@ -80,8 +82,9 @@ async def _measure_idle(agent: Agent[str], sessions: int) -> list[ScaleRow]:
 
 
 async def _measure_active(journal: SqliteJournal, active: int) -> list[ScaleRow]:
-    """All at once, with a model that takes its time; against a tenth of them."""
-    agent, found = make_agent(journal, MOMENT_S), list[tuple[float, float, float]]()
+    """Measure active sessions, all at once with a slow model, compared with a tenth of them."""
+    agent = make_agent(journal, MOMENT_S)
+    found: list[tuple[float, float, float]] = []
     for count in (active // 10, active):
         work = _start_sessions(agent, f"active{count}", count)
         with measure_time() as taken:
@@ -97,7 +100,7 @@ async def _measure_active(journal: SqliteJournal, active: int) -> list[ScaleRow]
 
 
 async def _measure_memory(work: list[Work]) -> float:
-    """The kB that all of them hold while their model is thinking."""
+    """Return the memory that all of them hold while their model is thinking, in kB."""
     gc.collect()
     tracemalloc.start()
     running = asyncio.gather(*(one() for one in work))
@@ -111,7 +114,7 @@ async def _measure_memory(work: list[Work]) -> float:
 async def _measure_answers(
     journal: SqliteJournal, agent: Agent[str], sessions: int
 ) -> list[ScaleRow]:
-    """Answer what waits: the first tenth, then the last one."""
+    """Answer the waiting sessions: the first tenth, then the last tenth."""
     found: list[float] = []
     part = sessions // 10
     for start in (0, sessions - part):
@@ -136,12 +139,12 @@ async def _waiting_calls(journal: SqliteJournal, names: list[str]) -> list[str]:
 
 
 async def _measure_followers(journal: SqliteJournal, path: Path, count: int) -> ScaleRow:
-    """Sessions that another process drives and that are silent, each watched by somebody."""
-    names = [f"s-{at}" for at in range(count, 3 * count, 2)]  # Nobody has answered these.
+    """Measure watchers of silent sessions that another process drives."""
+    names = [f"s-{at}" for at in range(count, 3 * count, 2)]  # These are still waiting.
     shares: list[float] = []
     with SqliteJournal(path) as elsewhere:
         for some in (names[: count // 10], names):
-            held = [await elsewhere.lease(name) for name in some]
+            leases = [await elsewhere.lease(name) for name in some]
             agent = make_agent(journal)
             watching = [asyncio.create_task(_watch_session(agent, name)) for name in some]
             await asyncio.sleep(1.0)
@@ -150,8 +153,8 @@ async def _measure_followers(journal: SqliteJournal, path: Path, count: int) -> 
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-            for one in held:
-                one.release()
+            for lease in leases:
+                lease.release()
             shares.append(taken.cpu_s / taken.wall_s * 100)
     title = f"CPU to watch {count:,} silent ones elsewhere, and {count // 10:,}"
     return ScaleRow(title, "% core", shares[1], shares[0])

@@ -1,7 +1,7 @@
-"""Many sessions in one file: what finding, resuming and deleting cost against a file of few.
+"""Many sessions in one file: the cost to find, resume and delete them, compared with a small file.
 
-The file is made through the journal: each session is one append of the facts of a real run, with a
-prompt of its own.
+The file is written through the journal: each session is one append of the facts of a real run, with
+its own prompt.
 """
 
 import asyncio
@@ -24,25 +24,27 @@ from windlass.journals.sqlite.journal import SqliteJournal
 NEEDLE = "the lighthouse keeper"
 WORDS = ("orchard", "ledger", "harbour", "copper", "garden", "winter", "letter", "bridge")
 OPEN = 20
-"""Sessions that a dead process left open, in a file of any size."""
+"""How many sessions a dead process left open, in a file of any size."""
 IN_FLIGHT = 2_000
 DAY_S = 86_400.0
 ROUNDS = 7
 
 
 async def template_facts() -> dict[str, Sequence[Fact]]:
-    """The facts of a run that ended, of one that waits, and of one that was left in the middle."""
+    """Return the facts of a run that ended, of one that waits, and of one left in the middle."""
     journal = MemoryJournal()
     agent = make_agent(journal)
     await agent.run("Look.", session="ended")
     await agent.run("Look, then send.", session="waiting")
-    ended, waiting = await journal.read("ended"), await journal.read("waiting")
+    ended = await journal.read("ended")
+    waiting = await journal.read("waiting")
     return {"ended": ended, "waiting": waiting, "open": ended[:4]}
 
 
 async def build_library(path: Path, sessions: int) -> TimeTaken:
-    """A file of so many sessions, the oldest first; every fifth waits for a person."""
-    kinds, rolls = await template_facts(), random.Random(sessions)
+    """Write a file of sessions, the oldest first. Every fifth waits for a person."""
+    kinds = await template_facts()
+    rolls = random.Random(sessions)
     began = time.time() - sessions
     with SqliteJournal(path, durability="relaxed") as journal, measure_time() as taken:
         for start in range(0, sessions, IN_FLIGHT):
@@ -68,16 +70,16 @@ def _template_of(at: int, sessions: int) -> str:
 def _fill_template(
     facts: Sequence[Fact], at: int, rolls: random.Random, began: float
 ) -> list[Fact]:
-    said = NEEDLE if at == 7 else " ".join(rolls.choices(WORDS, k=8))
-    told = [replace(fact, at=began + at) for fact in facts]
-    first = told[0]
+    words = NEEDLE if at == 7 else " ".join(rolls.choices(WORDS, k=8))
+    filled = [replace(fact, at=began + at) for fact in facts]
+    first = filled[0]
     assert isinstance(first, RunStarted)
-    told[0] = replace(first, prompt=(TextPart(f"Look at {said}."),))
-    return told
+    filled[0] = replace(first, prompt=(TextPart(f"Look at {words}."),))
+    return filled
 
 
 async def look_up(path: Path, sessions: int) -> dict[str, TimeTaken]:
-    """What a person or a program asks of the file."""
+    """Measure what a person or a program asks of the file."""
     with SqliteJournal(path, durability="relaxed") as journal:
         agent = make_agent(journal)
         names = iter(f"s-{at}" for at in range(0, sessions, 5))
@@ -85,8 +87,8 @@ async def look_up(path: Path, sessions: int) -> dict[str, TimeTaken]:
 
         async def answer() -> None:
             name = next(names)
-            asked = open_questions(fold(name, await journal.read(name)))
-            await agent.answer(name, asked[0].call.id, Allow())
+            questions = open_questions(fold(name, await journal.read(name)))
+            await agent.answer(name, questions[0].call.id, Allow())
 
         return {
             "first page of the list, 50": await usual_time(journal.sessions, ROUNDS),
@@ -110,16 +112,20 @@ async def look_up(path: Path, sessions: int) -> dict[str, TimeTaken]:
 
 
 async def list_first_page(path: Path) -> TimeTaken:
-    """The first page alone."""
+    """Measure the first page of the list alone."""
     with SqliteJournal(path) as journal:
         return await usual_time(journal.sessions, ROUNDS)
 
 
 async def prune_library(path: Path, sessions: int) -> tuple[TimeTaken, int, float]:
-    """Delete the older half of what ended; how long the longest append had to wait meanwhile."""
+    """Delete the older half of the ended sessions, while another task appends.
+
+    Returns the time, the number of deleted sessions, and the longest wait of an append in seconds.
+    """
     with SqliteJournal(path, durability="relaxed") as journal:
         ended = (await template_facts())["ended"]
-        longest, over = 0.0, asyncio.Event()
+        longest = 0.0
+        over = asyncio.Event()
 
         async def append() -> None:
             nonlocal longest
@@ -135,10 +141,10 @@ async def prune_library(path: Path, sessions: int) -> tuple[TimeTaken, int, floa
         await asyncio.sleep(0.2)
         longest = 0.0
         with measure_time() as taken:
-            gone = await journal.prune(time.time() - sessions * 3 / 8)
+            deleted = await journal.prune(time.time() - sessions * 3 / 8)
         over.set()
         await appending
-        return taken, gone, longest
+        return taken, deleted, longest
 
 
 async def measure(little: int, much: int) -> list[ScaleRow]:

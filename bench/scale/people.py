@@ -1,4 +1,4 @@
-"""The agent that both measures use: a model in this process that takes a moment, and two tools."""
+"""The agent of both measures: a model in this process that takes a moment, and two tools."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -25,7 +25,7 @@ async def send(what: str) -> str:
 
 
 class MomentaryModel:
-    """A model that looks once, then sends if the prompt says so, then says a few words."""
+    """A model that looks once, then sends if the prompt says so, then answers."""
 
     def __init__(self, moment_s: float = 0.0) -> None:
         self.info = ModelInfo("scripted:moment")

@@ -1,7 +1,7 @@
 """Ten thousand sessions in one process, a hundred thousand in one file: `make scale`.
 
-Each row stands beside the same thing with few sessions, in the same run, so that the ratio holds on
-any machine: what is flat has a ratio of about 1. Nothing is asserted.
+Each row compares with few sessions in the same run, so that the ratio holds on any machine: a cost
+that does not grow has a ratio of about 1. Nothing is asserted.
 """
 
 import argparse
@@ -21,7 +21,7 @@ QUICK = {"crowd": (1_000, 100), "library": (200, 2_000)}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What grows with the number of sessions.")
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     parser.add_argument("--only", choices=FULL, help="one of the two")
     parser.add_argument("--json", action="store_true", help="print the rows for a program")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The rows of the tables, and how a thing is timed."""
+"""The rows of the tables, and how work is timed."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ LINE = "{:<52} {:>8} {:>11} {:>11} {:>8}"
 
 
 class ScaleRow(msgspec.Struct, frozen=True):
-    """One line: the same thing where there is little, and where there is much."""
+    """One row: the same work with few sessions and with many."""
 
     title: str
     unit: str
@@ -33,7 +33,7 @@ def table_head(little: str, much: str) -> str:
 
 
 class TimeTaken(msgspec.Struct):
-    """Seconds of a piece of work."""
+    """CPU time and wall time of some work, in seconds."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -41,30 +41,31 @@ class TimeTaken(msgspec.Struct):
 
 @contextmanager
 def measure_time() -> Generator[TimeTaken]:
-    """What the block takes, with all its threads."""
+    """Measure the time of the block, with all its threads."""
     gc.collect()
     taken = TimeTaken()
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    cpu_s = time.process_time()
+    wall_s = time.perf_counter()
     yield taken
     taken.cpu_s = time.process_time() - cpu_s
     taken.wall_s = time.perf_counter() - wall_s
 
 
 async def usual_time(work: Callable[[], Awaitable[object]], rounds: int) -> TimeTaken:
-    """The usual CPU and the best wall time of one round."""
-    all_of_them: list[TimeTaken] = []
+    """Return the median CPU time and the best wall time of a round."""
+    rounds_taken: list[TimeTaken] = []
     await work()
     for _ in range(rounds):
         with measure_time() as taken:
             await work()
-        all_of_them.append(taken)
+        rounds_taken.append(taken)
     return TimeTaken(
-        median(one.cpu_s for one in all_of_them), min(one.wall_s for one in all_of_them)
+        median(one.cpu_s for one in rounds_taken), min(one.wall_s for one in rounds_taken)
     )
 
 
 async def run_limited(works: Sequence[Callable[[], Awaitable[object]]], at_once: int) -> None:
-    """Do all of it, so many at a time."""
+    """Do all of the work, at most `at_once` at a time."""
     waiting = iter(works)
 
     async def take() -> None:
@@ -75,7 +76,7 @@ async def run_limited(works: Sequence[Callable[[], Awaitable[object]]], at_once:
 
 
 def memory_kb(field: str = "VmRSS") -> int:
-    """What this process holds now, or held at the most (`VmHWM`), in kB."""
+    """Return the memory of this process in kB: now, or at its peak (`VmHWM`)."""
     gc.collect()
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(dict(line.split(":", 1) for line in lines)[field].split()[0])

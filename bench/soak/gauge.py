@@ -1,8 +1,7 @@
-"""What a process holds, sample by sample, and whether it grows.
+"""The resources that a process holds, sampled over time, and whether they grow.
 
-A sample is taken at rest: no run is under way, and the garbage was collected. The first part of the
-samples warms up. Then the line through the rest is fitted, and what it rises from the first to the
-last of them is the growth.
+A sample is taken at rest: no run is active, and garbage has been collected. The first samples are a
+warm-up. A line is fitted through the rest, and its rise from the first to the last is the growth.
 """
 
 import asyncio
@@ -19,22 +18,22 @@ from typing import Any
 import msgspec
 
 WARM_UP = 0.3
-"""The part of the samples that is not judged."""
+"""The share of the samples that is ignored."""
 LINE = "{:<24} {:>9} {:>9} {:>9} {:>12} {:>10}  {}"
 
 
 class ProcessSample(msgspec.Struct, frozen=True):
-    """What a process holds at one moment."""
+    """The resources of a process at one moment."""
 
     minute: float
     runs: int
     rss_kb: int
     objects: int
-    """That the collector knows of."""
+    """Objects that the garbage collector tracks."""
     handles: int
-    """Files, pipes and sockets, without what is connected over TCP."""
+    """Files, pipes and sockets, without TCP connections."""
     connections: int
-    """To the provider: those that are kept open for the next request are among them."""
+    """TCP connections to the provider, including those kept for the next request."""
     tasks: int
     threads: int
     children: int
@@ -45,7 +44,7 @@ class GrowthBound(msgspec.Struct, frozen=True):
 
     title: str
     part: float = 0.0
-    """Of where it started."""
+    """As a share of the first value."""
     spare: float = 0.0
 
 
@@ -61,7 +60,7 @@ BOUNDS = {
 
 
 class SampleTrend(msgspec.Struct, frozen=True):
-    """One line of the table."""
+    """One row of the table."""
 
     title: str
     start: float
@@ -69,24 +68,25 @@ class SampleTrend(msgspec.Struct, frozen=True):
     most: float
     per_minute: float
     per_thousand: float
-    """Runs."""
+    """The rise for each thousand runs."""
     grew: bool
 
 
 def take_sample(minute: float, runs: int) -> ProcessSample:
-    """What this process holds; at rest, inside its event loop."""
+    """Sample this process. Call it at rest, inside its event loop."""
     for _ in range(3):
         gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    open_now, tcp = _open_handles(), _tcp_sockets()
-    over_tcp = sum(one in tcp for one in open_now)
+    handles = _open_handles()
+    tcp_sockets = _tcp_sockets()
+    connections = sum(handle in tcp_sockets for handle in handles)
     return ProcessSample(
         minute=round(minute, 3),
         runs=runs,
         rss_kb=int(status["VmRSS"].split()[0]),
         objects=len(gc.get_objects()),
-        handles=len(open_now) - over_tcp,
-        connections=over_tcp,
+        handles=len(handles) - connections,
+        connections=connections,
         tasks=len(asyncio.all_tasks()),
         threads=threading.active_count(),
         children=len(living_children(os.getpid())),
@@ -94,16 +94,16 @@ def take_sample(minute: float, runs: int) -> ProcessSample:
 
 
 def _open_handles() -> list[str]:
-    """What each file handle of this process is."""
+    """Return the target of each file handle of this process."""
     found: list[str] = []
     for handle in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # The one by which the folder was read.
+        with suppress(OSError):  # The handle of the listing itself is closed by now.
             found.append(str(handle.readlink()))
     return found
 
 
 def _tcp_sockets() -> set[str]:
-    """The sockets of this machine that speak TCP, as `_open` names them."""
+    """Return the TCP sockets of this machine, named as in `_open_handles`."""
     lines = [
         line
         for path in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
@@ -114,12 +114,13 @@ def _tcp_sockets() -> set[str]:
 
 
 def count_object_types() -> Counter[str]:
-    """The objects by type, to see which of them grew."""
-    return Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
+    """Count the objects by type, to see which of them grew."""
+    types = (type(item) for item in gc.get_objects())
+    return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in types)
 
 
 def living_children(parent: int) -> list[int]:
-    """The living children of a process."""
+    """Return the living children of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{parent}/task").glob("*/children"):
         try:
@@ -137,19 +138,20 @@ def _is_zombie(pid: int) -> bool:
 
 
 def find_trends(samples: Sequence[ProcessSample]) -> list[SampleTrend]:
-    """Each number over all samples but those of the warm-up."""
+    """Return the trend of each number, without the samples of the warm-up."""
     judged = samples[int(len(samples) * WARM_UP) :]
     return [_find_trend(name, bound, judged) for name, bound in BOUNDS.items()]
 
 
 def _find_trend(name: str, bound: GrowthBound, judged: Sequence[ProcessSample]) -> SampleTrend:
-    values: list[float] = [getattr(one, name) for one in judged]
-    minutes = [one.minute for one in judged]
+    values: list[float] = [getattr(sample, name) for sample in judged]
+    minutes = [sample.minute for sample in judged]
     slope = linear_regression(minutes, values).slope
     rise = slope * (minutes[-1] - minutes[0])
     runs = judged[-1].runs - judged[0].runs
-    start, end = median(values[:3]), median(values[-3:])
-    # A single busy sample bends a line; what has come back to its start has not grown.
+    start = median(values[:3])
+    end = median(values[-3:])
+    # A single busy sample bends the line, but a value that returned to its start has not grown.
     over = bound.part * start + bound.spare
     return SampleTrend(
         title=bound.title,
@@ -164,10 +166,10 @@ def _find_trend(name: str, bound: GrowthBound, judged: Sequence[ProcessSample]) 
 
 def trend_table(found: Sequence[SampleTrend]) -> list[str]:
     head = LINE.format("", "start", "end", "most", "a minute", "1,000 runs", "").rstrip()
-    return [head, *(_format_trend(one) for one in found)]
+    return [head, *(_format_trend(trend) for trend in found)]
 
 
-def _format_trend(one: SampleTrend) -> str:
-    numbers: list[Any] = [f"{value:,.0f}" for value in (one.start, one.end, one.most)]
-    slopes = [f"{value:+,.2f}" for value in (one.per_minute, one.per_thousand)]
-    return LINE.format(one.title, *numbers, *slopes, "GROWS" if one.grew else "flat")
+def _format_trend(trend: SampleTrend) -> str:
+    numbers: list[Any] = [f"{value:,.0f}" for value in (trend.start, trend.end, trend.most)]
+    slopes = [f"{value:+,.2f}" for value in (trend.per_minute, trend.per_thousand)]
+    return LINE.format(trend.title, *numbers, *slopes, "GROWS" if trend.grew else "flat")

@@ -1,7 +1,7 @@
-"""A process at work: many sessions at once, and whatever people do to them meanwhile.
+"""A process of the soak: many sessions at once, and what people do to them meanwhile.
 
-Any process may go on with any session: what another one left behind when it was killed is resumed
-by whoever looks first, and a question is answered by whoever finds it.
+Any process may continue any session. The first process that looks resumes what a killed process
+left, and the first that finds a question answers it.
 """
 
 import asyncio
@@ -45,11 +45,11 @@ from windlass.tools.shell.tools import WorkspaceShell, open_shell
 
 EFFECT_S = 0.003
 LOOK_S = 2.0
-"""How often to look for what was abandoned."""
+"""Seconds between two looks for abandoned sessions."""
 AGENT_RUNS_MAX = 40
-"""An agent is made anew after so many sessions, as in a program that makes one for each user."""
+"""A new agent is made after so many sessions, as in a program with one for each user."""
 EXPECTED = (RunFailed, SessionBusy, NothingToDo)
-"""Faults of the wire that cannot be mended, and people who come too late."""
+"""Wire faults that no retry can fix, and people who come too late."""
 _GATE = RuleGate([Rule("ask", "send")], default="allow", name="soak")
 _RETRIES = RetryPolicy(
     establish_max=8, attempts_max=10, wait_base_s=0.05, wait_max_s=0.4, retry_after_max_s=5.0
@@ -59,7 +59,7 @@ _RULES = LoopPolicy(on_partial="restart")
 
 
 class WorkPlace(NamedTuple):
-    """Where to work, and whom to ask."""
+    """The folder of the soak, its provider, and the share of the process."""
 
     folder: Path
     url: str
@@ -68,7 +68,7 @@ class WorkPlace(NamedTuple):
 
 
 def append_mark(path: Path, line: str) -> None:
-    """One line at the end of a file, whole or not at all."""
+    """Append one line to a file in a single write."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(handle, f"{line}\n".encode())
@@ -77,7 +77,7 @@ def append_mark(path: Path, line: str) -> None:
 
 
 def make_tools(folder: Path) -> list[Tool[..., Any]]:
-    """A read, a write that can be looked up, and one that cannot and is asked about."""
+    """Return a read, a write that can be reconciled, and one that cannot and asks a person."""
     marks = folder / MARKS
 
     @tool(effect="read")
@@ -88,8 +88,9 @@ def make_tools(folder: Path) -> list[Tool[..., Any]]:
 
     def find_note(context: RunContext[Any], what: str) -> Any:  # noqa: ANN401 - a value, or NOT_DONE
         done = marks.read_text("utf-8").split() if marks.exists() else ()
-        known = context.idempotency_key in done
-        return f"{what}: noted" if known else NOT_DONE
+        if context.idempotency_key in done:
+            return f"{what}: noted"
+        return NOT_DONE
 
     @tool(effect="write", resource="{what}", reconcile=find_note)
     async def note(context: RunContext[Any], what: str) -> str:
@@ -102,7 +103,7 @@ def make_tools(folder: Path) -> list[Tool[..., Any]]:
 
     @tool(effect="write", resource="{what}")
     async def send(context: RunContext[Any], what: str) -> str:
-        """Send a letter. Nobody can say later whether it went out."""
+        """Send a letter. It cannot be looked up later whether it was sent."""
         await asyncio.sleep(EFFECT_S)
         append_mark(marks, context.idempotency_key)
         await asyncio.sleep(EFFECT_S)
@@ -112,7 +113,7 @@ def make_tools(folder: Path) -> list[Tool[..., Any]]:
 
 
 class WorkerLife:
-    """One process's part of the work."""
+    """The share of the work of one process."""
 
     def __init__(self, place: WorkPlace, peer: list[Tool[..., Any]], shell: WorkspaceShell) -> None:
         self.journal = SqliteJournal(place.folder / "sessions.db", durability="relaxed")
@@ -126,9 +127,9 @@ class WorkerLife:
         self._agent = self.agent()
         self._runs = 0
         self.runs = 0
-        """In all."""
+        """Runs of this process."""
         self._ended: list[str] = []
-        """A few sessions that can be gone on with."""
+        """A few finished sessions, for another prompt."""
 
     def agent(self) -> Agent[str]:
         model = resolve_model("openai-compatible:soak", base_url=self._url, environ={})
@@ -143,15 +144,15 @@ class WorkerLife:
         return Agent(model, name="chief", tools=tools, gate=_GATE, **with_all)
 
     async def work(self, resting: Callable[[], bool]) -> None:
-        """Keep so many sessions going until it is time to rest; then wait for them."""
+        """Run `at_once` sessions side by side until it is time to rest, and wait for them."""
         async with asyncio.TaskGroup() as slots:
             slots.create_task(self._adopt_abandoned(resting))
             for _ in range(self._at_once):
                 slots.create_task(self._work_slot(resting))
 
     async def resume_all(self, *, helpers: bool = False) -> int:
-        """Go on with what a dead process left open; how many there were."""
-        found = [one.session for one in await self.journal.abandoned()]
+        """Resume what a dead process left open, and return how many sessions that were."""
+        found = [summary.session for summary in await self.journal.abandoned()]
         own = [name for name in found if helpers or "/" not in name]
         await asyncio.gather(*(self._resume_session(name) for name in own))
         return len(own)
@@ -178,15 +179,20 @@ class WorkerLife:
 
     async def _answer_one(self) -> None:
         some = await self.journal.sessions(unfinished=True, limit=30)
-        waiting = [one.session for one in some if one.state == "waiting" and "/" not in one.session]
+        waiting = [
+            summary.session
+            for summary in some
+            if summary.state == "waiting" and "/" not in summary.session
+        ]
         if not waiting:
             await asyncio.sleep(0.1)
             return
-        session, agent = self._rolls.choice(waiting), self._agent
+        session = self._rolls.choice(waiting)
+        agent = self._agent
         if self._rolls.random() < 0.1:
             await self._try_act("given up", agent.abandon, session)
             return
-        calls = [one.call.id for one in await self._open_questions(session)]
+        calls = [question.call.id for question in await self._open_questions(session)]
         if calls:
             verdict = Allow() if self._rolls.random() < 0.7 else Deny("not today")
             await self._try_act("answered", agent.answer, session, calls[0], verdict)
@@ -196,10 +202,12 @@ class WorkerLife:
 
     async def _run_session(self, session: str, how: str) -> None:
         if self._runs >= AGENT_RUNS_MAX:
-            self._agent, self._runs = self.agent(), 0
+            self._agent = self.agent()
+            self._runs = 0
         self._runs += 1
         self.runs += 1
-        agent, prompt = self._agent, roll_plan(self._rolls).prompt
+        agent = self._agent
+        prompt = roll_plan(self._rolls).prompt
         manner = self._rolls.random()
         async with self._run_with_meddling(agent, session):
             if manner < 0.2:
@@ -210,7 +218,7 @@ class WorkerLife:
                 await self._try_act(how, agent.run, prompt, session=session)
 
     async def _stream_run(self, agent: Agent[str], session: str, prompt: str) -> RunResult[str]:
-        """Watched to the end, or left in the middle."""
+        """Watch a run to its end, or leave in the middle."""
         leave = self._rolls.random() < 0.3
         async with agent.stream(prompt, session=session) as events:
             async for _ in events:
@@ -220,8 +228,9 @@ class WorkerLife:
 
     @asynccontextmanager
     async def _run_with_meddling(self, agent: Agent[str], session: str) -> AsyncGenerator[None]:
-        """While a run is under way, people stop it, speak to it, or look on."""
-        roll, task = self._rolls.random(), None
+        """Sometimes cancel, steer or watch a run from outside while it is active."""
+        roll = self._rolls.random()
+        task = None
         if roll < 0.15:
             task = asyncio.create_task(self._cancel_later(agent, session))
         elif roll < 0.3:
@@ -270,7 +279,7 @@ class WorkerLife:
 
 
 def _ignore_event(_event: object) -> None:
-    """Somebody watches, and the text is shown."""
+    """A watcher, so that the text is published."""
 
 
 async def _watch_session(agent: Agent[str], session: str) -> None:
@@ -281,7 +290,7 @@ async def _watch_session(agent: Agent[str], session: str) -> None:
 
 @asynccontextmanager
 async def open_life(place: WorkPlace) -> AsyncGenerator[WorkerLife]:
-    """A life with its shell and its MCP server, which end with it."""
+    """Open the life of a process, with its shell and its MCP server."""
     peer = Path(__file__).with_name("mcp_peer.py")
     settings = McpStdio(name="peer", command=sys.executable, args=("-I", "-S", str(peer)))
     async with McpServer(settings) as server:

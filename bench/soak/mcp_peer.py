@@ -1,4 +1,4 @@
-"""An MCP server of one tool, without a library: it starts at once, and ends with its input."""
+"""An MCP server with one tool and no library: it starts fast and ends with its input."""
 
 import json
 import sys
@@ -35,13 +35,13 @@ def answer_method(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked or "method" not in asked:
+    request = json.loads(line)
+    if "id" not in request or "method" not in request:
         continue
-    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"]}
-    given = answer_method(asked["method"], asked.get("params") or {})
-    if given is None:
+    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
+    result = answer_method(request["method"], request.get("params") or {})
+    if result is None:
         answer["error"] = {"code": -32601, "message": "unknown method"}
     else:
-        answer["result"] = given
+        answer["result"] = result
     print(json.dumps(answer), flush=True)

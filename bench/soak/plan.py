@@ -1,4 +1,4 @@
-"""What a session is to do, in a prompt that its model can read: random, and each effect named."""
+"""The random plan of a session, in a prompt that the provider can read. Each effect has a name."""
 
 import random
 import secrets
@@ -9,9 +9,9 @@ import msgspec
 
 HEAD = "Plan:"
 MARKS = "marks.txt"
-"""Where every effect leaves its name, in the workspace."""
+"""The file in the workspace where each effect leaves its name."""
 EFFECTS = ("note", "send", "bash")
-"""The tools that must do a thing once at the most for each call."""
+"""The tools whose effect may happen at most once for each call."""
 ECHO = "peer__echo"
 """The tool of the MCP server."""
 
@@ -19,7 +19,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 class SoakPlan(msgspec.Struct, frozen=True):
-    """The calls of each reply; the one after them is the answer."""
+    """The calls of each reply. The reply after them is the answer."""
 
     steps: list[list[Call]]
 
@@ -34,19 +34,19 @@ class SoakPlan(msgspec.Struct, frozen=True):
 
 
 def parse_plan(prompt: str) -> SoakPlan | None:
-    """The last plan in a prompt, which may be joined from several; None if there is none."""
+    """Return the last plan in a prompt, which may be joined from several; None if it has none."""
     found = [line for line in prompt.splitlines() if line.startswith(HEAD)]
     return msgspec.json.decode(found[-1].removeprefix(HEAD), type=SoakPlan) if found else None
 
 
 def roll_plan(rolls: random.Random) -> SoakPlan:
-    """A plan of up to five replies with calls."""
+    """Draw a plan of up to five replies with calls."""
     steps = [_roll_step(rolls) for _ in range(rolls.choice((0, 1, 1, 2, 2, 3, 4, 5)))]
     return SoakPlan(steps)
 
 
 def mark_name(tool: str, arguments: dict[str, Any], key: str) -> str:
-    """The mark that a call leaves: its key, or the name that is in its command."""
+    """Return the mark that a call leaves: its key, or the name in its command."""
     return str(arguments["command"]).split()[1] if tool == "bash" else key
 
 
@@ -76,7 +76,7 @@ def _new_name() -> dict[str, Any]:
 
 
 def _roll_command(rolls: random.Random, name: str) -> dict[str, Any]:
-    """A plain one, one that leaves something running, one that is too slow, one in the back."""
+    """Draw a command: plain, slow, leaving a process behind, too slow, or in the background."""
     mark = f"echo {name} >> {MARKS}"
     return rolls.choice(
         (

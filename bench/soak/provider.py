@@ -1,6 +1,6 @@
-"""The model's side: a server that does what the prompt plans, and fails at random.
+"""The model provider: a server that follows the plan in the prompt and fails at random.
 
-It answers by what it is shown and remembers nothing, so it outlives every kill.
+It answers only by what a request contains, so a killed client does not matter to it.
 """
 
 import random
@@ -16,11 +16,11 @@ from windlass.testing.wire import WireAnswer, WireWait, stream_answer, wait
 from windlass.testing.wire_faults import FAULTS, WireFault
 
 FAULTY = 0.12
-"""The part of the requests that fail."""
+"""The share of the requests that fail."""
 HOPELESS = 0.03
-"""The part of those that fail in a way which asking again cannot mend."""
+"""The share of the failures that no retry can fix."""
 PATIENCE_S = 1.0
-"""A wait that the server asks for; a longer one would only make the soak idle."""
+"""The longest wait that the server asks for: a longer one would only make the soak idle."""
 KEPT_MAX = 200
 _MENDABLE = [
     fault
@@ -35,19 +35,19 @@ class SoakProvider:
 
     def __init__(self, seed: int) -> None:
         self.server = FaultServer(always=self._answer_request)
-        self.asked = 0
+        self.request_count = 0
         self.faults: Counter[str] = Counter()
         self._rolls = random.Random(seed)
 
-    def _answer_request(self, asked: ReceivedRequest) -> WireAnswer:
-        self.asked += 1
+    def _answer_request(self, request: ReceivedRequest) -> WireAnswer:
+        self.request_count += 1
         if len(self.server.requests) > KEPT_MAX:
             del self.server.requests[:-1]
         if self._rolls.random() < FAULTY:
             fault = self._roll_fault()
             self.faults[fault.name] += 1
             return fault.answer
-        return self._plan_reply(asked.json["messages"])
+        return self._plan_reply(request.json["messages"])
 
     def _roll_fault(self) -> WireFault:
         hopeless = self._rolls.random() < HOPELESS
@@ -68,7 +68,7 @@ class SoakProvider:
 
 
 def _plan_under_way(messages: list[dict[str, Any]]) -> tuple[SoakPlan, int]:
-    """The latest plan, and how many replies have been given since."""
+    """Return the latest plan, and how many replies came after it."""
     done = 0
     for message in reversed(messages):
         if message["role"] == "assistant":

@@ -1,9 +1,9 @@
 """Many sessions for a long time, with everything that can happen to them: `make soak`.
 
-Processes work on one journal, are killed now and then, and others go on with what they left. One
-process is never killed: it may not grow. In the end nothing is left behind, every session is ended
-or waits for a person, every record is as it was written, and no effect was done twice. The exit
-code is 1 if any of that is not so.
+Processes work on one journal. Now and then one is killed, and the others continue what it left. One
+process is never killed, and its resources may not grow. At the end nothing may be left behind:
+every session has ended or waits for a person, every record is intact, and no effect happened twice.
+Otherwise the exit code is 1.
 """
 
 import argparse
@@ -31,33 +31,38 @@ from windlass.testing.fault_server import serve_in_thread
 
 KILL_EVERY_S = (3.0, 9.0)
 END_S = 90.0
-"""How long a process may take to end what it has under way."""
+"""Seconds in which a process must finish its active runs."""
 SAMPLES_MIN = 6
 
 
 class SoakRun:
-    """The processes, and what they leave behind."""
+    """The worker processes."""
 
-    def __init__(self, folder: Path, url: str, given: argparse.Namespace) -> None:
+    def __init__(self, folder: Path, url: str, options: argparse.Namespace) -> None:
         self.kills = 0
         self.trouble: list[str] = []
-        self._folder, self._url, self._at_once = folder, url, given.at_once
-        self._rolls = random.Random(given.seed)
-        self._steady = self._start_worker("--steady", *(["--leak"] if given.leak else []))
-        self._workers = [self._start_worker() for _ in range(given.workers)]
+        self._folder = folder
+        self._url = url
+        self._at_once = options.at_once
+        self._rolls = random.Random(options.seed)
+        self._steady = self._start_worker("--steady", *(["--leak"] if options.leak else []))
+        self._workers = [self._start_worker() for _ in range(options.workers)]
 
     def _start_worker(self, *flags: str) -> subprocess.Popen[bytes]:
         worker = Path(__file__).with_name("worker.py")
-        seed, at_once = str(self._rolls.randrange(2**31)), str(self._at_once)
-        given = [str(self._folder), self._url, "--seed", seed, "--at-once", at_once]
+        seed = str(self._rolls.randrange(2**31))
+        arguments = [str(self._folder), self._url, "--seed", seed]
+        arguments += ["--at-once", str(self._at_once)]
         log = (self._folder / "worker.log").open("ab")
         with log:
             return subprocess.Popen(
-                [sys.executable, str(worker), *given, *flags], stderr=log, stdin=subprocess.DEVNULL
+                [sys.executable, str(worker), *arguments, *flags],
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
 
     def run(self, seconds: float) -> None:
-        """Kill a worker now and then, and start another at once."""
+        """Kill a worker now and then, and replace it at once."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, self._rolls.uniform(*KILL_EVERY_S)))
@@ -75,31 +80,31 @@ class SoakRun:
         return process.returncode is None
 
     def end(self) -> None:
-        """Ask all of them to end, and wait for it."""
-        all_of_them = [*self._workers, self._steady]
-        for process in all_of_them:
+        """Ask all processes to end, and wait for them."""
+        processes = [*self._workers, self._steady]
+        for process in processes:
             process.send_signal(signal.SIGTERM)
         until = time.monotonic() + END_S
-        for process in all_of_them:
+        for process in processes:
             try:
                 code = process.wait(max(0.1, until - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 code = process.wait()
-                self.trouble.append("a process did not end when it was told to")
+                self.trouble.append("a process did not end when it was asked to")
             if code not in (0, -signal.SIGKILL, -signal.SIGTERM):
                 self.trouble.append(f"a process ended with code {code}")
 
 
 class SoakFindings(msgspec.Struct, kw_only=True):
-    """All that came of a soak."""
+    """The result of a soak."""
 
     minutes: float
     kills: int
     requests: int
     faults: int
     kinds: int
-    """Of faults."""
+    """How many kinds of faults."""
     count: Counter[str]
     audit: SoakAudit
     trends: list[SampleTrend]
@@ -111,26 +116,26 @@ class SoakFindings(msgspec.Struct, kw_only=True):
         return not (grew or self.trouble or self.audit.faults) and bool(self.trends)
 
 
-def run_soak(folder: Path, given: argparse.Namespace) -> SoakFindings:
-    """Run it, then look at what is left."""
-    provider = SoakProvider(given.seed)
+def run_soak(folder: Path, options: argparse.Namespace) -> SoakFindings:
+    """Run the soak, and audit what is left."""
+    provider = SoakProvider(options.seed)
     with serve_in_thread(provider.server) as server:
-        soak = SoakRun(folder, server.url, given)
+        soak = SoakRun(folder, server.url, options)
         try:
-            soak.run(given.minutes * 60)
+            soak.run(options.minutes * 60)
         finally:
             soak.end()
         closing = asyncio.run(
-            finish_sessions(WorkPlace(folder, server.url, given.seed, given.at_once))
+            finish_sessions(WorkPlace(folder, server.url, options.seed, options.at_once))
         )
     audit = asyncio.run(audit_sessions(folder))
     count_leftover_processes(audit)
     count, trouble = _read_reports(folder)
     samples = _read_samples(folder)
     return SoakFindings(
-        minutes=given.minutes,
+        minutes=options.minutes,
         kills=soak.kills,
-        requests=provider.asked,
+        requests=provider.request_count,
         faults=provider.faults.total(),
         kinds=len(provider.faults),
         count=count + closing.count,
@@ -141,15 +146,17 @@ def run_soak(folder: Path, given: argparse.Namespace) -> SoakFindings:
 
 
 def _read_reports(folder: Path) -> tuple[Counter[str], list[str]]:
-    """What those that were not killed have to say, and what anybody said of a bug."""
+    """Return the counts of the workers that were not killed, and all reported errors."""
     count: Counter[str] = Counter()
     trouble: list[str] = []
     for path in folder.glob("report-*.json"):
-        told = msgspec.json.decode(path.read_bytes())
-        count.update(told["count"])
-        trouble += told["trouble"]
-    said = (folder / "worker.log").read_text("utf-8").strip()
-    return count, [*trouble, said] if said else trouble
+        report = msgspec.json.decode(path.read_bytes())
+        count.update(report["count"])
+        trouble += report["trouble"]
+    log = (folder / "worker.log").read_text("utf-8").strip()
+    if log:
+        trouble.append(log)
+    return count, trouble
 
 
 def _read_samples(folder: Path) -> list[ProcessSample]:
@@ -159,7 +166,8 @@ def _read_samples(folder: Path) -> list[ProcessSample]:
 
 
 def report_lines(found: SoakFindings) -> Iterator[str]:
-    audit, count = found.audit, found.count
+    audit = found.audit
+    count = found.count
     rows: list[tuple[str, object]] = [
         ("minutes", found.minutes),
         ("workers killed, and replaced", found.kills),
@@ -167,21 +175,21 @@ def report_lines(found: SoakFindings) -> Iterator[str]:
         (f"of them failed, in {found.kinds} ways", f"{found.faults:,}"),
         ("sessions, records", f"{audit.sessions:,}, {audit.records:,}"),
         ("sessions that wait for a person", audit.waiting),
-        ("effects, and those whose fate is unknown", f"{audit.effects:,}, {audit.unknown}"),
-        ("seen by those that lived: cancels, steerings", f"{count['cancels']}, {count['steered']}"),
+        ("effects, and those reported as unknown", f"{audit.effects:,}, {audit.unknown}"),
+        ("in workers that lived: cancels, steerings", f"{count['cancels']}, {count['steered']}"),
         ("  answers, resumed", f"{count['answered']}, {count['resumed']}"),
-        ("helpers that nobody went on with", count["helpers left open"]),
+        ("helpers that were not resumed", count["helpers left open"]),
         ("effects done twice", audit.twice),
         ("effects lost", audit.lost),
         ("sessions left open", audit.open),
         ("sessions that do not verify, fold or replay", audit.broken),
         ("processes left behind", audit.processes),
-        ("errors that nobody expects", len(found.trouble)),
+        ("unexpected errors", len(found.trouble)),
     ]
     yield from (f"{title:<46} {value!s:>16}" for title, value in rows)
     yield ""
     yield from trend_table(found.trends) if found.trends else ["too short to see what grows"]
-    yield from audit.told[:20]
+    yield from audit.findings[:20]
     yield from found.trouble[:5]
 
 
@@ -191,19 +199,19 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes that are killed (2)")
     parser.add_argument("--at-once", type=int, default=8, help="sessions in each process (8)")
     parser.add_argument("--seed", type=int, default=0)
-    told = "leak on purpose in the process that is never killed: the exit code must be 1"
-    parser.add_argument("--leak", action="store_true", help=told)
-    parser.add_argument("--keep", action="store_true", help="leave the folder to be looked at")
-    given = parser.parse_args()
+    leak = "leak on purpose in the process that is never killed: the exit code must be 1"
+    parser.add_argument("--leak", action="store_true", help=leak)
+    parser.add_argument("--keep", action="store_true", help="keep the folder")
+    options = parser.parse_args()
     adopt_orphans()
     folder = Path(tempfile.mkdtemp(prefix="windlass-soak-"))
     print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}: {folder}")
-    found = run_soak(folder, given)
+    found = run_soak(folder, options)
     print(*report_lines(found), sep="\n")
-    if found.is_sound and not given.keep:
+    if found.is_sound and not options.keep:
         shutil.rmtree(folder)
     else:
-        print(f"left to be looked at: {folder}")
+        print(f"kept: {folder}")
     return 0 if found.is_sound else 1
 
 

@@ -1,7 +1,7 @@
 """A process of the soak: `worker.py PLACE [--steady]`.
 
-It works until it is told to end, by SIGTERM; or it is killed, and knows nothing of that. A steady
-one is never killed: it rests now and then, and writes down what it holds.
+It works until SIGTERM asks it to end, or until it is killed. A steady worker is never killed: it
+rests now and then, and writes a sample of its resources.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from life import WorkerLife, WorkPlace, open_life
 from windlass.journals.sqlite.journal import SqliteJournal
 
 WORK_S = 4.0
-"""Between two rests of a steady process."""
+"""Seconds between two rests of a steady worker."""
 ROUNDS_MAX = 20
-"""What is still open after so many tries to go on with it stays open, and is told of."""
+"""How often the last process tries to finish the sessions that are left open."""
 SETTLE_S = 5.0
-"""How long what a run left behind may take to be gone."""
+"""Seconds in which leftovers of a run must be gone."""
 
 
 async def run_worker(place: WorkPlace, *, steady: bool, leak: bool) -> None:
-    """A life of the process, to its end or to its kill."""
+    """Work until the process is asked to end or is killed."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
     async with open_life(place) as life:
@@ -43,9 +43,11 @@ async def run_worker(place: WorkPlace, *, steady: bool, leak: bool) -> None:
 async def _work_steadily(
     life: WorkerLife, place: WorkPlace, over: asyncio.Event, *, leak: bool
 ) -> None:
-    began, leaked = time.monotonic(), list[object]()
+    began = time.monotonic()
+    leaked = list[object]()
     await _open_connections(life.journal)
-    tasks, children = len(asyncio.all_tasks()), len(living_children(os.getpid()))
+    tasks = len(asyncio.all_tasks())
+    children = len(living_children(os.getpid()))
     first = None
     with (place.folder / "samples.jsonl").open("wb") as file:
         while not over.is_set():
@@ -61,12 +63,12 @@ async def _work_steadily(
                 first = count_object_types()
     if first is not None:
         grown = (count_object_types() - first).most_common(12)
-        told = "".join(f"{name} +{count}\n" for name, count in grown)
-        (place.folder / "grown.txt").write_text(told, "utf-8")
+        lines = "".join(f"{name} +{count}\n" for name, count in grown)
+        (place.folder / "grown.txt").write_text(lines, "utf-8")
 
 
 async def _open_connections(journal: SqliteJournal) -> None:
-    """Have all connections opened that there will be: one by one they would look like a leak."""
+    """Open all connections of the journal now: opened one by one they would look like a leak."""
     await asyncio.gather(*(journal.read("nobody") for _ in range(64)))
     with suppress(TimeoutError):
         async with asyncio.timeout(0.1):
@@ -74,7 +76,7 @@ async def _open_connections(journal: SqliteJournal) -> None:
 
 
 async def _settle_down(tasks: int, children: int) -> None:
-    """What is stopped gets a moment to go; what does not go shows in the sample."""
+    """Wait a moment for cancelled work to end. What does not end shows in the sample."""
     until = time.monotonic() + SETTLE_S
     while time.monotonic() < until:
         await asyncio.sleep(0.1)
@@ -89,7 +91,7 @@ def _write_report(life: WorkerLife, place: WorkPlace) -> None:
 
 
 async def finish_sessions(place: WorkPlace) -> WorkerLife:
-    """Go on with all that was left open, until nothing is; then end what helpers left."""
+    """Resume everything that was left open, and then end the sessions that helpers left."""
     async with open_life(place) as life:
         for _ in range(ROUNDS_MAX):
             if not await life.resume_all():
@@ -106,9 +108,9 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--steady", action="store_true")
     parser.add_argument("--leak", action="store_true")
-    given = parser.parse_args()
-    place = WorkPlace(given.folder, given.url, given.seed, given.at_once)
-    asyncio.run(run_worker(place, steady=given.steady, leak=given.leak))
+    options = parser.parse_args()
+    place = WorkPlace(options.folder, options.url, options.seed, options.at_once)
+    asyncio.run(run_worker(place, steady=options.steady, leak=options.leak))
 
 
 if __name__ == "__main__":

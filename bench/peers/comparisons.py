@@ -1,4 +1,4 @@
-"""What is measured: the same work for everyone, in turn, so that the weather strikes all alike."""
+"""The measures: the same work for every peer, in turn, so that slow moments affect all alike."""
 
 import tempfile
 import time
@@ -14,15 +14,15 @@ from server import ANSWER, WORD, PeerServer
 
 Answers = dict[str, list[dict[str, Any]]]
 BOUND_S = 240.0
-"""Past this, everything is done once more at the most: the whole must end in twelve minutes."""
+"""After this time each measure makes one round only, so that everything ends in twelve minutes."""
 CROWD_S = 40.0
-"""Who would take longer than this for a crowd is left out of it, and the table says so."""
+"""A peer that would take longer for a crowd is left out of it, and the table says so."""
 SLOW_S = 100.0
-"""Longer than this for one job, and a contestant is given no more of its kind."""
+"""The time limit of one job."""
 
 
 class PeerCourse:
-    """The contestants, warm, and what became of them."""
+    """The contestants with their warm processes, and their failures."""
 
     def __init__(self, peers: Sequence[Peer], server: PeerServer) -> None:
         self.peers = peers
@@ -32,7 +32,7 @@ class PeerCourse:
         self._warm: dict[str, ContestantProcess] = {}
 
     def warm_process(self, peer: Peer) -> ContestantProcess:
-        """A process that lives on and has run before."""
+        """Return a process that is kept and has run before."""
         if peer.name not in self._warm:
             self._warm[peer.name] = ContestantProcess(peer)
             for kind, count in (("text", 20), ("calls", 3)):
@@ -41,17 +41,17 @@ class PeerCourse:
         return self._warm[peer.name]
 
     def close(self) -> None:
-        for one in self._warm.values():
-            one.kill()
+        for process in self._warm.values():
+            process.kill()
 
     def without_peers(self, names: Collection[str]) -> "PeerCourse":
-        """The same course with fewer contestants."""
+        """Return the same course with fewer contestants."""
         narrow = copy(self)
         narrow.peers = [peer for peer in self.peers if peer.name not in names]
         return narrow
 
     def ask_each(self, what: str, rounds: int, ask: Callable[[Peer], dict[str, Any]]) -> Answers:
-        """The answers of everyone, round by round. Who fails is named, and left out from there."""
+        """Return the answers of all peers. One that fails is recorded, and left out from there."""
         found: Answers = {peer.name: [] for peer in self.peers}
         out: set[str] = set()
         for at in range(rounds):
@@ -91,7 +91,7 @@ def median_of(answers: Answers, key: str, scale: float = 1.0) -> dict[str, float
 
 
 def measure_start(course: PeerCourse, rounds: int) -> list[MeasureLine]:
-    """From nothing to an agent, and to the end of its first reply."""
+    """Measure from the start of a process to an agent, and to the end of its first reply."""
 
     def ask(peer: Peer) -> dict[str, Any]:
         with start_contestant(peer) as fresh:
@@ -113,7 +113,7 @@ def measure_start(course: PeerCourse, rounds: int) -> list[MeasureLine]:
 
 
 def measure_deltas(course: PeerCourse, count: int, apart: int, rounds: int) -> list[MeasureLine]:
-    """A reply in many pieces, each handed to whoever watches."""
+    """Measure a reply in many pieces, each passed to a watcher."""
 
     def ask(peer: Peer, kind: tuple[int, int]) -> dict[str, Any]:
         order = {"url": course.server.url("text", *kind)}
@@ -136,14 +136,14 @@ def measure_deltas(course: PeerCourse, count: int, apart: int, rounds: int) -> l
 
 
 def measure_steps(course: PeerCourse, lengths: Sequence[int], rounds: int) -> list[MeasureLine]:
-    """Runs of several lengths: each step is a reply with one call, and its result."""
+    """Measure runs of several lengths. Each step is a reply with one call, and its result."""
     sent: dict[str, float | None] = {}
 
     def ask(peer: Peer, length: int, times: int) -> dict[str, Any]:
         one = course.warm_process(peer)
         course.server.take_counts()
         order = {"url": course.server.url("calls", length)}
-        answer = _is_finished(one.ask("run", SLOW_S, order=order, times=times))
+        answer = _check_finished(one.ask("run", SLOW_S, order=order, times=times))
         if answer["ran"] != length * times:
             raise WorkNotDone(f"{answer['ran']} of {length * times} calls were run")
         sent[peer.name] = course.server.take_counts().body_bytes / times / 1024
@@ -154,7 +154,7 @@ def measure_steps(course: PeerCourse, lengths: Sequence[int], rounds: int) -> li
     for length in lengths:
         times = max(1, 50 // length)
         name = f"step, of {length}"
-        # What grows with the square takes most of the time: the longest is run less often.
+        # Quadratic growth makes the longest run take most of the time, so it has fewer rounds.
         often = rounds if length < 100 else 2
         found = course.ask_each(name, often, lambda p, n=length, t=times: ask(p, n, t))
         values = median_of(found, "cpu_s", 1e3 / length / times)
@@ -169,13 +169,13 @@ def measure_steps(course: PeerCourse, lengths: Sequence[int], rounds: int) -> li
 
 
 def measure_many_calls(course: PeerCourse, count: int, rounds: int) -> list[MeasureLine]:
-    """One reply with many calls that wait 50 ms each."""
+    """Measure one reply with many calls that wait 50 ms each."""
     lines: list[MeasureLine] = []
     for wide, manner in ((False, "as it comes"), (True, "as many at once as asked for")):
 
         def ask(peer: Peer, wide: bool = wide) -> dict[str, Any]:  # noqa: FBT001
             order = {"url": course.server.url("many", count), "wide": wide}
-            return _is_finished(course.warm_process(peer).ask("run", SLOW_S, order=order))
+            return _check_finished(course.warm_process(peer).ask("run", SLOW_S, order=order))
 
         name = f"{count} calls of 50 ms in one reply, {manner}"
         found = course.ask_each(name, rounds, ask)
@@ -190,20 +190,22 @@ def measure_many_calls(course: PeerCourse, count: int, rounds: int) -> list[Meas
 
 
 def measure_crowd(course: PeerCourse, sizes: Sequence[tuple[int, int]]) -> list[MeasureLine]:
-    """Many runs at once, each of three replies that come after 50 ms, in a fresh process."""
+    """Measure many runs at once in a fresh process, each with three replies after 50 ms."""
     lines: list[MeasureLine] = []
     took: dict[str, float | None] = {}
     before = 0
     for runs, rounds in sizes:
-        # Who is slow already is not asked for more.
+        # A peer that is slow already is left out of the larger crowd.
         slow = {p: s for p, s in took.items() if s and s * runs / before > CROWD_S}
         words = {p: f"left out: {before:,} took {s:.0f} s" for p, s in slow.items()}
         narrow = course.without_peers(slow)
         most: dict[str, float] = {}
         name = f"run, of {runs:,} at once, 3 replies"
         found = narrow.ask_each(name, rounds, lambda p, n=runs, m=most: _ask_crowd(course, p, n, m))
-        each, took = median_of(found, "cpu_s", 1e3 / runs), median_of(found, "wall_s")
-        memory, before = median_of(found, "peak_kb", 1 / runs), runs
+        each = median_of(found, "cpu_s", 1e3 / runs)
+        took = median_of(found, "wall_s")
+        memory = median_of(found, "peak_kb", 1 / runs)
+        before = runs
         lines += [
             MeasureLine(name=name, unit="ms CPU", values=each, words=words),
             MeasureLine(name=f"all {runs:,}", unit="s", values=took),
@@ -226,7 +228,7 @@ def _ask_crowd(course: PeerCourse, peer: Peer, runs: int, most: dict[str, float]
 
 
 def measure_cancel(course: PeerCourse, rounds: int, within_s: float) -> list[MeasureLine]:
-    """The model has begun to speak and is silent; then the run is cancelled."""
+    """Measure a cancel after the model has begun a reply and fallen silent."""
     closed: dict[str, list[float]] = {}
 
     def ask(peer: Peer) -> dict[str, Any]:
@@ -261,13 +263,13 @@ def measure_cancel(course: PeerCourse, rounds: int, within_s: float) -> list[Mea
 
 
 def measure_durable(course: PeerCourse, lengths: Sequence[int], rounds: int) -> list[MeasureLine]:
-    """The same steps, kept on disk by what the peer has for it."""
+    """Measure the same steps with the durable store that the peer has."""
     narrow = course.without_peers({peer.name for peer in course.peers} - set(STORES))
 
     def ask(peer: Peer, length: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             order = {"url": course.server.url("calls", length), "store": folder}
-            return _is_finished(course.warm_process(peer).ask("run", SLOW_S, order=order))
+            return _check_finished(course.warm_process(peer).ask("run", SLOW_S, order=order))
 
     lines: list[MeasureLine] = []
     wrote: dict[str, list[float]] = {}
@@ -302,7 +304,7 @@ STORES = {
 }
 
 
-def _is_finished(answer: dict[str, Any]) -> dict[str, Any]:
+def _check_finished(answer: dict[str, Any]) -> dict[str, Any]:
     if not answer["error"] and answer["text"] != ANSWER:
         raise WorkNotDone(f"ended with {answer['text']!r}")
     return answer
