@@ -24,7 +24,7 @@ GUIDES = ("ARCHITECTURE.md", "docs/contributing.md")
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(
-    r"windlass(\.(ports|(gates|knowledge)(\.\w+)?|journals|models|project|telemetry|testing(\.\w+)?|tools))?"
+    r"windlass(\.(gates|journals|knowledge|models|ports|project|telemetry|testing(\.\w+)?|tools))?"
 )
 """Modules that users may import from."""
 NOT_PUBLIC_YET = {
