@@ -143,8 +143,9 @@ def configured_servers(settings: Settings, folder: Path) -> tuple[McpStdio | Mcp
     """The MCP servers whose tools the settings ask for."""
     if settings.tools in (("none",), ("core",)):
         return ()
-    path = Path(settings.mcp_config) if settings.mcp_config else None
-    return read_mcp_servers(folder, path=path)
+    if settings.mcp_config:
+        return read_mcp_servers(folder, path=Path(settings.mcp_config))
+    return read_mcp_servers(folder)
 
 
 def build_toolbox(
@@ -161,10 +162,11 @@ def build_toolbox(
         tools = [each for each in tools if each.spec.effect == "read"]
     patterns = [word for word in settings.tools if word not in TOOL_PROFILES]
     excluded = tuple(word[1:] for word in patterns if word.startswith("-"))
-    included = tuple(word for word in patterns if not word.startswith("-"))
-    # A long result is cut, and `read_artifact` reads the rest: every choice of tools needs it.
-    include = (*included, "read_artifact*") if included else ("*",)
-    return Toolbox(tools, profile=Profile(include=include, exclude=excluded))
+    included = [word for word in patterns if not word.startswith("-")]
+    if included:
+        # A long result is cut, and `read_artifact` reads the rest: every choice of tools needs it.
+        included.append("read_artifact*")
+    return Toolbox(tools, profile=Profile(include=tuple(included or ["*"]), exclude=excluded))
 
 
 def build_gate(settings: Settings, folder: Path) -> Gate:
@@ -173,19 +175,23 @@ def build_gate(settings: Settings, folder: Path) -> Gate:
         gate: Gate = load_policy(settings.policy, root=folder)
     else:
         gate = GATE_PRESETS[settings.permission_mode]()
-    return all_of(gate, flow_guard()) if settings.flow_guard else gate
+    if settings.flow_guard:
+        return all_of(gate, flow_guard())
+    return gate
 
 
 def build_instructions(settings: Settings, folder: Path, toolbox: Toolbox) -> str:
     """The system prompt: the settings' or our default, then AGENTS.md, then the skills (X5)."""
-    own = settings.instructions
-    if not own:
-        own = DEFAULT_INSTRUCTIONS.format(folder=folder) if toolbox.specs else TOOLLESS_INSTRUCTIONS
+    own = settings.instructions or TOOLLESS_INSTRUCTIONS
+    if toolbox.specs and not settings.instructions:
+        own = DEFAULT_INSTRUCTIONS.format(folder=folder)
     # AGENTS.md files apply from the root of the repository down to the folder.
     repositories = (place for place in (folder, *folder.parents) if (place / ".git").exists())
     of_project = read_instructions(next(repositories, folder), folder).text
-    has_skills = any(spec.name == "skill" for spec in toolbox.specs)
-    skills = Skills.from_project(folder).catalogue if has_skills else ""
+    skills = ""
+    # The settings may leave the tool out, and then a list of skills would be of no use.
+    if any(spec.name == "skill" for spec in toolbox.specs):
+        skills = Skills.from_project(folder).catalogue
     return "\n\n".join(part for part in (own, of_project, skills) if part)
 
 

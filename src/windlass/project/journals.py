@@ -19,19 +19,23 @@ def journal_path(settings: Settings | None = None, *, named: str | None = None) 
     if not named:
         settings = settings or load_settings().settings
         named = settings.journal
-    return Path(named).expanduser() if named else default_journal_path()
+    if not named:
+        return default_journal_path()
+    return Path(named).expanduser()
 
 
 def default_journal_path(environ: Mapping[str, str] | None = None) -> Path:
     """The file that keeps the sessions if no setting names one."""
-    environ = read_environment() if environ is None else environ
+    if environ is None:
+        environ = read_environment()
     named = environ.get("WINDLASS_JOURNAL", "")
     if named:
         return Path(named).expanduser()
     data = Path(environ.get("XDG_DATA_HOME", ""))
-    # The XDG specification says to ignore a path that is not absolute.
-    home = data if data.is_absolute() else Path.home() / ".local" / "share"
-    return home / "windlass" / "sessions.db"
+    if not data.is_absolute():
+        # The XDG specification says to ignore a path that is not absolute.
+        data = Path.home() / ".local" / "share"
+    return data / "windlass" / "sessions.db"
 
 
 @contextmanager

@@ -42,7 +42,10 @@ def build_launch(agent: ProjectAgent) -> SessionLaunch:
         if value is None:
             # "No limit" is a choice too: without it, the default limit would come back.
             value = NO_LIMIT
-        flags[name] = str(value) if isinstance(value, Decimal) else value
+        elif isinstance(value, Decimal):
+            # A float would lose digits of the money.
+            value = str(value)
+        flags[name] = value
     return SessionLaunch(str(agent.folder), flags, agent.schema)
 
 
@@ -76,7 +79,9 @@ async def load_recorded_agent(
     if launch is None:
         # Another program started the run. Its model is in the journal; its tools are not.
         setup = fold(session, facts).setup
-        return load_agent({"model": setup.model.name, **flags} if setup else flags)
+        if setup is not None:
+            flags = {"model": setup.model.name, **flags}
+        return load_agent(flags)
     return _restore_agent(launch, session, flags)
 
 

@@ -76,9 +76,9 @@ async def choose_model(
     `accept` decides whether a server on this machine may be used; without it, none is.
     """
     for vendor, model in DEFAULT_MODELS.items():
-        about = load_vendors()[vendor]
-        if about.key_env and environ.get(about.key_env):
-            return ModelChoice(f"{vendor}:{model}", f"{about.key_env} is set")
+        key_env = load_vendors()[vendor].key_env
+        if key_env and environ.get(key_env):
+            return ModelChoice(f"{vendor}:{model}", f"{key_env} is set")
     servers = [server for server in await find_servers() if server.models]
     for server in servers:
         if accept is not None and accept(server):
@@ -119,23 +119,26 @@ async def _probe_port(vendor: str, port: int) -> LocalServer | None:
                 # HTTP/1.0, because its answers are never chunked.
                 writer.write(b"GET /v1/models HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = _CONTENT_LENGTH.search(head)
-                body = await _read_body(reader, int(length[1]) if length else BODY_BYTES_MAX)
+                body = await _read_body(reader, head)
             finally:
                 writer.close()
         return _parse_server(vendor, port, head, body)
     return None
 
 
-async def _read_body(reader: asyncio.StreamReader, size: int) -> bytes:
-    """Up to `size` bytes, or less if the server closes first."""
+async def _read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    """The body of an answer, as long as its head says; at most BODY_BYTES_MAX of it."""
+    size = BODY_BYTES_MAX
+    if length := _CONTENT_LENGTH.search(head):
+        size = min(size, int(length[1]))
     body = b""
-    while len(body) < min(size, BODY_BYTES_MAX) and not reader.at_eof():
+    while len(body) < size and not reader.at_eof():
         body += await reader.read(size - len(body))
     return body
 
 
 def _parse_server(vendor: str, port: int, head: bytes, body: bytes) -> LocalServer | None:
+    # The space at the end is for servers that give no reason behind the status.
     if b" 200 " not in head.partition(b"\r\n")[0] + b" ":
         return None
     listed = msgspec.json.decode(body, type=_ServedModels).data or []
@@ -147,6 +150,7 @@ def find_small_model(environ: Mapping[str, str], folder: Path) -> str | None:
     files = [name for _, name in KNOWN_MODELS.values()]
     cached = (place / WEIGHTS_CACHE / name for place in (folder, *folder.parents) for name in files)
     for name in (*KNOWN_MODELS, *(str(path) for path in cached if path.is_file())):
+        # Building it checks that the weights and the extra are there; it loads nothing yet.
         with contextlib.suppress(ConfigError):
             build_local_model(name, environ=environ)
             return f"local:{name}"

@@ -6,7 +6,7 @@ One name is used everywhere: `max_usd` in a file is `WINDLASS_MAX_USD` in the en
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Literal, TypeAlias, cast
@@ -83,26 +83,30 @@ def parse_texts(value: object) -> tuple[str, ...]:
     """A list of strings, or one string with commas."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
-    items = cast("list[object]", value) if isinstance(value, list | tuple) else [None]
-    if not all(isinstance(item, str) for item in items):
-        raise InvalidSetting('a list of strings, such as ["a", "b"]')
-    return tuple(cast("list[str]", items))
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        if all(isinstance(item, str) for item in items):
+            return tuple(cast("Sequence[str]", items))
+    raise InvalidSetting('a list of strings, such as ["a", "b"]')
 
 
 def parse_flag(value: object) -> bool:
-    flag = _FLAG_WORDS.get(value.lower()) if isinstance(value, str) else value
-    if not isinstance(flag, bool):
+    if isinstance(value, str):
+        value = _FLAG_WORDS.get(value.lower())
+    if not isinstance(value, bool):
         raise InvalidSetting("true or false")
-    return flag
+    return value
 
 
 def parse_count(value: object) -> int | None:
     if value in (None, NO_LIMIT):
         return None
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    # To Python, True is an int.
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidSetting(f'a whole number above zero, or "{NO_LIMIT}"')
-    return number
+    return value
 
 
 def parse_usd(value: object) -> Decimal | None:
