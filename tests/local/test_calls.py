@@ -42,7 +42,8 @@ async def test_a_call_is_forced_and_its_result_read(options: ModelOptions) -> No
         tools=[get_weather, add],
         limits=Limits(steps=1),
     )
-    result = await agent.run("What is the weather in Paris? Call get_weather.")
+    # So short that the small model calls whatever the other tools and prompts say.
+    result = await agent.run("get_weather Paris")
     _, reply, results = result.messages[:3]
     assert isinstance(reply, AssistantMessage)
     assert isinstance(results, ToolResults)

@@ -105,21 +105,21 @@ async def test_a_run_survives_the_death_of_its_server() -> None:
 
 PROGRAM = """
 import asyncio, os, signal, sys, time
-from smollm2 import servers, smollm2
+from smollm2 import make_smollm2, server_pids
 
 async def main(way):
     if way == "killed while loading":
-        asyncio.create_task(smollm2().endpoint())
-        while not servers():
+        asyncio.create_task(make_smollm2().wait_for_endpoint())
+        while not server_pids():
             await asyncio.sleep(0.001)
     else:
-        await smollm2().endpoint()
-    (pid,) = servers()
+        await make_smollm2().wait_for_endpoint()
+    (pid,) = server_pids()
     if way == "forked" and not os.fork():
         sys.exit()
     if way == "forked":
         os.wait()
-        assert servers() == [pid]
+        assert server_pids() == [pid]
     print(pid, flush=True)
     match way:
         case "raised":

@@ -68,7 +68,7 @@ def server_pids(parent: int | None = None) -> list[int]:
             continue
         state, of = rest.split()[:2]
         mine = int(of) == (parent or os.getpid())
-        if mine and state != "Z" and b"local_server.py" in command:
+        if mine and state != "Z" and b"local/server.py" in command:
             found.append(int(stat.parent.name))
     return found
 
