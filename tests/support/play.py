@@ -215,7 +215,7 @@ class RandomSession:
                 return
         raise AssertionError("the run has no end")
 
-    def _perform_move(self) -> None:
+    def _perform_move(self) -> None:  # noqa: C901 - an arm per move
         if self._chance(0.02):
             self._record(RunEnded("cancelled", "by a person"))
             return

@@ -84,7 +84,7 @@ class EventRenderer:
         """The line about a failed attempt is open until it is known whether it is retried."""
         self._steps_shown = 0
 
-    def show_event(self, event: Event) -> None:
+    def show_event(self, event: Event) -> None:  # noqa: C901 - an arm per event
         """Write what an event means to a person; some events mean nothing."""
         match event:
             case TextDelta(text):

@@ -69,7 +69,7 @@ RECALL_TIMEOUT_S = 10.0
 """How long a run waits for the knowledge about its prompt."""
 
 
-async def run_loop(
+async def run_loop(  # noqa: C901 - an arm per move
     world: World, recorder: Recorder, in_flight: InFlight
 ) -> EndRun | WaitForAnswers:
     """Perform one move after another until the run must end or wait; return that last move."""

@@ -79,7 +79,7 @@ class _FactExplainer:
         self._names: dict[str, str] = {}
         self._started_at: dict[str, float] = {}
 
-    def explain_fact(self, state: State, fact: Fact) -> Iterator[ExplainedLine]:
+    def explain_fact(self, state: State, fact: Fact) -> Iterator[ExplainedLine]:  # noqa: C901 - an arm per fact
         """Yield the lines for a fact. `state` is the session before it."""
         match fact:
             case RunStarted():

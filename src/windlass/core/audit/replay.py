@@ -253,7 +253,7 @@ def _leads_to(move: Move, fact: Fact) -> bool:
             assert_never(move)
 
 
-def _describe_move(move: Move) -> str:
+def _describe_move(move: Move) -> str:  # noqa: C901 - an arm per move
     """Return what a move would do, in words that follow "the rules would"."""
     match move:
         case RequestReply():
