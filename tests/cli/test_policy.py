@@ -97,5 +97,5 @@ def test_the_effect_may_be_given(tmp_path: Path) -> None:
 
 def test_a_call_that_is_none_is_refused(file: str) -> None:
     said = run("explain", file, "rm -rf /")
-    assert (said.exit_code, "is no call" in said.output) == (2, True)
+    assert (said.exit_code, "is not a call" in said.output) == (2, True)
     assert run("explain", file, "bash({x})").exit_code == 2

@@ -57,7 +57,7 @@ async def test_the_person_is_told_what_where_to_and_why() -> None:
         'May send send this out? Where to: to="eve@evil.org". '
         'What: body="The key is \\"x\\".\\nBye.". You are asked because this session holds '
         "text from outside, which anyone may have written (from fetch (c1)) and "
-        "private data (from read_file (c2)): the one may have told the model to send the other.",
+        "private data (from read_file (c2)): the first may have told the model to send the second.",
         "flow_guard",
     )
 
@@ -68,8 +68,8 @@ async def test_a_tool_that_is_itself_private_says_so() -> None:
         request({"box": "in"}, frozenset[Label](["untrusted"]), "private", "external")
     )
     assert isinstance(verdict, Ask)
-    assert "private data (of send itself)" in verdict.question
-    assert "do not say where to" in verdict.question
+    assert "private data (from send itself)" in verdict.question
+    assert "do not say where it goes" in verdict.question
 
 
 async def test_any_address_is_a_place() -> None:

@@ -189,15 +189,15 @@ def test_a_grant_holds_what_it_was_given_for() -> None:
 @pytest.mark.parametrize(
     ("pattern", "told"),
     [
-        ("git status*", r"is no pattern.*\. Did you mean bash\(git status\*\)\?"),
+        ("git status*", r"is not a pattern.*\. Did you mean bash\(git status\*\)\?"),
         ("bsh(git status*)", r"does not cover .* Did you mean bash\(git status\*\)\?"),
         ("bash()", "has an empty pattern"),
         (
             "bash(git push*)",
             r"'bash\(git push\*\)' does not cover `git status` for certain\. Without",
         ),
-        ("bash(git; ls)", "speaks of one command"),
-        ("@reed", "no effect or label"),
+        ("bash(git; ls)", "is about one command"),
+        ("@reed", "not an effect or a label"),
         ("bash(cmd=git*)", "does not cover"),
     ],
 )

@@ -117,12 +117,12 @@ async def test_others_judge_what_is_left() -> None:
 
 @pytest.mark.parametrize(
     ("what", "told"),
-    [("(", "no regular expression"), ("x*", "empty"), ("redacted", "its own replacement")],
+    [("(", "not a regular expression"), ("x*", "empty"), ("redacted", "its own replacement")],
 )
 def test_what_cannot_be_meant_is_refused(what: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         redact(what)
-    with pytest.raises(ConfigError, match="no pattern"):
+    with pytest.raises(ConfigError, match="not a pattern"):
         redact(KEY, tools="send(")
 
 

@@ -277,7 +277,7 @@ async def test_replies_are_judged_by_patterns_or_by_a_function() -> None:
     assert await gate.judge_reply("s", "Hello") == Allow("mine: reply")
     denied = await gate.judge_reply("s", "x" * 30_000 + "\n-----begin private key-----\n")
     assert denied == Deny(
-        "A reply may not look like '*BEGIN PRIVATE KEY*'.",
+        "A reply must not match '*BEGIN PRIVATE KEY*'.",
         "mine: deny reply *BEGIN PRIVATE KEY*",
     )
     by = RuleGate([], reply=lambda text: Deny("rude", "tone") if "you" in text else Allow())
@@ -290,16 +290,16 @@ async def test_replies_are_judged_by_patterns_or_by_a_function() -> None:
     ("rule", "told"),
     [
         (("alow", "bash"), "Did you mean allow"),
-        (("allow", "bash("), "is no pattern"),
-        (("allow", ""), "is no pattern"),
+        (("allow", "bash("), "is not a pattern"),
+        (("allow", ""), "is not a pattern"),
         (("allow", "bash()"), "empty pattern"),
         (("allow", "@reed"), "Did you mean read"),
         (("deny", "bash(curl * | sh)"), "write a rule for each"),
         (("deny", "bash(rm 'x')"), "without quotes"),
         (("deny", "bash(git log > *)"), "write a rule for each"),
-        (("deny", "bash(time rm *)"), "is taken off"),
-        (("allow", "fetch(docs.python.org)"), "begins with its scheme"),
-        (("allow", "fetch(https://a@b/*)"), "no user before it"),
+        (("deny", "bash(time rm *)"), "is removed before"),
+        (("allow", "fetch(docs.python.org)"), "starts with its scheme"),
+        (("allow", "fetch(https://a@b/*)"), "without a user before it"),
         (("allow", "send(to=a, cc=b)"), "one argument"),
     ],
 )
@@ -320,9 +320,9 @@ def test_a_rule_holds_to_its_examples() -> None:
     Rule("allow", "send(to=*@example.com)", matches=("ann@example.com",), not_matches=("a@b.c",))
     with pytest.raises(ConfigError, match="does not match its own example 'git log'"):
         Rule("allow", "bash(git status*)", matches=("git log",))
-    with pytest.raises(ConfigError, match="matches 'git status', which it says it does not"):
+    with pytest.raises(ConfigError, match="matches 'git status', which is listed in not_matches"):
         Rule("allow", "bash(git status*)", not_matches=("git status",))
-    with pytest.raises(ConfigError, match="is no call"):
+    with pytest.raises(ConfigError, match="is not a call"):
         Rule("allow", "mcp__*", matches=("git status -s",))
     with pytest.raises(ConfigError, match="not JSON"):
         Rule("allow", "bash", matches=("bash({x})",))

@@ -1,8 +1,8 @@
-"""The flow guard: what came from outside must not send out what is private.
+"""The flow guard: text from outside must not make the model send private data out.
 
-The law: once a session holds both text that anyone may have written and private data, a call that
-sends out is a person's to allow. A tool that is itself private and sends out brings the private
-part along. It does not matter how the model came to make the call: only what it has seen.
+The law: once a session holds both text that anyone may have written and private data, only a person
+may allow a call that sends data out. A tool that is labelled private and external counts as holding
+private data itself. Why the model made the call does not matter, only what it has seen.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ DESTINATION_ARGUMENTS = frozenset(
         "webhook",
     ]
 )
-"""Names of arguments that say where something goes; so does any that is an address."""
+"""Names of arguments that say where data goes. So does every argument that holds a URL."""
 
 VALUE_CHARS_MAX = 100
 LINE_CHARS_MAX = 600
@@ -53,34 +53,40 @@ _LABEL_WORDS: dict[Label, str] = {
 
 
 class FlowGuard:
-    """Asks about calls that could carry private data out at a stranger's wish."""
+    """A gate that asks about (or denies) calls that may send private data out.
+
+    `decision`: `"ask"` or `"deny"`. Raises ConfigError for anything else.
+    """
 
     judges_replies = False
 
     def __init__(self, decision: FlowDecision = "ask") -> None:
         if decision not in ("ask", "deny"):
-            told = suggest_names(str(decision), ["ask", "deny"])
-            raise ConfigError(f"{decision!r} is nothing that a flow guard does.{told}")
+            hint = suggest_names(str(decision), ["ask", "deny"])
+            raise ConfigError(f"a flow guard cannot {decision!r}: it can ask or deny.{hint}")
         self.decision: FlowDecision = decision
         self.name = "flow_guard" if decision == "ask" else "flow_guard(deny)"
 
     async def judge(self, request: GateRequest) -> Verdict:
-        own = {"private"}.intersection(request.tool.labels)
-        held = request.labels.union(own)
-        if "external" not in request.tool.labels or not held.issuperset(_LABEL_WORDS):
+        own_labels = {"private"}.intersection(request.tool.labels)
+        labels = request.labels.union(own_labels)
+        if "external" not in request.tool.labels or not labels.issuperset(_LABEL_WORDS):
             return Allow(self.name)
-        why = _explain_labels(request)
+        cause = _explain_labels(request)
         if self.decision == "deny":
-            return Deny(f"Not allowed: {request.tool.name} sends out, and {why}", self.name)
+            return Deny(f"Not allowed: {request.tool.name} sends data out, and {cause}", self.name)
         question = f"May {request.tool.name} send this out? {_describe_arguments(request)}"
-        return Ask(f"{question} You are asked because {why}", self.name)
+        return Ask(f"{question} You are asked because {cause}", self.name)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
         return Allow(self.name)
 
 
 def flow_guard(decision: FlowDecision = "ask") -> FlowGuard:
-    """A gate that stops what sends out once a session holds untrusted and private content."""
+    """A gate that stops calls that send data out once a session holds untrusted and private text.
+
+    `decision`: `"ask"` a person, or `"deny"`.
+    """
     return FlowGuard(decision)
 
 
@@ -88,28 +94,27 @@ def _explain_labels(request: GateRequest) -> str:
     held = " and ".join(
         f"{words} ({_label_source(request, label)})" for label, words in _LABEL_WORDS.items()
     )
-    return f"this session holds {held}: the one may have told the model to send the other."
+    return f"this session holds {held}: the first may have told the model to send the second."
 
 
 def _label_source(request: GateRequest, label: Label) -> str:
-    """Which call brought a label, in words."""
+    """Which call brought the label into the session."""
     if label not in request.labels:
-        return f"of {request.tool.name} itself"
+        return f"from {request.tool.name} itself"
     return f"from {printable_text(request.sources.get(label, 'an earlier call'), VALUE_CHARS_MAX)}"
 
 
 def _describe_arguments(request: GateRequest) -> str:
-    """Where to, and what, each in one line that no argument can break out of."""
+    """Where the data goes and what it is, in one line that no argument can break out of."""
     call = PreparedCall(request.tool, request.arguments)
-    places = [name for name in request.arguments if _is_destination(call, name)]
-    rest = [name for name in request.arguments if name not in places]
-    where = (
-        f"Where to: {_format_arguments(request, places)}."
-        if places
-        else "Its arguments do not say where to."
-    )
-    what = f"What: {_format_arguments(request, rest)}." if rest else ""
-    return f"{where} {what}".strip()
+    destinations = [name for name in request.arguments if _is_destination(call, name)]
+    contents = [name for name in request.arguments if name not in destinations]
+    where = "Its arguments do not say where it goes."
+    if destinations:
+        where = f"Where to: {_format_arguments(request, destinations)}."
+    if not contents:
+        return where
+    return f"{where} What: {_format_arguments(request, contents)}."
 
 
 def _is_destination(call: PreparedCall, name: str) -> bool:
@@ -121,11 +126,13 @@ def _format_arguments(request: GateRequest, names: list[str]) -> str:
         f"{printable_text(name, 40)}={_format_value(request.arguments[name])}" for name in names
     )
     left = len(line) - LINE_CHARS_MAX
-    return line if left <= 0 else f"{line[:LINE_CHARS_MAX]}… ({left} characters more)"
+    if left <= 0:
+        return line
+    return f"{line[:LINE_CHARS_MAX]}… ({left} more characters)"
 
 
 def _format_value(value: Any) -> str:  # noqa: ANN401 - an argument is any JSON
-    """A value as JSON, so that its quotes are not ours; of a long one, both ends and its length."""
+    """A value as JSON, whose quotes it cannot close; a long one as both its ends and its length."""
     text = "".join(_printable_chars(msgspec.json.encode(value).decode()))
     if len(text) <= VALUE_CHARS_MAX:
         return text

@@ -1,10 +1,11 @@
-"""Globs that know what they do not know: a text matches, does not, or might.
+"""Globs with three results: a text matches, does not match, or might match.
 
-The law: YES holds whatever stands in the holes of the text; NO holds whatever stands in them, and
-in either case of letters; everything between is MAYBE. The cost is linear in the text, whatever the
-pattern: all states of the pattern are the bits of one number.
+A text may have holes: places where nobody knows what will stand there, such as a variable of the
+shell. The law: YES holds for every content of the holes. NO holds for every content of them, and
+also if upper and lower case are not told apart. Everything else is MAYBE. The cost is linear in the
+text for every pattern: the states of the pattern are the bits of one number.
 
-Only `*`, `**` and, where it is asked for, `?` have a meaning; every other character is itself.
+Only `*`, `**` and, if asked for, `?` are special; every other character stands for itself.
 """
 
 import re
@@ -13,24 +14,26 @@ from enum import IntEnum
 from functools import lru_cache
 
 HOLE = "\ufdd0"
-"""Stands in a text for any other text, also none."""
+"""Stands in a text for any text, including none."""
 QUOTED_SPACE = "\ufdd1"
-"""Stands in a text for white space that does not separate words."""
+"""Stands in a text for quoted white space, which does not separate words."""
 STAR_BARRIER = "\ufdd2"
-"""Stands in a text before what a star may not swallow."""
+"""Stands in a text before a word that a star of a pattern must not match."""
 
 TEXT_CHARS_MAX = 20_000
-"""A longer text is not walked: unless it is plain, it might match."""
+"""A longer text with holes is not searched: it might match."""
 
 
 class MatchResult(IntEnum):
+    """Whether a pattern matches. The values are ordered: `min` of two is the more cautious."""
+
     NO = 0
     MAYBE = 1
     YES = 2
 
 
 class GlobPattern:
-    """A compiled pattern. `stop`: the characters that `*` and `?` do not match; `**` does."""
+    """A compiled pattern. `stop`: the characters that `*` and `?` do not match, but `**` does."""
 
     __slots__ = ("_automaton", "_chunks", "_folded_automaton", "_folded_chunks", "pattern")
 
@@ -40,11 +43,13 @@ class GlobPattern:
         self._folded_automaton = _GlobAutomaton(
             fold_spelling(pattern), stop, question_mark=question_mark
         )
-        plain = not stop and not (question_mark and "?" in pattern)
-        self._chunks = re.split(r"\*+", pattern) if plain else None
+        # The common case, plain texts between stars, is matched with `str.find`, which is faster.
+        is_plain = not stop and not (question_mark and "?" in pattern)
+        self._chunks = re.split(r"\*+", pattern) if is_plain else None
         self._folded_chunks = [fold_spelling(chunk) for chunk in self._chunks or ()]
 
     def match(self, text: str) -> MatchResult:
+        """Match the whole text, which may have holes and other marks in it."""
         if self._chunks is not None and not any(
             mark in text for mark in (HOLE, QUOTED_SPACE, STAR_BARRIER)
         ):
@@ -60,29 +65,30 @@ class GlobPattern:
 
 @lru_cache(maxsize=1024)
 def compile_glob(pattern: str, stop: str = "", *, question_mark: bool = True) -> GlobPattern:
-    """The compiled pattern, made once."""
+    """The compiled pattern, from a cache."""
     return GlobPattern(pattern, stop, question_mark=question_mark)
 
 
 def fold_spelling(text: str) -> str:
-    """A text without what some systems do not tell apart: case, width, composition, our marks."""
+    """The text without what some systems ignore: case, width, composition, our marks."""
     plain = text.replace(QUOTED_SPACE, " ").replace(STAR_BARRIER, "")
     return unicodedata.normalize("NFKC", plain).casefold()
 
 
 def printable_text(text: str, chars_max: int = 120) -> str:
-    """A text with marks, for people: in one line, and not too long."""
+    """A text with marks, as people should see it: in one printable line of at most `chars_max`."""
     plain = text.replace(QUOTED_SPACE, " ").replace(STAR_BARRIER, "").replace(HOLE, "…")
     line = " ".join("".join(c if c.isprintable() else " " for c in plain).split())
     return line if len(line) <= chars_max else f"{line[:chars_max]}…"
 
 
 def _match_chunks(chunks: list[str], text: str) -> bool:
-    """Whether the text is these chunks with anything between them."""
+    """Whether the text is these chunks in this order, with anything between them."""
     first, *rest = chunks
     if not rest:
         return text == first
-    last, at = rest.pop(), len(first)
+    last = rest.pop()
+    at = len(first)
     if not text.startswith(first) or not text.endswith(last):
         return False
     for chunk in rest:
@@ -94,7 +100,7 @@ def _match_chunks(chunks: list[str], text: str) -> bool:
 
 
 class _GlobAutomaton:
-    """The pattern as an automaton: bit i says that the first i tokens are matched."""
+    """The pattern as an automaton. Its states are bits: bit i means that i tokens are matched."""
 
     __slots__ = (
         "_any_bits",
@@ -109,7 +115,11 @@ class _GlobAutomaton:
     def __init__(self, pattern: str, stop: str, *, question_mark: bool) -> None:
         self._stop = stop
         self._literals: dict[str, int] = {}
-        self._one_bits = self._star_bits = self._any_bits = self._skip_bits = 0
+        # Which tokens are `?`, a star, a star that also matches `stop`, and an optional folder.
+        self._one_bits = 0
+        self._star_bits = 0
+        self._any_bits = 0
+        self._skip_bits = 0
         self._token_count = 0
         at = 0
         while at < len(pattern):
@@ -131,31 +141,36 @@ class _GlobAutomaton:
             return 1
         self._literals[char] = self._literals.get(char, 0) | bit
         if "/" in self._stop and re.match(r"/\*\*+(?=/|$)", pattern[at:]):
-            self._skip_bits |= bit  # Folders between are optional, their slash included.
+            self._skip_bits |= bit  # `a/**/b` matches `a/b`: the folders and a slash are optional.
         return 1
 
     def accepts(self, text: str, *, certain: bool) -> bool:
-        loops, states = self._any_bits | self._star_bits, self._expand_states(1)
+        """Whether the text matches. `certain`: for every content of its holes, not for some."""
+        loops = self._any_bits | self._star_bits
+        states = self._expand_states(1)
         for char in text:
             if char == STAR_BARRIER:
-                # What a star has reached by itself ends here; what was named goes on.
+                # A state that stars reached ends here; one that literal text reached goes on.
                 states &= ~(loops | loops << 1)
             elif char == HOLE and certain:
-                states &= self._any_bits
+                states &= self._any_bits  # Only `**`, or `*` without stops, matches anything.
             elif char == HOLE:
+                # Some content reaches every state from the lowest one on: set all bits above it.
                 states &= -states
                 states = (2 << self._token_count) - states if states else 0
+            elif char in self._stop:
+                fits = self._literals.get(char, 0)
+                states = (states & fits) << 1 | states & self._any_bits
             else:
-                free = char not in self._stop
-                stays = states & (loops if free else self._any_bits)
-                fits = self._literals.get(char, 0) | (self._one_bits if free else 0)
-                states = (states & fits) << 1 | stays
+                fits = self._literals.get(char, 0) | self._one_bits
+                states = (states & fits) << 1 | states & loops
             states = self._expand_states(states)
             if not states:
                 return False
         return bool(states >> self._token_count & 1)
 
     def _expand_states(self, states: int) -> int:
+        """The states, and those that are reached without another character."""
         before = 0
         while states != before:
             before = states

@@ -1,8 +1,8 @@
-"""What a person allowed for the rest of a session, applied to the questions that come after.
+"""What a person allowed for the rest of a session, applied to later questions.
 
-The law: a grant lifts a question and nothing else. It must cover the very call that would run: its
-exact arguments, or every piece of it for certain, as a rule's pattern would; and the session may
-hold no more than it held when the grant was given. A denial is never lifted.
+The law: a grant answers a question and does nothing else; it never lifts a denial. It must cover
+the call that would run: its exact arguments, or every piece of it for certain, as the pattern of a
+rule would. And the session must not hold more labels than it held when the grant was given.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,9 +21,9 @@ from windlass.ports import Gate, GateRequest
 
 
 class GrantGate:
-    """A gate whose questions are not asked again where a person has answered for more than one.
+    """A gate whose questions are not asked if a person has already allowed such calls.
 
-    `root`: the folder where relative paths begin, as in the rules.
+    `root`: the folder where relative paths start, as in `RuleGate`.
     """
 
     def __init__(self, gate: Gate, *, root: str | PathLike[str] | None = None) -> None:
@@ -32,7 +32,7 @@ class GrantGate:
 
     @property
     def name(self) -> str:
-        """The inner gate's own: what a person allows is no other policy."""
+        """The name of the inner gate: what a person allows does not make it another policy."""
         return self.gate.name
 
     @property
@@ -40,17 +40,20 @@ class GrantGate:
         return self.gate.judges_replies
 
     async def judge(self, request: GateRequest) -> Verdict:
-        # The grant is for what would run, and not for what the gate may have scribbled on.
-        kept = deepcopy(dict(request.arguments)) if request.grants else {}
+        if not request.grants:
+            return await self.gate.judge(request)
+        # Copied first: the inner gate could change them, and the grant is for what would run.
+        arguments = deepcopy(dict(request.arguments))
         verdict = await self.gate.judge(request)
-        if not isinstance(verdict, Ask) or not request.grants:
+        if not isinstance(verdict, Ask):
             return verdict
-        arguments = kept if verdict.arguments is None else verdict.arguments
+        if verdict.arguments is not None:
+            arguments = verdict.arguments
         call = PreparedCall(request.tool, arguments, self._root)
-        by = describe_coverage(call, request.grants, request.labels)
-        if by is None:
+        coverage = describe_coverage(call, request.grants, request.labels)
+        if coverage is None:
             return verdict
-        rule = f"{verdict.rule or self.name}, granted: {by}"
+        rule = f"{verdict.rule or self.name}, granted: {coverage}"
         if verdict.arguments is None:
             return Allow(rule)
         return Modify(verdict.arguments, "A person allowed it with these arguments.", rule)
@@ -62,59 +65,67 @@ class GrantGate:
 def describe_coverage(
     call: PreparedCall, grants: Iterable[Grant], labels: Collection[Label]
 ) -> str | None:
-    """What of the grants covers a call, in words; None if they do not."""
+    """Which of the grants cover a call, in words; None if they do not cover all of it."""
     valid = [grant for grant in grants if _is_grant_valid(grant, call.tool, labels)]
     exact = digest(dict(call.arguments))
     if any(grant.digest == exact for grant in valid):
         return "exactly this call"
-    patterns = [found for grant in valid if (found := _parse_recorded_pattern(grant.pattern))]
-    by = [_find_covering_pattern(patterns, call, piece) for piece in call.pieces]
-    named = [pattern.text for pattern in by if pattern is not None]
-    return " + ".join(dict.fromkeys(named)) if len(named) == len(by) else None
+    parsed = [_parse_recorded_pattern(grant.pattern) for grant in valid]
+    patterns = [pattern for pattern in parsed if pattern is not None]
+    texts: list[str] = []
+    for piece in call.pieces:
+        pattern = _find_covering_pattern(patterns, call, piece)
+        if pattern is None:
+            return None
+        texts.append(pattern.text)
+    return " + ".join(dict.fromkeys(texts))
 
 
 def make_grant(
     tool: ToolSpec, arguments: Mapping[str, Any], pattern: str, labels: Collection[Label]
 ) -> Grant:
-    """The grant that answers a question about this call; without a pattern, for exactly this call.
+    """The grant for an answer to a question about this call.
 
-    Raises ConfigError for a pattern that cannot be meant: it is none, or does not cover the call.
+    Without a pattern it is for exactly this call. Raises ConfigError if the pattern is not valid or
+    does not cover the call.
     """
     held = tuple(sorted(labels))
     if not pattern:
         return Grant(tool.name, digest(dict(arguments)), labels=held)
     call = PreparedCall(tool, arguments)
     try:
-        meant = parse_pattern(pattern)
+        parsed = parse_pattern(pattern)
     except ConfigError as error:
         hint = _suggest_pattern(call, pattern)
         raise ConfigError(f"{error}.{hint}" if hint else str(error)) from None
     for piece in call.pieces:
-        if meant.match(call, piece) is not MatchResult.YES:
+        if parsed.match(call, piece) is not MatchResult.YES:
             what = f"`{piece.display_text}`" if piece.display_text else f"this call of {tool.name}"
-            told = (
-                f"{pattern!r} does not cover {what} for certain.{_suggest_pattern(call, pattern)}"
+            hint = _suggest_pattern(call, pattern)
+            raise ConfigError(
+                f"{pattern!r} does not cover {what} for certain.{hint} "
+                "Without a pattern, a yes is for exactly this call."
             )
-            raise ConfigError(f"{told} Without a pattern, a yes is for exactly this call.")
-    return Grant(tool.name, pattern=meant.text, labels=held)
+    return Grant(tool.name, pattern=parsed.text, labels=held)
 
 
 def _is_grant_valid(grant: Grant, tool: ToolSpec, labels: Collection[Label]) -> bool:
-    """Whether a grant is for this tool, and for a session that holds what this one does."""
-    # That the tool sends out was known, so its own first call does not end the grant.
-    known = {*grant.labels, *(label for label in tool.labels if label == "external")}
-    return grant.tool == tool.name and known.issuperset(labels)
+    """Whether a grant is for this tool, and was given when the session held these labels."""
+    # Whoever gave the grant knew that the tool sends data out, so its own label is expected.
+    expected = {*grant.labels, *(label for label in tool.labels if label == "external")}
+    return grant.tool == tool.name and expected.issuperset(labels)
 
 
 def _find_covering_pattern(
     patterns: Iterable[CallPattern], call: PreparedCall, piece: CallPiece
 ) -> CallPattern | None:
-    return next((one for one in patterns if one.match(call, piece) is MatchResult.YES), None)
+    covering = (found for found in patterns if found.match(call, piece) is MatchResult.YES)
+    return next(covering, None)
 
 
 @lru_cache(maxsize=256)
 def _parse_recorded_pattern(pattern: str) -> CallPattern | None:
-    """A pattern that was recorded; one that cannot be read any more covers nothing."""
+    """The pattern of a recorded grant. None if this version cannot read it: it covers nothing."""
     try:
         return parse_pattern(pattern) if pattern else None
     except ConfigError:
@@ -122,13 +133,15 @@ def _parse_recorded_pattern(pattern: str) -> CallPattern | None:
 
 
 def _suggest_pattern(call: PreparedCall, pattern: str) -> str:
-    """What was perhaps meant: the same for the tool that was asked about."""
-    inside = pattern.partition("(")[2].removesuffix(")") if "(" in pattern else pattern
-    meant = (
-        _parse_recorded_pattern(f"{call.tool.name}({inside.strip()})") if inside.strip() else None
-    )
-    if meant is None or meant.text == pattern.strip():
+    """A hint if the same pattern, written for the tool of the question, would cover the call."""
+    value = pattern
+    if "(" in pattern:
+        value = pattern.partition("(")[2].removesuffix(")")
+    if not value.strip():
         return ""
-    if all(meant.match(call, piece) is MatchResult.YES for piece in call.pieces):
-        return f" Did you mean {meant.text}?"
+    suggested = _parse_recorded_pattern(f"{call.tool.name}({value.strip()})")
+    if suggested is None or suggested.text == pattern.strip():
+        return ""
+    if all(suggested.match(call, piece) is MatchResult.YES for piece in call.pieces):
+        return f" Did you mean {suggested.text}?"
     return ""

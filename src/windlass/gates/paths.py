@@ -1,9 +1,9 @@
-"""Paths, as rules see them: by their names alone, with every detour taken out.
+"""Paths as rules see them: by their names alone, with `.` and `..` resolved.
 
-The law: a path is judged by where it leads, not by how it is spelled. What the spelling does not
-tell (a home folder, a backslash, an absolute path where the rule has a relative one) is a MAYBE; so
-is what leads there from the folder that this process runs in, unless a root is given.
-Links are not followed here: the tools' own workspace does that.
+The law: a path is judged by where it leads, not by how it is spelled. If the spelling does not say
+where it leads (a home folder, a backslash, an absolute path where the rule has a relative one), the
+result is MAYBE. So it is if the path only matches from the current folder of this process, unless a
+root is given. Symbolic links are not followed here: the workspace of the tools does that.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ DEPTH_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class NormalPath:
-    """A path without detours: `/a/b` from the top, or from some folder, or from above it."""
+    """A path without `.` and `..`: absolute, relative to some folder, or to one above it."""
 
     absolute: bool
     levels_above: int
@@ -28,7 +28,10 @@ class NormalPath:
 
 
 def parse_path(path: str) -> NormalPath:
-    absolute, above, names = path.startswith("/"), 0, list[str]()
+    """Resolve `.` and `..` in a path, by its text alone."""
+    absolute = path.startswith("/")
+    levels_above = 0
+    names: list[str] = []
     for name in path.split("/"):
         if name in {"", "."}:
             continue
@@ -37,36 +40,44 @@ def parse_path(path: str) -> NormalPath:
         elif names:
             names.pop()
         elif not absolute:
-            above += 1
-    return NormalPath(absolute, above, tuple(names))
+            levels_above += 1
+    return NormalPath(absolute, levels_above, tuple(names))
 
 
 def simplify_path(path: str) -> str:
     """The shortest spelling of a path."""
-    found = parse_path(path)
-    return found.text or "/" if found.absolute else found.text.removeprefix("/") or "."
+    parsed = parse_path(path)
+    if parsed.absolute:
+        return parsed.text or "/"
+    return parsed.text.removeprefix("/") or "."
 
 
 def match_path(pattern: str, path: str, root: str | None = None) -> MatchResult:
-    """Whether a path is one that the pattern means. `root`: where relative paths begin."""
+    """Whether a path matches a pattern. `root`: the folder where relative paths start."""
     spellings = {path, path.replace("\\", "/"), *_expand_home(path)}
-    odd = len(spellings) > 1 or path != path.strip() or not path.isprintable()
-    patterns = {pattern, *_expand_home(pattern)}
-    found = max(_match_spelling(one, spelled, root) for one in patterns for spelled in spellings)
-    return min(found, MatchResult.MAYBE) if odd else found
+    is_ambiguous = len(spellings) > 1 or path != path.strip() or not path.isprintable()
+    results = [
+        _match_spelling(variant, spelling, root)
+        for variant in {pattern, *_expand_home(pattern)}
+        for spelling in spellings
+    ]
+    best = max(results)
+    return min(best, MatchResult.MAYBE) if is_ambiguous else best
 
 
 def _expand_home(path: str) -> list[str]:
-    """What a path with `~` may mean."""
+    """What a path that starts with `~` may stand for."""
     if not path.startswith("~"):
         return []
     user, slash, rest = path.partition("/")
+    # The home folder of another user may be anywhere.
     home = str(Path.home()) if user == "~" else f"/{HOLE}"
     return [f"{home}{slash}{rest}"]
 
 
 def _match_spelling(pattern: str, path: str, root: str | None) -> MatchResult:
-    wanted, given = parse_path(pattern), parse_path(path)
+    wanted = parse_path(pattern)
+    given = parse_path(path)
     if root is not None:
         given = _resolve_from_root(root, given, absolute=wanted.absolute)
     compiled = compile_glob(wanted.text, "/")
@@ -76,16 +87,17 @@ def _match_spelling(pattern: str, path: str, root: str | None) -> MatchResult:
         start = HOLE if given.levels_above else str(Path.cwd())
         return min(MatchResult.MAYBE, compiled.match("/".join((start, *given.names))))
     if root is not None and given.absolute:
-        return MatchResult.NO  # It was looked at from the root, and lies elsewhere.
+        return MatchResult.NO  # The path was resolved from the root, and lies outside of it.
     if len(given.names) > DEPTH_MAX:
         return MatchResult.MAYBE
+    # Nobody knows which folder the relative pattern starts from: try each part of the path.
     tails = ("".join(f"/{name}" for name in given.names[at:]) for at in range(len(given.names) + 1))
     inside = compile_glob("".join(f"/{name}" for name in wanted.names), "/")
     return min(MatchResult.MAYBE, max(inside.match(tail) for tail in tails))
 
 
 def _resolve_from_root(root: str, given: NormalPath, *, absolute: bool) -> NormalPath:
-    """The same place, told as the rule tells it: absolute, or relative to the root if below it."""
+    """The same path in the form of the rule: absolute, or relative to the root if it is below."""
     whole = given if given.absolute else parse_path(f"{root}/{given.text}")
     base = parse_path(root).names
     if absolute or whole.names[: len(base)] != base:

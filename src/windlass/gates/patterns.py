@@ -1,4 +1,4 @@
-"""Patterns of rules: which calls a rule speaks of.
+"""Patterns of rules: which calls a rule applies to.
 
     bash                        every call of the tool
     bash(git status*)           its main argument: command, path, url or query, else the first text
@@ -6,9 +6,9 @@
     github__*                   every tool with such a name, here of one MCP server
     @read, @external            every tool with this effect or label
 
-The law: an argument is matched as what it is. A command is matched part by part, a path and an
-address in their one spelling, anything else as text. A pattern speaks of one argument and says
-nothing of the others. Which argument is the main one is the schema's to say, not the call's.
+The law: an argument is matched by its kind. A command is matched part by part, a path and a URL in
+their normal form, anything else as text. A pattern is about one argument and says nothing about the
+others. The schema of the tool decides which argument is the main one, not the call.
 """
 
 import re
@@ -41,7 +41,7 @@ CORE_MAIN_ARGUMENTS: dict[str, str] = {
     "glob": "path",
     "grep": "path",
 }
-"""The main argument of the tools that everyone has, so that their patterns are checked at once."""
+"""The main argument of the core tools, to check patterns for them without a schema."""
 
 _PATTERN_FORM = re.compile(r"(@?[A-Za-z0-9_.:*?-]+)(?:\((.*)\))?", re.DOTALL)
 _NAMED_ARGUMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=(.*)", re.DOTALL)
@@ -63,27 +63,32 @@ _BETWEEN_ADDRESSES = re.compile(r"[\s,;<>\"'()]+")
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """What is judged by itself: a part of a command, an item of a list, or the whole argument."""
+    """What is judged on its own: a part of a command, an item of a list, or the whole argument."""
 
     value: object
     part: CommandPart | None = None
 
     @property
     def is_aside(self) -> bool:
+        """Whether rules may deny it or ask about it, but need not allow it."""
         return self.part is not None and self.part.is_aside
 
     @property
     def doubt(self) -> str:
+        """Why it could not be read with certainty; empty if it could."""
         return self.part.doubt if self.part else ""
 
     @property
     def display_text(self) -> str:
-        return self.part.display_text if self.part else printable_text(_to_text(self.value))
+        """The piece in one printable line."""
+        if self.part:
+            return self.part.display_text
+        return printable_text(_to_text(self.value))
 
 
 @dataclass(frozen=True)
 class PreparedCall:
-    """A call, made ready for rules."""
+    """A call with its pieces, ready to be matched. `root`: where relative paths start."""
 
     tool: ToolSpec
     arguments: Mapping[str, Any]
@@ -91,29 +96,31 @@ class PreparedCall:
 
     @cached_property
     def argument_schemas(self) -> dict[str, dict[str, Any]]:
-        """The schemas of the tool's arguments; of those given, if it has none."""
+        """The schema of each argument. A tool without schemas has those that the call names."""
         listed: object = self.tool.parameters.get("properties")
         if not isinstance(listed, dict) or not listed:
             return {name: {} for name in self.arguments}
-        known = cast("dict[str, object]", listed)
-        return {
-            name: cast("dict[str, Any]", field) if isinstance(field, dict) else {}
-            for name, field in known.items()
-        }
+        schemas: dict[str, dict[str, Any]] = {}
+        for name, schema in cast("dict[str, object]", listed).items():
+            schemas[name] = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+        return schemas
 
     @cached_property
     def is_main_guessed(self) -> bool:
-        """Which argument counts is not known: the tool does not say, and the call names several."""
+        """Whether the main argument is a guess: the tool has no schema, and several are given."""
         return not self.tool.parameters.get("properties") and len(self.arguments) > 1
 
     @cached_property
     def main_argument(self) -> str | None:
-        fields = self.argument_schemas
-        texts = (name for name, field in fields.items() if _is_text_schema(field))
-        return next((name for name in MAIN_ARGUMENTS if name in fields), next(texts, None))
+        """The name of the argument that patterns without a name are matched against."""
+        schemas = self.argument_schemas
+        known = [name for name in MAIN_ARGUMENTS if name in schemas]
+        texts = [name for name, schema in schemas.items() if _is_text_schema(schema)]
+        return next(iter([*known, *texts]), None)
 
     @cached_property
     def pieces(self) -> tuple[CallPiece, ...]:
+        """The parts of the main argument; rules decide on each of them."""
         name = self.main_argument
         if name is None or (given := self.argument_value(name)) is None:
             return (CallPiece(None),)
@@ -124,16 +131,17 @@ class PreparedCall:
         return (CallPiece(cast("object", given)),)
 
     def argument_value(self, name: str) -> object:
+        """The value that the tool will get: the one given, or its default."""
         return self.arguments.get(name, self.argument_schemas.get(name, {}).get("default"))
 
     def argument_kind(self, name: str) -> ArgumentKind:
-        return _KINDS_BY_FORMAT.get(
-            str(self.argument_schemas.get(name, {}).get("format"))
-        ) or kind_by_name(name)
+        """How the argument is matched, by the format in its schema or else by its name."""
+        declared = str(self.argument_schemas.get(name, {}).get("format"))
+        return _KINDS_BY_FORMAT.get(declared) or kind_by_name(name)
 
 
 def kind_by_name(name: str) -> ArgumentKind:
-    """What an argument of this name is taken for."""
+    """How an argument of this name is matched."""
     if name in _COMMAND_NAMES:
         return "command"
     if name in {"url", "uri", "urls", "href"} or name.endswith(("_url", "_uri")):
@@ -143,14 +151,17 @@ def kind_by_name(name: str) -> ArgumentKind:
 
 @dataclass(frozen=True, slots=True)
 class CallPattern:
+    """A parsed pattern."""
+
     text: str
     tool: str
     argument: str
-    """The name of an argument, or nothing for the main one."""
+    """The name of an argument; empty for the main one."""
     value_pattern: str
-    """What the argument must look like; `*` for anything."""
+    """A pattern for the value of the argument; `*` for any value."""
 
     def match(self, call: PreparedCall, piece: CallPiece) -> MatchResult:
+        """Whether the pattern matches this piece of the call."""
         if not self._names_tool(call.tool):
             return MatchResult.NO
         if not self.argument and self.value_pattern in {"*", "**"}:
@@ -158,14 +169,15 @@ class CallPattern:
         if self.argument in call.argument_schemas:
             return self._match_named(call, piece)
         if self.argument and not (piece.part and self.argument.isupper()):
-            return MatchResult.MAYBE  # The tool has no such argument: perhaps by a slip of the pen.
+            return MatchResult.MAYBE  # The tool has no such argument: the pattern may have a typo.
         if call.main_argument is None:
             return MatchResult.MAYBE if call.arguments else MatchResult.NO
-        # What looks like a name may be the beginning of a command: `bash(CI=1)`.
-        inside = f"{self.argument}={self.value_pattern}" if self.argument else self.value_pattern
-        found = match_value(
-            inside, piece.value, piece.part, call.argument_kind(call.main_argument), call.root
-        )
+        pattern = self.value_pattern
+        if self.argument:
+            # In `bash(CI=1)`, what looks like the name of an argument is an assignment.
+            pattern = f"{self.argument}={pattern}"
+        kind = call.argument_kind(call.main_argument)
+        found = match_value(pattern, piece.value, piece.part, kind, call.root)
         return min(found, MatchResult.MAYBE) if call.is_main_guessed else found
 
     def _match_named(self, call: PreparedCall, piece: CallPiece) -> MatchResult:
@@ -182,34 +194,38 @@ class CallPattern:
     def _names_tool(self, tool: ToolSpec) -> bool:
         if self.tool.startswith("@"):
             return self.tool[1:] in {tool.effect, *tool.labels}
-        # A rule that is meant must not miss for a capital, nor for the prefix that others give.
+        # A rule must not miss a tool because of upper case or the `mcp__` that other programs add.
         names = [tool.name, f"mcp__{tool.name}"] if "__" in tool.name else [tool.name]
         return any(compile_glob(self.tool).match(name) is not MatchResult.NO for name in names)
 
 
 def parse_pattern(text: str) -> CallPattern:
-    """Read a pattern; refuse one that cannot be meant."""
+    """Parse a pattern. Raises ConfigError if it is not one, or can never match."""
     form = _PATTERN_FORM.fullmatch(text.strip())
     if form is None:
-        raise ConfigError(f"{text!r} is no pattern: write tool, or tool(pattern)")
-    tool, inside = form[1], form[2]
+        raise ConfigError(f"{text!r} is not a pattern: write tool, or tool(pattern)")
+    tool = form[1]
+    inside = form[2]
     if tool.startswith("@") and tool[1:] not in TOOL_TRAITS:
-        raise ConfigError(f"{tool} is no effect or label.{suggest_names(tool[1:], TOOL_TRAITS)}")
+        hint = suggest_names(tool[1:], TOOL_TRAITS)
+        raise ConfigError(f"{tool} is not an effect or a label.{hint}")
     if inside is not None and not inside.strip():
         raise ConfigError(f"{text!r} has an empty pattern: write {tool}, or {tool}(*)")
-    named = _NAMED_ARGUMENT.fullmatch(inside or "")
-    argument, wanted = (named[1], named[2].strip()) if named else ("", (inside or "*").strip())
-    _check_value_pattern(
-        text, wanted, kind_by_name(argument or CORE_MAIN_ARGUMENTS.get(tool.casefold(), ""))
-    )
-    return CallPattern(text.strip(), tool, argument, wanted)
+    argument = ""
+    value_pattern = (inside or "*").strip()
+    if named := _NAMED_ARGUMENT.fullmatch(inside or ""):
+        argument = named[1]
+        value_pattern = named[2].strip()
+    kind = kind_by_name(argument or CORE_MAIN_ARGUMENTS.get(tool.casefold(), ""))
+    _check_value_pattern(text, value_pattern, kind)
+    return CallPattern(text.strip(), tool, argument, value_pattern)
 
 
 def _check_value_pattern(text: str, value_pattern: str, kind: ArgumentKind) -> None:
     if value_pattern in {"*", "**"}:
         return
     if kind != "command" and re.search(r", *[a-z_]+=", value_pattern):
-        raise ConfigError(f"{text!r}: a pattern speaks of one argument: write a rule for each")
+        raise ConfigError(f"{text!r}: a pattern is about one argument: write a rule for each")
     try:
         if kind == "command":
             check_command_pattern(value_pattern)
@@ -220,7 +236,7 @@ def _check_value_pattern(text: str, value_pattern: str, kind: ArgumentKind) -> N
 
 
 def combine_matches(matches: Sequence[MatchResult]) -> MatchResult:
-    """All for certain, or any perhaps."""
+    """YES if all match for certain, MAYBE if any might, else NO."""
     if not matches:
         return MatchResult.NO
     return (
@@ -231,7 +247,7 @@ def combine_matches(matches: Sequence[MatchResult]) -> MatchResult:
 def match_value(
     pattern: str, value: object, part: CommandPart | None, kind: ArgumentKind, root: str | None
 ) -> MatchResult:
-    """Whether a value is what the pattern means, as the kind of value that it is."""
+    """Whether a value matches a pattern, by its kind."""
     if part is not None:
         return match_command_part(pattern, part)
     if value is None:
@@ -247,12 +263,13 @@ def match_value(
 
 
 def match_command_part(pattern: str, part: CommandPart) -> MatchResult:
-    """Whether a part of a command is what the pattern means. `git log:*` is `git log` and more."""
+    """Whether a part of a command matches. `git log:*` is `git log` with any arguments."""
     wanted = " ".join(pattern.split())
-    wanted = [wanted[:-2], f"{wanted[:-2]} *"] if wanted.endswith(":*") else [wanted]
-    return combine_matches(
-        [max(compile_glob(one).match(text) for one in wanted) for text in part.spellings]
-    )
+    globs = [compile_glob(wanted)]
+    if wanted.endswith(":*"):
+        command = wanted.removesuffix(":*")
+        globs = [compile_glob(command), compile_glob(f"{command} *")]
+    return combine_matches([max(glob.match(text) for glob in globs) for text in part.spellings])
 
 
 def _match_text(pattern: str, value: str, kind: ArgumentKind, root: str | None) -> MatchResult:
@@ -267,19 +284,18 @@ def _match_text(pattern: str, value: str, kind: ArgumentKind, root: str | None) 
         found = _match_addresses(pattern, value)
     else:
         return as_text
-    # Where the kind is a guess, only what holds either way is certain.
-    return (
-        found
-        if found is MatchResult.YES or kind == "url"
-        else max(found, min(MatchResult.MAYBE, as_text))
-    )
+    if found is MatchResult.YES or kind == "url":
+        return found
+    # The kind is a guess from the pattern: a match as plain text may count, too.
+    return max(found, min(MatchResult.MAYBE, as_text))
 
 
 def _match_addresses(pattern: str, value: str) -> MatchResult:
-    """One address, not a list of them that ends as it should."""
-    given = [one for one in _BETWEEN_ADDRESSES.split(value) if one]
-    found = max((compile_glob(pattern, "@").match(one) for one in given), default=MatchResult.NO)
-    return found if given == [value] else min(MatchResult.MAYBE, found)
+    """Match e-mail addresses. A list of them must not match because its last one does."""
+    addresses = [address for address in _BETWEEN_ADDRESSES.split(value) if address]
+    glob = compile_glob(pattern, "@")
+    best = max((glob.match(address) for address in addresses), default=MatchResult.NO)
+    return best if addresses == [value] else min(MatchResult.MAYBE, best)
 
 
 def _is_text_schema(field: dict[str, Any]) -> bool:

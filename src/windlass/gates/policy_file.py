@@ -1,4 +1,4 @@
-"""A policy in a TOML file: the same rules as in code, with line numbers where they are wrong.
+"""A policy in a TOML file: the same rules as in code, with line numbers in its errors.
 
     default = "ask"
 
@@ -11,14 +11,14 @@
     deny = "write(.git/**)"
     reason = "Git keeps its own files."
 
-Or, for those who need no order, three lists: what is denied comes first, then what is asked about.
+Or, where the order does not matter, three lists. Denials are checked first, then questions.
 
     allow = ["read", "bash(ls *)"]
     deny = ["bash(rm *)"]
 
-`flow_guard = true` puts the flow guard beside the rules; "ask" is the same, and "deny" denies.
+`flow_guard = true` adds the flow guard to the rules; "ask" is the same, and "deny" denies.
 
-The law: a policy that cannot be read, or has a word in it that is not known, lets nothing start.
+The law: a policy that cannot be read, or that has an unknown key, is an error at the start.
 """
 
 import re
@@ -46,7 +46,7 @@ _RULE_LINE = re.compile(r"^\s*\[\[\s*rule\s*\]\]")
 
 
 class GuardedRules(RuleGate):
-    """The rules of a file, with the flow guard beside them: the stricter of both wins."""
+    """The rules of a file together with the flow guard: the stricter verdict wins."""
 
     def __init__(
         self, rules: RuleGate, guard: FlowGuard, *, root: str | PathLike[str] | None = None
@@ -71,15 +71,20 @@ class GuardedRules(RuleGate):
 
 
 def load_policy(path: str | PathLike[str], *, root: str | PathLike[str] | None = None) -> RuleGate:
-    """The gate that a file describes. Raises ConfigError, with the line, if it describes none."""
-    place = Path(path)
+    """The gate that a policy file describes. Raises ConfigError with the line of the mistake.
+
+    `root`: the folder where relative paths in the rules start.
+    """
+    file = Path(path)
     try:
-        # As it stands: a bare carriage return, which may hide a line, is none that TOML has.
-        text = place.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"the policy {place} cannot be read: {told}") from None
-    return parse_policy(text, name=place.stem, source=str(place), root=root)
+        # Bytes, because text mode would translate a bare carriage return, which may hide a line in
+        # an editor. TOML refuses it.
+        text = file.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"the policy {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the policy {file} cannot be read: it is not UTF-8") from None
+    return parse_policy(text, name=file.stem, source=str(file), root=root)
 
 
 def parse_policy(
@@ -89,11 +94,16 @@ def parse_policy(
     source: str = "the policy",
     root: str | PathLike[str] | None = None,
 ) -> RuleGate:
-    """The gate that a text describes."""
+    """The gate that a policy describes. Raises ConfigError with `source` and the line.
+
+    `name`: of the gate, in records; `source`: how errors call the policy.
+    """
     return _PolicyReader(text, source).build_gate(name, root)
 
 
 class _PolicyReader:
+    """Builds a gate from the text of a policy, and finds the lines for errors."""
+
     def __init__(self, text: str, source: str) -> None:
         self._lines = text.splitlines()
         self._source = source
@@ -107,7 +117,7 @@ class _PolicyReader:
         default = self._table.get("default", "ask")
         if not isinstance(default, str):
             raise self._error_at(
-                'default is not a text, such as "ask"', self._find_key_line("default")
+                'default must be text, such as "ask"', self._find_key_line("default")
             )
         try:
             check_decision(default)
@@ -121,19 +131,19 @@ class _PolicyReader:
         return GuardedRules(gate, guard, root=root) if guard else gate
 
     def _read_flow_guard(self) -> FlowGuard | None:
-        wanted = self._table.get("flow_guard", False)
-        if isinstance(wanted, bool):
-            return flow_guard() if wanted else None
-        if wanted not in ("ask", "deny"):
-            told = 'flow_guard is true, false, "ask" or "deny"'
-            raise self._error_at(told, self._find_key_line("flow_guard"))
-        return flow_guard(wanted)
+        setting = self._table.get("flow_guard", False)
+        if isinstance(setting, bool):
+            return flow_guard() if setting else None
+        if setting not in ("ask", "deny"):
+            message = 'flow_guard must be true, false, "ask" or "deny"'
+            raise self._error_at(message, self._find_key_line("flow_guard"))
+        return flow_guard(setting)
 
     def _read_lists(self) -> Iterator[Rule]:
-        given: list[Decision] = [one for one in DECISION_ORDER if one in self._table]
+        given: list[Decision] = [key for key in DECISION_ORDER if key in self._table]
         if given and "rule" in self._table:
             raise self._error_at(
-                "either lists or [[rule]] tables, not both: their order would not be clear",
+                "use lists or [[rule]] tables, not both: their order would not be clear",
                 self._find_key_line(given[0]),
             )
         for decision in given:
@@ -148,17 +158,17 @@ class _PolicyReader:
         for at, table in enumerate(cast("list[object]", tables)):
             line = lines[at] if at < len(lines) else 0
             if not isinstance(table, dict):
-                raise self._error_at("a rule is a table: [[rule]]", line)
+                raise self._error_at("a rule must be a table: [[rule]]", line)
             yield self._read_table(cast("dict[str, object]", table), line)
 
     def _read_table(self, table: dict[str, object], line: int) -> Rule:
         self._check_keys(table, RULE_KEYS, lambda _: line)
-        given: list[Decision] = [one for one in DECISION_ORDER if one in table]
+        given: list[Decision] = [key for key in DECISION_ORDER if key in table]
         if len(given) != 1:
-            raise self._error_at("a rule has one of allow, ask and deny", line)
+            raise self._error_at("a rule must have exactly one of allow, ask and deny", line)
         pattern = table[given[0]]
         if not isinstance(pattern, str):
-            raise self._error_at(f"{given[0]} is not a text: write a rule for each pattern", line)
+            raise self._error_at(f"{given[0]} must be text: write a rule for each pattern", line)
         return self._make_rule(given[0], pattern, table, line)
 
     def _make_rule(
@@ -166,7 +176,7 @@ class _PolicyReader:
     ) -> Rule:
         reason = table.get("reason", "")
         if not isinstance(reason, str):
-            raise self._error_at("reason is not a text", line)
+            raise self._error_at("reason must be text", line)
         matches = self._read_texts(table, "matches", line)
         not_matches = self._read_texts(table, "not_matches", line)
         try:
@@ -175,11 +185,11 @@ class _PolicyReader:
             raise self._error_at(str(error), line) from None
 
     def _read_texts(self, table: Mapping[str, object], key: str, line: int) -> tuple[str, ...]:
-        found = table.get(key, [])
-        items = cast("list[object]", found) if isinstance(found, list) else [None]
+        value = table.get(key, [])
+        items = cast("list[object]", value) if isinstance(value, list) else [None]
         texts = tuple(item for item in items if isinstance(item, str))
         if len(texts) != len(items):
-            raise self._error_at(f'{key} is not a list of texts, such as ["bash(ls *)"]', line)
+            raise self._error_at(f'{key} must be a list of texts, such as ["bash(ls *)"]', line)
         return texts
 
     def _check_keys(
@@ -187,8 +197,8 @@ class _PolicyReader:
     ) -> None:
         for key in table:
             if key not in known:
-                told = f"{key!r} is not known here.{suggest_names(key, known)}"
-                raise self._error_at(told, line_of(key))
+                message = f"unknown key {key!r}.{suggest_names(key, known)}"
+                raise self._error_at(message, line_of(key))
 
     def _find_key_line(self, key: str) -> int:
         form = re.compile(rf"""^\s*(\[+\s*)?["']?{re.escape(key)}["']?\s*[=\].]""")

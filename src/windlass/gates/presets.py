@@ -1,7 +1,8 @@
-"""Gates for those who want one word: what reads is free, and the rest is denied, asked or free too.
+"""Ready-made gates: reads are allowed, and everything else is denied, asked about or allowed too.
 
-A tool that declares no effect writes. The names are stable: a run that was begun under a preset is
-resumed under it without a question.
+A tool that declares no effect counts as one that writes. The names of these gates do not change, so
+a run that was started under a preset can be resumed under it. They have a module of their own
+because `ask` is what an agent gets by default, without the code that reads policy files.
 """
 
 from windlass.gates.rules import Rule, RuleGate
@@ -10,15 +11,15 @@ _ALLOW_READS = Rule("allow", "@read")
 
 
 def read_only() -> RuleGate:
-    """Reads are allowed, the rest is denied."""
+    """A gate that allows tools that only read, and denies the rest."""
     return RuleGate([_ALLOW_READS], default="deny", name="read_only")
 
 
 def ask() -> RuleGate:
-    """Reads are allowed, the rest asks."""
+    """A gate that allows tools that only read, and asks a person about the rest."""
     return RuleGate([_ALLOW_READS], default="ask", name="ask")
 
 
 def allow_all() -> RuleGate:
-    """Everything is allowed, and the record says that it was so decided."""
+    """A gate that allows everything, and records that it did."""
     return RuleGate([], default="allow", name="allow_all")

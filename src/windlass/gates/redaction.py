@@ -1,8 +1,8 @@
-"""Redaction: what matches is taken out of a call's texts before the call is made.
+"""Redaction: text that matches is removed from the arguments of a call before it runs.
 
-The law: what was taken out is told nowhere, only where it stood. Texts are changed at any depth;
-what cannot be changed without changing the shape of the call, a key that matches, denies.
-Numbers are no texts.
+The law: the removed text appears nowhere, only the name of the argument where it was. Texts are
+changed at any depth. A key that matches denies the call: it cannot be changed without changing the
+shape of the arguments. Numbers are left alone.
 """
 
 import re
@@ -17,17 +17,17 @@ from windlass.gates.patterns import PreparedCall, parse_pattern
 from windlass.ports import GateRequest
 
 Redaction: TypeAlias = str | re.Pattern[str] | Callable[[str], str]
-"""A regular expression, or what makes a text of a text."""
+"""A regular expression, or a function from text to redacted text."""
 
 REDACTED = "[redacted]"
 
 
 class _KeyNeedsRedaction(Exception):
-    """A key would have to be redacted."""
+    """The name of a field inside the arguments would have to be redacted."""
 
 
 class RedactGate:
-    """Modifies the calls whose texts match; allows the others as they are."""
+    """A gate that modifies calls whose texts match, and allows all others."""
 
     judges_replies = False
 
@@ -43,24 +43,25 @@ class RedactGate:
         self._tool_patterns = [parse_pattern(pattern) for pattern in listed]
         self._change_text = what if callable(what) else _make_replacer(what, replacement)
         self._title = name
-        told = [_identify_redaction(what), listed, replacement]
-        self.name = f"{name}@{digest(told)[:12]}"
+        identity = [_identify_redaction(what), listed, replacement]
+        self.name = f"{name}@{digest(identity)[:12]}"
 
     async def judge(self, request: GateRequest) -> Verdict:
         if not self._applies_to(request):
             return Allow(self._title)
-        known: Any = request.tool.parameters.get("properties", {})
+        declared: Any = request.tool.parameters.get("properties", {})
+        arguments = request.arguments
         try:
-            self._check_keys(name for name in request.arguments if name not in known)
-            redacted = {name: self._redact_value(one) for name, one in request.arguments.items()}
+            self._check_keys(name for name in arguments if name not in declared)
+            redacted = {name: self._redact_value(value) for name, value in arguments.items()}
         except _KeyNeedsRedaction:
-            told = "A name inside the arguments would have to be redacted: leave it out."
-            return Deny(told, self._title)
-        changed = [name for name, one in redacted.items() if one != request.arguments[name]]
+            reason = "The name of a field in the arguments would have to be redacted: leave it out."
+            return Deny(reason, self._title)
+        changed = [name for name, value in redacted.items() if value != arguments[name]]
         if not changed:
             return Allow(self._title)
-        # A name of the model's own is not told: it may be what somebody wants to know.
-        where = dict.fromkeys(name if name in known else "an argument" for name in changed)
+        # A name that the model made up is not repeated: it may hold what must not be seen.
+        where = dict.fromkeys(name if name in declared else "an argument" for name in changed)
         return Modify(redacted, f"Redacted in {', '.join(where)}.", self._title)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
@@ -97,9 +98,13 @@ def redact(
     name: str = "redact",
     replacement: str = REDACTED,
 ) -> RedactGate:
-    """A gate that takes out of a call's texts what matches a regular expression, or as you say.
+    """A gate that removes text from the arguments of calls.
 
-    `tools`: patterns of the calls that it looks at, as in rules: `send`, `@external`.
+    `what`: a regular expression for the text to remove, or a function from text to redacted text.
+    `tools`: patterns of the calls to look at, as in rules: `send`, `@external`.
+    `name`: of the gate, in records. `replacement`: what stands in place of removed text.
+    Raises ConfigError for an expression that is not valid, or would match the empty text or its own
+    replacement.
     """
     return RedactGate(what, tools=tools, name=name, replacement=replacement)
 
@@ -108,13 +113,13 @@ def _make_replacer(what: str | re.Pattern[str], replacement: str) -> Callable[[s
     try:
         pattern = re.compile(what)
     except re.error as error:
-        raise ConfigError(f"{what!r} is no regular expression: {error}") from None
+        raise ConfigError(f"{what!r} is not a regular expression: {error}") from None
     if pattern.search(""):
         raise ConfigError(
-            f"{pattern.pattern!r} matches a text that is empty: say what it looks for"
+            f"{pattern.pattern!r} matches the empty text: it must match at least one character"
         )
     if pattern.search(replacement):
-        # It would be redacted again each time that it is judged.
+        # Each round of judging would change the call again.
         raise ConfigError(f"{pattern.pattern!r} matches its own replacement {replacement!r}")
     return lambda text: pattern.sub(lambda _: replacement, text)
 

@@ -1,11 +1,11 @@
 """A gate made of ordered rules.
 
-The law: within one list the first rule that matches decides, and each part of a command is taken
-through the list by itself; of the parts the strictest decision counts (deny, then ask, then allow).
-A rule that only might match has decided nothing, so both ways are followed and the stricter counts:
-doubt never allows, and it does deny. Several gates are composed by `all_of`: the strictest wins.
+The law: the first rule that matches decides. Each part of a command goes through the list on its
+own, and the strictest decision counts: deny, then ask, then allow. If a rule only might match, the
+decision is taken both with and without it, and the stricter one counts: doubt never allows a call,
+but it can deny one.
 
-A rule's examples are checked when the rule is made; one that does not hold is a ConfigError.
+The examples of a rule are checked when the rule is created; a wrong one is a ConfigError.
 """
 
 import hashlib
@@ -27,23 +27,26 @@ from windlass.ports import GateRequest
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 ReplyPolicy: TypeAlias = Sequence[str] | Callable[[str], Allow | Deny]
-"""Patterns of replies that are denied, or who judges them."""
+"""Patterns of replies that are denied, or a function that judges a reply."""
 
 STRICTNESS: dict[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
 DECISIONS: tuple[str, ...] = get_args(Decision)
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What to do with the calls that a pattern means."""
+    """What to do with the calls that match a pattern.
+
+    Raises ConfigError if the decision or the pattern is not valid, or if an example is wrong.
+    """
 
     decision: Decision
     pattern: str
     reason: str = ""
-    """For whoever is denied or asked."""
+    """Shown to the model that is denied, or the person who is asked."""
     matches: tuple[str, ...] = ()
-    """Calls that the rule must decide, such as `bash(git status)` or just `git status`."""
+    """Examples that the rule must match, such as `bash(git status)` or just `git status`."""
     not_matches: tuple[str, ...] = ()
-    """Calls that it must leave to others."""
+    """Examples that it must not match."""
 
     def __post_init__(self) -> None:
         check_decision(self.decision)
@@ -53,7 +56,7 @@ class Rule(msgspec.Struct, frozen=True):
                 raise ConfigError(f"{self} does not match its own example {example!r}")
         for example in self.not_matches:
             if self._decides_example(pattern, example):
-                raise ConfigError(f"{self} matches {example!r}, which it says it does not")
+                raise ConfigError(f"{self} matches {example!r}, which is listed in not_matches")
 
     @override
     def __str__(self) -> str:
@@ -61,44 +64,43 @@ class Rule(msgspec.Struct, frozen=True):
 
     def _decides_example(self, pattern: CallPattern, example: str) -> bool:
         call = parse_written_call(example, tool=pattern.tool, argument=pattern.argument)
-        found = [(piece.is_aside, pattern.match(call, piece)) for piece in call.pieces]
+        results = [(piece.is_aside, pattern.match(call, piece)) for piece in call.pieces]
         if self.decision == "allow":
-            return all(aside or match is MatchResult.YES for aside, match in found)
-        return any(match is not MatchResult.NO for _, match in found)
+            return all(is_aside or result is MatchResult.YES for is_aside, result in results)
+        return any(result is not MatchResult.NO for _, result in results)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleDecision:
-    """What the rules say of a call, and why."""
+    """What the rules decide about a call, and why."""
 
     decision: Decision
     rule: Rule | None
-    """None: no rule matched, and the default counts."""
+    """None if no rule matched: then the default decides."""
     piece: CallPiece
     certain: bool = True
     uncertain_allow: Rule | None = None
-    """A rule that would have allowed it, had it been certain to match."""
+    """A rule that would have allowed it if it matched for certain."""
 
     @property
     def explanation(self) -> str:
-        """In a sentence."""
+        """Why, in words that can follow "because"."""
         what = f"`{self.piece.display_text}`" if self.piece.display_text else "it"
         if self.piece.doubt:
             what = f"{what}, which cannot be read with certainty ({self.piece.doubt}),"
-        if self.rule is None:
-            near = (
-                f"; {self.uncertain_allow} does not match it for certain"
-                if self.uncertain_allow
-                else ""
-            )
-            return f"no rule decides {what}{near}"
-        return f"{what} {'matches' if self.certain else 'might match'} the rule {self.rule}"
+        if self.rule is not None:
+            return f"{what} {'matches' if self.certain else 'might match'} the rule {self.rule}"
+        if self.uncertain_allow is not None:
+            return f"no rule decides {what}; {self.uncertain_allow} does not match it for certain"
+        return f"no rule decides {what}"
 
 
 class RuleGate:
-    """Judges by ordered rules; what none of them decides gets the default.
+    """A gate that decides by ordered rules. If no rule matches, the default decides.
 
-    `root`: the folder where relative paths begin, so that absolute ones can be told apart.
+    `name`: of the gate, in records. `reply`: patterns of replies to deny, or a function that judges
+    a reply. `root`: the folder where relative paths start; without it, a rule with a relative path
+    never matches an absolute one for certain. Raises ConfigError for a wrong default.
     """
 
     def __init__(
@@ -131,8 +133,10 @@ class RuleGate:
             case "allow":
                 return Allow(rule)
             case "deny":
-                told = "" if reason and ruling.certain else f"Not allowed: {ruling.explanation}."
-                return Deny(f"{told} {reason}".strip(), rule)
+                # A reason of the rule's own is enough, unless the rule only might match.
+                if reason and ruling.certain:
+                    return Deny(reason, rule)
+                return Deny(f"Not allowed: {ruling.explanation}. {reason}".strip(), rule)
             case "ask":
                 question = (
                     f"May {request.tool.name} be called? {_format_sentence(ruling.explanation)}"
@@ -144,17 +148,18 @@ class RuleGate:
             return self._reply_policy(text)
         for pattern in self._reply_policy or ():
             if compile_glob(pattern).match(text) is not MatchResult.NO:
-                reason = f"A reply may not look like {pattern!r}."
+                reason = f"A reply must not match {pattern!r}."
                 return Deny(reason, f"{self.title}: deny reply {pattern}")
         return Allow(f"{self.title}: reply")
 
     def decide_call(self, call: PreparedCall) -> RuleDecision:
-        """The strictest ruling on any piece of the call."""
-        rulings = [found for piece in call.pieces if (found := self._decide_piece(call, piece))]
-        return max(rulings, key=lambda ruling: STRICTNESS[ruling.decision])
+        """The strictest decision about any piece of the call."""
+        decisions = [self._decide_piece(call, piece) for piece in call.pieces]
+        made = [decision for decision in decisions if decision is not None]
+        return max(made, key=lambda decision: STRICTNESS[decision.decision])
 
     def _decide_piece(self, call: PreparedCall, piece: CallPiece) -> RuleDecision | None:
-        """What the list says of one piece; nothing of an aside that no rule speaks of."""
+        """What the rules decide about one piece; None for an aside that no rule stops."""
         strictest: RuleDecision | None = None
         missed: Rule | None = None
         for rule, pattern in self._patterns:
@@ -174,25 +179,30 @@ class RuleGate:
         )
 
     def _digest_rules(self) -> str:
-        """Tells these rules from others; their examples are not a part of what they say."""
+        """A digest of what the rules decide, without their examples. It is part of the name."""
         reply = self._reply_policy
         if callable(reply):
             reply = (f"{reply.__module__}.{getattr(reply, '__qualname__', type(reply).__name__)}",)
-        told = [self.default, [(r.decision, r.pattern, r.reason) for r in self.rules], reply]
-        return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]
+        rules = [(rule.decision, rule.pattern, rule.reason) for rule in self.rules]
+        content = msgspec.json.encode([self.default, rules, reply])
+        return hashlib.sha256(content).hexdigest()[:12]
 
 
 def check_decision(decision: str) -> None:
+    """Raise ConfigError unless it is `allow`, `ask` or `deny`."""
     if decision not in DECISIONS:
-        raise ConfigError(f"{decision!r} is no decision.{suggest_names(decision, DECISIONS)}")
+        hint = suggest_names(decision, DECISIONS)
+        raise ConfigError(f"{decision!r} is not a decision: it must be allow, ask or deny.{hint}")
 
 
 def _pick_stricter(current: RuleDecision | None, new: RuleDecision) -> RuleDecision:
     if current is None or STRICTNESS[new.decision] > STRICTNESS[current.decision]:
         return new
-    # An allow that was not certain is not what allowed it.
-    return new if current.decision == "allow" and not current.certain else current
+    # A rule that only might match cannot allow a call: the next decision is the reason.
+    if current.decision == "allow" and not current.certain:
+        return new
+    return current
 
 
 def _format_sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}." if text[:1].isalpha() else f"{text}."
+    return f"{text[:1].upper()}{text[1:]}."

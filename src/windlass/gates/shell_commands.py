@@ -1,12 +1,13 @@
-"""A shell command, judged on its parts.
+"""A shell command, split into the parts that rules decide about.
 
-The law: each command that would run is a part of its own, and so is each redirection to or from a
-file (`> build/log`, `< notes`) and each assignment (`FOO=1`); all must be allowed, and any may be
-denied. A command that runs another one is looked into. `nice`, `nohup`, `timeout` and `command` are
-taken off. For `sudo`, `xargs`, `sh -c` and the like, and for options such as `find -exec`, no star
-of a rule reaches past what runs the other command, and whatever might be run is an aside.
+The law: each command that would run is a part, and so is each redirection to or from a file
+(`> build/log`, `< notes`) and each assignment (`FOO=1`). All parts must be allowed, and any part
+can be denied. If a command runs another one, the other one counts, too:
+- `nice`, `nohup`, `timeout` and `command` are removed, and what they run is a part.
+- For `sudo`, `xargs`, `sh -c` and the like, and for options such as `find -exec`, a star in a rule
+  does not match the words behind them, and everything that might be run is an aside.
 
-An aside can be denied or asked about; it needs no rule that allows it.
+An aside can be denied or asked about, but no rule has to allow it.
 """
 
 import re
@@ -26,7 +27,7 @@ from windlass.gates.shell_reader import (
 )
 
 WORDS_MAX = 40
-"""Of a command that runs another one: each of these might be the other's first."""
+"""Words of a command that runs another one: any of them may be the first of the other command."""
 WORDS_CHARS_MAX = 2_000
 PARTS_MAX = 500
 
@@ -36,7 +37,7 @@ TRANSPARENT_WRAPPERS = {
     "nohup": re.compile(r""),
     "timeout": re.compile(r"[0-9]+(\.[0-9]+)?[smhd]? "),
 }
-"""What only runs another command, and the words that may stand before it."""
+"""Commands that only run another one, and the words that may stand before that one."""
 RUNNERS = frozenset(
     """
     ash bash builtin busybox bwrap chroot chrt command csh dash doas env exec firejail fish flock
@@ -45,21 +46,21 @@ RUNNERS = frozenset(
     timeout tmux toybox unbuffer unshare watch xargs zsh
     """.split()  # noqa: SIM905 - a list of words
 )
-"""What runs another command, as one more of its own words or as text."""
+"""Commands that run another one, which they get as words or as text."""
 TEXT_RUNNERS = frozenset(["parallel", "screen", "script", "ssh", "su", "tmux", "watch"])
-"""Those of them that make a command of several words, so that no word ends it."""
+"""Runners that join several words into one command, so any word may be part of it."""
 WORD_ADDING_RUNNERS = frozenset(["parallel", "xargs"])
-"""Those of them that add words of their own."""
+"""Runners that append words which are not in the command line."""
 SHELLS = frozenset(["ash", "bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh"])
 EVALUATORS = frozenset([".", "alias", "enable", "eval", "fc", "hash", "source", "trap"])
-"""Builtins that make commands of text."""
+"""Builtins that run text as commands."""
 SETTERS = frozenset(["declare", "export", "local", "readonly", "typeset"])
 ASSIGNING_BUILTINS = SETTERS | {"alias", "eval", "let"}
-"""Builtins whose words are read as assignments are."""
+"""Builtins whose words bash reads as assignments."""
 ARITHMETIC_BUILTINS = SETTERS | frozenset(
     ["[", "getopts", "let", "mapfile", "printf", "read", "readarray", "test", "unset", "wait"]
 )
-"""Builtins that may run what stands in an array's index, even if it is quoted."""
+"""Builtins that may run a command in the index of an array, even if it is quoted."""
 DANGEROUS_OPTIONS: dict[str, str] = {
     "compgen": "-C -F -W",
     "fd": "-x -X --exec --exec-batch",
@@ -77,12 +78,12 @@ DANGEROUS_OPTIONS: dict[str, str] = {
     "tar": "-I -F --checkpoint-action --info-script --new-volume-script --rsh-command --to-command "
     "--use-compress-program",
 }
-"""Options that run or write something: a star does not swallow them. Not all that there are."""
+"""Options that run or write something: a star does not match them. The list is not complete."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _ODD_NAME = re.compile(rf"^-|[{QUOTED_SPACE}\n]")
 _ARRAY_ITEM = re.compile(rf"[A-Za-z_][A-Za-z0-9_]*{HOLE}")
-"""Perhaps an item of an array, whose index may hold blanks, and is evaluated."""
+"""May be an item of an array: its index may hold spaces, and bash evaluates it."""
 _RUNS_TEXT = re.compile(r"-[abefhiklmnpqrtuvx]*c")
 _SCRIPT_CHARS = re.compile(rf"[\s;&|<>()$`'\"\\#{QUOTED_SPACE}]")
 _PATTERN_SPLITS = re.compile(r"[;|&\n`'\"\\]|\$\(|\$\{|(?<!^)[<>]")
@@ -90,21 +91,22 @@ _PATTERN_SPLITS = re.compile(r"[;|&\n`'\"\\]|\$\(|\$\{|(?<!^)[<>]")
 
 @dataclass(frozen=True, slots=True)
 class CommandPart:
-    """What is judged by itself."""
+    """A part of a command line that rules decide about on its own."""
 
     spellings: tuple[str, ...]
-    """Its spellings: all must match for certain, or any might."""
+    """All must match for certain for a YES; one that might match is enough for a MAYBE."""
     is_aside: bool = False
     doubt: str = ""
-    """Why it could not be read."""
+    """Why it could not be read with certainty; empty if it could."""
 
     @property
     def display_text(self) -> str:
+        """The part in one printable line."""
         return printable_text(self.spellings[0])
 
 
 def split_command(command: str) -> tuple[CommandPart, ...]:
-    """All parts of a command; one hole if it cannot be read."""
+    """All parts of a command line; a single hole, which might be anything, if it is unreadable."""
     try:
         found = tuple(_split_items(read_shell_command(command), 0))
     except UnreadableCommand as error:
@@ -115,31 +117,26 @@ def split_command(command: str) -> tuple[CommandPart, ...]:
 
 
 def check_command_pattern(pattern: str) -> None:
-    """Refuse a pattern that no part of a command can match as it was meant."""
+    """Raise ConfigError for a pattern that no part of a command can match as intended."""
     if _PATTERN_SPLITS.search(pattern):
         raise ConfigError(
-            "a pattern speaks of one command, without quotes: each part of a command line is "
-            "judged by itself, so write a rule for each"
+            "a pattern is about one command, without quotes: each part of a command line is "
+            "judged on its own, so write a rule for each"
         )
     first = pattern.partition(" ")[0]
     if first in OPENING_WORDS:
-        raise ConfigError(f"{first!r} is taken off: write what stands behind it")
+        raise ConfigError(f"{first!r} is removed before rules are matched: write what follows it")
 
 
 def _split_items(
     items: list[ShellItem], depth: int, *, aside: bool = False
 ) -> Iterator[CommandPart]:
-    for one in items:
-        if isinstance(one, FileRedirection):
-            yield _redirection_part(one, aside=aside)
+    for item in items:
+        if isinstance(item, FileRedirection):
+            sign = ">" if item.writes else "<"
+            yield CommandPart((f"{sign} {simplify_path(item.target)}",), aside)
         else:
-            yield from _split_simple_command(one.words, depth, aside=aside)
-
-
-def _redirection_part(redirection: FileRedirection, *, aside: bool) -> CommandPart:
-    return CommandPart(
-        (f"{'>' if redirection.writes else '<'} {simplify_path(redirection.target)}",), aside
-    )
+            yield from _split_simple_command(item.words, depth, aside=aside)
 
 
 def _split_simple_command(
@@ -156,7 +153,7 @@ def _split_simple_command(
     if not texts[0] or _ODD_NAME.search(texts[0]):
         texts[0] = HOLE
     if HOLE in texts[0]:
-        yield CommandPart((HOLE,), is_aside=True, doubt="which command it is, is not known")
+        yield CommandPart((HOLE,), is_aside=True, doubt="it is not known which command runs")
     name = texts[0].rpartition("/")[2].casefold()
     if "/" in texts[0]:
         yield CommandPart((" ".join([name, *texts[1:]]),), is_aside=True)
@@ -180,7 +177,7 @@ def _split_simple_command(
 
 
 def _count_wrapped_words(texts: list[str]) -> int:
-    """How many words are left without a wrapper that only runs them; 0 if there is none."""
+    """How many words remain without a wrapper that only runs them; 0 if there is no wrapper."""
     wrapper = TRANSPARENT_WRAPPERS.get(texts[0])
     before = wrapper.match(" ".join(texts[1:])) if wrapper else None
     if before is None:
@@ -190,9 +187,10 @@ def _count_wrapped_words(texts: list[str]) -> int:
 
 
 def _add_star_barriers(name: str, texts: list[str]) -> list[str]:
-    """The words, with a seal before each that a star may not swallow."""
-    head, rest = texts[0], texts[1:]
-    rest += [HOLE] if name in WORD_ADDING_RUNNERS else []
+    """The words, with a barrier before each word that a star of a pattern must not match."""
+    head, *rest = texts
+    if name in WORD_ADDING_RUNNERS:
+        rest.append(HOLE)
     if name in EVALUATORS or (name in ARITHMETIC_BUILTINS and _may_calculate(name, rest)):
         return [head, *(STAR_BARRIER + text for text in rest)]
     if name in RUNNERS and rest:
@@ -223,7 +221,7 @@ def _has_dangerous_option(name: str, texts: list[str]) -> bool:
 
 
 def _is_option_of(text: str, options: list[str]) -> bool:
-    """Whether a word is one of these options: abbreviated, or with its value in the same word."""
+    """Whether a word is one of these options, also abbreviated or with its value appended."""
     given = text.partition("=")[0]
     for option in options:
         if option.startswith("--"):
@@ -235,16 +233,20 @@ def _is_option_of(text: str, options: list[str]) -> bool:
 
 
 def _path_spellings(texts: list[str], loose: list[bool]) -> tuple[str, ...]:
-    """The words as they are, and with detours taken out of what may be paths."""
-    straight = [
-        HOLE if odd else simplify_path(text) if re.search(r"/\.\.(/|$)", text) else text
-        for text, odd in zip(texts, [*loose, False], strict=False)
-    ]
+    """The words as they are, and with `..` resolved in words that may be paths."""
+    straight: list[str] = []
+    for text, is_loose in zip(texts, [*loose, False], strict=False):
+        if is_loose:
+            straight.append(HOLE)
+        elif re.search(r"/\.\.(/|$)", text):
+            straight.append(simplify_path(text))
+        else:
+            straight.append(text)
     return tuple(dict.fromkeys((" ".join(texts), " ".join(straight))))
 
 
 def _find_asides(name: str, texts: list[str], depth: int) -> Iterator[CommandPart]:
-    """Whatever this command might run: any of its words may begin another one, or be its text."""
+    """All that this command might run: any word may start another command, or be a script."""
     if depth or len(texts) > WORDS_MAX or sum(map(len, texts)) > WORDS_CHARS_MAX:
         yield CommandPart((HOLE,), is_aside=True, doubt=f"{name} may run anything")
         return
@@ -263,7 +265,7 @@ def _find_asides(name: str, texts: list[str], depth: int) -> Iterator[CommandPar
 
 
 def _command_starts(text: str) -> Iterator[str]:
-    """Where in a word a command may begin: `-Srm` and `--split-string=rm` hold one."""
+    """The texts in a word that may start a command: `-Srm` and `--split-string=rm` hold `rm`."""
     yield text
     if text.startswith("--"):
         yield text.partition("=")[2]
@@ -272,7 +274,7 @@ def _command_starts(text: str) -> Iterator[str]:
 
 
 def _is_shell_reading_input(name: str, rest: list[str]) -> bool:
-    """Whether a shell takes its commands from a pipe, and not from its words or a file."""
+    """Whether a shell reads its commands from standard input, not from its words or a file."""
     if name in SHELLS and not any(_RUNS_TEXT.fullmatch(text) for text in rest):
         return not rest or rest[0].startswith(("-", "+", "/dev/"))
     return name in {".", "source"} and any(text.startswith("/dev/") for text in rest)

@@ -1,10 +1,11 @@
-r"""A shell command, read into what bash would run: simple commands and redirections.
+r"""Reads a shell command into what bash would run: simple commands and redirections.
 
-The law: when in doubt, Unreadable. What is read: lists and pipelines, groups and subshells, `if`,
-`while` and `for`, quotes, here-documents and substitutions, with the commands in them. What only
-bash itself can know (a variable, a file glob, the output of a command) is a hole in the word.
-Not read: arithmetic, `case`, `[[`, functions, `${…}` with an operator, and characters that cannot
-be seen. The shell is bash without a terminal: comments count, aliases and `!` history do not.
+The law: in doubt, raise UnreadableCommand. It reads lists and pipelines, groups and subshells,
+`if`, `while` and `for`, quotes, here-documents and substitutions, with the commands in them. What
+only bash itself can know (a variable, a file glob, the output of a command) is a hole in the word.
+It does not read arithmetic, `case`, `[[`, functions, `${…}` with an operator, and characters that
+are not visible. The shell is bash without a terminal: it has comments, but no aliases and no `!`
+history.
 """
 
 import re
@@ -17,9 +18,9 @@ COMMAND_CHARS_MAX = 20_000
 DEPTH_MAX = 10
 
 OPENING_WORDS = frozenset(["!", "if", "then", "elif", "else", "while", "until", "do", "{", "time"])
-"""Reserved words after which a command stands."""
+"""Reserved words that are followed by a command."""
 CLOSING_WORDS = frozenset(["fi", "done", "}"])
-"""Reserved words after which only redirections stand."""
+"""Reserved words that are followed only by redirections."""
 UNSUPPORTED_WORDS = frozenset(["case", "esac", "select", "function", "coproc", "[[", "]]", "in"])
 
 _META_CHARS = frozenset(" \t\n;&|<>()")
@@ -34,30 +35,36 @@ _SEPARATOR = re.compile(r"\n|;(?![;&])|&&|\|\||\|&|\||&(?!>)")
 
 
 class UnreadableCommand(ValueError):
-    """What bash would run cannot be told with certainty."""
+    """It is not certain what bash would run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShellWord:
+    """A word of a command."""
+
     text: str
-    """After the quotes are gone; with holes."""
+    """Without its quotes, and with holes."""
     is_plain: bool = True
-    """Nothing of it was quoted or is a hole: a reserved word counts as one."""
+    """Nothing is quoted and there is no hole: only such a word can be a reserved word."""
     unquoted_chars: int = 0
-    """How many of its first characters stood there as they are."""
+    """How many characters at its beginning are not quoted."""
     has_expansion: bool = False
-    """A variable, a home folder or a command's output is in it, which may hold anything."""
+    """It contains a variable, a home folder or the output of a command, which may be anything."""
     has_code: bool = False
-    """Quoted as it may be, it holds what would be a substitution if anyone evaluated it."""
+    """It contains a substitution, which would run if something evaluated the word again."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleCommand:
+    """A command with its arguments, and the assignments before it."""
+
     words: tuple[ShellWord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FileRedirection:
+    """A redirection to or from a file."""
+
     writes: bool
     target: str
 
@@ -66,12 +73,12 @@ ShellItem: TypeAlias = SimpleCommand | FileRedirection
 
 
 def read_shell_command(command: str, depth: int = 0) -> list[ShellItem]:
-    """All that a command would run, also inside of its substitutions."""
+    """All that a command would run, including its substitutions. Raises UnreadableCommand."""
     if len(command) > COMMAND_CHARS_MAX:
         raise UnreadableCommand("the command is too long")
-    odd = next((c for c in command if not (c.isprintable() or c in "\t\n")), None)
-    if odd is not None:
-        raise UnreadableCommand(f"it holds a character that cannot be seen, U+{ord(odd):04X}")
+    hidden = [char for char in command if not (char.isprintable() or char in "\t\n")]
+    if hidden:
+        raise UnreadableCommand(f"it has an invisible character, U+{ord(hidden[0]):04X}")
     reader = _ShellReader(command, depth)
     reader.read_list("")
     if reader.open_heredocs:
@@ -81,6 +88,8 @@ def read_shell_command(command: str, depth: int = 0) -> list[ShellItem]:
 
 @dataclass(slots=True)
 class _ShellReader:
+    """A recursive-descent parser; `items` are the commands and redirections found so far."""
+
     text: str
     depth: int
     position: int = 0
@@ -88,17 +97,17 @@ class _ShellReader:
     open_heredocs: list[tuple[str, bool, bool]] = field(
         default_factory=list[tuple[str, bool, bool]]
     )
-    """Here-documents whose bodies begin after this line: end mark, tabs taken off, expanded."""
+    """Here-documents whose bodies start after this line: end mark, tabs stripped, expanded."""
 
     @property
     def current_char(self) -> str:
         return self.text[self.position : self.position + 1]
 
     def read_list(self, closer: str) -> None:
-        """Commands up to the closing character, or to the end."""
+        """Read commands up to the closing character, or to the end."""
         self.depth += 1
         if self.depth > DEPTH_MAX or (closer and self.open_heredocs):
-            raise UnreadableCommand("commands are nested too deep, or in a here-document's line")
+            raise UnreadableCommand("commands are nested too deeply, or follow a here-document")
         while True:
             self.skip_space()
             if self.current_char == closer:
@@ -112,7 +121,7 @@ class _ShellReader:
                 if separator[0] == "\n":
                     self.read_heredoc_bodies()
             elif self.current_char != closer:
-                raise UnreadableCommand(f"{self.current_char!r} stands where a command should end")
+                raise UnreadableCommand(f"{self.current_char!r} is where a command should end")
         self.position += len(closer)
         self.depth -= 1
 
@@ -147,7 +156,7 @@ class _ShellReader:
                 break
             if self.current_char == "(":
                 if begun or closed or self.text.startswith("((", self.position):
-                    raise UnreadableCommand("a parenthesis that is neither a subshell nor quoted")
+                    raise UnreadableCommand("a parenthesis is neither quoted nor a subshell")
                 self.position += 1
                 self.read_list(")")
                 closed = True
@@ -155,7 +164,7 @@ class _ShellReader:
             word = self.read_word()
             reserved = word.text if word.is_plain and not begun else ""
             if closed or reserved in UNSUPPORTED_WORDS:
-                raise UnreadableCommand(f"{word.text!r} is not looked into")
+                raise UnreadableCommand(f"{word.text!r} is not supported")
             if reserved in CLOSING_WORDS:
                 closed = True
             elif reserved == "for":
@@ -171,7 +180,7 @@ class _ShellReader:
         word = self.read_word()
         if operator in {"<<", "<<-"}:
             if re.search(rf"[{HOLE}{QUOTED_SPACE}\n]", word.text) or self.depth > 1:
-                raise UnreadableCommand("a here-document that is not plain")
+                raise UnreadableCommand("such a here-document is not supported")
             self.open_heredocs.append((word.text, operator == "<<-", word.is_plain))
         elif operator == "<<<" or word.text == "/dev/null":
             pass
@@ -181,7 +190,7 @@ class _ShellReader:
             )
 
     def read_heredoc_bodies(self) -> None:
-        """The here-documents that begin at this line. A body is data; what it runs is not."""
+        """Read the here-documents of this line. A body is data, but substitutions in it are run."""
         awaited, self.open_heredocs = self.open_heredocs, []
         for mark, tabs, expanded in awaited:
             lines = list[str]()
@@ -218,7 +227,7 @@ class _ShellReader:
         ):
             char, at = self.current_char, self.position
             if char == "#" and at == start:
-                raise UnreadableCommand("a comment stands where a word should")
+                raise UnreadableCommand("there is a comment where a word should be")
             if char == "\\":
                 pieces.append((_check_escape(self.take_chars(2))[1:], True))
             elif char in {"'", '"'}:
@@ -235,7 +244,7 @@ class _ShellReader:
                 self.position += 1
         raw = self.text[start : self.position]
         if not raw or self.current_char == "(":
-            raise UnreadableCommand("a parenthesis, or the lack of a word")
+            raise UnreadableCommand("there is a parenthesis, or nothing, where a word should be")
         return _make_word(raw, pieces, braces=braces, globs=globs)
 
     def may_be_home(self, start: int) -> bool:
@@ -244,7 +253,7 @@ class _ShellReader:
     def take_chars(self, count: int) -> str:
         taken = self.text[self.position : self.position + count]
         if len(taken) < count:
-            raise UnreadableCommand("it ends in the middle")
+            raise UnreadableCommand("it ends in the middle of a word")
         self.position += count
         return taken
 
@@ -265,7 +274,7 @@ class _ShellReader:
         return "".join(told)
 
     def read_expansion(self, *, quoted: bool) -> str:
-        """What `$`, a backtick, `<(` or `>(` begins; the commands in it are found."""
+        """Read what `$`, a backtick, `<(` or `>(` starts, with the commands in it."""
         for known in (_SIMPLE_EXPANSION, _SUMS, *(() if quoted else (_ANSI_QUOTED,))):
             if simple := known.match(self.text, self.position):
                 self.position = simple.end()
@@ -275,7 +284,7 @@ class _ShellReader:
             end = self.text.find("`", self.position + 1)
             inner = self.text[self.position + 1 : end]
             if end < 0 or "\\" in inner or self.open_heredocs:
-                raise UnreadableCommand("backticks that are not plain")
+                raise UnreadableCommand("backticks with escapes are not supported")
             self.items.extend(read_shell_command(inner, self.depth))
             self.position = end + 1
             return HOLE
@@ -293,14 +302,14 @@ _PROCESS_SUBSTITUTIONS = frozenset(["<(", ">("])
 
 
 def _check_escape(pair: str) -> str:
-    """A backslash and what it quotes. A line that is joined to the next may hide what begins."""
+    """A backslash and what it quotes. Joined lines are refused: they can hide a new word."""
     if pair[1] == "\n":
         raise UnreadableCommand("a line ends within a word")
     return _mark_quoted_spaces(pair)
 
 
 def _mark_quoted_spaces(text: str) -> str:
-    """Quoted text: its blanks do not separate words. Line breaks stay: no word has a bare one."""
+    """Mark quoted spaces: they do not separate words. Line breaks stay; unquoted ones end words."""
     return re.sub(r"[ \t]", QUOTED_SPACE, text)
 
 
@@ -317,8 +326,8 @@ def _make_word(raw: str, pieces: list[tuple[str, bool]], *, braces: bool, globs:
 
 
 def _loop_assignment(words: list[ShellWord]) -> tuple[ShellWord, ...]:
-    """A loop sets a variable; it does so as an assignment would."""
+    """The head of a loop sets a variable, so it is read as an assignment."""
     if not words or not _NAME.fullmatch(words[0].text) or (words[1:] and words[1].text != "in"):
-        raise UnreadableCommand("a loop that is not plain")
+        raise UnreadableCommand("such a loop is not supported")
     name = f"{words[0].text}="
     return (ShellWord(name + HOLE, is_plain=False, unquoted_chars=len(name)),)

@@ -1,8 +1,8 @@
-"""Addresses, as rules see them: scheme, host, port and path, each in its one spelling.
+"""URLs as rules see them: scheme, host, port and path, each in its normal form.
 
-The law: a star in the host never reaches into the path, and what precedes an `@` is never the host.
-An address that two programs could read as two hosts is matched for certain by no rule. A pattern
-without a path means every path of its host; one without a port means the scheme's own.
+The law: a star in the host never matches a part of the path, and what precedes an `@` is never the
+host. A URL that two programs could read as two different hosts never matches for certain. A pattern
+without a path matches every path of its host; one without a port means the port of the scheme.
 """
 
 import re
@@ -22,22 +22,25 @@ _PATTERN_FORM = re.compile(r"([A-Za-z0-9+.*-]+)://([^/]*)(/.*)?", re.DOTALL)
 _HOST_PORT = re.compile(r"(.*?)(?::([0-9]*|\*))?", re.DOTALL)
 _UNRESERVED = re.compile(r"%(?:2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])")
 _AMBIGUOUS_CHARS = frozenset("ßς\u200c\u200d\u3002")
-"""Characters of which not every program makes the same host: IDNA has two editions."""
+"""Characters that the two editions of IDNA turn into different hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class UrlParts:
+    """A URL in its normal form."""
+
     scheme: str
     host: str
     port: str
     rest: str
     is_ambiguous: bool
-    """Not every program reads it as we do."""
+    """Another program might read another host or path."""
 
 
 def match_url(pattern: str, url: str) -> MatchResult:
-    """Whether an address is one that the pattern means."""
-    wanted, given = _PATTERN_FORM.fullmatch(pattern), parse_url(url)
+    """Whether a URL matches a pattern."""
+    wanted = _PATTERN_FORM.fullmatch(pattern)
+    given = parse_url(url)
     if wanted is None or given is None:
         return MatchResult.MAYBE
     scheme, authority, path = wanted.groups()
@@ -54,28 +57,33 @@ def match_url(pattern: str, url: str) -> MatchResult:
 
 
 def check_url_pattern(pattern: str) -> None:
-    """Refuse a pattern that cannot mean any address."""
+    """Raise ConfigError for a pattern that no URL can match."""
     wanted = _PATTERN_FORM.fullmatch(pattern)
     if wanted is None:
-        raise ConfigError("an address begins with its scheme: https://…, or *://…")
+        raise ConfigError("a URL starts with its scheme: https://…, or *://…")
     if "@" in wanted[2] or not wanted[2]:
-        raise ConfigError("between :// and the path stands a host, with no user before it")
+        raise ConfigError("a URL has a host after ://, without a user before it")
     _normalize_pattern_host(_split_authority(wanted[2])[0])
 
 
 def parse_url(url: str) -> UrlParts | None:
-    """The parts of an address, or None if it is none."""
+    """The parts of a URL; None if it is not one."""
     parts = _URL_FORM.fullmatch(url)
     if parts is None or not url.isprintable() or " " in url or "\\" in url:
         return None
-    scheme, authority, rest = parts[1].lower(), parts[2], parts[3]
+    scheme = parts[1].lower()
+    authority = parts[2]
+    rest = parts[3]
     host, port = _split_authority(authority.rpartition("@")[2])
     try:
-        known = _normalize_host(host)
+        host, is_host_ambiguous = _normalize_host(host)
     except (UnicodeError, ValueError):
         return None
-    odd = "@" in authority or known[1] or bool(re.search(r"%(2f|5c|00)", rest, re.IGNORECASE))
-    return UrlParts(scheme, known[0], _normalize_port(scheme, port), _normalize_path(rest), odd)
+    # Servers decode an escaped slash, backslash or zero byte at different times.
+    has_odd_escape = bool(re.search(r"%(2f|5c|00)", rest, re.IGNORECASE))
+    is_ambiguous = "@" in authority or is_host_ambiguous or has_odd_escape
+    port = _normalize_port(scheme, port)
+    return UrlParts(scheme, host, port, _normalize_path(rest), is_ambiguous)
 
 
 def _split_authority(authority: str) -> tuple[str, str]:
@@ -87,7 +95,7 @@ def _split_authority(authority: str) -> tuple[str, str]:
 
 
 def _normalize_port(scheme: str, port: str) -> str:
-    """A port in its one spelling; nothing for the scheme's own."""
+    """A port without leading zeros; empty for the default port of the scheme."""
     number = port.lstrip("0") or port[:1]
     return "" if number == DEFAULT_PORTS.get(scheme) else number
 
@@ -99,22 +107,22 @@ def _match_port(scheme: str, wanted: str, given: str) -> MatchResult:
 
 
 def _normalize_host(host: str) -> tuple[str, bool]:
-    """A host in its one spelling, and whether others might spell it otherwise."""
+    """A host in its normal form, and whether other programs might read another host."""
     if host.startswith("["):
         return f"[{IPv6Address(host[1:-1]).compressed}]", False
     plain = unicodedata.normalize("NFKC", host).casefold()
-    odd = plain != host.lower() or not _AMBIGUOUS_CHARS.isdisjoint(host)
+    is_ambiguous = plain != host.lower() or not _AMBIGUOUS_CHARS.isdisjoint(host)
     name = plain.encode("idna").decode("ascii").lower().removesuffix(".")
     if not re.fullmatch(r"[a-z0-9_.-]+", name):
         raise ValueError(host)
     if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", name.rpartition(".")[2]):
         number = _normalize_ipv4(name)
-        return number, odd or number != name
-    return name, odd
+        return number, is_ambiguous or number != name
+    return name, is_ambiguous
 
 
 def _normalize_ipv4(name: str) -> str:
-    """A number in any of the spellings that resolvers take: `0x7f.1` is 127.0.0.1."""
+    """An IPv4 address from any form that resolvers accept: `0x7f.1` is 127.0.0.1."""
     try:
         return socket.inet_ntoa(socket.inet_aton(name))
     except OSError:
@@ -125,7 +133,7 @@ def _normalize_pattern_host(host: str) -> str:
     try:
         labels = [label if "*" in label else _encode_label(label) for label in host.split(".")]
     except UnicodeError:
-        raise ConfigError(f"{host!r} is no host") from None
+        raise ConfigError(f"{host!r} is not a host") from None
     return ".".join(labels).lower()
 
 
@@ -134,7 +142,7 @@ def _encode_label(label: str) -> str:
 
 
 def _normalize_path(rest: str) -> str:
-    """A path and its query, with escapes that need none taken out, and no detours."""
+    """A path and its query, with needless escapes decoded and `.` and `..` resolved."""
     plain = _UNRESERVED.sub(lambda found: unquote(found[0]), rest)
     path, mark, query = plain.partition("?")
     names = list[str]()

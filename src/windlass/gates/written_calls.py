@@ -1,7 +1,7 @@
-"""Calls written in a line: `bash(git status)`, `send({"to": "ann@example.com"})`.
+"""Calls written as one line: `bash(git status)`, `send({"to": "ann@example.com"})`.
 
-They are a rule's own examples, and what a person asks a policy about. No tool stands behind them,
-so that the arguments given are taken for all that the tool has.
+The examples of rules are written like this, and the calls that people ask a policy about. There is
+no tool behind such a call: the arguments that it names are taken as all that the tool has.
 """
 
 import re
@@ -14,7 +14,7 @@ from windlass.core.messages import Effect, ToolSpec
 from windlass.gates.patterns import CORE_MAIN_ARGUMENTS, PreparedCall
 
 READ_TOOLS = frozenset(["read", "glob", "grep", "fetch"])
-"""Those of the tools that everyone has which change nothing."""
+"""The core tools that only read."""
 
 _CALL_FORM = re.compile(r"([A-Za-z0-9_.-]+)(?:\((.*)\))?", re.DOTALL)
 
@@ -27,11 +27,16 @@ def parse_written_call(
     effect: Effect | None = None,
     root: str | None = None,
 ) -> PreparedCall:
-    """Read a call. Text that is none is the argument of `tool`, if one is given."""
+    """Parse a call. If `tool` is given, a text that is not a call is its argument.
+
+    `argument`: the name of that argument. `effect`: of the tool; by default that of the core tool
+    of this name, or `write`. `root`: where relative paths start. Raises ConfigError.
+    """
     name, arguments = _split_call(text, tool, argument)
-    fields = {one: {"type": _json_type(value)} for one, value in arguments.items()}
-    known: Effect = "read" if name in READ_TOOLS else "write"
-    spec = ToolSpec(name, "", {"type": "object", "properties": fields}, effect or known)
+    properties = {field: {"type": _json_type(value)} for field, value in arguments.items()}
+    if effect is None:
+        effect = "read" if name in READ_TOOLS else "write"
+    spec = ToolSpec(name, "", {"type": "object", "properties": properties}, effect)
     return PreparedCall(spec, arguments, root)
 
 
@@ -39,9 +44,10 @@ def _split_call(text: str, tool: str, argument: str) -> tuple[str, dict[str, Any
     form = _CALL_FORM.fullmatch(text.strip())
     if form is None or (tool and form[2] is None):
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", tool):
-            raise ConfigError(f"{text!r} is no call: write tool(argument), or tool({{…}})")
+            raise ConfigError(f"{text!r} is not a call: write tool(argument), or tool({{…}})")
         return tool, {argument or CORE_MAIN_ARGUMENTS.get(tool.casefold(), "input"): text}
-    name, inside = form[1], form[2]
+    name = form[1]
+    inside = form[2]
     if not inside:
         return name, {}
     if inside.lstrip().startswith("{"):
@@ -58,4 +64,6 @@ def _parse_arguments(text: str, inside: str) -> dict[str, Any]:
 
 
 def _json_type(value: object) -> str:
-    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
