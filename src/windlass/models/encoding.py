@@ -112,6 +112,7 @@ class CallIds:
         if native and call.provider_id:
             wire_id = call.provider_id
         if not _CALL_ID.fullmatch(wire_id) or wire_id in self._used:
+            # Cut to leave room for the underscores below; the end of our id is what differs.
             wire_id = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[-48:]
         while wire_id in self._used:
             wire_id += "_"
@@ -160,6 +161,8 @@ def build_body(
     encoded = encode_json(fields)
     if key in fields:  # The caller brings a history of their own.
         return encoded
+    # The history is encoded already. It is appended inside the closing brace, so that its bytes are
+    # neither parsed nor changed, and it comes last, so that the fields before it can vary.
     return b"%b,%b:[%b]}" % (encoded[:-1], encode_json(key), history)
 
 

@@ -46,6 +46,7 @@ class EncodedHistories(Generic[Context]):
 
     def __init__(self, new_encoder: Callable[Context, HistoryEncoder]) -> None:
         self._new_encoder = new_encoder
+        # Weak keys: an encoded history is dropped with the session that it belongs to.
         self._histories: WeakKeyDictionary[MessageLog, dict[Hashable, _EncodedHistory]] = (
             WeakKeyDictionary()
         )
@@ -58,6 +59,7 @@ class EncodedHistories(Generic[Context]):
         if not isinstance(messages, Transcript):
             history = _EncodedHistory(self._new_encoder(*args, **kwargs))
             return history.encode_up_to(messages, len(messages))
+        # Transcripts of one session share a log, so a shorter view of it reuses what is encoded.
         histories = self._histories.setdefault(messages.log, {})
         key = (args, tuple(kwargs.items()))
         history = histories.get(key)
@@ -78,6 +80,8 @@ class _EncodedHistory:
         for index in range(len(self._ends) - 1, length):
             self._append_message(messages[index])
         end, tail = self._ends[length]
+        # A view copies nothing but the result. It must be released again: a bytearray with an open
+        # view cannot grow.
         with memoryview(self._bytes) as encoded:
             return b"".join((encoded[:end], tail))
 

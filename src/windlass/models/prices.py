@@ -20,12 +20,15 @@ from windlass.core.setup import ModelInfo, Price
 from windlass.core.suggestions import find_near_names, suggest_names
 
 _PRICES_PATH = Path(__file__).with_name("prices.json")
+# The same models under another API have no list of their own.
 _LISTED_VENDOR = {"openai-chat": "openai"}
+# A date, as in `-2026-01-31` or `-20260131`, or a counter, as in `-001`.
 _SNAPSHOT_SUFFIX = re.compile(r"-(?:(20\d\d)-?([01]\d)-?([0-3]\d)|00\d)$")
 
 LOCAL_VENDORS = frozenset({"llamacpp", "lmstudio", "local", "ollama", "vllm"})
 """Vendors whose servers people run themselves."""
 FREE_PRICE = Price(Decimal(0), Decimal(0))
+# Service tiers that cost no more than the listed price.
 _STANDARD_TIERS = frozenset({"auto", "default", "flex", "on_demand", "standard", "standard_only"})
 
 
@@ -192,6 +195,7 @@ def _load_vendor_table(vendor: str) -> tuple[_VendorTable, dict[str, str]]:
     if raw is None:
         return _VendorTable({}, {}), {}
     table = msgspec.json.decode(raw, type=_VendorTable)
+    # The names of models win over aliases.
     names = {alias.casefold(): name for alias, name in table.aliases.items()}
     return table, names | {name.casefold(): name for name in table.models}
 

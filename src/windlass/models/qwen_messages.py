@@ -36,7 +36,7 @@ def to_qwen_messages(
     follow a prompt; with `prompt=True`, the prompt itself comes first.
     """
     added = result.new_messages()
-    if not prompt:
+    if not prompt:  # The first message of a run is its prompt.
         added = added[1:]
     messages = [converted for message in added for converted in _convert_message(message)]
     if name:

@@ -147,6 +147,7 @@ def _find_key(
     value = key.reveal() if isinstance(key, Secret) else key
     variable = vendor.key_env or ""
     source = "The key" if value else variable
+    # Keys are often pasted with a line break at their end.
     value = (value or environ.get(variable, "")).strip()
     if not value:
         if vendor.keyless or is_local_url(target.url):

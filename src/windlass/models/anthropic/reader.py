@@ -161,6 +161,7 @@ class AnthropicReader:
     def _update_usage(self, usage: _AnthropicUsage | None) -> Iterable[ReplyPiece]:
         if usage is None:
             return ()
+        # `message_start` has the input, `message_delta` the output; some servers repeat all of it.
         for name in _AnthropicUsage.__struct_fields__:
             if (total := getattr(usage, name)) is not None:
                 setattr(self._usage, name, total)

@@ -78,6 +78,7 @@ class GeminiDialect(Dialect):
             prompt.messages, prompt.model, signed=requires_signatures(model)
         )
         body = build_body(head, options.extra_body, "contents", history)
+        # Tuned models have a path of their own, such as `tunedModels/x`.
         name = model if "/" in model else f"models/{model}"
         path = f"/{name}:streamGenerateContent?alt=sse"
         return WireRequest(path, body, dict(options.extra_headers))

@@ -23,6 +23,8 @@ _REDIRECTS = range(300, 400)
 _REFUSALS = range(300, 500)
 _SERVER_ERRORS = range(500, 600)
 
+# A prompt that is too long. Only this class of error makes the loop compact the conversation, so a
+# missed phrase ends runs that could have gone on.
 _OVERFLOW_WORDS = re.compile(
     r"context_length_exceeded|exceed_context_size|request_too_large|string_above_max_length"
     r"|model_max_prompt_tokens_exceeded"
@@ -38,22 +40,26 @@ _OVERFLOW_WORDS = re.compile(
     r"|larger than the maximum context|context window (?:exceeded|is full|limit)",
     re.IGNORECASE,
 )
+# The account has no money left, which looks like a rate limit by its status.
 _QUOTA_WORDS = re.compile(
     r"insufficient_quota|exceeded your current quota|billing|insufficient (?:balance|credits|funds)"
     r"|credit balance is too low|requires more credits|arrearage|quota_exceeded_permanently",
     re.IGNORECASE,
 )
+# Gemini answers a wrong key with status 400.
 _BAD_KEY_WORDS = re.compile(
     r"api[_ ]key[_ ](?:not valid|invalid|is invalid|expired)|invalid[_ ]api[_ ]key"
     r"|incorrect api key|authentication_error",
     re.IGNORECASE,
 )
+# A wrong model name, apart from a wrong base URL: both have status 404.
 _UNKNOWN_MODEL_WORDS = re.compile(
     r"model_not_found|not_found_error model|models?/\S+ is not found|no endpoints found"
     r"|model[\w\s:/.,@`'\"-]{0,100}?(?:not found|does not exist|not exist|not available)"
     r"|(?:no such|unknown|invalid|not a valid) model",
     re.IGNORECASE,
 )
+# Credentials, the common prefixes of keys, keys in query strings and passwords in URLs.
 _KEY_SHAPES = re.compile(
     r"(?i:bearer|basic)\s+[\w.~+/=-]{6,}"
     r"|\b(?:sk|pk|rk|gsk|xai|tgp|hf)[-_][\w*.-]{6,}|\bAIza[\w*-]{8,}"
@@ -173,15 +179,15 @@ def _classify_error(
             kind: FaultKind = "auth"
         case 400 if _BAD_KEY_WORDS.search(text):
             kind = "auth"
-        case 402:
+        case 402:  # Payment required.
             return "rate_limit", False
         case 429:
             return "rate_limit", not _is_quota_exhausted(report, after_s)
         case 413:
             kind = "context_overflow"
-        case 408 | 409 | 425:
+        case 408 | 409 | 425:  # Request timeout, conflict, too early: all pass with time.
             kind = "server"
-        case 501 | 505:
+        case 501 | 505:  # Not implemented, HTTP version not supported: these do not.
             kind = "bad_request"
         case _ if status in _SERVER_ERRORS:
             kind = "server"

@@ -129,10 +129,13 @@ class HttpModel:
             async with aclosing(request_events) as events:
                 async for event, data in events:
                     for piece in reader.read_event(event, data):
+                        # Checked for each piece of each reply, so with the cheapest test there is.
                         ended = ended or type(piece) is ReplyEnd
                         yield piece
         except ModelError as error:
             fault = self._name_vendor(error)
+        # The stream is over, with or without an error. If the model had finished its reply before
+        # that, the reply counts and the error does not.
         if not ended and isinstance(reader, FinishingReader):
             for piece in reader.finish():
                 ended = True

@@ -56,6 +56,7 @@ class SseParser:
     def _parse_lines(self, lines: list[bytes]) -> list[SseEvent]:
         events: list[SseEvent] = []
         for line in lines:
+            # Nearly all lines of a stream, so it comes first and is not split into field and value.
             if line.startswith(b"data:"):
                 self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             elif line:

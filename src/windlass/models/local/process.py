@@ -52,6 +52,7 @@ class LocalModelServer:
         self.key = key
         self.exited: Future[str] = Future()
         """Gets the cause, in words, when the process has exited."""
+        # A running future cannot be cancelled by a caller that stops waiting for it.
         self.exited.set_running_or_notify_cancel()
 
     async def exit_cause(self) -> str | None:
@@ -127,6 +128,7 @@ def _run_process(weights: LocalWeights, start: _ServerStart, log: IO[bytes]) -> 
                 start.set_result(server)
             code = process.wait()
         finally:
+            # Harmless for a process that has exited; needed if it did not understand us.
             process.kill()
             _processes.discard(owned)
     if server is None:

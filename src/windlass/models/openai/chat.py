@@ -19,6 +19,7 @@ from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import Effort, ModelOptions
 
 _DEFAULT_QUIRKS = ChatQuirks()
+# Some servers refuse an empty schema.
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 
 
@@ -33,7 +34,7 @@ class OpenAIChat(Dialect):
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
         quirks = self._quirks
         head: JsonObject = {"model": model, "stream": True}
-        if quirks.stream_usage:
+        if quirks.stream_usage:  # Many servers report no usage in a stream unless asked to.
             head["stream_options"] = {"include_usage": True}
         head[quirks.output_cap] = prompt.output_max
         head |= _sampling_settings(options, quirks)

@@ -68,6 +68,7 @@ class ChatEncoder:
             yield HistoryFragment(encode_json(bridge))
         # Text alone goes as a string, because every server accepts that.
         if all(block["type"] == "text" for block in blocks):
+            # Without its quotes: the string stays open for a message that joins this one.
             text = encode_json("\n\n".join(block["text"] for block in blocks))[1:-1]
             joins = self._open_content is str
             self._open_content = str

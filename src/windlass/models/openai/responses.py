@@ -62,7 +62,7 @@ class OpenAIResponses(Dialect):
         head: JsonObject = {
             "model": model,
             "stream": True,
-            "store": False,
+            "store": False,  # Nothing is kept on the server.
             "max_output_tokens": prompt.output_max,
         }
         head |= _request_settings(model, options)

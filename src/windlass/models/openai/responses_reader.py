@@ -100,6 +100,7 @@ class ResponsesReader:
                 return (self._open_call(got, got.item),)
             case "response.output_item.done" if got.item is not None:
                 return self._read_item_done(got, got.item)
+            # The parts of a summary are paragraphs.
             case "response.reasoning_summary_part.added" if got.summary_index > 0:
                 return (ThinkingDelta("\n\n"),)
             case "response.completed" | "response.incomplete" | "response.failed":

@@ -85,6 +85,7 @@ class PlainCallScan:
                 self._held.append(text)
                 return [KEEP_ALIVE] if self._may_be_call(text) else self._release_text()
             case CallDelta():
+                # The model made a native call, so its text was not meant as one.
                 return [*self._release_text(), piece]
             case ReplyEnd():
                 if call := self._find_call():

@@ -46,6 +46,7 @@ class ScanningReader:
     def _run_scans(self, pieces: list[ReplyPiece]) -> list[ReplyPiece]:
         for scan in self._scans:
             pieces = [found for piece in pieces for found in scan.scan_piece(piece)]
+            # A scan that is done is dropped, so that the rest of the stream costs nothing.
             if scan.done:
                 self._scans = tuple(other for other in self._scans if other is not scan)
         return pieces
