@@ -211,6 +211,7 @@ class ChatSession:
         try:
             await self._drive_run(
                 opened,
+                # A session that was named may have another configuration: naming it is consent.
                 lambda watch: opened.agent.resume(
                     self._session, consent=bool(name), on_event=watch
                 ),

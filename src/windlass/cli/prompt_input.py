@@ -51,11 +51,14 @@ def _is_piped() -> bool:
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):
+        # Standard input is not a file, as in a test that replaces it.
         return not sys.stdin.isatty()
+    # /dev/null is a device, and so counts as "nothing was piped in".
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def _read_stdin() -> str:
+    """All of standard input. After PATIENCE_S, a message says that it is being waited for."""
     try:
         ready, _, _ = select.select([sys.stdin], [], [], PATIENCE_S)
         if not ready and not sys.stdin.isatty():

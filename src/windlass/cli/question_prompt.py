@@ -143,6 +143,7 @@ class QuestionPrompt:
         if pattern is None:
             return None
         spec = self._specs.get(name)
+        # A pattern that is wrong is reported now, while the person can still correct it.
         try:
             if spec is not None:
                 make_grant(spec, question.arguments, pattern.strip(), ())

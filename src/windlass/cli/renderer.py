@@ -164,7 +164,6 @@ class EventRenderer:
                 changes = f" (changed since: {'; '.join(drift)})" if drift else ""
                 message = f"resumed where the journal ends{changes}"
                 self._show_line(glyphs.progress, message, QUIET)
-                self._last_call_id = ""
             case RunSuspended():
                 self._show_line(glyphs.trouble, "waiting for your answer", TROUBLE)
             case RunEnded("completed"):

@@ -109,8 +109,10 @@ class Screen:
         self.glyphs = UNICODE_GLYPHS if self._can_encode(UNICODE_GLYPHS) else ASCII_GLYPHS
         self.gutter = ""
         """Written at the left of each line that begins from now on."""
+        # Cells of the open line that are written. 0 means that no line is open.
         self._column = 0
         self._indent = 0
+        # The end of what was streamed: a word is written only when it is known where it fits.
         self._space = ""
         self._word = ""
         self._style = ""
@@ -133,6 +135,8 @@ class Screen:
             return
         self.clear_footer()
         if text:
+            # Some terminals wrap as soon as the last column is filled, and a wrapped line could not
+            # be removed.
             room = max(1, self._console.width - 1)
             shown = _truncate(replace_control_chars(text).replace("\n", " "), room, self.glyphs.cut)
             self._console.out(shown, style="dim", highlight=False, end="")
@@ -195,7 +199,8 @@ class Screen:
         """Continue at the very left of the next line."""
         self._flush_word()
         self._write("\n")
-        self._column = self._indent = 0
+        self._column = 0
+        self._indent = 0
         self._space = ""
 
     def hang_mark(self, space: str, mark: str, style: str = "") -> None:
@@ -215,21 +220,25 @@ class Screen:
 
     def forget_line(self) -> None:
         """A person typed a line and Enter, which has ended our line too."""
-        self._column = self._indent = 0
+        self._column = 0
+        self._indent = 0
 
     def end_line(self) -> None:
         """End the line, if there is one."""
         self._flush_word()
-        self._space = self._style = ""
+        self._space = ""
+        self._style = ""
         if self._column:
             self._write("\n")
-        self._column = self._indent = 0
+        self._column = 0
+        self._indent = 0
 
     def clip_to_line(self, text: str, cells_taken: int = 0) -> str:
         """As much of a text as fits in one line, after a mark and `cells_taken` more cells.
 
         Line breaks and runs of spaces become one space.
         """
+        # The longest mark is two cells wide, and a space follows it.
         room = self.width - cell_len(self.gutter) - 3 - cells_taken
         text = " ".join(replace_control_chars(text).split())
         return _truncate(text, room, self.glyphs.cut)
@@ -253,7 +262,8 @@ class Screen:
             self._wrap_line()
         # A word wider than the page is not broken, so that a path can be copied.
         self._write(self._space + self._word, self._style)
-        self._space = self._word = ""
+        self._space = ""
+        self._word = ""
 
     @property
     def _text_start(self) -> int:
@@ -275,6 +285,7 @@ class Screen:
             return
         self.clear_footer()
         self._column += cell_len(text)
+        # A character that the encoding lacks must not raise in the middle of a run.
         text = text.encode(self._encoding, "replace").decode(self._encoding)
         if self.styled and style:
             self._console.out(text, style=style, highlight=False, end="")

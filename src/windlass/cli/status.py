@@ -125,7 +125,7 @@ class StatusLine:
     def show_footer(self) -> None:
         """Draw the line, unless it is paused."""
         if not self._is_paused:
-            self._frame += 1
+            self._frame += 1  # The spinner turns, so that a person sees that we are alive.
             self._screen.show_footer(self.format_line())
 
     @contextmanager
@@ -147,6 +147,7 @@ class StatusLine:
             self._screen.clear_footer()
 
     def _set_activity(self, activity: str) -> None:
+        # The same activity keeps its start: text arrives in many pieces, but it is one writing.
         if activity != self._activity or self._retry_at is not None:
             self._activity_since = self._clock()
         self._activity = activity

@@ -30,6 +30,7 @@ class Keyboard:
         Keys that were pressed before the question are thrown away.
         """
         with self._preserve_mode():
+            # TCSAFLUSH throws away what was typed before the question was shown.
             tty.setcbreak(self._fd, termios.TCSAFLUSH)
             show()
             typed = await self._read_typed()
@@ -55,6 +56,7 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
 
     async def _read_typed(self) -> str:
+        """What was typed; empty at the end of the input. A cancel ends the wait at once."""
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._fd, lambda: ready.done() or ready.set_result(None))

@@ -97,6 +97,7 @@ class TerminalRun:
                 os._exit(INTERRUPTED)
             is_stopping = True
             self.status.show_activity("stopping; press Ctrl-C again to exit at once")
+            # Before the run has started, there is only our own task to cancel.
             if not agent.cancel(session, "interrupted") and running is not None:
                 running.cancel()
 
@@ -108,6 +109,7 @@ class TerminalRun:
             if is_kept:
                 message = f"\nwindlass: to resume: windlass resume {session}"
                 print(message, file=sys.stderr, flush=True)
+            # `os._exit`, because a normal exit would end the run: every `finally` would run first.
             os._exit(128 + number)
 
         # Signals that our parent process told us to ignore (nohup) stay ignored.
@@ -148,6 +150,7 @@ class TerminalRun:
         if result.outcome == "suspended" or not text:
             return
         if not sys.stdout.isatty():
+            # A program reads it: it gets every character.
             print(text)
         elif self.quiet:
             print(replace_control_chars(text))

@@ -120,6 +120,7 @@ class DemoStory:
                     break
             else:
                 raise DemoFailed(f"the first worker ended early: {child.failure_reason()}")
+            # The tool reports progress after it has written the refund, so it must be there now.
             if len(read_outbox(self._folder)) != 1:
                 raise DemoFailed(f"the refund is not in {OUTBOX}")
             time.sleep(self._hold_s)

@@ -60,6 +60,7 @@ class WorkerProcess:
         for line in self._process.stdout or ():
             event = _decode(line)
             if isinstance(event, NestedEvent):
+                # The inner event is typed as any value, so it is decoded to plain JSON at first.
                 event = replace(event, event=msgspec.convert(event.event, Event))
             yield event
 
@@ -92,11 +93,13 @@ class WorkerProcess:
 
 
 def print_event(event: Event) -> None:
+    """Print an event for the parent, and flush it: the next line may never come."""
     sys.stdout.buffer.write(_encode(event) + b"\n")
     sys.stdout.buffer.flush()
 
 
 async def drive_agent(what: str, folder: Path, pace: DemoPace) -> None:
+    """Start the run, or resume it if `what` is `resume`."""
     # The notes are in the same file as the journal.
     with SqliteJournal(folder / JOURNAL) as journal, SqliteKnowledge(folder / JOURNAL) as notes:
         agent = build_agent(folder, journal, notes, pace)
