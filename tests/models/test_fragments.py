@@ -13,7 +13,7 @@ from windlass.models.fragments import EncodedHistories, HistoryFragment
 SEEN: list[str] = []
 
 
-class Shouting:
+class ShoutingEncoder:
     """Encodes each message to its text; adjacent users join."""
 
     def __init__(self, mark: str = "") -> None:
@@ -31,7 +31,7 @@ class Shouting:
         return (HistoryFragment(b"+" + text if joins else b"[" + text, b"]", joins),)
 
 
-class Refusing(Shouting):
+class RefusingEncoder(ShoutingEncoder):
     @override
     def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
         yield HistoryFragment(b"half")
@@ -53,7 +53,7 @@ def reply(text: str) -> AssistantMessage:
 
 
 def test_only_what_is_new_is_encoded(seen: list[str]) -> None:
-    history = EncodedHistories(Shouting)
+    history = EncodedHistories(ShoutingEncoder)
     transcript = Transcript([user("a")])
     assert history.encode_messages(transcript) == b"[a]"
     transcript = transcript.append(reply("b"), user("c"))
@@ -63,7 +63,7 @@ def test_only_what_is_new_is_encoded(seen: list[str]) -> None:
 
 
 def test_each_history_is_a_prefix_of_the_next() -> None:
-    history = EncodedHistories(Shouting)
+    history = EncodedHistories(ShoutingEncoder)
     transcript = Transcript([user("0")])
     before = history.encode_messages(transcript)
     for step in range(1, 50):
@@ -74,7 +74,7 @@ def test_each_history_is_a_prefix_of_the_next() -> None:
 
 
 def test_messages_that_join_stay_open_without_a_rewrite() -> None:
-    history = EncodedHistories(Shouting)
+    history = EncodedHistories(ShoutingEncoder)
     transcript = Transcript([user("a")])
     short = history.encode_messages(transcript)
     longer = history.encode_messages(transcript.append(user("b"), reply("c")))
@@ -82,7 +82,7 @@ def test_messages_that_join_stay_open_without_a_rewrite() -> None:
 
 
 def test_an_older_transcript_of_the_same_log_keeps_its_own_history(seen: list[str]) -> None:
-    history = EncodedHistories(Shouting)
+    history = EncodedHistories(ShoutingEncoder)
     first = Transcript([user("a")])
     longer = first.append(reply("b"))
     assert history.encode_messages(longer) == b"[a],<b>"
@@ -94,7 +94,7 @@ def test_an_older_transcript_of_the_same_log_keeps_its_own_history(seen: list[st
 
 
 def test_each_context_has_an_encoding_of_its_own() -> None:
-    history = EncodedHistories(Shouting)
+    history = EncodedHistories(ShoutingEncoder)
     transcript = Transcript([user("a")])
     assert history.encode_messages(transcript, "1") == b"[1a]"
     assert history.encode_messages(transcript, "2") == b"[2a]"
@@ -102,7 +102,7 @@ def test_each_context_has_an_encoding_of_its_own() -> None:
 
 
 def test_a_sequence_that_may_change_is_encoded_afresh(seen: list[str]) -> None:
-    history = EncodedHistories(Shouting)
+    history = EncodedHistories(ShoutingEncoder)
     for _ in range(2):
         assert history.encode_messages([user("a"), reply("b")]) == b"[a],<b>"
     assert seen == ["a", "b", "a", "b"]
@@ -110,7 +110,7 @@ def test_a_sequence_that_may_change_is_encoded_afresh(seen: list[str]) -> None:
 
 
 def test_a_message_that_cannot_be_encoded_leaves_the_history_as_it_was() -> None:
-    history = EncodedHistories(Refusing)
+    history = EncodedHistories(RefusingEncoder)
     transcript = Transcript([user("a")])
     for _ in range(2):
         with pytest.raises(ValueError, match="a"):
@@ -118,7 +118,7 @@ def test_a_message_that_cannot_be_encoded_leaves_the_history_as_it_was() -> None
 
 
 def test_a_history_goes_with_its_session() -> None:
-    history = EncodedHistories(Shouting)
+    history = EncodedHistories(ShoutingEncoder)
     transcript = Transcript([user("a")])
     history.encode_messages(transcript)
     assert len(history._histories) == 1

@@ -41,20 +41,20 @@ def post(url: str, **more: str) -> "http.AsyncGenerator[tuple[str, bytes]]":
     return post_sse(path, b'{"a":1}', headers, target=target(url), timeouts=TIMEOUTS)
 
 
-async def events(url: str, **more: str) -> list[tuple[str, bytes]]:
+async def collect_events(url: str, **more: str) -> list[tuple[str, bytes]]:
     async with aclosing(post(url, **more)) as stream:
         return [event async for event in stream]
 
 
-async def fails(url: str) -> ModelError:
+async def expect_error(url: str) -> ModelError:
     with pytest.raises(ModelError) as caught:
-        await events(url)
+        await collect_events(url)
     return caught.value
 
 
 async def test_a_request_goes_out_as_it_is() -> None:
     async with FaultServer(stream_answer(b"data: x\n\n")) as server:
-        assert await events(server.url, Authorization="Bearer k") == [("", b"x")]
+        assert await collect_events(server.url, Authorization="Bearer k") == [("", b"x")]
     (asked,) = server.requests
     assert (asked.method, asked.path, asked.body) == ("POST", "/v1/chat/completions", b'{"a":1}')
     assert asked.headers["authorization"] == "Bearer k"
@@ -87,7 +87,7 @@ async def test_an_event_is_given_out_as_soon_as_it_is_there() -> None:
 async def test_a_stream_that_is_left_is_closed_at_once() -> None:
     """C1: the server sees the client go, and not at the end of its answer."""
     async with FaultServer(stream_answer(b"data: 1\n\n", stall())) as server:
-        asking = asyncio.create_task(events(server.url))
+        asking = asyncio.create_task(collect_events(server.url))
         await asyncio.sleep(1)
         asking.cancel()
         await asyncio.wait([asking])
@@ -98,7 +98,7 @@ async def test_a_stream_that_is_left_is_closed_at_once() -> None:
 async def test_connections_are_used_again() -> None:
     async with FaultServer(always=text_answer("hi")) as server:
         for _ in range(3):
-            await events(server.url)
+            await collect_events(server.url)
     assert [asked.connection for asked in server.requests] == [1, 1, 1]
 
 
@@ -107,7 +107,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
     """llama.cpp promises to keep connections open, and closes each of them at once."""
     with serve_in_thread(FaultServer(always=replace(text_answer("hi"), after=(drop(),)))) as server:
         for _ in range(5):
-            await events(server.url)
+            await collect_events(server.url)
             time.sleep(0.05)  # noqa: ASYNC251 - the loop must not see the connection close
     assert [asked.connection for asked in server.requests] == [1, 2, 3, 4, 5]
 
@@ -125,7 +125,7 @@ def test_the_connections_of_a_loop_end_with_it() -> None:
 
     async def ask() -> None:
         async with FaultServer(text_answer("hi")) as server:
-            await events(server.url)
+            await collect_events(server.url)
 
     for _ in range(2):
         asyncio.run(ask())
@@ -136,14 +136,14 @@ async def test_a_compressed_stream_is_read_all_the_same() -> None:
     packed = gzip.compress(b"data: 1\n\ndata: 2\n\n")
     headers = (("Content-Type", "text/event-stream"), ("Content-Encoding", "gzip"))
     async with FaultServer(WireAnswer(headers=headers, acts=(packed[:9], packed[9:]))) as server:
-        assert await events(server.url) == [("", b"1"), ("", b"2")]
+        assert await collect_events(server.url) == [("", b"1"), ("", b"2")]
 
 
 async def test_a_redirect_is_not_followed() -> None:
     """P3: a key must not follow it to another host."""
     elsewhere = refuse_with(307, "", {"Location": "http://127.0.0.1:9/else"})
     async with FaultServer(elsewhere) as server:
-        error = await fails(server.url)
+        error = await expect_error(server.url)
     assert error.fault.kind == "bad_request"
     assert "http://127.0.0.1:9/else" in str(error)
 
@@ -159,7 +159,7 @@ async def test_a_redirect_is_not_followed() -> None:
 async def test_a_success_that_is_no_stream_is_an_error(response: WireAnswer, told: str) -> None:
     """S2: a proxy's page, or a base URL that points elsewhere."""
     async with FaultServer(response) as server:
-        error = await fails(server.url)
+        error = await expect_error(server.url)
     assert (error.fault.kind, error.fault.retryable) == ("bad_request", False)
     assert told in str(error)
     assert "base_url" in str(error)
@@ -168,14 +168,14 @@ async def test_a_success_that_is_no_stream_is_an_error(response: WireAnswer, tol
 async def test_an_error_with_a_status_of_success_is_that_error() -> None:
     error = {"error": {"code": 429, "message": "slow down, try again in 3s"}}
     async with FaultServer(refuse_with(200, error)) as server:
-        fault = (await fails(server.url)).fault
+        fault = (await expect_error(server.url)).fault
     assert (fault.kind, fault.retry_after_s) == ("rate_limit", 3.0)
 
 
 async def test_a_closed_port_names_the_host_and_the_fix() -> None:
     async with FaultServer() as server:
         pass
-    error = await fails(server.url)
+    error = await expect_error(server.url)
     assert (error.fault.kind, error.fault.retryable) == ("network", True)
     assert "127.0.0.1" in str(error)
     assert "running" in str(error)
@@ -195,7 +195,7 @@ async def test_a_closed_port_names_the_host_and_the_fix() -> None:
 async def test_a_broken_connection_is_classified(response: WireAnswer, kind: str) -> None:
     """S2, S8: before the head it is the network's fault, after it the stream is incomplete."""
     async with FaultServer(response) as server:
-        error = await fails(server.url)
+        error = await expect_error(server.url)
     assert (error.fault.kind, error.fault.retryable) == (kind, True)
     assert "127.0.0.1" in str(error)
     assert "\n" not in str(error)
@@ -208,7 +208,7 @@ async def test_a_server_that_speaks_no_tls_is_told_apart() -> None:
 
     server = await asyncio.start_server(blunt, "127.0.0.1", 0)
     async with server:
-        error = await fails(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        error = await expect_error(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
     assert (error.fault.kind, error.fault.retryable) == ("network", False)
     assert "http://" in str(error)
 
@@ -217,7 +217,7 @@ async def test_a_key_with_a_line_break_is_not_in_the_error() -> None:
     """P3."""
     async with FaultServer(text_answer("hi")) as server:
         with pytest.raises(ModelError) as caught:
-            await events(server.url, Authorization="Bearer sk-very\nsecret")
+            await collect_events(server.url, Authorization="Bearer sk-very\nsecret")
     assert "secret" not in str(caught.value)
 
 
@@ -259,7 +259,7 @@ async def test_the_last_event_counts_without_its_blank_line() -> None:
     async with FaultServer(
         append_acts(stream_answer(sse_event(b"1")), b"data: [DONE]\n")
     ) as server:
-        assert await events(server.url) == [("", b"1"), ("", b"[DONE]")]
+        assert await collect_events(server.url) == [("", b"1"), ("", b"[DONE]")]
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ async def test_a_proxy_that_refuses_is_named() -> None:
 
 @pytest.mark.parametrize("url", ["https:///v1", "gopher://host/v1", "http://host:port/v1"])
 async def test_an_address_that_is_none_is_an_error_of_ours(url: str) -> None:
-    error = await fails(url)
+    error = await expect_error(url)
     assert (error.fault.kind, error.fault.retryable) == ("network", False)
     assert "base_url" in str(error)
 
@@ -370,7 +370,7 @@ def test_what_a_network_does_is_told_in_words(
 async def test_nonsense_on_the_wire_is_an_error_of_ours(raw: bytes) -> None:
     """S2: whatever the server sends, nothing but a ModelError comes out."""
     async with FaultServer(hang_up(raw)) as server:
-        error = await fails(server.url)
+        error = await expect_error(server.url)
     assert error.fault.retryable
     assert error.fault.kind in {"network", "incomplete_stream"}
     assert len(str(error)) < 200

@@ -15,44 +15,44 @@ from windlass.models.http.errors import (
 )
 from windlass.models.http.retry_after import parse_span_s, retry_after_s
 
-SITE = RequestTarget(
+TARGET = RequestTarget(
     vendor="acme", url="https://api.acme.ai/v1", model="big-1", key_env="ACME_API_KEY"
 )
 
 
-def refused(status: int, body: Any = "", headers: dict[str, str] | None = None) -> ModelError:
+def refusal_error(status: int, body: Any = "", headers: dict[str, str] | None = None) -> ModelError:
     raw = body.encode() if isinstance(body, str) else msgspec.json.encode(body)
-    return error_from_response(status, headers or {}, raw, SITE)
+    return error_from_response(status, headers or {}, raw, TARGET)
 
 
-def openai(message: str, code: str | None = None, kind: str = "invalid_request_error") -> Any:
+def openai_error(message: str, code: str | None = None, kind: str = "invalid_request_error") -> Any:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-def anthropic(kind: str, message: str) -> Any:
+def anthropic_error(kind: str, message: str) -> Any:
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
 
 
-def gemini(code: int, status: str, message: str, *details: Any) -> Any:
+def gemini_error(code: int, status: str, message: str, *details: Any) -> Any:
     error = {"code": code, "message": message, "status": status, "details": list(details)}
     return {"error": error}
 
 
 OVERFLOWS: list[tuple[str, int, Any]] = [
-    ("openai code", 400, openai("too long", "context_length_exceeded")),
+    ("openai code", 400, openai_error("too long", "context_length_exceeded")),
     (
         "openai words",
         400,
-        openai(
+        openai_error(
             "This model's maximum context length is 128000 tokens. However, your messages resulted "
             "in 130001 tokens. Please reduce the length of the messages."
         ),
     ),
-    ("openai responses", 400, openai("Your input exceeds the context window of this model.")),
+    ("openai responses", 400, openai_error("Your input exceeds the context window of this model.")),
     (
         "openai too large",
         429,
-        openai(
+        openai_error(
             "Request too large for gpt-x on tokens per min (TPM): Limit 30000, Requested 40000.",
             "rate_limit_exceeded",
         ),
@@ -60,21 +60,27 @@ OVERFLOWS: list[tuple[str, int, Any]] = [
     (
         "anthropic",
         400,
-        anthropic("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
+        anthropic_error(
+            "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"
+        ),
     ),
     (
         "anthropic cap",
         400,
-        anthropic(
+        anthropic_error(
             "invalid_request_error",
             "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000",
         ),
     ),
-    ("anthropic size", 413, anthropic("request_too_large", "Request exceeds the maximum size")),
+    (
+        "anthropic size",
+        413,
+        anthropic_error("request_too_large", "Request exceeds the maximum size"),
+    ),
     (
         "gemini",
         400,
-        gemini(
+        gemini_error(
             400,
             "INVALID_ARGUMENT",
             "The input token count (337807) exceeds the maximum number of tokens allowed (65536).",
@@ -83,7 +89,7 @@ OVERFLOWS: list[tuple[str, int, Any]] = [
     (
         "gemini list",
         400,
-        [gemini(400, "INVALID_ARGUMENT", "input token count exceeds the maximum")],
+        [gemini_error(400, "INVALID_ARGUMENT", "input token count exceeds the maximum")],
     ),
     (
         "vllm",
@@ -126,8 +132,12 @@ OVERFLOWS: list[tuple[str, int, Any]] = [
             "code": "3051",
         },
     ),
-    ("dashscope", 400, openai("Range of input length should be [1, 30720]")),
-    ("groq", 413, openai("Request too large for model `x` on tokens per minute", "rate_limit")),
+    ("dashscope", 400, openai_error("Range of input length should be [1, 30720]")),
+    (
+        "groq",
+        413,
+        openai_error("Request too large for model `x` on tokens per minute", "rate_limit"),
+    ),
     (
         "openrouter",
         400,
@@ -148,14 +158,18 @@ OVERFLOWS: list[tuple[str, int, Any]] = [
 )
 def test_a_prompt_that_is_too_long_is_recognised(status: int, body: Any) -> None:
     """S13 depends on it: only an overflow is worth a forced compaction."""
-    fault = refused(status, body).fault
+    fault = refusal_error(status, body).fault
     assert (fault.kind, fault.retryable, fault.retry_after_s) == ("context_overflow", False, None)
 
 
 NOT_OVERFLOWS: list[tuple[str, int, Any]] = [
-    ("rate limit in tokens", 429, openai("Rate limit reached: too many requests, limit 3 / min")),
-    ("max_tokens", 400, openai("max_tokens must be at least 1")),
-    ("a word of it", 400, openai("context: unknown field")),
+    (
+        "rate limit in tokens",
+        429,
+        openai_error("Rate limit reached: too many requests, limit 3 / min"),
+    ),
+    ("max_tokens", 400, openai_error("max_tokens must be at least 1")),
+    ("a word of it", 400, openai_error("context: unknown field")),
 ]
 
 
@@ -163,43 +177,53 @@ NOT_OVERFLOWS: list[tuple[str, int, Any]] = [
     ("status", "body"), [row[1:] for row in NOT_OVERFLOWS], ids=[row[0] for row in NOT_OVERFLOWS]
 )
 def test_other_refusals_are_not_taken_for_an_overflow(status: int, body: Any) -> None:
-    assert refused(status, body).fault.kind != "context_overflow"
+    assert refusal_error(status, body).fault.kind != "context_overflow"
 
 
 @pytest.mark.parametrize(
     ("status", "body", "kind", "retryable"),
     [
-        (401, openai("Incorrect API key provided: sk-abc", "invalid_api_key"), "auth", False),
-        (403, anthropic("permission_error", "no"), "auth", False),
+        (401, openai_error("Incorrect API key provided: sk-abc", "invalid_api_key"), "auth", False),
+        (403, anthropic_error("permission_error", "no"), "auth", False),
         (
             400,
-            gemini(400, "INVALID_ARGUMENT", "API key not valid. Please pass one."),
+            gemini_error(400, "INVALID_ARGUMENT", "API key not valid. Please pass one."),
             "auth",
             False,
         ),
-        (400, openai("Unsupported value: temperature"), "bad_request", False),
-        (404, openai("The model `big-1` does not exist", "model_not_found"), "bad_request", False),
+        (400, openai_error("Unsupported value: temperature"), "bad_request", False),
+        (
+            404,
+            openai_error("The model `big-1` does not exist", "model_not_found"),
+            "bad_request",
+            False,
+        ),
         (404, "<html>nope</html>", "bad_request", False),
         (405, "", "bad_request", False),
         (422, {"detail": [{"msg": "Extra inputs are not permitted"}]}, "bad_request", False),
-        (501, openai("not supported"), "bad_request", False),
-        (402, openai("Insufficient Balance"), "rate_limit", False),
-        (429, openai("You exceeded your current quota", "insufficient_quota"), "rate_limit", False),
-        (429, openai("slow down"), "rate_limit", True),
+        (501, openai_error("not supported"), "bad_request", False),
+        (402, openai_error("Insufficient Balance"), "rate_limit", False),
+        (
+            429,
+            openai_error("You exceeded your current quota", "insufficient_quota"),
+            "rate_limit",
+            False,
+        ),
+        (429, openai_error("slow down"), "rate_limit", True),
         (408, "", "server", True),
         (409, "", "server", True),
         (425, "", "server", True),
-        (500, openai("oops"), "server", True),
+        (500, openai_error("oops"), "server", True),
         (502, "<html>bad gateway</html>", "server", True),
         (503, {"error": {"code": 503, "message": "Loading model"}}, "server", True),
         (504, "", "server", True),
-        (529, anthropic("overloaded_error", "Overloaded"), "server", True),
+        (529, anthropic_error("overloaded_error", "Overloaded"), "server", True),
         (599, "", "server", True),
         (999, "", "other", False),
     ],
 )
 def test_a_status_has_its_class(status: int, body: Any, kind: str, retryable: object) -> None:
-    fault = refused(status, body).fault
+    fault = refusal_error(status, body).fault
     assert (fault.kind, fault.retryable) == (kind, retryable), fault
     assert str(status) in fault.message
     assert fault.message.startswith("acme: ")
@@ -207,24 +231,28 @@ def test_a_status_has_its_class(status: int, body: Any, kind: str, retryable: ob
 
 def test_gemini_says_quota_for_what_time_alone_will_mend() -> None:
     retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.07s"}
-    told = "You exceeded your current quota, please check your plan and billing details."
-    fault = refused(429, gemini(429, "RESOURCE_EXHAUSTED", told, retry)).fault
+    message = "You exceeded your current quota, please check your plan and billing details."
+    fault = refusal_error(429, gemini_error(429, "RESOURCE_EXHAUSTED", message, retry)).fault
     assert (fault.kind, fault.retryable, fault.retry_after_s) == ("rate_limit", True, 34.07)
 
 
 @pytest.mark.parametrize(
     ("status", "body", "fix"),
     [
-        (401, openai("no"), "Check ACME_API_KEY."),
-        (404, openai("The model `big-1` does not exist"), "no model big-1"),
+        (401, openai_error("no"), "Check ACME_API_KEY."),
+        (404, openai_error("The model `big-1` does not exist"), "no model big-1"),
         (404, {"error": {"message": 'model "big-1" not found, try pulling it'}}, "no model big-1"),
         (404, {"error": "model 'big-1' not found"}, "no model big-1"),
-        (400, openai("big-1 is not a valid model ID"), "no model big-1"),
-        (404, gemini(404, "NOT_FOUND", "models/big-1 is not found for API v1"), "no model big-1"),
-        (404, anthropic("not_found_error", "model: big-1"), "no model big-1"),
+        (400, openai_error("big-1 is not a valid model ID"), "no model big-1"),
+        (
+            404,
+            gemini_error(404, "NOT_FOUND", "models/big-1 is not found for API v1"),
+            "no model big-1",
+        ),
+        (404, anthropic_error("not_found_error", "model: big-1"), "no model big-1"),
         (
             400,
-            openai("Unsupported parameter: 'x' is not supported with this model."),
+            openai_error("Unsupported parameter: 'x' is not supported with this model."),
             "rejected (400)",
         ),
         (
@@ -238,7 +266,7 @@ def test_gemini_says_quota_for_what_time_alone_will_mend() -> None:
 )
 def test_an_error_names_the_fix(status: int, body: Any, fix: str) -> None:
     """The wrong key, the wrong model and the wrong base URL each give one line with the fix."""
-    message = str(refused(status, body))
+    message = str(refusal_error(status, body))
     assert fix in message
     assert "\n" not in message
 
@@ -248,10 +276,10 @@ def test_an_error_names_the_fix(status: int, body: Any, fix: str) -> None:
     [
         ({"error": {"code": 502, "message": "upstream"}}, "server"),
         ({"error": {"code": 429, "message": "slow"}}, "rate_limit"),
-        (anthropic("overloaded_error", "Overloaded"), "server"),
-        (anthropic("rate_limit_error", "slow"), "rate_limit"),
-        (gemini(503, "UNAVAILABLE", "busy"), "server"),
-        (openai("too long", "context_length_exceeded"), "context_overflow"),
+        (anthropic_error("overloaded_error", "Overloaded"), "server"),
+        (anthropic_error("rate_limit_error", "slow"), "rate_limit"),
+        (gemini_error(503, "UNAVAILABLE", "busy"), "server"),
+        (openai_error("too long", "context_length_exceeded"), "context_overflow"),
         ({"error": "just words"}, "server"),
         (b'{"error":{"message":"as bytes","type":"server_error"}}', "server"),
         (None, "server"),
@@ -275,14 +303,14 @@ def test_an_error_inside_a_stream_is_classified_as_well(error: Any, kind: str) -
 def test_a_key_never_reaches_an_error(secret: str) -> None:
     """P3."""
     for said in (f"Incorrect API key provided: {secret}.", f"header Bearer {secret}", secret):
-        assert secret not in str(refused(401, openai(said)))
+        assert secret not in str(refusal_error(401, openai_error(said)))
         assert secret not in mask_keys(said)
     assert "hunter2" not in mask_keys("https://ann:hunter2@host/v1?key=abc")
     assert "abc" not in mask_keys("https://host/v1?key=abc")
 
 
 def test_what_a_provider_says_is_bounded() -> None:
-    said = str(refused(400, openai("long\nwords " * 10_000)))
+    said = str(refusal_error(400, openai_error("long\nwords " * 10_000)))
     assert len(said) < PROVIDER_TEXT_CHARS_MAX + 200
     assert "\n" not in said
 

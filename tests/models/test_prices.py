@@ -32,12 +32,14 @@ FILE = Path(prices.__file__).with_name("prices.json")
 BYTES_MAX = 150_000
 
 
-def money(enters: str, leaves: str, read: str | None = None, write: str | None = None) -> Price:
+def make_price(
+    enters: str, leaves: str, read: str | None = None, write: str | None = None
+) -> Price:
     cache = (None if one is None else Decimal(one) for one in (read, write))
     return Price(Decimal(enters), Decimal(leaves), *cache)
 
 
-def known(vendor: str, model: str) -> ModelListing:
+def require_listing(vendor: str, model: str) -> ModelListing:
     found = find_listing(vendor, model)
     assert found is not None
     return found
@@ -56,21 +58,21 @@ def written() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("vendor", "model", "price", "window"),
     [
-        ("openai", "gpt-5", money("1.25", "10", "0.125"), 400_000),
-        ("openai-chat", "gpt-4o-mini", money("0.15", "0.6", "0.075"), 128_000),
-        ("openai", "gpt-4o-2024-05-13", money("5", "15"), 128_000),
-        ("anthropic", "claude-opus-4-5", money("5", "25", "0.5", "6.25"), 200_000),
-        ("anthropic", "claude-haiku-4-5", money("1", "5", "0.1", "1.25"), 200_000),
-        ("google", "gemini-2.5-flash", money("0.3", "2.5", "0.03"), 1_048_576),
-        ("xai", "grok-4", money("3", "15", "0.75"), 256_000),
-        ("groq", "openai/gpt-oss-120b", money("0.15", "0.6", "0.075"), 131_072),
-        ("mistral", "mistral-large-2512", money("0.5", "1.5", "0.05"), 262_144),
-        ("together", "MiniMaxAI/MiniMax-M3", money("0.3", "1.2", "0.06"), 524_288),
-        ("openrouter", "anthropic/claude-opus-4.5", money("5", "25", "0.5", "6.25"), 200_000),
+        ("openai", "gpt-5", make_price("1.25", "10", "0.125"), 400_000),
+        ("openai-chat", "gpt-4o-mini", make_price("0.15", "0.6", "0.075"), 128_000),
+        ("openai", "gpt-4o-2024-05-13", make_price("5", "15"), 128_000),
+        ("anthropic", "claude-opus-4-5", make_price("5", "25", "0.5", "6.25"), 200_000),
+        ("anthropic", "claude-haiku-4-5", make_price("1", "5", "0.1", "1.25"), 200_000),
+        ("google", "gemini-2.5-flash", make_price("0.3", "2.5", "0.03"), 1_048_576),
+        ("xai", "grok-4", make_price("3", "15", "0.75"), 256_000),
+        ("groq", "openai/gpt-oss-120b", make_price("0.15", "0.6", "0.075"), 131_072),
+        ("mistral", "mistral-large-2512", make_price("0.5", "1.5", "0.05"), 262_144),
+        ("together", "MiniMaxAI/MiniMax-M3", make_price("0.3", "1.2", "0.06"), 524_288),
+        ("openrouter", "anthropic/claude-opus-4.5", make_price("5", "25", "0.5", "6.25"), 200_000),
     ],
 )
 def test_known_prices(vendor: str, model: str, price: Price, window: int) -> None:
-    found = known(vendor, model)
+    found = require_listing(vendor, model)
     assert (found.price, found.window) == (price, window)
 
 
@@ -96,7 +98,7 @@ def test_every_entry_can_be_believed(written: dict[str, Any]) -> None:
     for vendor, table in written["vendors"].items():
         assert set(table["aliases"].values()) <= set(table["models"])
         for name in (*table["models"], *table["aliases"]):
-            found = known(vendor, name)
+            found = require_listing(vendor, name)
             # Only what says so is free; else a limit of money would let everything through.
             assert name.endswith(":free") or min(found.price.input, found.price.output) > 0, name
             if found.price.cache_write is not None:
@@ -111,7 +113,7 @@ def test_money_is_exact(written: dict[str, Any]) -> None:
     rows = [row for table in written["vendors"].values() for row in table["models"].values()]
     assert all(isinstance(one, str | None) for row in rows for one in row[:4])
     usage = Usage(1_000_001, 3, cache_read=1)
-    assert usage_cost(known("openai", "gpt-5").price, usage) == Decimal("1.250030125")
+    assert usage_cost(require_listing("openai", "gpt-5").price, usage) == Decimal("1.250030125")
 
 
 # ── names ────────────────────────────────────────────────────────────────────
@@ -136,7 +138,7 @@ def test_money_is_exact(written: dict[str, Any]) -> None:
 def test_a_name_is_found_whole_or_without_the_mark_of_a_snapshot(
     vendor: str, model: str, name: str
 ) -> None:
-    assert known(vendor, model).name == name
+    assert require_listing(vendor, model).name == name
 
 
 @pytest.mark.contract("P6")
@@ -173,34 +175,36 @@ def test_nothing_is_guessed(vendor: str, model: str) -> None:
 
 def test_a_price_that_rises_with_the_prompt_is_taken_at_its_dearest() -> None:
     """B2."""
-    found = known("openai", "gpt-5.4")
-    assert (found.price, found.long_above) == (money("2.5", "15", "0.25"), 272_000)
-    assert found.long == money("5", "22.5", "0.5")
+    found = require_listing("openai", "gpt-5.4")
+    assert (found.price, found.long_above) == (make_price("2.5", "15", "0.25"), 272_000)
+    assert found.long == make_price("5", "22.5", "0.5")
     assert build_model_info("openai", "gpt-5.4").price == found.long
     # A window that the caller makes smaller does not keep the prompt below it.
     assert build_model_info("openai", "gpt-5.4", window=100_000).price == found.long
 
 
 def test_a_step_beyond_the_window_cannot_be_reached() -> None:
-    found = known("anthropic", "claude-sonnet-4-5")
+    found = require_listing("anthropic", "claude-sonnet-4-5")
     assert (found.window, found.long_above) == (200_000, 200_000)
-    assert build_model_info("anthropic", "claude-sonnet-4-5").price == money(
+    assert build_model_info("anthropic", "claude-sonnet-4-5").price == make_price(
         "3", "15", "0.3", "3.75"
     )
     wide = build_model_info("anthropic", "claude-sonnet-4-5", window=1_000_000)
-    assert wide.price == money("6", "22.5", "0.6", "7.5")
+    assert wide.price == make_price("6", "22.5", "0.6", "7.5")
 
 
 def test_a_price_that_depends_on_the_hour_is_that_of_the_peak() -> None:
     """B2."""
-    assert known("deepseek", "deepseek-v4-pro").price == money("1.32", "3.96", "0.044")
-    assert known("deepseek", "deepseek-chat").price == money("0.27", "1.1", "0.07")
+    assert require_listing("deepseek", "deepseek-v4-pro").price == make_price(
+        "1.32", "3.96", "0.044"
+    )
+    assert require_listing("deepseek", "deepseek-chat").price == make_price("0.27", "1.1", "0.07")
 
 
 def test_a_price_that_is_over_is_forgotten_and_one_to_come_is_not() -> None:
-    assert known("openai", "o3").price.input == 2
-    assert known("anthropic", "claude-opus-4-6").long is None
-    assert known("google", "gemini-robotics-er-2-preview").price.input == 2
+    assert require_listing("openai", "o3").price.input == 2
+    assert require_listing("anthropic", "claude-opus-4-6").long is None
+    assert require_listing("google", "gemini-robotics-er-2-preview").price.input == 2
 
 
 @pytest.mark.parametrize("vendor", sorted(LOCAL_VENDORS))
@@ -208,12 +212,14 @@ def test_a_server_of_ones_own_costs_nothing(vendor: str) -> None:
     info = build_model_info(vendor, "qwen3:8b")
     assert info.price == FREE_PRICE
     assert usage_cost(info.price, Usage(1_000_000, 1_000_000)) == 0
-    assert build_model_info(vendor, "qwen3:8b", price=money("1", "2")).price == money("1", "2")
+    assert build_model_info(vendor, "qwen3:8b", price=make_price("1", "2")).price == make_price(
+        "1", "2"
+    )
 
 
 @pytest.mark.contract("P6")
 def test_what_the_caller_says_goes_first() -> None:
-    price = money("1", "2")
+    price = make_price("1", "2")
     info = build_model_info("openai", "gpt-5", price=price, window=50_000)
     assert info == ModelInfo("openai:gpt-5", price, 50_000)
     assert build_model_info("openai", "unheard-of", price=price).price == price
@@ -250,7 +256,7 @@ def test_a_dearer_service_tier_has_no_known_price() -> None:
 def test_a_name_resolves_to_what_is_known_of_it() -> None:
     """P6."""
     info = resolve_model("anthropic:claude-opus-4-5", key="k", environ={}).info
-    price = money("5", "25", "0.5", "6.25")
+    price = make_price("5", "25", "0.5", "6.25")
     assert info == ModelInfo("anthropic:claude-opus-4-5", price, 200_000)
     own = ModelInfo("mine", FREE_PRICE)
     assert resolve_model("openai:gpt-5", key="k", environ={}, info=own).info is own
@@ -263,8 +269,8 @@ def test_a_name_resolves_to_what_is_known_of_it() -> None:
 def test_a_wrong_name_is_met_with_near_ones_when_the_provider_refuses_it() -> None:
     """P1: new models appear daily, so only the provider can say that there is none of that name."""
     body = b'{"error": {"message": "The model `gpt-5-mni` does not exist", "code": null}}'
-    site = RequestTarget(vendor="openai", url="https://api.openai.com/v1", model="gpt-5-mni")
-    message = error_from_response(404, {}, body, site).args[0]
+    target = RequestTarget(vendor="openai", url="https://api.openai.com/v1", model="gpt-5-mni")
+    message = error_from_response(404, {}, body, target).args[0]
     assert "Check the model's name at openai. Did you mean gpt-5-mini" in message
     assert "\n" not in message
 

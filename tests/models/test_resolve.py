@@ -20,7 +20,7 @@ KEY = "sk-test-0123456789abcdef"
 PROMPT = Prompt("", "", [UserMessage((TextPart("Hi"),))], (), "auto", 256)
 
 
-def refused(name: str, environ: dict[str, str] | None = None, **more: Any) -> str:
+def config_error(name: str, environ: dict[str, str] | None = None, **more: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         resolve_model(name, environ=environ or {}, **more)
     message = str(caught.value)
@@ -46,12 +46,12 @@ def test_a_name_is_split_at_the_first_mark(name: str, parts: tuple[str, str]) ->
 
 @pytest.mark.parametrize("name", ["gpt-5", "", ":gpt-5", "openai:", "openai: gpt"])
 def test_a_name_without_provider_or_model_is_refused(name: str) -> None:
-    assert "provider:model" in refused(name)
+    assert "provider:model" in config_error(name)
 
 
 def test_an_unknown_provider_is_refused_with_a_near_one() -> None:
     """P1."""
-    message = refused("opnai:gpt-5")
+    message = config_error("opnai:gpt-5")
     assert "Did you mean openai" in message
     assert "openai-compatible" in message
 
@@ -63,7 +63,7 @@ def test_a_missing_key_names_the_variable(name: str) -> None:
     """P3."""
     variable = load_vendors()[name].key_env
     assert variable is not None
-    assert variable in refused(f"{name}:m")
+    assert variable in config_error(f"{name}:m")
     assert resolve_model(f"{name}:m", environ={variable: KEY}).info == ModelInfo(f"{name}:m")
     assert resolve_model(f"{name}:m", key=KEY, environ={}).info.name == f"{name}:m"
 
@@ -85,16 +85,16 @@ def test_no_vendor_is_missing() -> None:
 
 
 def test_any_server_needs_its_address() -> None:
-    assert "base_url" in refused("openai-compatible:m")
+    assert "base_url" in config_error("openai-compatible:m")
 
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://x/v1", "https://", "/v1"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    assert "https://host/v1" in refused("openai-compatible:m", base_url=url)
+    assert "https://host/v1" in config_error("openai-compatible:m", base_url=url)
 
 
 def test_an_address_of_the_environment_is_named_by_its_variable() -> None:
-    message = refused("openai:m", {"OPENAI_BASE_URL": "nowhere"}, key=KEY)
+    message = config_error("openai:m", {"OPENAI_BASE_URL": "nowhere"}, key=KEY)
     assert "OPENAI_BASE_URL" in message
 
 
@@ -152,7 +152,7 @@ async def test_the_policy_chooses_an_effort_where_the_model_takes_one() -> None:
 @pytest.mark.parametrize("key", ["sk-abc def\ndef", "sk-“quoted”", "sk-\x00"])
 def test_a_key_that_can_be_none_is_refused_and_not_shown(key: str) -> None:
     """P3."""
-    message = refused("openai:m", {"OPENAI_API_KEY": key})
+    message = config_error("openai:m", {"OPENAI_API_KEY": key})
     assert "OPENAI_API_KEY" in message
     assert "sk-" not in message
 
