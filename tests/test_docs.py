@@ -27,13 +27,6 @@ PUBLIC = re.compile(
     r"windlass(\.(gates|journals|knowledge|models|ports|project|telemetry|testing(\.\w+)?|tools))?"
 )
 """Modules that users may import from."""
-NOT_PUBLIC_YET = {
-    "windlass.core.audit.replay",
-    "windlass.core.fold.run",
-    "windlass.environ",
-}
-"""Inner modules that the docs show because no public module offers their names."""
-
 FENCE = re.compile(
     r"^(?P<indent> *)```(?:python|py)\b(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```\s*?$",
     re.MULTILINE | re.DOTALL,
@@ -132,7 +125,7 @@ def test_docs_and_examples_import_only_from_public_modules() -> None:
         f"{place}: {module}"
         for place, code in programs.items()
         for module in imported_modules(code)
-        if not PUBLIC.fullmatch(module) and module not in NOT_PUBLIC_YET
+        if not PUBLIC.fullmatch(module)
     ]
     assert inner == []
 

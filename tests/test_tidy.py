@@ -246,6 +246,7 @@ PUBLIC_PACKAGES = [
     "windlass.journals",
     "windlass.knowledge",
     "windlass.models",
+    "windlass.project",
     "windlass.telemetry",
     "windlass.testing",
     "windlass.tools",

@@ -1,102 +1,112 @@
-"""Windlass: an agent runtime whose journal is the run."""
+"""Windlass: an agent runtime whose journal is the run.
 
-from windlass.agent.agent import Agent
-from windlass.agent.approvals import answer
-from windlass.agent.attachments import attach
-from windlass.agent.events import EventStream
-from windlass.agent.knowledge_tools import (
-    knowledge_tools,
-    project_instructions,
-    recaller,
-    skill_tool,
-)
-from windlass.agent.options import AgentOptions, Briefing
-from windlass.agent.subagents import delegate
-from windlass.core.context import Compaction, Hydration, Reference
-from windlass.core.errors import (
-    ConfigError,
-    FailedByBug,
-    FailedByJournal,
-    FailedByModel,
-    FailedByOutput,
-    FailedByTools,
-    JournalCorrupt,
-    JournalFailed,
-    ModelError,
-    ModelRetry,
-    NothingToDo,
-    OutputMissing,
-    RunFailed,
-    RunUnfinished,
-    SessionBusy,
-    SetupDrifted,
-    WindlassError,
-)
-from windlass.core.events import (
-    AttemptDiscarded,
-    AttemptFailed,
-    AttemptRetrying,
-    AttemptStarted,
-    BudgetAllotted,
-    CallAnswered,
-    CallDelta,
-    CallFinished,
-    CallJudged,
-    CallLate,
-    CallProgress,
-    CallStarted,
-    ContextCompacted,
-    Event,
-    Fact,
-    KnowledgeRecalled,
-    LookupsPlanned,
-    ModelFellBack,
-    NestedEvent,
-    NoteGiven,
-    ReplyJudged,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
-    SteeringGiven,
-    SteeringTaken,
-    StepProposed,
-    StreamStalled,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
-from windlass.core.limits import Budget, Limits, SessionLimits
-from windlass.core.messages import (
-    AssistantMessage,
-    FilePart,
-    ImagePart,
-    Message,
-    TextPart,
-    ThinkingPart,
-    ToolCall,
-    ToolResult,
-    ToolResults,
-    ToolSpec,
-    Usage,
-    UserMessage,
-)
-from windlass.core.result import Question, RunResult
-from windlass.core.secrets.mask import Mask
-from windlass.core.setup import LoopPolicy, ModelInfo, Price, RetryPolicy
-from windlass.core.verdicts import (
-    Allow,
-    AllowAlways,
-    Ask,
-    Deny,
-    Modify,
-)
-from windlass.models.options import ModelOptions
-from windlass.ports import Timeouts
-from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
-from windlass.tools.run_context import RunContext
-from windlass.tools.toolbox import Toolbox
-from windlass.tools.unavailable import ToolUnavailable
+    from windlass import Agent, tool
+
+Here are agents, tools, facts, messages, limits and errors. Further public modules are
+`windlass.gates`, `windlass.journals`, `windlass.knowledge`, `windlass.models`, `windlass.ports`,
+`windlass.project`, `windlass.telemetry`, `windlass.testing` and `windlass.tools`. The module that
+defines a name is imported when the name is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from windlass.lazy_modules import LazyModules, lazy_attributes
+
+if TYPE_CHECKING:
+    from windlass.agent.agent import Agent
+    from windlass.agent.approvals import answer
+    from windlass.agent.attachments import attach
+    from windlass.agent.events import EventStream
+    from windlass.agent.knowledge_tools import (
+        knowledge_tools,
+        project_instructions,
+        recaller,
+        skill_tool,
+    )
+    from windlass.agent.options import AgentOptions, Briefing
+    from windlass.agent.subagents import delegate
+    from windlass.core.audit.explain import explain
+    from windlass.core.audit.replay import replay
+    from windlass.core.context import Compaction, Hydration, Reference
+    from windlass.core.errors import (
+        ConfigError,
+        FailedByBug,
+        FailedByJournal,
+        FailedByModel,
+        FailedByOutput,
+        FailedByTools,
+        JournalCorrupt,
+        JournalFailed,
+        ModelError,
+        ModelRetry,
+        NothingToDo,
+        OutputMissing,
+        RunFailed,
+        RunUnfinished,
+        SessionBusy,
+        SetupDrifted,
+        WindlassError,
+    )
+    from windlass.core.events import (
+        AttemptDiscarded,
+        AttemptFailed,
+        AttemptRetrying,
+        AttemptStarted,
+        BudgetAllotted,
+        CallAnswered,
+        CallDelta,
+        CallFinished,
+        CallJudged,
+        CallLate,
+        CallProgress,
+        CallStarted,
+        ContextCompacted,
+        Event,
+        Fact,
+        KnowledgeRecalled,
+        LookupsPlanned,
+        ModelFellBack,
+        NestedEvent,
+        NoteGiven,
+        ReplyJudged,
+        RunEnded,
+        RunResumed,
+        RunStarted,
+        RunSuspended,
+        SteeringGiven,
+        SteeringTaken,
+        StepProposed,
+        StreamStalled,
+        TextDelta,
+        ThinkingDelta,
+        UsageDelta,
+    )
+    from windlass.core.fold.run import fold
+    from windlass.core.limits import Budget, Limits, SessionLimits
+    from windlass.core.messages import (
+        AssistantMessage,
+        FilePart,
+        ImagePart,
+        Message,
+        TextPart,
+        ThinkingPart,
+        ToolCall,
+        ToolResult,
+        ToolResults,
+        ToolSpec,
+        Usage,
+        UserMessage,
+    )
+    from windlass.core.result import Question, RunResult
+    from windlass.core.secrets.mask import Mask
+    from windlass.core.setup import LoopPolicy, ModelInfo, Price, RetryPolicy
+    from windlass.core.verdicts import Allow, AllowAlways, Ask, Deny, Modify
+    from windlass.models.options import ModelOptions
+    from windlass.ports import Timeouts
+    from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
+    from windlass.tools.run_context import RunContext
+    from windlass.tools.toolbox import Toolbox
+    from windlass.tools.unavailable import ToolUnavailable
 
 __all__ = [
     "NOT_DONE",
@@ -193,9 +203,119 @@ __all__ = [
     "answer",
     "attach",
     "delegate",
+    "explain",
+    "fold",
     "knowledge_tools",
     "project_instructions",
     "recaller",
+    "replay",
     "skill_tool",
     "tool",
 ]
+
+LAZY_MODULES: LazyModules = {
+    "NOT_DONE": "windlass.tools.function",
+    "UNKNOWN": "windlass.tools.function",
+    "Agent": "windlass.agent.agent",
+    "AgentOptions": "windlass.agent.options",
+    "Allow": "windlass.core.verdicts",
+    "AllowAlways": "windlass.core.verdicts",
+    "Ask": "windlass.core.verdicts",
+    "AssistantMessage": "windlass.core.messages",
+    "AttemptDiscarded": "windlass.core.events",
+    "AttemptFailed": "windlass.core.events",
+    "AttemptRetrying": "windlass.core.events",
+    "AttemptStarted": "windlass.core.events",
+    "Briefing": "windlass.agent.options",
+    "Budget": "windlass.core.limits",
+    "BudgetAllotted": "windlass.core.events",
+    "CallAnswered": "windlass.core.events",
+    "CallDelta": "windlass.core.events",
+    "CallFinished": "windlass.core.events",
+    "CallJudged": "windlass.core.events",
+    "CallLate": "windlass.core.events",
+    "CallProgress": "windlass.core.events",
+    "CallStarted": "windlass.core.events",
+    "Compaction": "windlass.core.context",
+    "ConfigError": "windlass.core.errors",
+    "ContextCompacted": "windlass.core.events",
+    "Deny": "windlass.core.verdicts",
+    "Event": "windlass.core.events",
+    "EventStream": "windlass.agent.events",
+    "Fact": "windlass.core.events",
+    "FailedByBug": "windlass.core.errors",
+    "FailedByJournal": "windlass.core.errors",
+    "FailedByModel": "windlass.core.errors",
+    "FailedByOutput": "windlass.core.errors",
+    "FailedByTools": "windlass.core.errors",
+    "FilePart": "windlass.core.messages",
+    "Hydration": "windlass.core.context",
+    "ImagePart": "windlass.core.messages",
+    "JournalCorrupt": "windlass.core.errors",
+    "JournalFailed": "windlass.core.errors",
+    "KnowledgeRecalled": "windlass.core.events",
+    "Limits": "windlass.core.limits",
+    "LookupsPlanned": "windlass.core.events",
+    "LoopPolicy": "windlass.core.setup",
+    "Mask": "windlass.core.secrets.mask",
+    "Message": "windlass.core.messages",
+    "ModelError": "windlass.core.errors",
+    "ModelFellBack": "windlass.core.events",
+    "ModelInfo": "windlass.core.setup",
+    "ModelOptions": "windlass.models.options",
+    "ModelRetry": "windlass.core.errors",
+    "Modify": "windlass.core.verdicts",
+    "NestedEvent": "windlass.core.events",
+    "NoteGiven": "windlass.core.events",
+    "NothingToDo": "windlass.core.errors",
+    "OutputMissing": "windlass.core.errors",
+    "Price": "windlass.core.setup",
+    "Question": "windlass.core.result",
+    "Reference": "windlass.core.context",
+    "ReplyJudged": "windlass.core.events",
+    "RetryPolicy": "windlass.core.setup",
+    "RunContext": "windlass.tools.run_context",
+    "RunEnded": "windlass.core.events",
+    "RunFailed": "windlass.core.errors",
+    "RunResult": "windlass.core.result",
+    "RunResumed": "windlass.core.events",
+    "RunStarted": "windlass.core.events",
+    "RunSuspended": "windlass.core.events",
+    "RunUnfinished": "windlass.core.errors",
+    "SessionBusy": "windlass.core.errors",
+    "SessionLimits": "windlass.core.limits",
+    "SetupDrifted": "windlass.core.errors",
+    "SteeringGiven": "windlass.core.events",
+    "SteeringTaken": "windlass.core.events",
+    "StepProposed": "windlass.core.events",
+    "StreamStalled": "windlass.core.events",
+    "TextDelta": "windlass.core.events",
+    "TextPart": "windlass.core.messages",
+    "ThinkingDelta": "windlass.core.events",
+    "ThinkingPart": "windlass.core.messages",
+    "Timeouts": "windlass.ports",
+    "Tool": "windlass.tools.function",
+    "ToolCall": "windlass.core.messages",
+    "ToolResult": "windlass.core.messages",
+    "ToolResults": "windlass.core.messages",
+    "ToolSpec": "windlass.core.messages",
+    "ToolUnavailable": "windlass.tools.unavailable",
+    "Toolbox": "windlass.tools.toolbox",
+    "Usage": "windlass.core.messages",
+    "UsageDelta": "windlass.core.events",
+    "UserMessage": "windlass.core.messages",
+    "WindlassError": "windlass.core.errors",
+    "answer": "windlass.agent.approvals",
+    "attach": "windlass.agent.attachments",
+    "delegate": "windlass.agent.subagents",
+    "explain": "windlass.core.audit.explain",
+    "fold": "windlass.core.fold.run",
+    "knowledge_tools": "windlass.agent.knowledge_tools",
+    "project_instructions": "windlass.agent.knowledge_tools",
+    "recaller": "windlass.agent.knowledge_tools",
+    "replay": "windlass.core.audit.replay",
+    "skill_tool": "windlass.agent.knowledge_tools",
+    "tool": "windlass.tools.function",
+}
+if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
+    __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

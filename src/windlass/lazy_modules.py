@@ -41,15 +41,18 @@ LazyModules: TypeAlias = Mapping[str, str]
 def lazy_attributes(package: str, modules: LazyModules) -> Callable[[str], Any]:
     """Return the `__getattr__` (PEP 562) of a module, which imports what the table names.
 
-    The value is then set on the module itself, so that each name is looked up here only once.
+    The value is then set on the module itself, so that each name is looked up here only once. The
+    names are also listed by `dir()`, for those who explore the package.
     """
+    namespace = vars(sys.modules[package])
+    namespace["__dir__"] = lambda: sorted({*namespace, *modules})
 
     def load_attribute(name: str) -> Any:  # noqa: ANN401 - whatever the module defines
         module = modules.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(module), name)
-        setattr(sys.modules[package], name, value)
+        namespace[name] = value
         return value
 
     return load_attribute
