@@ -102,7 +102,7 @@ async def look_up(path: Path, sessions: int) -> dict[str, TimeTaken]:
             "first page of the unfinished": await usual_time(
                 lambda: journal.sessions(unfinished=True), ROUNDS
             ),
-            f"the {OPEN} that were abandoned": await usual_time(journal.abandoned, ROUNDS),
+            f"the {OPEN} that were abandoned": await usual_time(journal.list_abandoned, ROUNDS),
             "read one": await usual_time(lambda: journal.read("s-7"), ROUNDS),
             "find one, answer it, finish its run": await usual_time(answer, ROUNDS * 2),
             "begin one and run it": await usual_time(

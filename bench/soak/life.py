@@ -152,7 +152,7 @@ class WorkerLife:
 
     async def resume_all(self, *, helpers: bool = False) -> int:
         """Resume what a dead process left open, and return how many sessions that were."""
-        found = [summary.session for summary in await self.journal.abandoned()]
+        found = [summary.session for summary in await self.journal.list_abandoned()]
         own = [name for name in found if helpers or "/" not in name]
         await asyncio.gather(*(self._resume_session(name) for name in own))
         return len(own)

@@ -15,6 +15,7 @@ from windlass.core.moves import ClearedCall
 from windlass.core.result import Question
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
+from windlass.core.session_summary import SessionSummary
 from windlass.core.setup import ModelInfo
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Deny, Grant, PersonAnswer, Verdict
@@ -224,6 +225,25 @@ class SharedBudgets(Protocol):
 
     async def read_spending(self, budget: Budget) -> Amount:
         """Return what is spent or promised in the budget's current period."""
+        ...
+
+
+@runtime_checkable
+class SessionCatalog(Protocol):
+    """A journal that lists its sessions, and deletes them."""
+
+    async def sessions(
+        self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
+    ) -> list[SessionSummary]:
+        """Return the sessions whose name or first prompt contains the query, the latest first."""
+        ...
+
+    async def list_abandoned(self) -> list[SessionSummary]:
+        """Return the sessions with an open run that has no living driver and waits for nobody."""
+        ...
+
+    async def delete(self, session: str) -> bool:
+        """Delete a session. Returns whether there was one; raises SessionBusy if it is driven."""
         ...
 
 

@@ -130,9 +130,9 @@ async def test_a_hundred_thousand_sessions_are_listed(tmp_path: Path) -> None:
         assert len(await journal.sessions("TITLE 77", limit=200)) == 200
         assert [one.session for one in await journal.sessions("session 4711")][-1] == "session 4711"
         held = await journal.lease("session 100")
-        assert len(await journal.abandoned()) == 499
+        assert len(await journal.list_abandoned()) == 499
         held.release()
-        assert len(await journal.abandoned()) == 500
+        assert len(await journal.list_abandoned()) == 500
 
 
 OPENING = (

@@ -78,7 +78,7 @@ async def _resume_all(context: CommandContext, flags: Mapping[str, object], cons
     """Resume one run after the other; returns the first exit code that is not 0."""
     with context.open_journal() as journal:
         # The session of a sub-agent, SESSION/CALL, is resumed by the run that called it.
-        found = [each for each in await journal.abandoned() if "/" not in each.session]
+        found = [each for each in await journal.list_abandoned() if "/" not in each.session]
         if not found:
             raise NothingToDo(
                 "there is no run to resume: every run has ended, is running, or waits for an answer"

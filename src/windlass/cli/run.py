@@ -121,7 +121,7 @@ async def _remind_unfinished(terminal: TerminalRun, journal: SqliteJournal, fold
         return
     unfinished = await sessions_of_folder(journal, folder, unfinished=True)
     of_folder = {summary.session for summary in unfinished}
-    for summary in await journal.abandoned():
+    for summary in await journal.list_abandoned():
         if summary.session in of_folder:
             message = f"unfinished run in this folder: windlass resume {summary.session}"
             terminal.screen.write_line(message, QUIET, mark=terminal.screen.glyphs.progress)

@@ -141,7 +141,7 @@ class MemoryJournal:
         ]
         return found[:limit]
 
-    async def abandoned(self) -> list[SessionSummary]:
+    async def list_abandoned(self) -> list[SessionSummary]:
         """List the sessions with an open run that has no driver and waits for no person."""
         return [
             summary

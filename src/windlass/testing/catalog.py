@@ -3,22 +3,13 @@
 from typing import Protocol
 
 from windlass.core.errors import SessionBusy
-from windlass.core.session_summary import SessionSummary
-from windlass.ports import Journal, SessionLeases
+from windlass.ports import Journal, SessionCatalog, SessionLeases
 from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
 
-class CatalogJournal(Journal, SessionLeases, Protocol):
+class CatalogJournal(Journal, SessionLeases, SessionCatalog, Protocol):
     """A journal that lists and deletes its sessions."""
-
-    async def sessions(
-        self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
-    ) -> list[SessionSummary]: ...
-
-    async def abandoned(self) -> list[SessionSummary]: ...
-
-    async def delete(self, session: str) -> bool: ...
 
 
 class SessionCatalogConformance(JournalSuite):
@@ -49,10 +40,10 @@ class SessionCatalogConformance(JournalSuite):
         await one.append("left", facts[:5])
         lease = await one.lease("driven")
         for journal in (one, two):
-            assert [each.session for each in await journal.abandoned()] == ["left"]
+            assert [each.session for each in await journal.list_abandoned()] == ["left"]
         lease.release()
         for journal in (one, two):
-            assert [each.session for each in await journal.abandoned()] == ["driven", "left"]
+            assert [each.session for each in await journal.list_abandoned()] == ["driven", "left"]
 
     @on_two_journals
     async def test_a_session_that_is_driven_cannot_be_deleted(

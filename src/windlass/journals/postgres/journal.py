@@ -146,7 +146,7 @@ class PostgresJournal(StoredJournal):
             lambda server: self._queries.list_sessions(server, text, limit, unfinished=unfinished)
         )
 
-    async def abandoned(self) -> list[SessionSummary]:
+    async def list_abandoned(self) -> list[SessionSummary]:
         """List the sessions with an open run that has no live driver and waits for no person."""
         locks = await self._resources.for_running_loop().leases.held_lock_keys()
         return [

@@ -134,7 +134,7 @@ class SqliteJournal(StoredJournal):
             lambda file: queries.list_sessions(file, query or "", limit, unfinished=unfinished)
         )
 
-    async def abandoned(self) -> list[SessionSummary]:
+    async def list_abandoned(self) -> list[SessionSummary]:
         """List the sessions with an open run that has no live driver and waits for no person."""
         summaries = await self._run_query(queries.list_open_sessions)
         return [summary for summary in summaries if not self._leases.is_taken(summary.session)]
