@@ -37,6 +37,7 @@ def test_all_of_them_are_known() -> None:
 
 
 @pytest.mark.parametrize("name", PRINTS)
+@pytest.mark.slow
 def test_it_prints_its_answer(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", GUARD, ROOT / "examples" / f"{name}.py"],

@@ -49,6 +49,7 @@ def pages(site: Path) -> Iterator[tuple[str, str]]:
         yield page.relative_to(site).as_posix(), page.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_each_page_is_there_and_can_be_found(site: Path) -> None:
     home = (site / "index.html").read_text("utf-8")
     names = {page.stem for page in (ROOT / "docs").glob("*.md")} | {"architecture", "changelog"}
@@ -56,12 +57,14 @@ def test_each_page_is_there_and_can_be_found(site: Path) -> None:
     assert {name for name in names if f'href="{name}.html"' not in home} - {"index"} == set()
 
 
+@pytest.mark.slow
 def test_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
     assert [name for name, text in pages(site) if FETCHED.search(text)] == []
     styles = [path for path in site.rglob("*.css") if FETCHED.search(path.read_text("utf-8"))]
     assert styles == []
 
 
+@pytest.mark.slow
 def test_code_is_shown_as_code(site: Path) -> None:
     """A fence with words after its language is one all the same."""
     assert [name for name, text in pages(site) if "```" in text or "no-run" in text] == []
@@ -78,6 +81,7 @@ def test_code_is_shown_as_code(site: Path) -> None:
     ],
     ids=["a page", "a place in it", "a file of the repository", "a picture", "a page to find"],
 )
+@pytest.mark.slow
 def test_what_is_missing_fails_the_build(copy: Path, page: str, text: str) -> None:
     with (copy / "docs" / page).open("a", encoding="utf-8") as file:
         file.write(f"\n{text}\n")
@@ -127,6 +131,7 @@ def test_a_command_that_is_none_is_noticed(line: str) -> None:
 
 
 @pytest.mark.parametrize(("said", "listed"), [("y\n", "tea"), ("n\n", "")])
+@pytest.mark.slow
 def test_the_first_agent_asks_before_it_changes_anything(
     tmp_path: Path, said: str, listed: str
 ) -> None:

@@ -7,6 +7,8 @@ from textwrap import dedent
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 START = """
 import asyncio, sys, threading, time
 from windlass import Agent, RunEnded, RunStarted, tool

@@ -414,6 +414,7 @@ async def test_run_sync_works_inside_a_running_loop() -> None:
 
 
 @pytest.mark.realtime
+@pytest.mark.slow
 def test_ctrl_c_ends_the_run_before_it_goes_on() -> None:
     """C5: once cancels; the end is on record."""
     program = """

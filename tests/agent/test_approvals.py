@@ -274,6 +274,7 @@ asyncio.run(main())
 
 
 @pytest.mark.realtime
+@pytest.mark.slow
 async def test_another_process_answers_and_the_call_runs_once(tmp_path: Path) -> None:
     """G6, J2: the process that asked is gone; the answer lands once, and so does the effect."""
     path = tmp_path / "journal.db"

@@ -343,6 +343,7 @@ async def test_a_pinned_prompt_is_in_every_later_view(clock: VirtualClock) -> No
 
 @pytest.mark.parametrize("strategies", [("mask", "summary", "window"), ("summary",), ("window",)])
 @pytest.mark.contract("X1")
+@pytest.mark.slow
 async def test_a_session_of_five_hundred_steps_stays_valid_and_within_its_window(
     strategies: tuple[str, ...], clock: VirtualClock
 ) -> None:

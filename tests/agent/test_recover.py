@@ -51,6 +51,7 @@ def sleepers(folder: Path) -> list[int]:
 
 @pytest.mark.realtime
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+@pytest.mark.slow
 async def test_a_shell_that_outlived_its_runtime_is_ended_and_the_run_finishes(
     tmp_path: Path,
 ) -> None:

@@ -91,6 +91,7 @@ def test_servers_are_added_listed_and_removed(cli: Cli, project: Path) -> None:
     assert cli("mcp", "list").stdout.split() == ["own", "other"]
 
 
+@pytest.mark.slow
 def test_a_server_is_tried(cli: Cli, tmp_path: Path) -> None:
     """T15: a real server, a real connection."""
     pytest.importorskip("mcp")

@@ -68,6 +68,7 @@ def in_order(text: str, words: Sequence[str]) -> list[str]:
     return missing
 
 
+@pytest.mark.slow
 def test_it_shows_what_it_knows_a_stall_a_denial_a_kill_and_the_proof(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

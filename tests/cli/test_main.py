@@ -27,6 +27,7 @@ def test_each_command_has_help_of_its_own() -> None:
         assert (said.exit_code, f"main {name}" in said.output) == (0, True)
 
 
+@pytest.mark.slow
 def test_help_loads_no_command() -> None:
     """What is not needed is not imported, so that help is quick."""
     program = (
@@ -91,6 +92,7 @@ def test_ctrl_c_in_any_command_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CliRunner().invoke(main, ["demo"]).exit_code == 130
 
 
+@pytest.mark.slow
 def test_completion_names_commands_without_loading_them() -> None:
     program = (
         "import sys, click; from windlass.cli import main;"

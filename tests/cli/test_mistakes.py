@@ -126,6 +126,7 @@ def test_standard_input_that_is_no_text(cli: Cli) -> None:
     assert (done.exit_code, "Traceback" in done.output) == (2, False), done.output
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_told_at_the_end(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

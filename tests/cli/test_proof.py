@@ -15,7 +15,7 @@ from windlass.cli.demo.worker import WorkerProcess
 from windlass.core.events import CallProgress, StepProposed
 from windlass.journals.sqlite.journal import SqliteJournal
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -258,6 +258,7 @@ def test_a_run_that_was_killed_goes_on_by_name_or_by_folder(
     assert cli("resume").exit_code == 12
 
 
+@pytest.mark.slow
 def test_the_tools_of_mcp_servers_are_tools_like_others(
     cli: Cli, server: FaultServer, project: Path, tmp_path: Path
 ) -> None:

@@ -297,6 +297,7 @@ def test_sessions_are_deleted_when_that_is_confirmed(path: Path) -> None:
     assert run(path, "delete", "sim", "--yes").exit_code != 0
 
 
+@pytest.mark.slow
 def test_as_a_program_of_its_own(path: Path) -> None:
     """Through real pipes: out of one journal into another."""
     program = [sys.executable, "-m", "windlass.cli", "sessions"]

@@ -22,7 +22,7 @@ from windlass.testing.chat_wire import (
 )
 from windlass.testing.wire import refuse_with, stall, stream_answer, wait
 
-pytestmark = [pytest.mark.realtime, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(120)]
 WINDLASS = [sys.executable, "-m", "windlass.cli"]
 MODEL = ["-m", "openai-chat:m"]
 KEYS = "q later"

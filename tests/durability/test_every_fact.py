@@ -90,6 +90,7 @@ async def test_the_story_is_as_long_as_it_is_said_to_be() -> None:
 
 @pytest.mark.leaves_tasks
 @pytest.mark.parametrize("first", [1, 2, 3])
+@pytest.mark.slow
 async def test_dead_at_a_record_in_memory(first: int) -> None:
     """J2, J3, J4, L1: whichever record the power is cut at, another driver ends the session."""
     cuts = every(APPENDS, 3, first)[first % 2 :: 2]
@@ -106,6 +107,7 @@ async def test_dead_on_the_other_side_of_a_record_in_memory(first: int) -> None:
 
 
 @pytest.mark.leaves_tasks
+@pytest.mark.slow
 async def test_dead_again_and_again_in_memory() -> None:
     """J4: also when whoever went on dies, and whoever goes on after that."""
     twin = await play_story(in_memory())
@@ -119,6 +121,7 @@ async def test_dead_again_and_again_in_memory() -> None:
 
 @pytest.mark.realtime
 @pytest.mark.leaves_tasks
+@pytest.mark.slow
 async def test_dead_at_some_records_in_a_file(tmp_path: Path) -> None:
     """J4."""
     await tried(lambda nth: in_file(tmp_path / f"{nth}.db"), every(APPENDS, 23, 5))

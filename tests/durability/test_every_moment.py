@@ -14,6 +14,8 @@ from proof.crash.trial import SessionRecord, TrialCount, count_faults, fork_cont
 from proof.crash.worker import WorkerJob, append_mark
 from windlass.testing.fault_server import serve_in_thread
 
+pytestmark = pytest.mark.slow
+
 
 class Undisturbed(NamedTuple):
     lived: SessionRecord

@@ -50,6 +50,7 @@ async def both(folder: Path, sessions: list[str]) -> None:
 
 @pytest.mark.realtime
 @pytest.mark.leaves_tasks
+@pytest.mark.slow
 async def test_one_of_two_drivers_drives(tmp_path: Path) -> None:
     """L14: the other is refused before it does anything."""
     await both(tmp_path, [f"s{at}" for at in range(5)])

@@ -246,6 +246,7 @@ def test_bash_runs_nothing_beyond_what_was_allowed(
 
 
 @pytest.mark.realtime
+@pytest.mark.slow
 def test_bash_agrees_on_every_short_command(stubs: Path, tmp_path: Path) -> None:
     """Two fragments behind a command, in every way in which the rules allow it."""
     commands = [f"git status {a}{b}" for a, b in itertools.product(FRAGMENTS, repeat=2)]

@@ -202,6 +202,7 @@ async def test_half_a_session_is_taken_back() -> None:
 
 
 @pytest.mark.contract("J8")
+@pytest.mark.slow
 def test_a_fork_can_begin_at_any_record_of_any_session() -> None:
     """It begins with the records of the old one, replays, and can be gone on with."""
     for seed in range(40):

@@ -111,6 +111,7 @@ def test_a_file_keeps_the_same_books(budget: Budget, moves: list[Move]) -> None:
             asyncio.run(play(journal, budget, moves, clock))
 
 
+@pytest.mark.slow
 def test_processes_that_draw_at_once_never_overdraw(tmp_path: Path) -> None:
     """B2: what both may spend adds up to what the file says, and fits."""
     path = tmp_path / "journal.db"

@@ -31,6 +31,8 @@ from windlass.testing import ScriptedModel, say
 from windlass.testing.journals import append_error
 from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["stop_at_the_end"]
 
 Scene = Callable[[PostgresJournal], Coroutine[None, None, None]]

@@ -647,6 +647,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=30)
 
 
+@pytest.mark.slow
 def test_processes_share_a_file(path: Path) -> None:
     """L14: each writes its own session whole; of a shared one nobody's records are lost."""
     names = ["ann", "bob", "cid"]
@@ -664,6 +665,7 @@ def test_processes_share_a_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [1, 7, 40])
+@pytest.mark.slow
 def test_what_was_acknowledged_outlives_a_kill(path: Path, acknowledged: int) -> None:
     """J4: SIGKILL in the middle of appending, twice on the same file."""
 
@@ -684,6 +686,7 @@ def test_what_was_acknowledged_outlives_a_kill(path: Path, acknowledged: int) ->
         play(path, partial(check, last=last))
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_change_of_a_file_from_the_very_first_on_loses_nothing(
     tmp_path: Path,
 ) -> None:

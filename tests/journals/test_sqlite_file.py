@@ -66,6 +66,7 @@ def test_the_steps_of_released_versions_stay_as_they_are() -> None:
     file.close()
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_change_of_a_file_that_is_migrated_loses_nothing(tmp_path: Path) -> None:
     """J4, J11: it is of the old version or of the new one, and goes on either way."""
     with start_child("migrate_and_die", tmp_path) as one:
@@ -141,6 +142,7 @@ OPENING = (
 )
 
 
+@pytest.mark.slow
 def test_processes_that_make_one_file_at_once_all_get_it(tmp_path: Path) -> None:
     """J5: SQLite does not wait by itself while another process switches a new file to WAL."""
     for turn in range(4):

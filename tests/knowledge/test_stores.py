@@ -28,7 +28,7 @@ Place = str | Path
 pytestmark = [pytest.mark.realtime, pytest.mark.contract("K1")]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Where the store of a test is."""
     return tmp_path / "notes.db" if request.param == "sqlite" else dsn_of(tmp_path)

@@ -70,6 +70,7 @@ def test_a_seed_that_breaks_a_rule_is_told_in_one_line_that_plays_it_again(
 
 
 @pytest.mark.contract("V2")
+@pytest.mark.slow
 def test_all_that_a_run_can_do_is_played() -> None:
     """Else a rule holds because nothing ever puts it to the test."""
     seen = Counter[str]()
@@ -302,6 +303,7 @@ CASES = [
 
 @pytest.mark.contract("V2")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.tamper.__name__)
+@pytest.mark.slow
 def test_a_rule_that_is_broken_is_found(case: Case) -> None:
     """One thing is made untrue in a session that held, and the rule for it says so."""
     for seed in range(SEARCHED):
