@@ -55,7 +55,7 @@ async def test_texts_go_out_and_vectors_come_back_in_order() -> None:
     [
         (web.Response(status=401, text="bad key k3y"), "status 401"),
         (web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"}), "status 302"),
-        (web.Response(text="hello"), "no list of vectors"),
+        (web.Response(text="hello"), "not a list of vectors"),
         (web.Response(text='{"data": []}'), "0 vectors for 1 texts"),
     ],
     ids=["refused", "sent on", "no JSON", "too few"],

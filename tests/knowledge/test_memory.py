@@ -62,15 +62,15 @@ async def test_the_same_call_again_stores_once(memory: Memory, store: SqliteKnow
 async def test_a_session_keeps_its_own(memory: Memory) -> None:
     await memory.remember(ME, "The draft is red.", scope="session")
     assert "red" in await memory.recall(ME, "draft")
-    assert await memory.recall(MemoryCaller("s2"), "draft") == "Nothing is known about that."
+    assert await memory.recall(MemoryCaller("s2"), "draft") == "No notes about that."
 
 
 async def test_another_user_finds_nothing(memory: Memory, store: SqliteKnowledge) -> None:
     await memory.remember(ME, "Ann likes tea.", scope="user")
     other = Memory(store, user="bob", project="crane")
-    assert await other.recall(ME, "tea") == "Nothing is known about that."
+    assert await other.recall(ME, "tea") == "No notes about that."
     nobody = Memory(store)
-    assert await nobody.recall(ME, "tea") == "Nothing is known about that."
+    assert await nobody.recall(ME, "tea") == "No notes about that."
 
 
 async def test_the_model_is_told_what_it_got_wrong(store: SqliteKnowledge) -> None:
@@ -89,7 +89,7 @@ async def test_a_memory_shows_no_label_that_it_does_not_declare(store: SqliteKno
         Note("A private door.", PROJECT, Source("a"), labels=frozenset(["private"]))
     )
     open_only = Memory(store, project="crane", labels=["untrusted"])
-    assert await open_only.recall(ME, "door") == "Nothing is known about that."
+    assert await open_only.recall(ME, "door") == "No notes about that."
     assert await recall_for_prompt(open_only, "the door", "s1") is None
     with pytest.raises(ConfigError, match="labels"):
         Memory(store, labels=["external"])  # pyright: ignore[reportArgumentType]

@@ -80,7 +80,7 @@ def test_of_two_with_one_name_the_first_wins(
     skills = Skills.from_project(tmp_path)
     assert [one.description for one in skills] == ["First."]
     assert len(skills.problems) == 1
-    assert "has its name already" in caplog.text
+    assert "has the same name" in caplog.text
 
 
 def test_one_folder_by_two_names_is_one(tmp_path: Path) -> None:

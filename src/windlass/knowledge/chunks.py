@@ -1,6 +1,6 @@
-"""A text in, pieces of it out that are small enough to rank and to show.
+"""Splits a text into chunks that are small enough to rank and to show.
 
-The law: every word of the text is in some piece, and the cost grows with the text.
+The law: every word of the text is in some chunk, and the cost is linear in the text.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 CHUNK_CHARS = 1_500
 TITLE_CHARS_MAX = 300
 OVERLAP_CHARS = 150
-"""What two neighbours share, so that a sentence at the cut is whole in one of them."""
+"""Two neighbours share this much, so that a sentence at the cut is complete in one of them."""
 
 TextFormat = Literal["text", "markdown"]
 
@@ -24,14 +24,14 @@ _SPACE = re.compile(r"\s")
 
 
 class TextChunk(msgspec.Struct, frozen=True):
-    """A piece of a text, with the headings that it stands under."""
+    """A piece of a text. Its title is the path of headings that it stands under."""
 
     title: str
     text: str
 
 
 def split_text(text: str, title: str, form: TextFormat) -> Sequence[TextChunk]:
-    """The pieces of a text in their order; those of Markdown never reach across a heading."""
+    """The chunks of a text in their order. A chunk of Markdown never crosses a heading."""
     if form == "text":
         return [TextChunk(title, piece) for piece in _split_pieces(text)]
     return [
@@ -42,8 +42,9 @@ def split_text(text: str, title: str, form: TextFormat) -> Sequence[TextChunk]:
 
 
 def first_heading(text: str) -> str:
-    """The first heading of a Markdown text, or nothing."""
-    return next((words for _, words in _list_headings(text.split("\n")) if words), "")
+    """The first heading of a Markdown text; empty if it has none."""
+    headings = _find_headings(text.split("\n"))
+    return next((words for _, (_, words) in headings if words), "")
 
 
 def _split_pieces(text: str) -> Iterator[str]:
@@ -60,16 +61,17 @@ def _split_pieces(text: str) -> Iterator[str]:
 
 
 def _find_cut(text: str, start: int) -> int:
-    """Where a piece ends: between two paragraphs if it can be, and in the second half."""
-    least, most = start + CHUNK_CHARS // 2, start + CHUNK_CHARS
+    """Where a chunk ends: in its second half, between two paragraphs, lines, sentences or words."""
+    earliest = start + CHUNK_CHARS // 2
+    latest = start + CHUNK_CHARS
     for cut in _CUTS:
-        if (at := text.rfind(cut, least, most)) >= 0:
+        if (at := text.rfind(cut, earliest, latest)) >= 0:
             return at + len(cut)
-    return most
+    return latest
 
 
 def _split_sections(text: str, title: str) -> Iterator[tuple[list[str], str]]:
-    """What stands under each heading, with the heading itself and the path to it."""
+    """The text under each heading, with the heading itself and the path of headings to it."""
     lines = text.split("\n")
     headings = dict(_find_headings(lines))
     path: list[tuple[int, str]] = []
@@ -77,23 +79,18 @@ def _split_sections(text: str, title: str) -> Iterator[tuple[list[str], str]]:
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         level, words = headings.get(start, (0, ""))
         if level:
-            path = [*(one for one in path if one[0] < level), (level, words)]
-        bare = level and not "".join(lines[start + 1 : end]).strip()
-        if bare and headings.get(end, (0, ""))[0] > level:
-            continue  # The headings below say this one in their path.
-        under = [words for _, words in path if words]
-        yield (
-            ([title] if title and title not in under[:1] else []) + under,
-            "\n".join(lines[start:end]),
-        )
-
-
-def _list_headings(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    return (heading for _, heading in _find_headings(lines))
+            path = [*(heading for heading in path if heading[0] < level), (level, words)]
+        is_empty = level and not "".join(lines[start + 1 : end]).strip()
+        if is_empty and headings.get(end, (0, ""))[0] > level:
+            continue  # The sections below have this heading in their path.
+        titles = [words for _, words in path if words]
+        if title and title not in titles[:1]:
+            titles.insert(0, title)
+        yield titles, "\n".join(lines[start:end])
 
 
 def _find_headings(lines: Sequence[str]) -> Iterator[tuple[int, tuple[int, str]]]:
-    """The headings by line, with level and words; what is fenced is no heading."""
+    """The line, level and words of each heading. Lines inside of code fences are not headings."""
     fence = ""
     for at, line in enumerate(lines):
         if (mark := _FENCE.match(line)) is not None:

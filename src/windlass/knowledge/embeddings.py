@@ -1,6 +1,7 @@
-"""Texts in, vectors out: what meaning is searched by, where an endpoint for it is at hand.
+"""Texts in, vectors out: for searching by meaning, where an embeddings endpoint is available.
 
-The law: vectors are never needed. An embedder that fails is a warning, and words still find.
+The law: vectors are optional. If an embedder fails, that is a warning, and the search by words goes
+on.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Tells its vectors from those of another model: only equals are compared."""
+        """The name of the model. Only vectors of the same model are compared."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -36,17 +37,24 @@ class Embedder(Protocol):
 
 
 class _EmbeddingItem(msgspec.Struct):
+    """A vector in the reply of the endpoint."""
+
     embedding: list[float]
     index: int = 0
 
 
 class _EmbeddingReply(msgspec.Struct):
+    """The reply of the endpoint."""
+
     data: list[_EmbeddingItem]
 
 
 @final
 class HttpEmbedder:
-    """An endpoint that speaks OpenAI's embeddings: `HttpEmbedder(model, base_url=…, key=…)`."""
+    """An endpoint with OpenAI's embeddings API: `HttpEmbedder(model, base_url=…, key=…)`.
+
+    `timeout_s`: for all requests of one `embed`. Raises ConfigError if `base_url` is not a URL.
+    """
 
     def __init__(
         self,
@@ -57,14 +65,14 @@ class HttpEmbedder:
         timeout_s: float = 30.0,
     ) -> None:
         if urlsplit(base_url).scheme not in ("http", "https"):
-            raise ConfigError(f"base_url={base_url!r} is no URL: it reads like https://host/v1")
+            raise ConfigError(f"base_url={base_url!r} is not a URL such as https://host/v1")
         self.name = model
         self._url = base_url.rstrip("/") + "/embeddings"
         self._key = Secret(key)
         self._timeout_s = timeout_s
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One request for each batch of texts; raises KnowledgeFailed, and never asks again."""
+        """A vector for each text, in their order. Raises KnowledgeFailed; it does not retry."""
         import aiohttp
 
         vectors: list[list[float]] = []
@@ -77,7 +85,7 @@ class HttpEmbedder:
                         "model": self.name,
                         "input": list(texts[start : start + TEXTS_PER_REQUEST]),
                     }
-                    # Redirects are refused: a key must not follow one to another host.
+                    # No redirects: the key must not be sent to another host.
                     async with session.post(self._url, json=body, allow_redirects=False) as reply:
                         vectors += self._parse_vectors(
                             reply.status, await reply.read(), len(body["input"])
@@ -92,10 +100,10 @@ class HttpEmbedder:
         try:
             items = msgspec.json.decode(body, type=_EmbeddingReply).data
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise self._make_error("no list of vectors came back") from None
+            raise self._make_error("the reply is not a list of vectors") from None
         if len(items) != vectors_expected:
             raise self._make_error(f"{len(items)} vectors for {vectors_expected} texts")
-        # Some servers number the vectors, and only some send them in order.
+        # Not all servers send the vectors in order; those that do not number them.
         return [item.embedding for item in sorted(items, key=lambda item: item.index)]
 
     def _make_error(self, reason: str) -> KnowledgeFailed:
@@ -104,12 +112,12 @@ class HttpEmbedder:
 
 
 async def embed_texts(embedder: Embedder | None, texts: Sequence[str]) -> list[bytes] | None:
-    """The vectors as they are stored. None if there is no embedder, or it failed: a warning."""
+    """The vectors as they are stored. None if there is no embedder, or if it failed (a warning)."""
     if embedder is None or not texts:
         return None
     try:
         vectors = await embedder.embed(texts)
         return [pack_vector(vector) for _, vector in zip(texts, vectors, strict=True)]
-    except Exception as error:  # noqa: BLE001 - whatever it was, words still find
+    except Exception as error:  # noqa: BLE001 - the search by words needs no vectors
         _log.warning("no vectors: %s", error)
         return None

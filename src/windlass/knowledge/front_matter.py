@@ -1,7 +1,7 @@
-"""The head of a Markdown file: the small part of YAML that says `name: words`.
+"""The front matter of a Markdown file: the small part of YAML that says `name: text`.
 
-The law: a value is text or it is left out; nothing is evaluated. What cannot be read is refused in
-one line that names the line.
+The law: a value is text, or it is left out; nothing is evaluated. A mistake is an error that names
+the line. A YAML library would be a dependency of every agent for this one task.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 MARK = "---"
 
-# No pattern may read a stretch twice: a file of one long line must not make us wait.
+# No pattern may backtrack over long text: a file of one long line must not take long to read.
 _KEY = re.compile(
     r"""(?P<quote>["']?)(?P<key>\w[\w.-]*(?: [\w.-]+)*)(?P=quote) *:(?: +(?P<value>.*))?"""
 )
@@ -25,11 +25,14 @@ _HALF_CHARACTERS = range(0xD800, 0xE000)
 
 
 class MalformedFrontMatter(Exception):
-    """What is wrong with a head, in a line."""
+    """The front matter has a mistake; the message says which, in one line."""
 
 
 def split_front_matter(text: str) -> tuple[dict[str, str], str]:
-    """The text values of a head by name, and the body below it. No head: no values."""
+    """The text values of the front matter by name, and the body below it.
+
+    A file without front matter has no values. Raises MalformedFrontMatter.
+    """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     if lines[0].rstrip() != MARK:
@@ -37,7 +40,7 @@ def split_front_matter(text: str) -> tuple[dict[str, str], str]:
     ends = (at for at in range(1, len(lines)) if lines[at].rstrip() in (MARK, "..."))
     end = next(ends, None)
     if end is None:
-        raise MalformedFrontMatter(f"its front matter, begun with {MARK}, does not end")
+        raise MalformedFrontMatter(f"its front matter starts with {MARK} but does not end with it")
     return _parse_values(lines[1:end]), "\n".join(lines[end + 1 :])
 
 
@@ -46,7 +49,8 @@ def _parse_values(lines: Sequence[str]) -> dict[str, str]:
     seen: set[str] = set()
     at = 0
     while at < len(lines):
-        line, number = lines[at], at + 2
+        line = lines[at]
+        number = at + 2  # Of the file: it counts from 1, and the mark is its first line.
         at += 1
         if not line.strip() or line.startswith("#"):
             continue
@@ -54,7 +58,7 @@ def _parse_values(lines: Sequence[str]) -> dict[str, str]:
         if found is None:
             raise MalformedFrontMatter(f"line {number} is not `name: value`")
         if found["key"] in seen:
-            raise MalformedFrontMatter(f"line {number} gives {found['key']!r} again")
+            raise MalformedFrontMatter(f"line {number} repeats {found['key']!r}")
         seen.add(found["key"])
         start = at
         while at < len(lines) and _continues_value(lines[at], bare=not found["value"]):
@@ -66,20 +70,20 @@ def _parse_values(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _continues_value(line: str, *, bare: bool) -> bool:
-    """Whether a line goes on with the value above it. A list need not be set in."""
+    """Whether a line continues the value above it. A list below a bare key need not be indented."""
     return not line.strip() or line[0] in " \t" or (bare and line.startswith("-"))
 
 
 def _parse_value(first: str, more: Sequence[str], number: int) -> str | None:
-    """A text; None for what is no text, such as a list."""
+    """The value as text; None for anything else, such as a list."""
     if (block := _BLOCK.fullmatch(first)) is not None:
         return _parse_block(block["style"], block["signs"], more, number)
     rest = [line.strip() for line in more]
     if first[:1] in ("'", '"'):
         return _parse_quoted(_fold_lines([first, *rest]), number)
     first = _COMMENT.sub("", first).rstrip()
-    told = [line for line in rest if line and not line.startswith("#")]
-    if first[:1] in tuple("[{&*!") or (not first and told and _NESTED.match(told[0])):
+    following = [line for line in rest if line and not line.startswith("#")]
+    if first[:1] in tuple("[{&*!") or (not first and following and _NESTED.match(following[0])):
         return None
     return _fold_lines([first, *(_COMMENT.sub("", line).rstrip() for line in rest)])
 
@@ -89,34 +93,39 @@ def _parse_quoted(text: str, number: int) -> str:
         return single["text"].replace("''", "'")
     if (double := _DOUBLE.fullmatch(text)) is not None:
         return _ESCAPE.sub(lambda found: _decode_escape(found, number), double["text"])
-    raise MalformedFrontMatter(f"line {number}: the quotation does not end, or more follows it")
+    raise MalformedFrontMatter(f"line {number}: the quoted text does not end, or more follows it")
 
 
 def _decode_escape(found: re.Match[str], number: int) -> str:
     code = found[1] or found[2] or found[3]
     if code is None:
         if found[4] not in _ESCAPES:
-            raise MalformedFrontMatter(f"line {number}: \\{found[4]} is no escape")
+            raise MalformedFrontMatter(f"line {number}: \\{found[4]} is not an escape")
         return _ESCAPES[found[4]]
     point = int(code, 16)
     if point > sys.maxunicode or point in _HALF_CHARACTERS:
-        raise MalformedFrontMatter(f"line {number}: \\{found[0][1:]} is no character")
+        raise MalformedFrontMatter(f"line {number}: \\{found[0][1:]} is not a character")
     return chr(point)
 
 
 def _parse_block(style: str, signs: str, lines: Sequence[str], number: int) -> str:
-    """A text over many lines: `|` keeps them, `>` folds them into paragraphs."""
-    told = [line for line in lines if line.strip()]
-    if any(line.startswith("\t") for line in told):
-        raise MalformedFrontMatter(f"line {number}: the lines below are set in by a tab")
-    given = re.sub(r"\D", "", signs)
-    depth = int(given) if given else min((_count_indent(line) for line in told[:1]), default=0)
-    if any(_count_indent(line) < depth for line in told):
-        raise MalformedFrontMatter(f"line {number}: the lines below are not set in alike")
-    cut = [line[depth:].rstrip("\n") for line in lines]
-    while cut and not cut[-1].strip():
-        cut.pop()
-    text = "\n".join(cut) if style == "|" else _fold_lines(cut)
+    """A text of several lines: `|` keeps them, `>` folds them into paragraphs."""
+    filled = [line for line in lines if line.strip()]
+    if any(line.startswith("\t") for line in filled):
+        raise MalformedFrontMatter(f"line {number}: the lines below are indented by a tab")
+    declared = re.sub(r"\D", "", signs)
+    indent = 0
+    if declared:
+        indent = int(declared)
+    elif filled:
+        indent = _count_indent(filled[0])
+    if any(_count_indent(line) < indent for line in filled):
+        raise MalformedFrontMatter(f"line {number}: the lines below have different indents")
+    content = [line[indent:] for line in lines]
+    while content and not content[-1].strip():
+        content.pop()
+    text = "\n".join(content) if style == "|" else _fold_lines(content)
+    # `-` strips the last line break; without it, a block ends with one.
     return text if "-" in signs or not text else f"{text}\n"
 
 
@@ -125,7 +134,7 @@ def _count_indent(line: str) -> int:
 
 
 def _fold_lines(lines: Sequence[str]) -> str:
-    """Lines joined by spaces; an empty line is a new line."""
+    """Join lines by spaces; an empty line becomes a line break."""
     text = ""
     for line in lines:
         if not line.strip():

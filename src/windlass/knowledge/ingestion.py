@@ -1,7 +1,7 @@
-"""A folder in, notes out: what has changed is read anew, what is gone is forgotten.
+"""Brings the notes of a folder up to date: changed files are read again, missing ones forgotten.
 
-The law: afterwards the store holds of the folder what the folder holds, and a file that cannot be
-read is told and left out, never the end of it.
+The law: afterwards the store holds what the folder holds. A file that cannot be read is reported
+and left out; it does not stop the others.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 class IngestProgress(msgspec.Struct, frozen=True):
-    """How far it is."""
+    """How many files are done, and which one was the last."""
 
     done: int
     total: int
@@ -42,24 +42,24 @@ class IngestProgress(msgspec.Struct, frozen=True):
 
 
 class IngestReport(msgspec.Struct, frozen=True):
-    """What became of the files."""
+    """How many files were stored, unchanged and forgotten, and which failed."""
 
     kept: int = 0
     unchanged: int = 0
     forgotten: int = 0
     failed: tuple[tuple[str, str], ...] = ()
-    """Files that could not be read, and why."""
+    """The places of files that could not be read, each with the reason."""
 
 
 class IngestSettings(msgspec.Struct, frozen=True):
-    """What all notes of a folder have in common."""
+    """What all notes of a folder have in common: scope, labels, and when they expire."""
 
     scope: Scope
     labels: frozenset[Taint] = frozenset()
     expires_at: float | None = None
 
     def digest_file(self, data: bytes) -> str:
-        """Changes with the file, and with what would be said of it."""
+        """Changes with the content of the file, and with these settings."""
         return content_digest(data, repr(self.expires_at), *sorted(self.labels))
 
 
@@ -67,7 +67,7 @@ FileOutcome = Note | UnreadableFile | Literal["unchanged", "empty"]
 
 
 def _ignore_progress(_progress: IngestProgress) -> None:
-    """Nobody watches."""
+    """The default: nobody watches."""
 
 
 async def ingest(
@@ -79,13 +79,16 @@ async def ingest(
     name: str = "",
     progress: Callable[[IngestProgress], None] = _ignore_progress,
 ) -> IngestReport:
-    """Take in the files of a folder that match; what is known and unchanged stays as it is.
+    """Store the files of a folder that match the globs, and forget those that no longer do.
 
-    Places are named by the folder's path, or by `name`, which makes them the same on another
-    machine. What the globs no longer match is forgotten.
+    `settings`: the scope of the notes, or `IngestSettings`. `name`: what the places of the notes
+    start with, instead of the path of the folder, so that they are the same on every machine.
+    `progress`: called after each file. Raises ConfigError for a missing folder, or for a PDF if
+    pypdf is not installed; KnowledgeFailed if the store fails.
     """
     root = await asyncio.to_thread(_resolve_folder, folder)
-    settings = IngestSettings(settings) if isinstance(settings, Scope) else settings
+    if isinstance(settings, Scope):
+        settings = IngestSettings(settings)
     files = await asyncio.to_thread(lambda: sorted(set(_find_files(root, globs))))
     check_readable([path.name for path in files])
     under = (name or root.as_posix()).rstrip("/") + "/"
@@ -108,12 +111,12 @@ async def ingest(
 def _resolve_folder(folder: str | os.PathLike[str]) -> Path:
     root = Path(folder).expanduser().resolve()
     if not root.is_dir():
-        raise ConfigError(f"{folder}: there is no such folder to take in")
+        raise ConfigError(f"{folder}: there is no such folder")
     return root
 
 
 def _find_files(root: Path, globs: Sequence[str]) -> Iterator[Path]:
-    """The files that match, but not what is hidden, nor what a link would bring in from outside."""
+    """The files that match, without hidden ones and links that lead out of the folder."""
     for pattern in globs:
         for path in root.glob(pattern):
             parts = path.relative_to(root).parts
@@ -165,7 +168,7 @@ def _add_counts(total: IngestReport, outcomes: Mapping[str, FileOutcome]) -> Ing
         (place, str(one)) for place, one in outcomes.items() if isinstance(one, UnreadableFile)
     ]
     for place, why in failed:
-        _log.warning("%s was not taken in: %s", place, why)
+        _log.warning("%s was not stored: %s", place, why)
     return IngestReport(
         total.kept + sum(isinstance(one, Note) for one in outcomes.values()),
         total.unchanged + sum(one == "unchanged" for one in outcomes.values()),

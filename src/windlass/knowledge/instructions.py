@@ -1,7 +1,7 @@
 """`AGENTS.md`: what a project tells every agent that works in it.
 
-The law: the same files give the same text, byte for byte, and nothing outside the root is read, not
-by a link either.
+The law: the same files give the same text, byte for byte. Nothing outside of the root is read, not
+even through a link.
 """
 
 import os
@@ -15,7 +15,7 @@ from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
 
 FILE_NAMES = ("AGENTS.md", "CLAUDE.md")
-"""In each folder the first that is there; the second is an alias."""
+"""The first of these that a folder has is read."""
 FILE_BYTES_MAX = 32_768
 BYTES_MAX = 98_304
 
@@ -23,7 +23,7 @@ _log = get_logger(__name__)
 
 
 class ProjectInstructions(msgspec.Struct, frozen=True):
-    """The text of all files, and which they were, from the root down."""
+    """The text of all files, and their paths, from the root down."""
 
     text: str = ""
     sources: tuple[str, ...] = ()
@@ -35,9 +35,10 @@ def read_instructions(
     *,
     bytes_max: int = BYTES_MAX,
 ) -> ProjectInstructions:
-    """The instructions of a project for who works in a folder of it: the nearest come last.
+    """The instructions for an agent that works in a folder of a project; the nearest come last.
 
-    What does not fit is left out, and the text says so.
+    `folder`: the root if not given. `bytes_max`: what does not fit is left out, and the text says
+    so. Raises ConfigError if the folder is not inside of the root.
     """
     top = Path(root).resolve()
     place = top if folder is None else Path(folder).resolve()
@@ -63,17 +64,17 @@ def read_instructions(
 
 
 def read_file_inside(root: Path, path: Path, bytes_max: int) -> bytes | None:
-    """The beginning of a plain file inside a resolved root; None, with a warning, for another."""
+    """The first bytes of a regular file inside of a resolved root; else None, with a warning."""
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(root):
             _log.warning("%s is not read: it leads out of %s", path, root)
             return None
-        # A link put in its place meanwhile is not followed, and a pipe does not make us wait.
+        # The path may have been replaced since: a link is not followed, and a pipe does not block.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(real, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                _log.warning("%s is not read: it is no plain file", path)
+                _log.warning("%s is not read: it is not a regular file", path)
                 return None
             return file.read(bytes_max)
     except OSError as error:
@@ -82,7 +83,7 @@ def read_file_inside(root: Path, path: Path, bytes_max: int) -> bytes | None:
 
 
 def _find_files(top: Path, place: Path) -> Iterator[Path]:
-    """The file of each folder on the way down."""
+    """The instruction file of each folder from the root down."""
     above = reversed(place.relative_to(top).parents)
     for folder in [*(top / part for part in above), place]:
         found = (folder / name for name in FILE_NAMES if os.path.lexists(folder / name))

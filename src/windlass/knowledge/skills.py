@@ -1,7 +1,7 @@
-"""Skills: what an agent can read up on when it needs it.
+"""Skills: instructions that an agent reads when it needs them.
 
-The law: the catalogue holds a line for each, in an order that never changes by itself; a body is
-read when it is asked for, and nothing outside a skill's folder is ever read.
+The law: the catalogue has one line for each skill, in a fixed order, so that prompt caches hold. A
+skill is read when the model asks for it, and nothing outside of its folder is ever read.
 """
 
 import os
@@ -19,7 +19,7 @@ from windlass.logs import get_logger
 
 SKILL_FILE = "SKILL.md"
 SKILL_FOLDERS = ("skills", ".agents/skills", ".claude/skills")
-"""Where a project keeps its skills; of two with one name, the first wins."""
+"""Where a project keeps its skills. Of two skills with the same name, the first wins."""
 BODY_BYTES_MAX = 131_072
 DESCRIPTION_CHARS_MAX = 1_024
 FILES_MAX = 100
@@ -30,7 +30,7 @@ _log = get_logger(__name__)
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """What is known of a skill before it is read."""
+    """A skill as the catalogue lists it."""
 
     name: str
     description: str
@@ -38,23 +38,26 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class Skills:
-    """The skills in some folders, each in a folder of its own with a `SKILL.md`."""
+    """The skills in some folders; each skill is a folder with a `SKILL.md`.
+
+    A skill that cannot be used is a warning, and a line in `problems`.
+    """
 
     def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
         self.problems: list[str] = []
-        """What could not be used, in a line each; these were warnings, too."""
+        """What could not be used and why, one line each."""
         found: dict[str, Skill] = {}
         for skill in self._find_skills([Path(folder) for folder in folders]):
             first = found.setdefault(skill.name, skill)
             if first.folder != skill.folder:
                 self._add_problem(
-                    skill.folder / SKILL_FILE, f"{first.folder / SKILL_FILE} has its name already"
+                    skill.folder / SKILL_FILE, f"{first.folder / SKILL_FILE} has the same name"
                 )
         self._skills = dict(sorted(found.items()))
 
     @classmethod
     def from_project(cls, root: str | os.PathLike[str]) -> "Skills":
-        """The skills of a project, in the usual places."""
+        """The skills of a project, in the usual folders."""
         return cls([Path(root) / place for place in SKILL_FOLDERS])
 
     def __len__(self) -> int:
@@ -65,15 +68,15 @@ class Skills:
 
     @property
     def catalogue(self) -> str:
-        """A line for each skill, for the instructions; nothing if there are none."""
+        """One line for each skill, for the instructions; empty if there are none."""
         if not self._skills:
             return ""
         lines = [f"- {skill.name}: {skill.description}" for skill in self]
-        told = "Skills. Read one with the tool `skill`, by its name, before you do what it is for:"
-        return "\n".join([told, *lines])
+        intro = "Skills. Before a task that one of these is for, read it with the tool `skill`:"
+        return "\n".join([intro, *lines])
 
     def skill(self, name: str) -> str:
-        """Read a skill: how to do what it is for, and which files it brings."""
+        """Read a skill: how to do its task, and which files belong to it."""
         found = self._skills.get(name)
         if found is None:
             raise ModelRetry(f"there is no skill {name!r}.{suggest_names(name, self._skills)}")
@@ -82,11 +85,13 @@ class Skills:
         except ConfigError as error:
             raise ModelRetry(str(error)) from None
         files = list(_list_files(found.folder))
-        listed = [f"- {file}" for file in files[:FILES_MAX]]
+        lines = [body.strip()]
+        if files:
+            lines += ["", f"Files of this skill, in {found.folder}:"]
+            lines += [f"- {file}" for file in files[:FILES_MAX]]
         if len(files) > FILES_MAX:
-            listed.append("- and more")
-        told = [f"Files of this skill, in {found.folder}:", *listed] if listed else []
-        return "\n".join([body.strip(), *([""] if told else []), *told])
+            lines.append("- and more")
+        return "\n".join(lines)
 
     def _find_skills(self, folders: Sequence[Path]) -> Iterator[Skill]:
         for root in folders:
@@ -115,19 +120,20 @@ class Skills:
 
 
 def _make_skill(folder: Path, head: dict[str, str]) -> Skill:
-    name, words = head.get("name", "").strip(), " ".join(head.get("description", "").split())
+    name = head.get("name", "").strip()
+    words = " ".join(head.get("description", "").split())
     if not _NAME.fullmatch(name):
-        fix = "letters, digits, '-', '_' and '.', 64 at most"
-        raise ConfigError(f"{folder / SKILL_FILE}: its `name` is {name!r}: it must be {fix}")
+        rule = "1 to 64 letters, digits, '-', '_' and '.'"
+        raise ConfigError(f"{folder / SKILL_FILE}: its `name` is {name!r}, but must be {rule}")
     if not words:
         raise ConfigError(
-            f"{folder / SKILL_FILE}: it has no `description` that says what it is for"
+            f"{folder / SKILL_FILE}: it needs a `description` that says what it is for"
         )
     return Skill(name, words[:DESCRIPTION_CHARS_MAX], folder)
 
 
 def _read_skill_file(root: Path, folder: Path) -> tuple[dict[str, str], str]:
-    """The head and the body of a skill; raises ConfigError, in one line with the file."""
+    """The front matter and the body of a skill. Raises ConfigError, in one line with the file."""
     path = folder / SKILL_FILE
     data = read_file_inside(root, path, BODY_BYTES_MAX + 1)
     if data is None:
@@ -143,7 +149,7 @@ def _read_skill_file(root: Path, folder: Path) -> tuple[dict[str, str], str]:
 
 
 def _list_files(folder: Path) -> Iterator[str]:
-    """The other files of a skill, in order; links and what is hidden are left out."""
+    """The other files of a skill, in order, without links and hidden files."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(
             name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith(".")

@@ -1,8 +1,7 @@
-"""What is known: notes, with where each came from, whose it is and how far it can be trusted.
+"""Notes: what is known, where it came from, whose it is and how far it can be trusted.
 
-The law: a note is found only by who asks in its scope, and what is found says where it came from.
-The same text in the same scope is stored once, with all the sources that it came from; it is gone
-when the last of them is.
+The law: a note is found only in its scope, and it says where it came from. The same text in the
+same scope is stored once, with all its sources; it is deleted with the last of them.
 """
 
 from collections import Counter
@@ -17,35 +16,38 @@ from windlass.core.errors import ConfigError, ForOperator
 from windlass.knowledge.chunks import TITLE_CHARS_MAX, TextChunk, TextFormat, split_text
 
 FOUND_PER_NOTE = 2
-"""Pieces of one note in an answer: a long document must not fill it alone."""
+"""Chunks of one note in an answer: a long document must not fill it alone."""
 
 CANDIDATES_PER_FOUND = 6
-"""How many more are looked at than asked for: some are of the same note."""
+"""Candidates for each note that is asked for: some of them are chunks of the same note."""
 
 LabelUpdate = Literal["keep", "replace"]
-"""A label stays for as long as its source does; only what is read anew may come without."""
+"""Storing a source again keeps its labels; only reading its place again replaces them."""
 ScopeKind = Literal["user", "project", "session"]
 Taint = Literal["untrusted", "private"]
 TAINTS: tuple[Taint, ...] = ("untrusted", "private")
 
 
 class KnowledgeFailed(ForOperator):
-    """The store did not take or give a note. A run goes on without."""
+    """The store could not read or write. A run goes on without notes."""
 
 
 class Scope(msgspec.Struct, frozen=True, order=True):
-    """Whose a note is: `Scope("user", "ann")` shares nothing with `Scope("user", "bob")`."""
+    """Whose a note is: `Scope("user", "ann")` shares nothing with `Scope("user", "bob")`.
+
+    Raises ConfigError for an unknown kind or an empty key.
+    """
 
     kind: ScopeKind
     key: str
 
     def __post_init__(self) -> None:
         if self.kind not in ("user", "project", "session"):
-            raise ConfigError(f"scope {self.kind!r}: it is 'user', 'project' or 'session'")
-        # An empty key would be one scope that all share who forgot to set theirs.
+            raise ConfigError(f"scope {self.kind!r}: it must be 'user', 'project' or 'session'")
+        # Everyone who forgets to set a key would share the scope with an empty one.
         if not self.key.strip() or clean_text(self.key) != self.key:
             raise ConfigError(
-                f"scope {self.kind!r}: {self.key!r} is no key for it; name whose it is"
+                f"scope {self.kind!r}: {self.key!r} is not a valid key; say whose notes these are"
             )
 
     @override
@@ -54,7 +56,10 @@ class Scope(msgspec.Struct, frozen=True, order=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where a note came from: a place (a file, an address), or a call in a session."""
+    """Where a note came from: a place (a file, a URL), or a call in a session.
+
+    Raises ConfigError if it names neither.
+    """
 
     place: str = ""
     session: str = ""
@@ -62,16 +67,18 @@ class Source(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not (self.place or self.session):
-            raise ConfigError("a source names a place, or a session: nothing is known from nowhere")
+            raise ConfigError("a source needs a place or a session")
 
     @override
     def __str__(self) -> str:
-        said = f"session {self.session}" + (f", call {self.call}" if self.call else "")
-        return self.place or said
+        if self.place:
+            return self.place
+        call = f", call {self.call}" if self.call else ""
+        return f"session {self.session}{call}"
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Something to keep."""
+    """A text to store."""
 
     text: str
     scope: Scope
@@ -82,18 +89,18 @@ class Note(msgspec.Struct, frozen=True):
     """Seconds since the epoch; from then on it is not found."""
     format: TextFormat = "text"
     digest: str = ""
-    """Of what it was made from, to tell whether that has changed. The text's own unless told."""
+    """Of what the note was made from, to see whether that has changed. By default of its text."""
 
 
 class FoundNote(msgspec.Struct, frozen=True):
-    """A piece of a note that answers a query."""
+    """A chunk of a note that answers a query."""
 
     id: str
-    """The note's: what `forget` takes."""
+    """The id of the note, for `forget`."""
     text: str
     title: str
     score: float
-    """The higher the better. Scores of two answers cannot be compared."""
+    """Higher is better. Scores of two queries cannot be compared."""
     scope: Scope
     sources: tuple[Source, ...]
     labels: frozenset[Taint]
@@ -103,7 +110,7 @@ class FoundNote(msgspec.Struct, frozen=True):
 
 
 class NoteEntry(msgspec.Struct, frozen=True):
-    """A note as it is stored: named by what it says and whose it is, and cut into pieces."""
+    """A note ready to be stored: split into chunks, with an id made of its text and scope."""
 
     id: str
     note: Note
@@ -116,7 +123,7 @@ class NoteEntry(msgspec.Struct, frozen=True):
 
 
 class RecallQuery(NamedTuple):
-    """What is looked for, and who asks."""
+    """A search: the words and the vector, and which notes it may find."""
 
     words: list[str]
     vector: bytes | None
@@ -139,14 +146,14 @@ class NoteOrigin(NamedTuple):
 
 
 class Knowledge(Protocol):
-    """Where notes are kept. Each method raises KnowledgeFailed, and no other error of the store."""
+    """A store of notes. If it fails, every method raises KnowledgeFailed and nothing else."""
 
     async def remember(self, *notes: Note) -> list[str]:
-        """Keep the notes; their ids, once they are durable. Kept twice is kept once."""
+        """Store the notes and return their ids, once they are durable. Repeating it is harmless."""
         ...
 
     async def replace_notes(self, *notes: Note) -> list[str]:
-        """Keep the notes, and forget what else their places held before: one note to a place."""
+        """Store the notes, and forget what else their places held before: one note for a place."""
         ...
 
     async def recall(
@@ -157,33 +164,34 @@ class Knowledge(Protocol):
         limit: int = 8,
         taints: Collection[Taint] = TAINTS,
     ) -> list[FoundNote]:
-        """What answers the query in these scopes, best first.
+        """The notes that answer the query in these scopes, best first.
 
-        Any text is a query; one without words finds nothing. Notes with a label that is not among
-        `taints` are left out.
+        Any text is a query; one without words finds nothing. Notes with a label that is not in
+        `taints` are left out. `limit`: chunks to return at most.
         """
         ...
 
     async def forget(self, note: str) -> bool:
-        """Forget a note, wherever it came from; whether there was one."""
+        """Delete a note with all its sources; whether there was one."""
         ...
 
     async def forget_places(self, scope: Scope, places: Sequence[str]) -> int:
-        """Forget what only these places hold; how many notes that were."""
+        """Delete the notes that only these places hold; how many."""
         ...
 
     async def list_places(self, scope: Scope, under: str = "") -> dict[str, str]:
-        """The places that begin so, and the digest of what each held."""
+        """The places that start with `under`, and the digest of what each held."""
         ...
 
     async def delete_expired(self, now: float | None = None) -> int:
-        """Delete what has expired; how many notes that were. They are not found in any case."""
+        """Delete the notes that have expired; how many. They are not found even before that."""
         ...
 
 
 def make_entry(note: Note) -> NoteEntry:
-    """A note, ready to be stored."""
-    text, scope = clean_text(note.text), note.scope
+    """A note ready to be stored."""
+    text = clean_text(note.text)
+    scope = note.scope
     title = " ".join(clean_text(note.title).split())[:TITLE_CHARS_MAX]
     digest = content_digest(title, text)
     return NoteEntry(
@@ -199,19 +207,22 @@ def make_entry(note: Note) -> NoteEntry:
 def make_found_note(
     row: Sequence[Any], score: float, origins: Sequence[NoteOrigin], now: float
 ) -> FoundNote:
-    """What is shown of a row of id, text, title, scope and time, and of where it came from."""
-    note, text, title, kind, key, created = row
-    live = [one for one in origins if one.expires_at is None or one.expires_at > now]
-    ends = [one.expires_at for one in live if one.expires_at is not None]
+    """A found note from a row (id, text, title, kind, key, created) and its sources."""
+    note_id, text, title, kind, key, created = row
+    live = [origin for origin in origins if origin.expires_at is None or origin.expires_at > now]
+    ends = [origin.expires_at for origin in live if origin.expires_at is not None]
+    # Labels of expired sources stay: the text is the same, and so is the doubt about it.
+    taints: frozenset[Taint] = frozenset(
+        taint for taint in TAINTS if any(getattr(origin, taint) for origin in origins)
+    )
     return FoundNote(
-        note,
+        note_id,
         text,
         title,
         score,
         Scope(kind, key),
-        tuple(Source(one.place, one.session, one.call) for one in live),
-        # Text that came from a place of doubt stays doubtful, even when that place is no more.
-        frozenset(taint for taint in TAINTS if any(bool(getattr(one, taint)) for one in origins)),
+        tuple(Source(origin.place, origin.session, origin.call) for origin in live),
+        taints,
         created,
         max(ends) if len(ends) == len(live) else None,
         live[0].digest,
@@ -219,20 +230,20 @@ def make_found_note(
 
 
 def limit_per_note(found: Iterable[FoundNote], limit: int) -> list[FoundNote]:
-    """The first ones, with no note more often than is of use."""
+    """The first `limit` chunks, with at most FOUND_PER_NOTE of each note."""
     kept: list[FoundNote] = []
     seen: Counter[str] = Counter()
-    for one in found:
-        seen[one.id] += 1
-        if seen[one.id] <= FOUND_PER_NOTE:
-            kept.append(one)
+    for note in found:
+        seen[note.id] += 1
+        if seen[note.id] <= FOUND_PER_NOTE:
+            kept.append(note)
         if len(kept) >= limit:
             break
     return kept
 
 
 def content_digest(*parts: str | bytes) -> str:
-    """Names content. Each part is hashed with its length, so that no two lists read the same."""
+    """A SHA-256 of the parts. Each is hashed with its length: ("ab", "c") is not ("a", "bc")."""
     whole = sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -241,5 +252,5 @@ def content_digest(*parts: str | bytes) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Text that every store can hold: no half characters, and no zero bytes."""
+    """Text that every database can store: without lone surrogates and zero bytes."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
