@@ -89,7 +89,9 @@ def _format_value(value: object) -> str:
 
 def _shorten(text: str, cut: str) -> str:
     words = " ".join(text.split())
-    return words if len(words) <= VALUE_CHARS_MAX else words[:VALUE_CHARS_MAX] + cut
+    if len(words) <= VALUE_CHARS_MAX:
+        return words
+    return words[:VALUE_CHARS_MAX] + cut
 
 
 def _check_key(key: str) -> None:

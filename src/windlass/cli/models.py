@@ -82,7 +82,9 @@ def _show_models(screen: Screen, provider: str) -> None:
     screen.write_line(line, QUIET)
     width = max(len(model.name) for model in found) + len(provider) + 1
     for model in found:
-        window = f"{model.window:,}" if model.window else "?"
+        window = "?"
+        if model.window:
+            window = f"{model.window:,}"
         price = f"{model.price.input:f} / {model.price.output:f}"
         note = "  deprecated" if model.deprecated else ""
         name = f"{provider}:{model.name}"

@@ -161,8 +161,9 @@ class EventRenderer:
                 self._show_line(glyphs.person, text, PERSON)
                 self._screen.write_line()
             case RunResumed(drift):
-                changes = f" (changed since: {'; '.join(drift)})" if drift else ""
-                message = f"resumed where the journal ends{changes}"
+                message = "resumed where the journal ends"
+                if drift:
+                    message += f" (changed since: {'; '.join(drift)})"
                 self._show_line(glyphs.progress, message, QUIET)
             case RunSuspended():
                 self._show_line(glyphs.trouble, "waiting for your answer", TROUBLE)
@@ -264,8 +265,9 @@ class EventRenderer:
     def _call_label(self, call_id: str) -> str:
         if call_id == self._last_call_id:
             return ""
-        call = self._calls.get(call_id)
-        return f"{call.name if call else call_id}: "
+        if call_id in self._calls:
+            return f"{self._calls[call_id].name}: "
+        return f"{call_id}: "
 
     def _show_line(self, mark: str, text: str, style: str) -> None:
         """One line, cut to the width; only a person's words may take more lines."""
@@ -301,7 +303,9 @@ def _summarize_result(result: ToolResult) -> str:
     if not lines and not attachments:
         lines = [NO_OUTPUT]
     summary = result_prefix(result) + "".join(lines[:1])
-    return f"{summary}  ({', '.join(more)})" if more else summary
+    if more:
+        summary += f"  ({', '.join(more)})"
+    return summary
 
 
 def result_prefix(result: ToolResult) -> str:

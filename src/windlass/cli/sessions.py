@@ -144,12 +144,12 @@ def verify(session: str | None, path: Path) -> None:
 
 
 async def _verify_sessions(given: str | None, journal: SqliteJournal) -> tuple[int, list[str]]:
-    listed = (
-        await journal.sessions(limit=LISTED_MAX)
-        if given is None
-        else [await find_session(journal, given)]
-    )
-    problems = await journal.check() if given is None else []
+    problems: list[str] = []
+    if given is None:
+        listed = await journal.sessions(limit=LISTED_MAX)
+        problems += await journal.check()
+    else:
+        listed = [await find_session(journal, given)]
     for summary in listed:
         found = await journal.verify(summary.session)
         problems += [f"{summary.session}: {problem}" for problem in found]

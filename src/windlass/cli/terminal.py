@@ -45,7 +45,9 @@ class Keyboard:
             _set_flags(self._fd, termios.ICANON | termios.ECHO, on=True)
             show()
             typed = await self._read_typed()
-        return typed.rstrip("\r\n") if typed else None
+        if not typed:
+            return None
+        return typed.rstrip("\r\n")
 
     @contextmanager
     def _preserve_mode(self) -> Generator[None]:

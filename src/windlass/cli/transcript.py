@@ -40,8 +40,8 @@ def show_transcript(state: State, facts: Iterable[Fact]) -> None:
     for event in _events_as_watched(facts):
         now = max(now, event.at)
         renderer.show_event(event)
-    waiting = open_questions(state) if state.is_active else ()
-    if waiting:
+    waiting = open_questions(state)
+    if state.is_active and waiting:
         renderer.show_event(RunSuspended(tuple(question.call.id for question in waiting)))
     elif state.is_active:
         screen.write_line("The last run has not ended: it is still running, or can be resumed.")

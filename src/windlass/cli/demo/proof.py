@@ -113,7 +113,6 @@ async def gather_evidence(folder: Path, kills: int) -> RunEvidence:
         problems = [problem for name in names for problem in await journal.verify(name)]
         sessions = {} if problems else {name: await journal.read(name) for name in names}
     state = fold(SESSION, sessions.get(SESSION, ()))
-    payments = folder / PAYMENTS_FILE
     return RunEvidence(
         sessions=sessions,
         problems=problems,
@@ -121,10 +120,15 @@ async def gather_evidence(folder: Path, kills: int) -> RunEvidence:
         outcome=(state.run.outcome if state.run else None) or "open",
         sent=read_outbox(folder),
         requests=read_meter(folder),
-        payments=payments.read_text("utf-8") if payments.exists() else "",
+        payments=_read_text(folder / PAYMENTS_FILE),
         report_written=(folder / "report.md").exists(),
         kills=kills,
     )
+
+
+def _read_text(path: Path) -> str:
+    """The text of a file; empty if it does not exist."""
+    return path.read_text("utf-8") if path.exists() else ""
 
 
 def summarize_events(found: RunEvidence) -> Iterable[tuple[str, str]]:
