@@ -127,7 +127,7 @@ def test_a_compaction_that_cannot_work_is_refused(settings: Any) -> None:
 
 def test_a_reference_that_is_no_pattern_is_refused() -> None:
     """X4: at once, and not when a prompt comes."""
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         Hydration(references=(Reference("(", "read", "path"),))
     with pytest.raises(ValueError, match="calls_max"):
         Hydration(calls_max=0)

@@ -1,4 +1,4 @@
-"""How what a model is shown is kept small, and what is looked up for it beforehand."""
+"""Settings for what a model sees: how the view stays small, and what is looked up beforehand."""
 
 import re
 from typing import Literal
@@ -8,38 +8,42 @@ import msgspec
 from windlass.core.limits import check_numbers
 
 CompactionMethod = Literal["mask", "summary", "window"]
-"""Mask the results of old calls, sum up the beginning, or leave it out."""
+"""Mask the results of old calls, summarize the beginning, or leave it out."""
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How what a model is shown stays within its window. The transcript is never touched."""
+    """How the view of a model stays within its window. The transcript is never changed."""
 
     strategies: tuple[CompactionMethod, ...] = ("mask", "summary", "window")
     """Tried in this order, until the view is small enough."""
     window: int | None = None
-    """Tokens to stay within; None: those that the model has, if that is known."""
+    """Tokens to stay within. None: the window of the model, if it is known."""
     trigger: float = 0.8
-    """The part of the window that must be full before anything is done."""
+    """The share of the window that must be full before anything is done."""
     target: float = 0.5
-    """The part that is left full."""
+    """The share of the window that stays full afterwards."""
     cool_down: int = 5
     """Steps without another summary after one failed."""
     summary_tokens: int = 2_000
-    """The length of a summary at the most."""
+    """The most tokens of a summary."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "window", "trigger", "target", "cool_down", "summary_tokens")
         if not self.target < self.trigger <= 1:
-            raise ValueError("Compaction(target=…, trigger=…): target < trigger <= 1")
+            raise ValueError(
+                f"Compaction(target={self.target}, trigger={self.trigger}): "
+                "it must be target < trigger <= 1"
+            )
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a prompt may speak of, and the tool that looks it up."""
+    """Something that a prompt may refer to, and the tool that looks it up."""
 
     pattern: str
-    """A regular expression; its first group, or all of it, is what is looked up."""
+    """A regular expression. Its first group, or the whole match, is looked up."""
     tool: str
     argument: str
+    """The argument of the tool that takes it."""
 
 
 FILE_SUFFIXES = (
@@ -51,18 +55,19 @@ FILE_REFERENCE = Reference(
     "read",
     "path",
 )
-"""What ends as files of text do; `example.com` and `e.g.` do not."""
+"""A path with the suffix of a text file. `example.com` and `e.g.` do not match."""
 URL_REFERENCE = Reference(r"https?://[^\s<>\"'`)\]]+[^\s<>\"'`)\].,;:!?]", "fetch", "url")
 
 
 class Hydration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is looked up before the first step: files, addresses, ids that the prompt names."""
+    """What is looked up before the first step: files, addresses and ids that the prompt names."""
 
     references: tuple[Reference, ...] = (URL_REFERENCE, FILE_REFERENCE)
     calls_max: int = 5
     seconds: float = 20.0
+    """How long each lookup may take."""
     tokens_max: int = 8_000
-    """Of all that is found together."""
+    """Of everything that is found together."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "calls_max", "seconds", "tokens_max")
@@ -70,5 +75,6 @@ class Hydration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             try:
                 re.compile(reference.pattern)
             except re.error as error:
-                told = f"Reference({reference.pattern!r}): it is no regular expression: {error}"
-                raise ValueError(told) from None
+                raise ValueError(
+                    f"Reference({reference.pattern!r}): not a regular expression: {error}"
+                ) from None

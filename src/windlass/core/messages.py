@@ -1,7 +1,7 @@
 """What user, model and tools say: parts, messages, results, tool specs, usage.
 
 A message never changes once it is made, so that its encoded form can be kept beside it. Nothing
-here can hold itself, and so none of it is looked at by the garbage collector (`gc=False`).
+here can contain itself, so the garbage collector need not track any of it (`gc=False`).
 """
 
 from decimal import Context, Decimal
@@ -16,6 +16,8 @@ class MessagePart(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag
 
 
 class TextPart(MessagePart, frozen=True, tag="text"):
+    """Plain text."""
+
     text: str
 
 
@@ -44,19 +46,22 @@ class FilePart(MessagePart, frozen=True, tag="file"):
 
 
 class ToolCall(MessagePart, frozen=True, tag="call"):
-    """A call as the model wrote it; `arguments` is its text, whole and unrepaired."""
+    """A call as the model wrote it. `arguments` is its text, whole and unrepaired."""
 
     id: str
+    """Given by the runtime, unique in the session."""
     name: str
     arguments: str = ""
     provider_id: str | None = None
     signature: str | None = None
     origin: str = ""
-    """How it was found, if the model did not call but wrote what was meant as a call."""
+    """How the call was found, if the model wrote it as text instead of making it."""
 
 
 ContentPart = TextPart | ImagePart | FilePart
+"""What a person or a tool can send."""
 ReplyPart = TextPart | ThinkingPart | ToolCall
+"""What a model can reply."""
 
 ResultKind = Literal["value", "error", "denied", "invalid", "timed_out", "cancelled", "unknown"]
 
@@ -67,26 +72,28 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     kind: ResultKind
     content: tuple[ContentPart, ...]
     outage: bool = False
-    """Not the call's fault: what the tool stands on did not answer."""
+    """The call is not at fault: a service that the tool needs did not answer."""
 
     @classmethod
     def from_text(cls, kind: ResultKind, text: str, *, outage: bool = False) -> Self:
+        """Return a result whose content is one text."""
         return cls(kind, (TextPart(text),), outage)
 
     @property
     def text(self) -> str:
+        """The text of the content, without pictures and files."""
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
 
 
 class ArgumentChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that was repaired: where, and what was done, in words that hold no content."""
+    """One repair of the arguments: where, and what was done, in words without content."""
 
     path: str
     what: str
 
 
 class CallOutcome(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A result in the transcript, paired with its call."""
+    """A call in the transcript, with its result."""
 
     call: ToolCall
     result: ToolResult
@@ -95,7 +102,7 @@ class CallOutcome(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class UserMessage(
     msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="role", tag="user"
 ):
-    """What a person said, or what the runtime says on their behalf (`note`)."""
+    """A message of a person, or of the runtime on their behalf (`note`)."""
 
     parts: tuple[ContentPart, ...]
     note: bool = False
@@ -104,6 +111,7 @@ class UserMessage(
 
     @property
     def text(self) -> str:
+        """The text of the message, without pictures and files."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
 
@@ -117,10 +125,12 @@ class AssistantMessage(
 
     @property
     def text(self) -> str:
+        """The text of the reply, without thinking and calls."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the reply, in the model's order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
@@ -135,23 +145,26 @@ class ToolResults(
 Message = UserMessage | AssistantMessage | ToolResults
 
 Effect = Literal["read", "idempotent", "write"]
+"""What a tool does: only reads, may be repeated safely, or must not run twice."""
 Label = Literal["untrusted", "private", "external"]
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model is told of a tool, and what the runtime must know of it."""
+    """What the model reads about a tool, and what the runtime must know about it."""
 
     name: str
     description: str
     parameters: dict[str, Any]
+    """A JSON Schema."""
     effect: Effect = "write"
     labels: tuple[Label, ...] = ()
+    """What its results bring into the session, or where its arguments go."""
     version: str = ""
-    """Tells what stands behind the tool from what stood there before, if that can change."""
+    """Changes when the implementation behind the tool changes, if that can happen."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Tokens of one or more attempts. `input` includes what was read from or written to a cache."""
+    """Tokens of one or more attempts. `input` includes cache reads and cache writes."""
 
     input: int = 0
     output: int = 0
@@ -159,9 +172,11 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cache_write: int = 0
     reasoning: int = 0
     estimated: bool = False
+    """Some of it was not reported by the provider."""
 
     @property
     def total(self) -> int:
+        """Input and output together."""
         return self.input + self.output
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -179,7 +194,7 @@ Purpose = Literal["main", "compaction", "subagent"]
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What one attempt cost. No usage is None, and an unknown price is None: neither is zero."""
+    """What one attempt cost. Unknown usage and an unknown price are None, not zero."""
 
     model: str
     purpose: Purpose = "main"
@@ -192,27 +207,31 @@ EXACT_MATH = Context(prec=60)
 
 
 class Ledger(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """All charges, summed up per model and purpose."""
+    """All charges, added up for each model and purpose."""
 
     charges: tuple[Charge, ...] = ()
 
     def add(self, charge: Charge) -> "Ledger":
-        for at, known in enumerate(self.charges):
-            if (known.model, known.purpose) == (charge.model, charge.purpose):
-                summed = _add_charges(known, charge)
-                return Ledger((*self.charges[:at], summed, *self.charges[at + 1 :]))
+        """Return the ledger with one more charge."""
+        for at, entry in enumerate(self.charges):
+            if (entry.model, entry.purpose) == (charge.model, charge.purpose):
+                total = _add_charges(entry, charge)
+                return Ledger((*self.charges[:at], total, *self.charges[at + 1 :]))
         return Ledger((*self.charges, charge))
 
     @property
     def usage(self) -> Usage | None:
+        """The tokens of all charges, or None if no usage is known."""
         known = [charge.usage for charge in self.charges if charge.usage is not None]
         return reduce(Usage.__add__, known) if known else None
 
     @property
     def usd(self) -> Decimal | None:
-        """The money spent, or None as soon as the price of anything in it is unknown."""
-        paid = [charge for charge in self.charges if charge.usage is not None]
-        return self.known_usd if paid and all(charge.usd is not None for charge in paid) else None
+        """The money spent, or None as soon as one price is unknown."""
+        used = [charge for charge in self.charges if charge.usage is not None]
+        if not used or any(charge.usd is None for charge in used):
+            return None
+        return self.known_usd
 
     @property
     def known_usd(self) -> Decimal:
@@ -222,9 +241,12 @@ class Ledger(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 def _add_charges(earlier: Charge, new: Charge) -> Charge:
-    """Two charges of one model and purpose as one."""
-    if earlier.usage is None or new.usage is None:
-        return earlier if new.usage is None else new
-    both = earlier.usd is not None and new.usd is not None
-    usd = EXACT_MATH.add(earlier.usd or Decimal(0), new.usd or Decimal(0)) if both else None
+    """Return two charges of one model and purpose as one."""
+    if new.usage is None:
+        return earlier
+    if earlier.usage is None:
+        return new
+    usd = None
+    if earlier.usd is not None and new.usd is not None:
+        usd = EXACT_MATH.add(earlier.usd, new.usd)
     return Charge(earlier.model, earlier.purpose, earlier.usage + new.usage, usd)

@@ -1,7 +1,7 @@
-"""The moves: what the loop can be told to do.
+"""The moves: what `decide` can tell the loop to do.
 
-They are sealed: only `decide` can make one, and only from what the journal says, so that a call
-which nobody judged cannot be dispatched.
+They are sealed: only `decide` can make one, and only from what the journal says. So a call that
+nobody judged cannot be dispatched.
 """
 
 from dataclasses import InitVar, dataclass
@@ -27,38 +27,40 @@ _SEAL = _MoveSeal()
 @final
 @dataclass(frozen=True, slots=True)
 class RequestReply:
-    """Ask the model once."""
+    """Send one request to the model."""
 
     prompt: Prompt
     reserved: Reservation
     step: int
-    """Of the session, so that call ids made from it are unique there."""
+    """The number in the session, so that call ids made from it are unique there."""
     attempt: int
     wait_s: float
+    """Seconds to wait before the request."""
     landing: bool
+    """The last reply of the run, with the tools switched off."""
     last_failure: AttemptFailed | None
-    """The attempt before, which failed."""
+    """The attempt before this one, if it failed."""
     failed_attempts: int
-    """Its number."""
+    """How many attempts of this step failed so far."""
     fell_back_from: str
-    """The model whose attempts are spent, if this is the first one at another."""
+    """The model that has no attempts left, if this is the first request to another one."""
     seal: InitVar[_MoveSeal]
 
     @property
     def must_discard(self) -> bool:
-        """Watchers saw text of the attempt before; they are told that it does not count."""
+        """Whether watchers saw text of the attempt before, and must hear that it does not count."""
         return self.last_failure is not None and self.last_failure.visible
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ProposedCall:
-    """A call that the model made and nobody has judged."""
+    """A call that the model made and nobody has judged yet."""
 
     call: ToolCall
     spec: ToolSpec | None
     maybe_cut_off: bool
-    """The reply ended by length, so that the arguments may not be whole."""
+    """The reply was cut off at the output limit, so the arguments may be incomplete."""
     seal: InitVar[_MoveSeal]
 
 
@@ -81,15 +83,16 @@ class ClearedCall:
     arguments: dict[str, Any]
     spec: ToolSpec
     key: str
-    """Names this effect: the same each time this call is tried, and no other call's."""
+    """The name of this effect: the same for every try of this call, and no other call's."""
     interrupted: bool
-    """It had started when a driver died, so that its effect may have happened already."""
+    """It had started when a driver died, so its effect may have happened already."""
     spending_left: Amount
-    """What it may spend on models of its own."""
+    """The most it may spend on models of its own."""
     seal: InitVar[_MoveSeal]
 
     @property
     def repeatable(self) -> bool:
+        """Whether the effect may happen twice."""
         return self.spec.effect != "write"
 
 
@@ -102,7 +105,7 @@ class RunCalls:
     at_once_max: int
     ask_if_unknown: bool
     timeout_s: float | None
-    """How long each may take beside its tool's own limit."""
+    """The most seconds for each, beside the limit of its own tool."""
     seal: InitVar[_MoveSeal]
 
 
@@ -113,14 +116,14 @@ class JudgeReply:
 
     reply: AssistantMessage
     check_output: bool
-    """It came to its end by itself, so that it must fit the output type too."""
+    """The reply was not cut off or refused, so it must also fit the output type."""
     seal: InitVar[_MoveSeal]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RemindModel:
-    """Tell the model that it goes round in circles."""
+    """Tell the model that it repeats the same call."""
 
     text: str
     seal: InitVar[_MoveSeal]
@@ -129,7 +132,7 @@ class RemindModel:
 @final
 @dataclass(frozen=True, slots=True)
 class DrawBudget:
-    """Ask a shared budget to let this run spend so much in all."""
+    """Ask a shared budget to let this run spend this total."""
 
     budget: Budget
     total_wanted: Amount
@@ -139,7 +142,7 @@ class DrawBudget:
 @final
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Make the view shorter, in a way that needs nobody's help."""
+    """Make the view shorter without the help of a model."""
 
     upto: int
     note: str
@@ -150,7 +153,7 @@ class Compact:
 @final
 @dataclass(frozen=True, slots=True)
 class Summarize:
-    """Have the beginning of the view summed up."""
+    """Ask a model to summarize the beginning of the view."""
 
     prompt: Prompt
     reserved: Reservation
@@ -162,7 +165,7 @@ class Summarize:
 @final
 @dataclass(frozen=True, slots=True)
 class TakeSteering:
-    """Take up what a person said meanwhile."""
+    """Put the messages given during the run into the conversation."""
 
     seal: InitVar[_MoveSeal]
 
@@ -170,7 +173,7 @@ class TakeSteering:
 @final
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Look up what the prompt speaks of."""
+    """Look up what the prompt refers to."""
 
     calls: tuple[ToolCall, ...]
     seal: InitVar[_MoveSeal]
@@ -179,7 +182,7 @@ class LookUp:
 @final
 @dataclass(frozen=True, slots=True)
 class RecallKnowledge:
-    """Find what is known about the prompt."""
+    """Ask the memory what it knows about the prompt."""
 
     text: str
     seal: InitVar[_MoveSeal]
@@ -188,7 +191,7 @@ class RecallKnowledge:
 @final
 @dataclass(frozen=True, slots=True)
 class WaitForAnswers:
-    """Wait for a person to answer these."""
+    """Wait for a person to answer these questions."""
 
     questions: tuple[tuple[CallState, Ask], ...]
     seal: InitVar[_MoveSeal]

@@ -1,6 +1,6 @@
-"""Pieces of a model's stream in, one whole reply out.
+"""Pieces of a model's stream in, one complete reply out.
 
-An assembly belongs to one attempt; a new attempt starts with a new one, so that fragments of two
+An assembly belongs to one attempt. A new attempt starts with a new one, so that fragments of two
 attempts never mix.
 """
 
@@ -29,6 +29,8 @@ from windlass.core.messages import (
 
 @dataclass(slots=True)
 class _CallDraft:
+    """A call as far as it has come."""
+
     index: int | None
     id: str | None
     name: str = ""
@@ -39,13 +41,15 @@ class _CallDraft:
 
 @dataclass(slots=True)
 class _TextBlock:
+    """A block of text or of thinking as far as it has come."""
+
     thinking: bool
     pieces: list[str] = field(default_factory=list[str])
     signature: str | None = None
 
 
 class ReplyAssembly:
-    """One attempt's reply, as far as it has come."""
+    """The reply of one attempt, as far as it has come."""
 
     __slots__ = ("_blocks", "_calls", "_open_text", "stop", "usage")
 
@@ -55,9 +59,10 @@ class ReplyAssembly:
         self._open_text: _TextBlock | None = None
         self.usage: Usage | None = None
         self.stop: StopReason | None = None
-        """None until the provider's end marker came."""
+        """None until the provider's end marker has come."""
 
     def add_piece(self, piece: ReplyPiece) -> None:
+        """Add the next piece. Raises ModelError if it cannot be a piece of a reply."""
         match piece:
             case TextDelta():
                 if piece.text:
@@ -75,16 +80,18 @@ class ReplyAssembly:
             case ReplyEnd(stop):
                 self.stop = stop
             case _:
-                told = f"the model streamed a {type(piece).__name__}, which is no piece of a reply"
-                raise ModelError("malformed_stream", told)
+                kind = type(piece).__name__
+                message = f"The model streamed a {kind}, which cannot be a piece of a reply."
+                raise ModelError("malformed_stream", message)
 
     def _open_text_block(self, *, thinking: bool) -> _TextBlock:
-        words = self._open_text
-        # A signature ends its block: it vouches for that block alone.
-        if words is None or words.thinking is not thinking or words.signature is not None:
-            words = self._open_text = _TextBlock(thinking)
-            self._blocks.append(words)
-        return words
+        block = self._open_text
+        # A signature ends its block, because it vouches for that block only.
+        if block is None or block.thinking is not thinking or block.signature is not None:
+            block = _TextBlock(thinking)
+            self._open_text = block
+            self._blocks.append(block)
+        return block
 
     def _add_call_fragment(self, piece: CallDelta) -> None:
         call = self._find_call_draft(piece)
@@ -97,14 +104,17 @@ class ReplyAssembly:
             call.arguments.append(piece.arguments)
 
     def _find_call_draft(self, piece: CallDelta) -> _CallDraft:
-        """By index, then by id: servers reuse either one, but not both for two calls."""
+        """Find the call of a fragment by index, then by id, or open a new one.
+
+        Servers reuse an index or an id for another call, but never both.
+        """
         for call in reversed(self._calls):
             if piece.index is not None and call.index != piece.index:
                 continue
             if piece.id and call.id and call.id != piece.id:
                 continue
             if piece.index is None and not piece.id and piece.name:
-                break  # With neither, a name opens the next call.
+                break  # With neither index nor id, a name opens the next call.
             return call
         call = _CallDraft(piece.index, piece.id)
         self._calls.append(call)
@@ -114,13 +124,13 @@ class ReplyAssembly:
 
     @property
     def text(self) -> str:
-        """The text so far; thinking is not part of it."""
-        words = (block for block in self._blocks if isinstance(block, _TextBlock))
-        return "".join("".join(block.pieces) for block in words if not block.thinking)
+        """The text so far, without thinking."""
+        texts = (block for block in self._blocks if isinstance(block, _TextBlock))
+        return "".join("".join(block.pieces) for block in texts if not block.thinking)
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of output so far, of every kind: what a token count can be at the most."""
+        """Bytes of output of every kind so far. The token count cannot be larger."""
         pieces = (
             block.arguments if isinstance(block, _CallDraft) else block.pieces
             for block in self._blocks
@@ -128,19 +138,19 @@ class ReplyAssembly:
         return sum(len(piece.encode()) for block in pieces for piece in block)
 
     def build_reply(self, model: str, prefix: str) -> AssistantMessage:
-        """The whole reply. Its calls get ids of our own, unique in the session by the prefix."""
+        """Return the complete reply. Its calls get new ids, which the prefix makes unique."""
         parts: list[ReplyPart] = []
         number = count()
         for block in self._blocks:
             if isinstance(block, _CallDraft):
                 parts.append(_build_tool_call(block, f"{prefix}{next(number)}"))
-            elif words := _build_text_part(block):
-                parts.append(words)
+            elif part := _build_text_part(block):
+                parts.append(part)
         return AssistantMessage(tuple(parts), model)
 
 
 def _build_text_part(block: _TextBlock) -> TextPart | ThinkingPart | None:
-    """Empty blocks are left out: no provider takes them back."""
+    """Return the part of a block; None if it is empty, because no provider accepts it back."""
     text = "".join(block.pieces)
     if block.thinking:
         return ThinkingPart(text, block.signature) if text or block.signature else None

@@ -1,7 +1,7 @@
-"""What watchers are not shown: a final reply that its gate has not allowed (G3).
+"""Hold a final reply back from watchers until its gate has allowed it (G3).
 
-The journal keeps what was said, and the model sees that it was denied; whoever watches learns only
-that there was a reply.
+The journal keeps a denied reply, and the model sees that it was denied. A watcher learns only that
+there was a reply.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,17 +29,21 @@ from windlass.core.verdicts import Allow, Deny
 
 WITHHELD_PART = TextPart("[withheld]")
 _SETTLING_FACTS = (ReplyJudged, AttemptStarted, RunEnded)
+"""The facts that show what became of a reply."""
 
 
 def awaits_judgement(fact: StepProposed) -> bool:
     """Whether a reply is a final one, which will be judged."""
+    if fact.reply.calls:
+        return False
     text = fact.reply.text
-    cut = fact.stop in ("length", "refusal")
-    return not fact.reply.calls and bool(text.strip() or (text and cut))
+    is_cut = fact.stop in ("length", "refusal")
+    # A blank reply is asked for again and never judged, unless it was cut off.
+    return bool(text.strip() or (text and is_cut))
 
 
 def without_reply(event: Event) -> Event | None:
-    """The event without what the model said; None if it is nothing else."""
+    """Return the event without the words of the model; None if nothing else is in it."""
     match event:
         case TextDelta() | ThinkingDelta() | CallDelta():
             return None
@@ -53,7 +57,7 @@ def without_reply(event: Event) -> Event | None:
 
 @final
 class ReplyHold:
-    """Keeps a reply back until it is judged, and all that comes after it in the meantime."""
+    """Holds a live reply until it is judged, and everything that comes after it meanwhile."""
 
     __slots__ = ("_pieces", "_waiting")
 
@@ -62,22 +66,23 @@ class ReplyHold:
         self._waiting: list[Event] | None = None
 
     def hold_piece(self, piece: Delta) -> None:
-        """Take a piece of a reply in."""
+        """Hold a piece of a reply that is still coming."""
         self._pieces.append(piece)
 
-    def place_pieces(self, placed: Callable[[Delta], Delta]) -> None:
-        """The reply is whole: its pieces get their places before it."""
-        self._pieces = [placed(piece) for piece in self._pieces]
+    def place_pieces(self, place: Callable[[Delta], Delta]) -> None:
+        """Give the held pieces their places, now that the reply is complete."""
+        self._pieces = [place(piece) for piece in self._pieces]
 
     def drop_pieces(self) -> None:
-        """What came of a reply is not going to be one."""
+        """Forget the held pieces: they will not become a reply."""
         self._pieces = []
 
     def release_events(self, event: Event) -> Iterator[Event]:
-        """What is to be told now that this has happened."""
+        """Yield what watchers may see now that this event has happened."""
         match event:
             case StepProposed():
-                pieces, self._pieces = self._pieces, []
+                pieces = self._pieces
+                self._pieces = []
                 if awaits_judgement(event):
                     self._waiting = [*pieces, event]
                     return
@@ -95,32 +100,37 @@ class ReplyHold:
             self._waiting.append(event)
 
     def _release_waiting(self, *, allowed: bool) -> Iterator[Event]:
-        waiting, self._waiting = self._waiting or (), None
+        waiting = self._waiting or ()
+        self._waiting = None
         for event in waiting:
-            told = event if allowed else without_reply(event)
-            if told is not None:
-                yield told
+            visible = event if allowed else without_reply(event)
+            if visible is not None:
+                yield visible
 
 
 def visible_facts(facts: Sequence[Fact], *, withhold: bool, live: bool) -> Iterator[Event]:
-    """Recorded facts as they are shown. `live`: what waits to be judged will be told by itself."""
+    """Yield recorded facts as a watcher may see them.
+
+    `withhold`: whether replies are withheld before the first recorded setup says so. `live`: the
+    run goes on, so a reply that waits to be judged is not shown yet; a ReplyHold will release it.
+    """
     for at, fact in enumerate(facts):
         if isinstance(fact, RunStarted | RunResumed) and fact.setup is not None:
             withhold = fact.setup.withhold_replies
         if isinstance(fact, StepProposed) and awaits_judgement(fact):
-            after = _find_settling_fact(facts, at)
-            if after is None and live and withhold:
+            settled_by = _find_settling_fact(facts, at)
+            if settled_by is None and live and withhold:
                 return
-            verdict = after.verdict if isinstance(after, ReplyJudged) else None
-            hush = isinstance(verdict, Deny) or (withhold and not isinstance(verdict, Allow))
+            verdict = settled_by.verdict if isinstance(settled_by, ReplyJudged) else None
+            hide = isinstance(verdict, Deny) or (withhold and not isinstance(verdict, Allow))
         else:
-            hush = withhold and isinstance(fact, AttemptFailed | RunEnded)
-        shown = without_reply(fact) if hush else fact
-        if shown is not None:
-            yield shown
+            hide = withhold and isinstance(fact, AttemptFailed | RunEnded)
+        visible = without_reply(fact) if hide else fact
+        if visible is not None:
+            yield visible
 
 
 def _find_settling_fact(facts: Sequence[Fact], at: int) -> Fact | None:
-    """What came of a reply."""
-    rest = (fact for fact in facts[at + 1 :] if isinstance(fact, _SETTLING_FACTS))
-    return next(rest, None)
+    """Return the fact that shows what became of a reply, or None if there is none yet."""
+    later = (fact for fact in facts[at + 1 :] if isinstance(fact, _SETTLING_FACTS))
+    return next(later, None)

@@ -1,7 +1,7 @@
 """JSON Schemas of tools: is a value valid, what is wrong with it, what was expected.
 
-The law: no word about a value holds the value. Faults speak of kinds, sizes and what the schema
-asks for, since they reach models, journals and logs (T9).
+The law: a message about a value never contains the value. It names types, sizes and what the schema
+requires, because it reaches models, journals and logs (T9).
 """
 
 import re
@@ -20,12 +20,12 @@ JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | flo
 SchemaNode: TypeAlias = dict[str, JsonValue]
 """A schema, or a part of one, as plain JSON."""
 ValuePath: TypeAlias = Sequence[str | int]
-"""The fields and items that lead to a value."""
+"""The field names and indexes that lead to a value."""
 
 FAULTS_MAX = 5
 NODES_MAX = 10_000
-"""The validator lists all errors of a value before it gives the first, at 10 µs each. In a value
-with more nodes than this we ask for the first error alone."""
+"""In a larger value only the first error is looked for: the validator collects all errors before it
+returns the first, at 10 µs each."""
 OUTLINE_DEPTH_MAX = 3
 OPTIONS_MAX = 12
 LITERAL_MAX = 200
@@ -49,7 +49,7 @@ KEYWORD_PHRASES = {
     "minProperties": "must have at least {} fields",
     "maxProperties": "must have at most {} fields",
 }
-"""What a keyword asks for, around its own value in the schema."""
+"""What a keyword requires, with a place for its own value in the schema."""
 FIXED_PHRASES = {
     "anyOf": "fits none of the allowed shapes",
     "oneOf": "fits none, or more than one, of the allowed shapes",
@@ -58,7 +58,7 @@ FIXED_PHRASES = {
     "uniqueItems": "must have no item twice",
     "propertyNames": "has a field whose name is not allowed",
 }
-"""What a keyword asks for, where its value is too long to be told, or would tell the content."""
+"""What a keyword requires, if its value is too long to show, or would show the content."""
 
 
 class SchemaError(ConfigError):
@@ -66,19 +66,20 @@ class SchemaError(ConfigError):
 
 
 class SchemaFault(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a value: where, and what was expected there."""
+    """One error in a value: where it is, and what was expected there."""
 
     path: str
     message: str
 
 
 class JsonSchema:
-    """A JSON Schema, checked and compiled once, when it is built. References are never fetched."""
+    """A JSON Schema, checked and compiled once. References are never fetched from the network."""
 
     __slots__ = ("_validator", "node")
 
     def __init__(self, node: SchemaNode) -> None:
-        # Imported here: it costs 11 ms, and a program without tools has no need of it.
+        """Compile a schema. Raises SchemaError if it is not a JSON Schema."""
+        # Imported here, because it takes 11 ms and a program without tools does not need it.
         from jsonschema_rs import ValidationError, validator_for  # noqa: PLC0415
 
         self.node = node
@@ -92,9 +93,11 @@ class JsonSchema:
             raise SchemaError(f"not a JSON Schema: {error}") from None
 
     def accepts(self, value: JsonValue) -> bool:
+        """Whether a value is valid."""
         return self._validator.is_valid(value)
 
     def iter_errors(self, value: JsonValue) -> Iterator["ValidationError"]:
+        """Iterate over the errors of a value; only the first one if the value is large."""
         if has_more_nodes(value, NODES_MAX):
             return self._iter_first_error(value)
         return self._validator.iter_errors(value)
@@ -109,14 +112,15 @@ class JsonSchema:
 
 
 def find_faults(schema: JsonSchema, value: JsonValue) -> tuple[SchemaFault, ...]:
-    """The first few things that are wrong with a value."""
+    """Return the first few errors of a value."""
     return tuple(
         _describe_error(error, value) for error in islice(schema.iter_errors(value), FAULTS_MAX)
     )
 
 
 def _describe_error(error: "ValidationError", value: JsonValue) -> SchemaFault:
-    path, keyword = error.instance_path, error.kind.name
+    path = error.instance_path
+    keyword = error.kind.name
     rule: JsonValue = error.kind.value
     if keyword == "required":
         return SchemaFault(format_path([*path, str(rule)]), "is required and missing")
@@ -124,8 +128,9 @@ def _describe_error(error: "ValidationError", value: JsonValue) -> SchemaFault:
         names = ", ".join(field_label(str(name)) for name in _as_list(rule)[:FAULTS_MAX])
         return SchemaFault(format_path(path), f"has fields that do not exist: {names}")
     if keyword in KEYWORD_PHRASES:
-        said = " or ".join(map(str, _as_list(rule))) if keyword == "type" else _format_literal(rule)
-        wanted = KEYWORD_PHRASES[keyword].format(said)
+        is_type = keyword == "type"
+        value_text = " or ".join(map(str, _as_list(rule))) if is_type else _format_literal(rule)
+        wanted = KEYWORD_PHRASES[keyword].format(value_text)
     else:
         wanted = FIXED_PHRASES.get(keyword, f"breaks the rule {keyword!r}")
     return SchemaFault(format_path(path), f"{wanted}, got {describe_size(_value_at(value, path))}")
@@ -146,8 +151,9 @@ def _field_of(value: JsonValue, name: str) -> JsonValue:
 
 
 def has_more_nodes(value: JsonValue, nodes_max: int) -> bool:
-    """Whether a value has more nodes than this; at most so many are looked at."""
-    left, stack = nodes_max, [value]
+    """Whether a value has more nodes than this. No more than that are visited."""
+    left = nodes_max
+    stack = [value]
     while stack and left >= 0:
         left -= 1
         match stack.pop():
@@ -161,7 +167,7 @@ def has_more_nodes(value: JsonValue, nodes_max: int) -> bool:
 
 
 def json_type_of(value: JsonValue) -> str:
-    """The JSON Schema type of a value, the narrowest that holds."""
+    """Return the narrowest JSON Schema type of a value."""
     match value:
         case None:
             return "null"
@@ -180,7 +186,7 @@ def json_type_of(value: JsonValue) -> str:
 
 
 def describe_size(value: JsonValue) -> str:
-    """A value in words that hold nothing of it but kind and size."""
+    """Return the type and the size of a value, and nothing of its content."""
     match value:
         case str():
             return f"string of {len(value)} characters"
@@ -193,21 +199,21 @@ def describe_size(value: JsonValue) -> str:
 
 
 def field_label(name: str) -> str:
-    """A field's name, if it looks like one. Content that landed in a name is only measured."""
+    """Return the name of a field, or only its length if it looks like content."""
     return name if FIELD_NAME.fullmatch(name) else f"<name of {len(name)} characters>"
 
 
 def format_path(path: ValuePath) -> str:
-    """A place in a value: `edits[0].old`; `arguments` for the whole."""
+    """Return a path as text: `edits[0].old`, or `arguments` for the whole value."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{field_label(part)}" for part in path)
     return "".join(parts).removeprefix(".") or "arguments"
 
 
 def simple_schemas(root: SchemaNode, node: JsonValue, depth: int = 8) -> tuple[SchemaNode, ...]:
-    """The simple schemas of which a value has to fit one.
+    """Return the simple schemas of which a value has to fit one.
 
-    References are followed, unions and lists of types are spread. What is too deep or too clever
-    is `{}`, which fits anything: the validator has the last word on every value anyway.
+    References are followed, unions and lists of types are expanded. A schema that is too deep or
+    too complex becomes `{}`, which fits anything: the validator has the last word anyway.
     """
     if not isinstance(node, dict) or depth == 0:
         return ({},)
@@ -245,16 +251,17 @@ def required_fields(node: SchemaNode) -> frozenset[str]:
 
 
 def outline_schema(schema: JsonSchema) -> str:
-    """The expected fields in one line: `path: string (required), limit: integer (optional)`."""
+    """Return the expected fields as text: `path: string (required), limit: integer (optional)`."""
     return _outline_fields(schema.node, schema.node, OUTLINE_DEPTH_MAX) or "no fields"
 
 
 def _outline_fields(root: SchemaNode, node: SchemaNode, depth: int) -> str:
-    needed = required_fields(node)
-    return ", ".join(
-        f"{name}: {_outline_value(root, part, depth)} ({'required' if name in needed else 'optional'})"
-        for name, part in declared_fields(node).items()
-    )
+    required = required_fields(node)
+    fields: list[str] = []
+    for name, part in declared_fields(node).items():
+        presence = "required" if name in required else "optional"
+        fields.append(f"{name}: {_outline_value(root, part, depth)} ({presence})")
+    return ", ".join(fields)
 
 
 def _outline_value(root: SchemaNode, node: JsonValue, depth: int) -> str:

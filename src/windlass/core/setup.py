@@ -1,4 +1,4 @@
-"""How a run is set up: the model, the tools, the limits.
+"""The setup of a run: the model, the tools, the limits.
 
 It is recorded with the run, so that the journal alone says what may happen next.
 """
@@ -50,7 +50,7 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the runtime must know of a model to plan a request."""
+    """What the runtime must know about a model to plan a request."""
 
     name: str
     """`provider:model`."""
@@ -58,49 +58,52 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     window: int | None = None
     """Tokens of input and output together."""
     output_max: int = 8_192
-    """Output tokens to ask for at most in one reply."""
+    """The most output tokens to ask for in one reply."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How stubbornly one step asks a model. One counter and one clock serve all its attempts."""
+    """How often and how long one step asks a model. All attempts share one count and one clock."""
 
     establish_max: int = 4
-    """Requests in all while none of them opened a stream."""
+    """Requests in all, as long as none of them opened a stream."""
     attempts_max: int = 6
     """Requests in all."""
     wait_base_s: float = 1.0
+    """The most seconds before the second request. It doubles with each failure."""
     wait_max_s: float = 16.0
+    """The most seconds between two requests, unless the provider asks for more."""
     retry_after_max_s: float = 60.0
-    """A longer `Retry-After` than this ends the step at once."""
+    """If the provider asks to wait longer than this, the step ends at once."""
     budget_s: float = 300.0
-    """From the first request of a step to the start of its last one."""
+    """The most seconds from the first request of a step to the start of its last one."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "establish_max", "attempts_max", "budget_s")
 
 
 class LoopPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The choices that a caller may make about the loop."""
+    """The choices that a caller can make about the loop."""
 
     on_partial: Literal["fail", "restart"] = "fail"
-    """When a stream breaks after a watcher saw some of its text."""
+    """When a stream breaks after a watcher saw some of its text: fail, or ask again."""
     on_limit: Literal["stop", "answer"] = "stop"
-    """At the cap of steps: stop, or make one more call with the tools switched off."""
+    """At the step limit: stop, or request one more reply with the tools switched off."""
     on_unknown: Literal["tell", "ask"] = "tell"
-    """A write that a crash interrupted and that cannot be reconciled: tell the model, or ask."""
+    """A write that a crash interrupted and no tool can check: tell the model, or ask a person."""
     tool_choice: ToolChoice = "auto"
-    """Holds until it is satisfied once, then `auto`."""
+    """It holds until it is satisfied once. After that it is `auto`."""
     calls_at_once_max: int = 5
+    """Calls of one step that run at the same time."""
     same_call_note: int = 3
-    """The same call with the same result so often in a row earns a note to the model."""
+    """After so many equal calls with equal results in a row, the model gets a note."""
     same_call_stop: int = 2
-    """So many more of them end the run as `stuck`."""
+    """So many more of them after the note end the run as `stuck`."""
     misfits_max: int = 2
-    """Replies that do not fit the output type and are asked for again."""
+    """How many replies that do not fit the output type are requested again."""
     denials_max: int = 3
-    """Final replies that the gate denies before the run ends as `policy_denied`."""
+    """How many final replies the gate may deny before the run ends as `policy_denied`."""
     outages_max: int = 3
-    """Steps in a row with nothing but outages of the tools: the model sees all but the last."""
+    """So many steps in a row with nothing but tool outages end the run as `failed`."""
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -118,38 +121,40 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     model: ModelInfo
     fallbacks: tuple[ModelInfo, ...] = ()
-    """Asked in turn when the attempts at the one before are spent."""
+    """Asked in turn when no attempts are left for the model before."""
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()
     gate: str = ""
-    """The name and digest of the policy in force; empty when none was set."""
+    """The name and digest of the policy in force; empty if none is set."""
     judge_replies: bool = False
     """Whether final replies are judged before they count."""
     withhold_replies: bool = False
-    """Whether the gate judges them, so that nobody is shown one before that."""
+    """Whether the gate judges them, so that watchers see none before its verdict."""
     output_schema: dict[str, Any] | None = None
     limits: Limits = Limits()
     session_limits: SessionLimits = SessionLimits()
     budgets: tuple[Budget, ...] = ()
     compaction: Compaction = Compaction()
     summariser: ModelInfo | None = None
-    """Who sums up; None: the model that is asked anyway."""
+    """The model that writes summaries. None: the model of the run."""
     hydration: Hydration | None = None
     recalls: bool = False
-    """Whether what is known about a prompt is shown beside it."""
+    """Whether the memory is asked what it knows about a prompt."""
     retries: RetryPolicy = RetryPolicy()
     rules: LoopPolicy = LoopPolicy()
 
     @property
     def models(self) -> tuple[ModelInfo, ...]:
+        """The model and its fallbacks, in the order in which they are asked."""
         return (self.model, *self.fallbacks)
 
     def find_tool(self, name: str) -> ToolSpec | None:
+        """Return the spec of a tool, or None if there is no such tool."""
         return next((spec for spec in self.tools if spec.name == name), None)
 
 
 def describe_drift(recorded: Setup, offered: Setup) -> Iterator[str]:
-    """What differs between the set-up of a run and the one that would go on with it, in words."""
+    """Yield, in words, how the setup of a resuming agent differs from the recorded one."""
     if recorded.model.name != offered.model.name:
         yield f"model {recorded.model.name} became {offered.model.name}"
     if [info.name for info in recorded.fallbacks] != [info.name for info in offered.fallbacks]:
@@ -172,6 +177,6 @@ def describe_drift(recorded: Setup, offered: Setup) -> Iterator[str]:
 
 
 def digest(value: object) -> str:
-    """A short, stable name for a value: the same value has the same digest in every process."""
+    """Return a short, stable name for a value, the same in every process."""
     canonical = msgspec.json.encode(value, order="deterministic")
     return hashlib.blake2b(canonical, digest_size=16).hexdigest()

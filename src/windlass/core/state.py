@@ -1,4 +1,4 @@
-"""What the facts of a session add up to. Made by `fold`, and by nothing else."""
+"""The state of a session: what its facts add up to. Only the fold makes it."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -31,10 +31,11 @@ from windlass.core.verdicts import Ask, Grant
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 CallPhase = Literal["proposed", "asked", "cleared", "started", "interrupted", "closed"]
+"""How far a call has come. `core/fold/phases.py` has the table of what may follow."""
 MESSAGE_OVERHEAD = 16
-"""Tokens that a provider may add around a message, at the most."""
+"""The most tokens that a provider may add around a message."""
 MEDIA_TOKENS = 2_000
-"""Tokens that a picture or a page is taken for."""
+"""Tokens that a picture or a document is counted as."""
 
 
 class CallState(msgspec.Struct, frozen=True, gc=False):
@@ -43,13 +44,14 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     call: ToolCall
     phase: CallPhase = "proposed"
     arguments: str | None = None
-    """The JSON text of the arguments that count; None until they are judged."""
+    """The JSON text of the arguments that will run; None until the call is judged."""
     changes: tuple[ArgumentChange, ...] = ()
     resource: str | None = None
     question: Ask | None = None
     answered: bool = False
-    """A person has said what becomes of it."""
+    """A person has decided about it."""
     began: bool = False
+    """It started at least once, so its effect may have happened."""
     result: ToolResult | None = None
 
     @property
@@ -58,7 +60,7 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def decoded_arguments(self) -> dict[str, Any]:
-        """The arguments, fresh: whoever gets them may scribble on them."""
+        """A new copy of the arguments, which the receiver may change."""
         return _decode_object(self.arguments or "{}")
 
 
@@ -69,7 +71,7 @@ class StepState(msgspec.Struct, frozen=True, gc=False):
     stop: StopReason
     calls: tuple[CallState, ...]
     hydrates: bool = False
-    """The runtime made the calls, to look up what the prompt speaks of."""
+    """The runtime made the calls, to look up what the prompt refers to."""
 
 
 class CallStreak(msgspec.Struct, frozen=True, gc=False):
@@ -80,11 +82,11 @@ class CallStreak(msgspec.Struct, frozen=True, gc=False):
     result: ToolResult | None = None
     count: int = 0
     noted_at: int = 0
-    """At which count the model was told; zero if it was not."""
+    """The count at which the model got a note; zero if it got none."""
 
 
 class RunState(msgspec.Struct, frozen=True, gc=False):
-    """One prompt's way to its end."""
+    """One run: from a prompt to its end."""
 
     number: int
     new_from: int
@@ -92,40 +94,44 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     steps: int = 0
     model_calls: int = 0
     model: str = ""
-    """Whom the last request went to; it stays there until that model's attempts are spent."""
+    """The model of the last request. It stays until no attempts are left for it."""
     failures: tuple[AttemptFailed, ...] = ()
-    """Of the step that is being asked for, at that model."""
+    """The failed attempts of the current step at that model."""
     attempt: AttemptStarted | None = None
     asking_since: float | None = None
-    """When the first request of the step that is being asked for went out."""
+    """When the first request of the current step went out."""
     reply: AssistantMessage | None = None
-    """A reply without calls whose meaning is not settled yet."""
+    """A reply without calls that has not been settled yet."""
     stop: StopReason = "end"
     passed: bool = False
-    """The reply was judged and may be the answer."""
+    """The reply was judged and may be the output."""
     empties: int = 0
+    """Empty replies in a row."""
     misfits: int = 0
+    """Replies that did not fit the output type."""
     denials: int = 0
+    """Final replies that the gate denied."""
     outages: int = 0
-    """Steps in a row in which nothing came of the calls but outages."""
+    """Steps in a row in which the calls gave nothing but outages."""
     choice_met: bool = False
+    """The tool choice was satisfied once, so it is `auto` from now on."""
     compacted: tuple[CompactionMethod, ...] = ()
-    """What was done to make the view smaller for the step that is being asked for."""
+    """What was done to shorten the view for the current step."""
     forced: bool = False
-    """A provider's word that the prompt is too long was followed once."""
+    """The view was shortened once because a provider refused it as too long."""
     pending: tuple[UserMessage, ...] = ()
-    """What was said meanwhile and is not heeded yet."""
+    """Messages given during the run that have not entered the conversation yet."""
     hydrated: bool = False
     recalled: bool = False
     known: UserMessage | None = None
-    """What was recalled: it stands beside the prompt as long as the run lasts."""
+    """What was recalled. It stands beside the prompt as long as the run lasts."""
     landing: bool = False
-    """The cap is reached, and one more reply without tools was asked for."""
+    """The step limit is reached, and one last reply without tools was requested."""
     streak: CallStreak = CallStreak()
     caller: str = ""
     context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     allotments: tuple[BudgetAllotted, ...] = ()
-    """What each shared budget lets this run spend, as it last said."""
+    """What each shared budget last allotted to this run, in all."""
     text: str = ""
     partial: str = ""
     ledger: Ledger = Ledger()
@@ -135,7 +141,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptMeasure(msgspec.Struct, frozen=True, gc=False):
-    """What a provider said that a prompt of this size was."""
+    """How many tokens a provider counted for a prompt of this size."""
 
     model: str
     tokens: int
@@ -144,7 +150,7 @@ class PromptMeasure(msgspec.Struct, frozen=True, gc=False):
 
 
 class State(msgspec.Struct, frozen=True, gc=False):
-    """A session, whole."""
+    """A whole session."""
 
     session: str
     seq: int = 0
@@ -152,43 +158,44 @@ class State(msgspec.Struct, frozen=True, gc=False):
     setup: Setup | None = None
     transcript: Transcript = msgspec.field(default_factory=Transcript)
     shown: Transcript = msgspec.field(default_factory=Transcript)
-    """The transcript, or what compaction has left of it."""
+    """The view of the model: the transcript, or what compaction left of it."""
     shown_from: int = 0
     masked_upto: int = 0
-    """Results of calls before this message are masked in the view."""
+    """Results before this message are masked in the view."""
     apart: bool = False
-    """The view is no longer the transcript itself."""
+    """The view is not the transcript itself any more."""
     summary: str = ""
-    """What stands for the beginning that was left out."""
+    """The text that stands for the beginning that was left out."""
     size: int = 0
-    """Tokens of what is shown at the most: a token is at least one byte."""
+    """The most tokens that the view can have. A token is at least one byte."""
     fixed: int = 0
-    """Tokens of the instructions and the tool specs at the most."""
+    """The most tokens that the instructions and the tool specs can have."""
     measure: PromptMeasure | None = None
     calibration: tuple[tuple[str, float], ...] = ()
-    """How many bytes a token of each model was, when it last said."""
+    """How many bytes a token of each model had, by its last usage."""
     no_summary_before: int = 0
-    """The step up to which no summary is tried, since one failed."""
+    """The step before which no summary is tried, because one failed."""
     steps: int = 0
     run: RunState | None = None
     step: StepState | None = None
     ledger: Ledger = Ledger()
     elapsed_s: float = 0.0
-    """Time at work, over all runs."""
+    """Seconds at work, over all runs."""
     labels: frozenset[Label] = frozenset()
-    """What the session has come to hold: outside text, private data. It never forgets."""
+    """What the session holds: outside text, private data. A label is never removed."""
     sources: tuple[tuple[Label, str], ...] = ()
-    """Which call first brought each label, in words."""
+    """What first brought each label, in words."""
     grants: tuple[Grant, ...] = ()
     """What a person allowed for the rest of the session."""
 
     @property
     def is_active(self) -> bool:
+        """Whether a run is open."""
         return self.run is not None and self.run.outcome is None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing can move until a person answers."""
+        """Whether nothing can go on until a person answers."""
         if self.step is None:
             return False
         phases = [call.phase for call in self.step.calls]
@@ -201,12 +208,13 @@ def waits_for_person(proposed: int, asked: int) -> bool:
 
 
 def find_call(state: State, call_id: str) -> CallState | None:
+    """Return a call of the open step, or None."""
     calls = state.step.calls if state.step else ()
     return next((call for call in calls if call.id == call_id), None)
 
 
 def add_messages(state: State, *messages: Message) -> State:
-    """The transcript grows by these messages."""
+    """Return the state with these messages at the end of the transcript and the view."""
     transcript = state.transcript.append(*messages)
     shown = state.shown.append(*messages) if state.apart else transcript
     size = state.size + sum(map(message_tokens_max, messages))
@@ -214,7 +222,7 @@ def add_messages(state: State, *messages: Message) -> State:
 
 
 def add_labels(state: State, labels: Sequence[Label], source: str) -> State:
-    """The session has come to hold what these labels say, from this source."""
+    """Return the state with these labels, and with their source if they are new."""
     if state.labels.issuperset(labels):
         return state
     new = ((label, source) for label in labels if label not in state.labels)
@@ -222,7 +230,7 @@ def add_labels(state: State, labels: Sequence[Label], source: str) -> State:
 
 
 def message_tokens_max(message: Message) -> int:
-    """The tokens of a message at the most."""
+    """Return the most tokens that a message can have."""
     match message:
         case UserMessage(parts):
             return MESSAGE_OVERHEAD + sum(map(_part_tokens_max, parts))
@@ -235,7 +243,7 @@ def message_tokens_max(message: Message) -> int:
 
 
 def fixed_tokens_max(setup: Setup) -> int:
-    """What the instructions and the tool specs weigh at the most."""
+    """Return the most tokens that the instructions and the tool specs can have."""
     specs = sum(
         MESSAGE_OVERHEAD
         + len(spec.name)
@@ -244,7 +252,7 @@ def fixed_tokens_max(setup: Setup) -> int:
         for spec in setup.tools
     )
     instructions = len(setup.instructions.encode())
-    # What is said about the output type stands around its schema.
+    # The prompt says in a sentence or two how to use the schema of the output.
     output = 8 * MESSAGE_OVERHEAD + _json_bytes(setup.output_schema) if setup.output_schema else 0
     return MESSAGE_OVERHEAD + instructions + specs + output
 

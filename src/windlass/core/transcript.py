@@ -1,7 +1,7 @@
 """An append-only sequence of messages that shares its past.
 
-Appending gives a new transcript and leaves the old one as it was, at the cost of one list append:
-all transcripts of a session share one log, and each knows how much of it is its own.
+Appending returns a new transcript and leaves the old one as it was, at the cost of one list append.
+All transcripts of a session share one log, and each knows how much of the log belongs to it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from windlass.core.messages import AssistantMessage, Message, ToolResult, ToolRe
 
 
 class MessageLog:
-    """What all transcripts of a session share; has an identity to hang a cache on."""
+    """What all transcripts of a session share. A cache can be keyed by its identity."""
 
     __slots__ = ("__weakref__", "calls", "messages")
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages: list[Message] = []
         self.calls: dict[str, int] = {}
-        """In which message each call was made."""
+        """The index of the message in which each call was made."""
         self.extend(messages)
 
     def extend(self, messages: Sequence[Message]) -> None:
@@ -33,7 +33,7 @@ class MessageLog:
 
 @final
 class Transcript(Sequence[Message]):
-    """The messages of a session, in order; never rewritten."""
+    """The messages of a session, in order. They are never rewritten."""
 
     __slots__ = ("_length", "log")
 
@@ -42,8 +42,9 @@ class Transcript(Sequence[Message]):
         self._length = len(messages)
 
     def append(self, *messages: Message) -> "Transcript":
+        """Return a transcript with these messages at its end."""
         longer = Transcript()
-        # Only the longest transcript may extend the log; a fork of the past takes a copy.
+        # Only the longest transcript may extend the log. A fork of the past takes a copy.
         at_tip = self._length == len(self.log.messages)
         longer.log = self.log if at_tip else MessageLog(self.log.messages[: self._length])
         longer.log.extend(messages)
@@ -51,10 +52,11 @@ class Transcript(Sequence[Message]):
         return longer
 
     def has_call(self, call_id: str) -> bool:
+        """Whether a call with this id was made in this transcript."""
         return self.log.calls.get(call_id, self._length) < self._length
 
     def find_result(self, call_id: str) -> ToolResult | None:
-        """The result of a call that was made in it."""
+        """Return the result of a call, or None if it is not in this transcript."""
         at = self.log.calls.get(call_id, self._length) + 1
         results = self.log.messages[at] if at < self._length else None
         items = results.items if isinstance(results, ToolResults) else ()

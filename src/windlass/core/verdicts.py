@@ -1,4 +1,4 @@
-"""What may be said of a call or a reply, by a gate, by a person, or by the runtime itself."""
+"""Verdicts on a call or a reply: by a gate, by a person, or by the runtime itself."""
 
 from typing import Any, Literal
 
@@ -13,12 +13,13 @@ class Allow(
     """The call may run as it is."""
 
     rule: str = ""
+    """The rule that decided, for the record."""
 
 
 class Deny(
     msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="verdict", tag="deny"
 ):
-    """The call may not run; the reason is told to the model."""
+    """The call may not run. The model reads the reason."""
 
     reason: str
     rule: str = ""
@@ -37,19 +38,23 @@ class Modify(
 class Ask(
     msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="verdict", tag="ask"
 ):
-    """A person must say; the run waits for as long as that takes."""
+    """A person must decide. The run waits for as long as that takes."""
 
     question: str
     rule: str = ""
     expires_at: float | None = None
+    """Seconds since the epoch after which only a denial is accepted; None: never."""
     arguments: dict[str, Any] | None = None
-    """Those that would run if the answer is yes; None for the call's own."""
+    """The arguments that would run if the answer is yes; None for those of the call."""
 
 
 class InvalidCall(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="invalid"
 ):
-    """The call is none: an unknown tool, or arguments that fit no schema. Not a gate's to give."""
+    """The call cannot be made: an unknown tool, or arguments that fit no schema.
+
+    Only the runtime gives this verdict, not a gate.
+    """
 
     code: Literal["unknown_tool", "invalid_arguments", "arguments_truncated"]
     message: str
@@ -58,7 +63,7 @@ class InvalidCall(
 class OutputMismatch(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="misfit"
 ):
-    """A final reply does not fit the output type. Not a gate's to give."""
+    """A final reply does not fit the output type. Only the runtime gives this verdict."""
 
     message: str
 
@@ -66,21 +71,22 @@ class OutputMismatch(
 class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a person allowed for the rest of a session.
 
-    It lifts a question only where the session holds no more than it held when it was given.
+    It answers a later question only while the session holds no labels beyond those it held when the
+    grant was given.
     """
 
     tool: str
     digest: str = ""
-    """Of the arguments, if it is for exactly these."""
+    """Of the arguments, if the grant is for exactly these."""
     pattern: str = ""
-    """Else a pattern as in a rule, such as `bash(git status*)`."""
+    """Otherwise a pattern as in a rule, such as `bash(git status*)`."""
     labels: tuple[Label, ...] = ()
 
 
 class AllowAlways(msgspec.Struct, frozen=True):
     """An answer: yes, and do not ask again in this session.
 
-    Without a pattern that is for exactly this call; with one, for the calls that it means.
+    Without a pattern it holds for exactly this call, with one for all calls that match it.
     """
 
     pattern: str = ""
@@ -88,13 +94,18 @@ class AllowAlways(msgspec.Struct, frozen=True):
 
 
 Verdict = Allow | Deny | Modify | Ask
+"""What a gate may say."""
 AnswerVerdict = Allow | Deny | Modify
+"""What settles a question."""
 PersonAnswer = AnswerVerdict | AllowAlways
 """What a person may answer."""
 
 
 def is_sound_verdict(verdict: object, kinds: object) -> bool:
-    """Whether this is a verdict through and through, so that it can be written down."""
+    """Whether this is a verdict of these kinds, with every field valid, so that it can be recorded.
+
+    A gate is code of others: it may return anything.
+    """
     try:
         msgspec.convert(msgspec.to_builtins(verdict), type=kinds)
     except (msgspec.ValidationError, TypeError):

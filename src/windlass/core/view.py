@@ -1,7 +1,7 @@
-"""State in, request out: the only thing that a model is ever shown.
+"""State in, request out: the only thing that a model ever sees.
 
 A view is always a valid request. The transcript holds a step only when every call in it has its one
-result, so that nothing has to be mended here.
+result, so nothing has to be repaired here.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,13 @@ class Prompt:
     """One request to a model."""
 
     model: str
+    """`provider:model`."""
     system: str
     messages: Sequence[Message]
     tools: tuple[ToolSpec, ...]
     tool_choice: ToolChoice
     output_max: int
+    """The most output tokens to ask for."""
     output_schema: dict[str, Any] | None = None
 
 
@@ -37,14 +39,13 @@ def build_prompt(
     output_max: int,
     landing: bool = False,
 ) -> Prompt:
-    """What the model is shown now."""
-    asked = setup.rules.tool_choice
-    choice = "auto" if run.choice_met else asked
+    """Return the next request to a model. `landing`: the last one, with the tools switched off."""
+    choice = "auto" if run.choice_met else setup.rules.tool_choice
     return Prompt(
         model=model,
         system=_system_text(setup),
         messages=state.shown,
-        # The tools stay where they are, so that the prompt's beginning stays the same.
+        # The specs stay even when the tools are off, so that a provider's prompt cache still hits.
         tools=setup.tools,
         tool_choice="none" if landing else choice,
         output_max=output_max,
@@ -56,5 +57,5 @@ def _system_text(setup: Setup) -> str:
     if setup.output_schema is None:
         return setup.instructions
     schema = msgspec.json.encode(setup.output_schema).decode()
-    told = f"When you are done, reply with nothing but one JSON value of this schema:\n{schema}"
-    return f"{setup.instructions}\n\n{told}" if setup.instructions else told
+    format_text = f"When you are done, reply with one JSON value of this schema only:\n{schema}"
+    return f"{setup.instructions}\n\n{format_text}" if setup.instructions else format_text

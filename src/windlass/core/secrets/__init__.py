@@ -1,1 +1,1 @@
-"""Secrets: how they are recognised, and how they are masked in texts, facts and streams."""
+"""Secrets: how they are recognized, and how they are masked in texts, facts and streams."""

@@ -1,8 +1,8 @@
-"""What looks like a key, a token or a password, by the public beginning that its maker gave it.
+"""Find keys, tokens and passwords by the public prefix that their issuer gives them.
 
-The law: what stands in front is public and stays, what follows is the secret; so a stream need hold
-nothing back before the beginning is whole. Each start is looked at once and what it runs over is
-passed by, so that the cost is linear in the text, whatever the text is.
+The law: the prefix is public and stays visible, what follows it is the secret. So a stream holds
+nothing back until a prefix is complete. Each prefix is examined once, and the search goes on after
+its run of characters, so that the cost is linear in the text.
 """
 
 import re
@@ -14,7 +14,7 @@ _KeyJudge = Callable[[str, int, int], Span | None]
 
 
 class KeyShape(NamedTuple):
-    """A public beginning, what may follow it, and whether that is a secret for sure."""
+    """A public prefix, the characters that may follow it, and the test that these are a secret."""
 
     prefix: str
     run: re.Pattern[str]
@@ -22,7 +22,7 @@ class KeyShape(NamedTuple):
 
 
 class KeySearch(NamedTuple):
-    """What a text holds. From `hold` on it may yet become a secret, which begins at `keep`."""
+    """The secrets in a text, and its open end: from `keep` on it may become one, hidden from `hold`."""
 
     spans: list[Span]
     hold: int
@@ -39,7 +39,7 @@ _DASHED = _run_of("[A-Za-z0-9_-]")
 _DOTTED = _run_of("[A-Za-z0-9_.-]")
 _HEADER = _run_of("[A-Za-z0-9._~+/=-]")
 _USER = _run_of(r"""[^\s/@"'<>`|{}\[\]\\^#?*$]""")
-# Base64 in lines, whose breaks may be escaped, with the head lines that old encrypted keys have.
+# Base64 in lines, whose breaks may be escaped, with the header lines of old encrypted keys.
 _PEM = _run_of(r"[A-Za-z0-9+/=:,]|-(?!-)|(?<=:)[ ]|[\r\n]+[ \t]*|\\{1,4}+[nrt]|\\+\Z")
 
 _APART = re.compile(r"[^A-Za-z0-9]+")
@@ -53,20 +53,20 @@ def _is_mixed(word: str) -> bool:
 
 
 def _judge_token(least: int, word: int = 12) -> _KeyJudge:
-    """Long enough, with a word of letters and digits that nobody would write by hand."""
+    """Return a test for tokens: long enough, with a long word of mixed letters and digits."""
 
     def judge(text: str, start: int, end: int) -> Span | None:
         if end - start < least:
             return None
         words = _APART.split(text[start:end])
-        sure = any(len(one) >= word and _is_mixed(one) for one in words)
-        return (start, end) if sure else None
+        is_token = any(len(part) >= word and _is_mixed(part) for part in words)
+        return (start, end) if is_token else None
 
     return judge
 
 
 def _judge_letters(least: int) -> _KeyJudge:
-    """Some tokens have no digits: then capitals must stand among the small letters."""
+    """Return a test for tokens that may have no digits: then both cases must occur."""
 
     def judge(text: str, start: int, end: int) -> Span | None:
         body = text[start:end]
@@ -81,7 +81,7 @@ def _judge_aws_key(text: str, start: int, end: int) -> Span | None:
 
 
 def _judge_jwt(text: str, start: int, end: int) -> Span | None:
-    """Three long parts in a row."""
+    """A JSON Web Token has three long parts in a row."""
     in_a_row = 0
     for part in text[start:end].split("."):
         in_a_row = in_a_row + 1 if len(part) >= 8 else 0  # noqa: PLR2004
@@ -95,7 +95,7 @@ def _judge_pem(text: str, start: int, end: int) -> Span | None:
 
 
 def _judge_password(text: str, start: int, end: int) -> Span | None:
-    """The password in `scheme://user:password@host`, but for one that only says what goes there."""
+    """Find the password in `scheme://user:password@host`, unless it is only a placeholder."""
     if text[end : end + 1] != "@":
         return None
     at = text.find(":", start, end) + 1
@@ -126,14 +126,14 @@ SHAPE_GROUPS: dict[str, tuple[KeyShape, ...]] = {
     "PRIVATE KEY-----": (KeyShape("PRIVATE KEY-----", _PEM, _judge_pem),),
     "eyJ": (KeyShape("eyJ", _DOTTED, _judge_jwt),),
 }
-"""The shapes, each under something that every text with one of them has in it."""
+"""The shapes, each under a text that every match of them contains."""
 PREFIX_CHARS_MAX = max(len(shape.prefix) for group in SHAPE_GROUPS.values() for shape in group)
 _RARE_MARKS = ("-", "_", "/", "AIza", "IA", "eyJ", "earer ", "asic ")
-"""Each of them has one of these in it, and most short texts have none."""
+"""Every prefix contains one of these, and most short texts contain none of them."""
 
 
 def compile_any(words: Iterable[str]) -> re.Pattern[str]:
-    """Any of these, sorted by how they begin: so a search need try few of them at each place."""
+    """Return a pattern for any of these words, grouped by first letter so that few are tried."""
     by_first: dict[str, list[str]] = {}
     for word in words:
         by_first.setdefault(re.escape(word[0]), []).append(re.escape(word[1:]))
@@ -144,7 +144,7 @@ _ANY_SHAPE_START = compile_any(SHAPE_GROUPS)
 
 
 def has_no_key(text: str) -> bool:
-    """Whether no secret begins in a text; for most short ones, at the cost of a glance."""
+    """Whether no secret begins in a text. For most short texts this is very cheap."""
     for rare in _RARE_MARKS:
         if rare in text:
             return _ANY_SHAPE_START.search(text) is None
@@ -152,7 +152,7 @@ def has_no_key(text: str) -> bool:
 
 
 def find_keys(text: str, *, whole: bool) -> KeySearch:
-    """The secrets in a text; unless it is whole, what its end leaves open is told apart."""
+    """Return the secrets in a text. Unless it is `whole`, also what its end leaves open."""
     spans: list[Span] = []
     size = hold = keep = len(text)
     for known, group in SHAPE_GROUPS.items() if not has_no_key(text) else ():
@@ -167,7 +167,7 @@ def find_keys(text: str, *, whole: bool) -> KeySearch:
 
 
 def _find_runs(shape: KeyShape, text: str) -> Iterator[tuple[int, int, int]]:
-    """Where a shape begins, and from where to where what follows goes."""
+    """Yield where each prefix begins, and the start and end of the run that follows it."""
     prefix = shape.prefix
     at = text.find(prefix)
     while at >= 0:
@@ -176,12 +176,12 @@ def _find_runs(shape: KeyShape, text: str) -> Iterator[tuple[int, int, int]]:
             found = shape.run.match(text, start)
             end = found.end() if found else start
             yield at, start, end
-        # What is inside a run is judged with the run.
+        # A prefix inside a run is judged with that run.
         at = text.find(prefix, end)
 
 
 def _secret_start(shape: KeyShape, text: str, start: int) -> int:
-    """Where the secret would begin, in a run that reaches the end of the text."""
+    """Return where the secret would begin, in a run that reaches the end of the text."""
     if shape.prefix != URL_PREFIX:
         return start
     colon = text.find(":", start)

@@ -1,7 +1,7 @@
-"""Secrets out of texts and facts, before anybody keeps, shows or reads them.
+"""Remove secrets from texts and facts, before anybody keeps, shows or reads them.
 
-The law: a fact is masked once, before it is folded and written; so what the state, the journal, the
-watchers and the model hold is one and the same, and none of it is a secret.
+The law: a fact is masked once, before it is folded and written. So the state, the journal, the
+watchers and the model all hold the same text, and none of it is a secret.
 """
 
 import json
@@ -20,7 +20,7 @@ from windlass.core.secrets.secret import Secret
 from windlass.core.setup import Setup
 
 VALUE_CHARS_MIN = 6
-"""What is shorter would be found in words that hold no secret."""
+"""A shorter value would be found in ordinary words."""
 _ENCODED_CHARS_MIN = 8
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _HTML_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -28,16 +28,15 @@ _HTML = _HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&#x27;"})
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
 MaskedSpan = tuple[int, int, str]
-"""From, to, and what is said in its place."""
+"""Start, end, and the marker that takes its place."""
 
 
 @final
 class Mask:
-    """What must not be seen: known values, by name or bare, and what looks like a key.
+    """Masks known secret values, and text that looks like a key.
 
-    A value is known in the forms in which it travels: as it is, in JSON, in a URL, in HTML, in
-    Base64.
-    `Mask(key_like=False)` masks nothing.
+    A value is recognized in the forms in which it travels: plain, in JSON, in a URL, in HTML and in
+    Base64. `Mask(key_like=False)` masks nothing.
     """
 
     __slots__ = ("_held", "forms", "key_like")
@@ -49,29 +48,34 @@ class Mask:
         key_like: bool = True,
         hold: bool = True,
     ) -> None:
-        """Make a mask; unless told not to `hold` the values, logs do not show them either."""
+        """Build a mask.
+
+        values: secrets, each with a name for its marker or without one.
+        key_like: also mask text that looks like a key.
+        hold: keep the values as Secrets, so that logs do not show them either.
+        """
         listed = (
             cast("Mapping[str, str]", values).items() if isinstance(values, Mapping) else values
         )
-        named = [("", one) if isinstance(one, str) else one for one in listed]
+        named = [("", entry) if isinstance(entry, str) else entry for entry in listed]
         known = [(_marker_for(name), value.strip()) for name, value in named]
         forms: dict[str, str] = {}
         for marker, value in known:
             for form in _encoded_forms(value) if len(value) >= VALUE_CHARS_MIN else ():
                 forms.setdefault(form, marker)
         self.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
-        """Each form of each value, the shortest first, with what is said in its place."""
+        """Each form of each value, the shortest first, with its marker."""
         self.key_like = key_like
         self._held = tuple(Secret(value) for _, value in known if hold)
 
     def combine_with(self, other: "Mask") -> "Mask":
-        """This mask, with the values that another one knows: for who works for somebody else."""
+        """Return this mask with the values of another one as well, for a sub-agent."""
         if not other.forms:
             return self
         both = Mask(key_like=self.key_like)
         forms = {**dict(other.forms), **dict(self.forms)}
         both.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
-        both._held = self._held + other._held  # noqa: SLF001 - it is one of our own
+        both._held = self._held + other._held  # noqa: SLF001 - of the same class
         return both
 
     @override
@@ -79,12 +83,12 @@ class Mask:
         return f"Mask({len(self.forms)} forms of known values, key_like={self.key_like})"
 
     def mask_text(self, text: str) -> str:
-        """The text without its secrets; the same object if it has none."""
+        """Return the text without its secrets; the same object if it has none."""
         found = self.find_secrets(text) if self.may_hold_secret(text) else ()
         return mask_spans(text, found, 0, len(text)) if found else text
 
     def may_hold_secret(self, text: str) -> bool:
-        """Whether a text is worth a closer look."""
+        """Whether a text may hold a secret. This is cheap; it may be wrong in that direction only."""
         size = len(text)
         for form, _ in self.forms:
             if len(form) > size:
@@ -94,14 +98,14 @@ class Mask:
         return self.key_like and size > VALUE_CHARS_MIN and not key_shapes.has_no_key(text)
 
     def find_secrets(self, text: str) -> list[MaskedSpan]:
-        """Where the secrets of a whole text are."""
+        """Return where the secrets of a complete text are."""
         spans = key_shapes.find_keys(text, whole=True).spans if self.key_like else []
         return merge_spans(
             [*self.find_known_values(text), *((start, end, SECRET_MARKER) for start, end in spans)]
         )
 
     def find_known_values(self, text: str) -> Iterator[MaskedSpan]:
-        """Where known values are; they may overlap."""
+        """Yield where known values are. They may overlap."""
         for form, marker in self.forms:
             at = text.find(form)
             while at >= 0:
@@ -109,17 +113,17 @@ class Mask:
                 at = text.find(form, at + 1)
 
     def mask_fact(self, fact: Fact) -> Fact:
-        """The fact without its secrets; the same object if it has none."""
+        """Return the fact without its secrets; the same object if it has none."""
         if not fact.masked_fields or not (self.forms or self.key_like):
             return fact
         return FactMask(self.mask_text).mask_fact(fact)
 
     def mask_setup(self, setup: Setup) -> Setup:
-        """The set-up without its secrets. What an agent offers must be what is recorded."""
+        """Return the setup without its secrets, as it will be recorded."""
         return FactMask(self.mask_text).mask_setup(setup)
 
 
-SECRET_MARKER = "[secret]"  # noqa: S105 - what is said in the place of one
+SECRET_MARKER = "[secret]"  # noqa: S105 - the marker in the place of one
 
 
 def _marker_for(name: str) -> str:
@@ -128,7 +132,7 @@ def _marker_for(name: str) -> str:
 
 
 def _encoded_forms(value: str) -> Iterator[str]:
-    """The value in each way in which it may be written down."""
+    """Yield the value in each way in which it may be written."""
     yield value
     for escaped in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
         yield escaped[1:-1]
@@ -140,7 +144,7 @@ def _encoded_forms(value: str) -> Iterator[str]:
     data = value.encode("utf-8", "surrogatepass")
     yield from (data.hex(), data.hex().upper())
     for before in range(3):
-        # In the middle of other data only the characters that are made of nothing else are sure.
+        # In the middle of other data, only those characters are certain that encode nothing else.
         encoded = b64encode(b"\0" * before + data).decode()
         rest = (before + len(data)) % 3
         core = encoded[(0, 2, 3)[before] : len(encoded) - (0, 3, 2)[rest]]
@@ -150,19 +154,20 @@ def _encoded_forms(value: str) -> Iterator[str]:
 
 
 def merge_spans(found: list[MaskedSpan]) -> list[MaskedSpan]:
-    """What overlaps is one; a name that is known is told."""
+    """Merge spans that overlap. A marker with a name wins over one without."""
     spans: list[MaskedSpan] = []
     for start, end, marker in sorted(found):
         if spans and start < spans[-1][1]:
-            first, last, told = spans[-1]
-            spans[-1] = first, max(last, end), marker if told == SECRET_MARKER else told
+            first, last, earlier = spans[-1]
+            best = marker if earlier == SECRET_MARKER else earlier
+            spans[-1] = (first, max(last, end), best)
         else:
             spans.append((start, end, marker))
     return spans
 
 
 def mask_spans(text: str, found: Collection[MaskedSpan], start: int, end: int) -> str:
-    """A stretch of a text, with what was found in it masked."""
+    """Return a stretch of a text with these spans masked."""
     pieces: list[str] = []
     for first, last, marker in found:
         if last <= start or first >= end:

@@ -1,7 +1,7 @@
-"""The pieces of a model's stream, and a tool's progress, masked as they come.
+"""Mask the pieces of a model's stream, and the progress of tools, as they come.
 
-What is one text in the reply is one text here, so that a secret that was cut into pieces is found;
-a new block, like a new attempt, begins anew.
+The pieces of one block of a reply are masked as one text, so that a secret that was cut into pieces
+is found. A new block, like a new attempt, starts again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from windlass.core.secrets.mask_stream import TextStreamMask, ValueHeads
 
 @final
 class PieceMask:
-    """What may be shown of the pieces of one session."""
+    """Masks the pieces of one session for its watchers."""
 
     __slots__ = (
         "_call_streams",
@@ -45,7 +45,7 @@ class PieceMask:
         self.start_attempt()
 
     def start_attempt(self) -> None:
-        """Another attempt begins."""
+        """Forget the attempt before: its texts do not go on."""
         self._text_stream = self._new_stream()
         self._thinking = False
         self._call_streams: dict[int | str, TextStreamMask] = {}
@@ -54,28 +54,30 @@ class PieceMask:
         return TextStreamMask(self._mask, self._heads)
 
     def mask_piece(self, piece: ReplyPiece) -> Sequence[ReplyPiece]:
-        """What may be shown once this piece has come: the piece itself if nothing is in doubt."""
-        if type(piece) is TextDelta and not self._thinking:  # Nearly every piece is one.
-            told = self._text_stream.feed(piece.text)
-            if told is piece.text:
+        """Return what may be shown after this piece: the piece itself if nothing is in doubt."""
+        # A short path for nearly every piece.
+        if type(piece) is TextDelta and not self._thinking:
+            text = self._text_stream.feed(piece.text)
+            if text is piece.text:
                 return (piece,)
-            return (TextDelta(told),) if told else ()
+            return (TextDelta(text),) if text else ()
         return tuple(self._mask_piece(piece))
 
     def _mask_piece(self, piece: ReplyPiece) -> Iterator[ReplyPiece]:
         match piece:
             case TextDelta(text):
                 yield from self._switch_block(thinking=False)
-                if told := self._text_stream.feed(text):
-                    yield piece if told is text else TextDelta(told)
+                if masked := self._text_stream.feed(text):
+                    yield piece if masked is text else TextDelta(masked)
             case ThinkingDelta(text, signature):
                 yield from self._switch_block(thinking=True)
-                told = self._text_stream.feed(text)
+                masked = self._text_stream.feed(text)
                 if signature is not None:
-                    told += self._text_stream.end()
+                    # A signature ends its block.
+                    masked += self._text_stream.end()
                     self._text_stream = self._new_stream()
-                if told or signature:
-                    yield piece if told == text else ThinkingDelta(told, signature)
+                if masked or signature:
+                    yield piece if masked == text else ThinkingDelta(masked, signature)
             case CallDelta():
                 yield from self._mask_call_delta(piece)
             case UsageDelta():
@@ -89,9 +91,9 @@ class PieceMask:
             self._thinking = thinking
 
     def _end_block(self) -> Iterator[ReplyPiece]:
-        told = self._text_stream.end()
-        if told:
-            yield ThinkingDelta(told) if self._thinking else TextDelta(told)
+        rest = self._text_stream.end()
+        if rest:
+            yield ThinkingDelta(rest) if self._thinking else TextDelta(rest)
         self._text_stream = self._new_stream()
 
     def _mask_call_delta(self, piece: CallDelta) -> Iterator[ReplyPiece]:
@@ -99,56 +101,60 @@ class PieceMask:
         if at not in self._call_streams:
             yield from self._end_block()
             self._call_streams[at] = self._new_stream()
-        told = self._call_streams[at].feed(piece.arguments)
-        if told == piece.arguments:
+        arguments = self._call_streams[at].feed(piece.arguments)
+        if arguments == piece.arguments:
             yield piece
-        elif told or piece.id or piece.name or piece.signature:
-            yield replace(piece, arguments=told)
+        elif arguments or piece.id or piece.name or piece.signature:
+            yield replace(piece, arguments=arguments)
 
     def _release_rest(self) -> Iterator[ReplyPiece]:
-        """What was held back when the reply was whole."""
+        """Yield what was held back, now that the reply is complete."""
         yield from self._end_block()
         for at, stream in self._call_streams.items():
-            if told := stream.end():
-                index, call_id = (at, None) if isinstance(at, int) else (None, at or None)
-                yield CallDelta(index, call_id, arguments=told)
+            rest = stream.end()
+            if rest and isinstance(at, int):
+                yield CallDelta(index=at, arguments=rest)
+            elif rest:
+                yield CallDelta(id=str(at) or None, arguments=rest)
 
     def mask_so_far(self, text: str) -> str:
-        """What may be shown of a text to somebody who comes in the middle of it."""
+        """Return what a watcher may see of a text that it joins in the middle."""
         if not self._thinking and self._text_stream.held_chars:
             text = text[: -self._text_stream.held_chars]
             return self._mask.mask_text(text)
-        self._text_stream, self._thinking = self._new_stream(), False
+        self._text_stream = self._new_stream()
+        self._thinking = False
         return self._text_stream.feed(text)
 
     def mask_delta(self, delta: Delta) -> Delta | None:
-        """What may be shown of anything that is no piece of a reply."""
+        """Return what may be shown of a delta that is not a piece of a reply; None if nothing."""
         match delta:
             case CallProgress():
                 return self.mask_progress(delta)
             case NestedEvent(event=TextDelta(text) | ThinkingDelta(text) | CallProgress(text=text)):
-                # Whoever works there has masked it already; what is known here may be more.
-                told = self._mask.mask_text(text)
-                return (
-                    delta if told is text else replace(delta, event=replace(delta.event, text=told))
-                )
+                # The sub-agent masked it already, but this session may know more secrets.
+                masked = self._mask.mask_text(text)
+                if masked is text:
+                    return delta
+                return replace(delta, event=replace(delta.event, text=masked))
             case NestedEvent(event=event) if isinstance(event, Fact):
                 return replace(delta, event=self._mask.mask_fact(event))
             case _:
                 return delta
 
     def mask_progress(self, delta: CallProgress) -> CallProgress | None:
-        """What may be shown of what a tool says on its way."""
-        call_id, text = delta.call_id, delta.text
+        """Return what may be shown of a tool's progress; None if nothing."""
+        call_id = delta.call_id
+        text = delta.text
         if call_id not in self._progress_streams:
             self._progress_streams[call_id] = self._new_stream()
-        told = self._progress_streams[call_id].feed(text)
-        if told is text:
+        masked = self._progress_streams[call_id].feed(text)
+        if masked is text:
             return delta
-        return replace(delta, text=told) if told else None
+        return replace(delta, text=masked) if masked else None
 
     def end_progress(self, call_id: str) -> CallProgress | None:
-        """What was held back of it when the call is over."""
+        """Return what was held back of a call's progress, now that the call is over."""
         stream = self._progress_streams.pop(call_id, None)
-        told = stream.end() if stream else ""
-        return CallProgress(call_id, told) if told else None
+        rest = stream.end() if stream else ""
+        return CallProgress(call_id, rest) if rest else None

@@ -1,7 +1,7 @@
-"""A text that comes in pieces, masked as it comes.
+"""Mask a text that comes in pieces, as it comes.
 
-The law: a piece in which nothing could be a secret is passed on at once and unchanged; of the
-others, only what could still become one is held back, and no longer than it could.
+The law: a piece that cannot hold a secret is passed on at once and unchanged. Of the others, only
+the part that may still become a secret is held back, and only as long as it may.
 """
 
 from typing import final
@@ -10,20 +10,20 @@ from windlass.core.secrets import key_shapes
 from windlass.core.secrets.mask import SECRET_MARKER, Mask, MaskedSpan, mask_spans, merge_spans
 
 HELD_CHARS_MAX = 8_192
-"""No key is longer than this: what is held back for longer is none."""
+"""No key is longer than this, so a longer text is not held back."""
 _CONTEXT = key_shapes.PREFIX_CHARS_MAX + 4
-"""What was passed on and may yet be the beginning of something."""
+"""Characters that were passed on and may still be the prefix of a key."""
 _HEAD_CHARS = 2
-"""A word that begins with so much of a known value is held back; inside a word it takes twice that.
+"""A word that begins with so much of a known value is held back; inside a word, with twice that.
 
-Less than that is shown: else nearly every piece of any text would have to wait for the next one.
+A shorter beginning is shown, because otherwise nearly every piece would wait for the next one.
 """
 _GLANCE_CHARS = 512
 
 
 @final
 class ValueHeads:
-    """The beginnings of known values, to be found in a text that goes on."""
+    """Finds the beginnings of known values at the end of a text that goes on."""
 
     __slots__ = ("_any", "_forms", "_longest")
 
@@ -35,7 +35,7 @@ class ValueHeads:
         self._longest = len(mask.forms[-1][0]) if mask.forms else 0
 
     def find_open_head(self, text: str, since: int) -> int:
-        """From where the end of a text may be the beginning of a known value."""
+        """Return from where the end of a text may be the beginning of a known value."""
         size = len(text)
         for at in range(max(0, since, size - self._longest), size - _HEAD_CHARS + 1):
             forms = self._forms.get(text[at : at + _HEAD_CHARS])
@@ -58,7 +58,7 @@ class ValueHeads:
 
 
 def _begins_value(text: str, at: int, forms: list[str]) -> bool:
-    """Whether what follows is the beginning of one of these, and enough of it to tell."""
+    """Whether the text from here on is the beginning of a form, and long enough to tell."""
     inside = at > 0 and text[at - 1].isalnum()
     tail = text[at:]
     enough = len(tail) >= (2 * _HEAD_CHARS if inside else _HEAD_CHARS)
@@ -67,7 +67,7 @@ def _begins_value(text: str, at: int, forms: list[str]) -> bool:
 
 @final
 class TextStreamMask:
-    """One text under way."""
+    """Masks one text that comes in pieces."""
 
     __slots__ = ("_heads", "_mask", "_passed", "_text")
 
@@ -75,9 +75,9 @@ class TextStreamMask:
         self._mask = mask
         self._heads = heads
         self._text = ""
-        """The end of what came."""
+        """The end of the text so far."""
         self._passed = 0
-        """How much of that was passed on."""
+        """How many characters of that were passed on."""
 
     @property
     def held_chars(self) -> int:
@@ -85,8 +85,9 @@ class TextStreamMask:
         return len(self._text) - self._passed
 
     def feed(self, piece: str) -> str:
-        """What may be shown now; the piece itself if nothing is in doubt."""
-        text, passed = self._text + piece, self._passed
+        """Return what may be shown now; the piece itself if nothing is in doubt."""
+        text = self._text + piece
+        passed = self._passed
         if passed == len(self._text) and self._is_harmless(text, passed):
             self._text = text[-_CONTEXT:]
             self._passed = len(self._text)
@@ -94,9 +95,10 @@ class TextStreamMask:
         return self._release_text(text, passed, whole=False)
 
     def end(self) -> str:
-        """What was held back, now that no more comes."""
-        text, passed = self._text, self._passed
-        return self._release_text(text, passed, whole=True) if self.held_chars else ""
+        """Return what was held back, now that the text is complete."""
+        if not self.held_chars:
+            return ""
+        return self._release_text(self._text, self._passed, whole=True)
 
     def _is_harmless(self, text: str, passed: int) -> bool:
         if len(text) > _GLANCE_CHARS:
@@ -109,17 +111,20 @@ class TextStreamMask:
         found, hold, keep = self._find_spans(text, passed, whole=whole)
         if len(text) - hold > HELD_CHARS_MAX:
             found, hold, keep = self._find_spans(text, passed, whole=True)
-        told = mask_spans(text, found, passed, hold)
+        released = mask_spans(text, found, passed, hold)
         cut = max(0, min(hold, keep, len(text) - _CONTEXT))
-        self._text, self._passed = text[cut:], hold - cut
-        return told
+        self._text = text[cut:]
+        self._passed = hold - cut
+        return released
 
     def _find_spans(
         self, text: str, passed: int, *, whole: bool
     ) -> tuple[list[MaskedSpan], int, int]:
-        """What is to be masked, up to where it may be shown, and from where it is still needed."""
+        """Return the spans to mask, the end of what may be shown, and the start of what is kept."""
         size = len(text)
-        spans, hold, keep = [], size, size
+        spans: list[key_shapes.Span] = []
+        hold = size
+        keep = size
         if self._mask.key_like:
             spans, hold, keep = key_shapes.find_keys(text, whole=whole)
         if not whole:
@@ -127,8 +132,8 @@ class TextStreamMask:
         found = merge_spans(
             [*self._mask.find_known_values(text), *((a, b, SECRET_MARKER) for a, b in spans)]
         )
-        # What may yet grow into something longer waits with it.
+        # A span that may still grow into a longer one waits with it.
         for start, end, _ in reversed(found):
             hold = start if start < hold < end else hold
-        # What was passed on of a beginning that still grows is needed until it is known what it is.
+        # The prefix of a key that still grows is kept until it is known what it is.
         return found, max(hold, passed), min(hold, keep)

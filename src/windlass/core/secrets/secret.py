@@ -8,7 +8,7 @@ from typing_extensions import override
 
 @final
 class Secret:
-    """Holds a secret value; shows it only when asked to by name."""
+    """Holds a secret value. Only `reveal` returns it; `repr` and `str` do not show it."""
 
     __slots__ = ("__weakref__", "_value")
 
@@ -17,6 +17,7 @@ class Secret:
         _live_secrets[id(self)] = self
 
     def reveal(self) -> str:
+        """Return the value."""
         return self._value
 
     def __bool__(self) -> bool:
@@ -36,13 +37,13 @@ class Secret:
 
     @override
     def __reduce__(self) -> str:
-        raise TypeError("a secret is not pickled")
+        raise TypeError("a Secret cannot be pickled")
 
 
-# By identity: of two that are equal, one may be gone before the other.
+# Keyed by identity: of two equal secrets, one may be collected before the other.
 _live_secrets: WeakValueDictionary[int, Secret] = WeakValueDictionary()
 
 
 def live_secret_values() -> frozenset[str]:
-    """The values that anybody in this process still holds: what no log may show."""
+    """Return the values of all secrets that this process still holds. No log may show them."""
     return frozenset(secret.reveal() for secret in tuple(_live_secrets.values()))
