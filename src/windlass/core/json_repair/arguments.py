@@ -1,7 +1,7 @@
-"""The text of a call's arguments in; arguments that are valid, or a refusal that teaches, out.
+"""The text of a call's arguments in; valid arguments, or a refusal that explains itself, out.
 
-The law: what is valid is never changed, what is ambiguous is refused, what was cut off never runs.
-Text is repaired first, then shape (R1); the schema has the last word on the result.
+The law: valid arguments are never changed, ambiguous ones are refused, truncated ones never run.
+The text is repaired first, then the shape (R1). The schema has the last word on the result.
 """
 
 from collections.abc import Iterable
@@ -25,9 +25,9 @@ from windlass.core.schema import (
 )
 
 MESSAGE_MAX = 1_200
-"""Characters of a refusal."""
+"""The most characters of a refusal."""
 FIELDS_MAX = 12
-"""Received fields that a refusal names."""
+"""The most received fields that a refusal names."""
 
 RefusalCode: TypeAlias = Literal["invalid_arguments", "arguments_truncated"]
 
@@ -40,7 +40,7 @@ class PreparedArguments(msgspec.Struct, frozen=True):
 
 
 class RefusedArguments(msgspec.Struct, frozen=True):
-    """No arguments; the message is for the model and holds nothing of what it sent."""
+    """Arguments that cannot be used. The message is for the model, and repeats nothing it sent."""
 
     code: RefusalCode
     message: str
@@ -49,7 +49,7 @@ class RefusedArguments(msgspec.Struct, frozen=True):
 def prepare_arguments(
     text: str, schema: JsonSchema, *, cut: bool = False
 ) -> PreparedArguments | RefusedArguments:
-    """Arguments from the text of a call. `cut`: the reply that holds it ended by length (R2)."""
+    """Read the arguments of a call. `cut`: its reply was cut off at the output limit (R2)."""
     if cut and not text.strip():
         return _refuse_truncated(text, schema)
     match read_strict(text):

@@ -1,7 +1,8 @@
 """A value of almost the right shape in, one of the right shape out, by the tool's schema.
 
-The law: only what does not fit is touched, and only where one conversion fits. A value that could
-become two things stays as it is, and is refused by the validator. No field with content is dropped.
+The law: only a value that does not fit is changed, and only if exactly one conversion fits. A value
+that could become two things stays as it is, and the validator refuses it. No field with content is
+dropped.
 """
 
 import re
@@ -37,7 +38,7 @@ FIELD_ALIASES = (
     ("directory", "dir", "folder"),
     ("limit", "max_results", "num_results"),
 )
-"""Names that models use for one another. No group mixes units: `timeout` is not `timeout_ms`."""
+"""Names that models confuse. No group mixes units: `timeout` is not `timeout_ms`."""
 ENVELOPE_NAMES = frozenset(("arguments", "args", "parameters", "params", "input", "kwargs"))
 
 ConversionCandidate: TypeAlias = tuple[JsonValue, str]
@@ -45,14 +46,14 @@ ConversionCandidate: TypeAlias = tuple[JsonValue, str]
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,30})")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
 _NULL_WORDS = frozenset(("", "null", "none"))
-# `a, b` may be one item or two, and what begins as JSON but is none was meant to be some.
+# `a, b` may be one item or two, and a text that begins like JSON was meant as JSON.
 _NOT_ONE_ITEM = re.compile(r"\s*[\[{]|.*[,;\n]", re.DOTALL)
 
 
 def coerce_to_schema(
     schema: JsonSchema, value: JsonValue
 ) -> tuple[JsonValue, tuple[ArgumentChange, ...]]:
-    """The value as the schema wants it, as far as that is clear, and what was done."""
+    """Return the value in the shape of the schema, as far as that is clear, and the changes."""
     shaper = _Coercer(schema.node)
     fields = shaper.unwrap_object(schema.node, value)
     if isinstance(fields, dict):
@@ -61,10 +62,10 @@ def coerce_to_schema(
 
 
 def is_complete(root: SchemaNode, node: JsonValue, value: JsonValue, depth: int) -> bool:
-    """Whether nothing can be missing at the end of text that left so many containers open.
+    """Whether nothing can be missing in a text that left so many containers open at its end.
 
-    Each of them is an object that has all its declared fields; of a list or a free-form map,
-    nobody can say whether it had more.
+    Each of them must be an object with all its declared fields. Nobody can tell whether a list or a
+    free-form map had more items.
     """
     if depth == 0:
         return True
@@ -79,7 +80,7 @@ def is_complete(root: SchemaNode, node: JsonValue, value: JsonValue, depth: int)
 
 
 def has_schema_type(node: SchemaNode, value: JsonValue) -> bool:
-    """Whether a value is of the kind that a simple schema asks for."""
+    """Whether a value has the type that a simple schema requires."""
     kind = json_type_of(value)
     match node:
         case {"type": wanted}:
@@ -107,14 +108,14 @@ class _Coercer:
         note_change(self.changes, path, what)
 
     def unwrap_object(self, node: SchemaNode, value: JsonValue) -> JsonValue:
-        """The object itself, where it came in a list, in an envelope or as its only field."""
+        """Return the object itself, if it came in a list, in an envelope or as its only field."""
         declared = declared_fields(node)
         match value:
             case [dict() as only]:
                 self.note_change((), "list around the object removed")
                 return only
             case list() if len(declared) == 1:
-                # Not so a string, which may be prose, nor a number, which may be cut.
+                # A bare string may be prose, and a bare number may be cut off, so they stay.
                 name, part = next(iter(declared.items()))
                 if any(
                     has_schema_type(branch, value) for branch in simple_schemas(self.root, part)
@@ -162,8 +163,10 @@ class _Coercer:
         options = node.get("enum")
         if not isinstance(options, list) or value in options:
             return value
-        meant = value.strip().casefold()
-        near = [one for one in options if isinstance(one, str) and one.casefold() == meant]
+        wanted = value.strip().casefold()
+        near = [
+            option for option in options if isinstance(option, str) and option.casefold() == wanted
+        ]
         if len(near) != 1:
             return value
         self.note_change(path, "spelled as the schema spells it")
@@ -172,7 +175,8 @@ class _Coercer:
     def coerce_fields(
         self, node: SchemaNode, value: dict[str, JsonValue], path: ValuePath
     ) -> JsonValue:
-        declared, needed = declared_fields(node), required_fields(node)
+        declared = declared_fields(node)
+        needed = required_fields(node)
         closed = node.get("additionalProperties") is False
         names = self.find_renames(node, value)
         result: dict[str, JsonValue] = {}
@@ -194,8 +198,9 @@ class _Coercer:
         return result
 
     def find_renames(self, node: SchemaNode, value: dict[str, JsonValue]) -> dict[str, str]:
-        """New names of unknown fields, where each has one, and no two have the same."""
-        declared, needed = declared_fields(node), required_fields(node)
+        """Return new names for unknown fields, where each has exactly one that no other wants."""
+        declared = declared_fields(node)
+        needed = required_fields(node)
         closed = node.get("additionalProperties") is False
         free = [name for name in declared if name not in value and (closed or name in needed)]
         spelled, meant = _group_names(free, _normalize_name), _group_names(free, _alias_group)
@@ -208,7 +213,7 @@ class _Coercer:
         return {key: name for key, name in found.items() if taken[name] == 1}
 
     def is_null_like(self, node: JsonValue, item: JsonValue) -> bool:
-        """Null, or a word for it where no text can stand, for a field that may be left out."""
+        """Whether a value means null in an optional field that cannot hold it."""
         if any(has_schema_type(option, item) for option in simple_schemas(self.root, node)):
             return False
         return item is None or (isinstance(item, str) and item.strip().casefold() in _NULL_WORDS)
@@ -251,7 +256,7 @@ class _Coercer:
     def parse_container(
         self, text: str, kind: type[dict[str, JsonValue]] | type[list[JsonValue]]
     ) -> JsonValue:
-        """The list or object that a string spells, and nothing beside it; else None."""
+        """Return the list or object that a string contains and nothing else; otherwise None."""
         match read_lenient_alone(text) if text.lstrip()[:1] in {"{", "["} else None:
             case ReadJson(value) if isinstance(value, kind):
                 return value

@@ -1,7 +1,7 @@
-"""Text that was meant to be JSON in, its one reading out.
+"""Text that was meant to be JSON in, its only reading out.
 
-The law: a value comes from the text alone. Nothing is invented but commas and closers; text with
-two readings has none here; text that ends inside a value is `cut`.
+The law: a value comes from the text alone. Nothing is added but commas and closing brackets. Text
+with two possible readings is refused. Text that ends inside a value is `cut`.
 """
 
 import math
@@ -31,7 +31,7 @@ from windlass.core.messages import ArgumentChange
 from windlass.core.schema import JsonValue, ValuePath
 
 REPAIR_CHARS_MAX = 262_144
-"""Characters of broken text that are read at all; strict JSON has no such bound."""
+"""The most characters of broken text that are repaired. Strict JSON has no such limit."""
 DEPTH_MAX = 64
 UNWRAP_MAX = 3
 
@@ -52,7 +52,7 @@ _DANGLING_KEY = re.compile(r"['`]\s*[:=]\s*\Z")
 
 
 def read_lenient(text: str) -> ReadJson | BrokenJson:
-    """The one value that a text holds, with prose, fences or quotes around it."""
+    """Read the only value in a text, with prose, code fences or quotes around it."""
     found = read_strict(text)
     if isinstance(found, BrokenJson):
         found = _read_with(text, _LenientReader.read_surrounded)
@@ -66,7 +66,7 @@ def read_lenient(text: str) -> ReadJson | BrokenJson:
 
 
 def read_lenient_alone(text: str) -> ReadJson | BrokenJson:
-    """As `read`, but the text holds the value and nothing else, and is whole."""
+    """Read a text that holds one complete value and nothing else."""
     found = _read_alone(text)
     if isinstance(found, ReadJson) and found.open:
         return BrokenJson("not closed", cut=True)
@@ -100,7 +100,7 @@ def _read_with(text: str, how: "Callable[[_LenientReader], JsonValue]") -> ReadJ
 
 
 class _LenientReader:
-    """Recursive descent over one text."""
+    """Reads one text by recursive descent."""
 
     __slots__ = ("at", "changes", "open", "stack", "text")
 
@@ -115,7 +115,7 @@ class _LenientReader:
         note_change(self.changes, path, what)
 
     def raise_unreadable(self, why: str) -> NoReturn:
-        """At the end of the text, whatever is missing may have been cut off."""
+        """Raise UnreadableJson. At the end of the text, the rest may have been cut off."""
         raise UnreadableJson(why, cut=self.at >= len(self.text))
 
     def read_alone(self) -> JsonValue:
@@ -144,7 +144,7 @@ class _LenientReader:
         return value
 
     def read_unescaped(self) -> JsonValue:
-        """All quotes have a backslash: the inside of a JSON string without its quotes."""
+        """Read the inside of a JSON string without its quotes: every quote has a backslash."""
         body = self.text.removeprefix('"')
         try:
             inner: JsonValue = msgspec.json.decode(f'"{escape_controls(body)}"')
@@ -176,7 +176,7 @@ class _LenientReader:
             self.note_change((), "text around the object")
 
     def skip_space(self, path: ValuePath) -> str:
-        """The next character that is neither space nor comment; '' at the end."""
+        """Skip space and comments. Return the next character, or '' at the end."""
         while True:
             while self.text[self.at : self.at + 1].isspace():
                 self.at += 1
@@ -237,7 +237,7 @@ class _LenientReader:
         return items
 
     def ends_container(self, path: ValuePath, closer: Closer) -> bool:
-        """Whether the container ends after this value; if not, the next one follows."""
+        """Whether the container ends after this value. If not, the next value follows."""
         char = self.skip_space(path)
         if char == closer:
             self.at += 1
@@ -249,8 +249,8 @@ class _LenientReader:
             return False
         if char == "":
             self.open += 1
-        # An ending, or the closer of an outer container, shows that the model had gone on:
-        # this container was not cut off, its closer was forgotten.
+        # An ending, or the closer of an outer container, shows that the model went on. So this
+        # container was not cut off: its closer was forgotten.
         if char == "" or _ENDING.match(self.text, self.at) or _OPENER.get(char) in self.stack:
             self.note_change(path, "missing closer added")
             return True

@@ -1,7 +1,7 @@
-"""JSON as it stands: one value out of a text, or the reason why there is none.
+"""Read strict JSON: one value from a text, or the reason why there is none.
 
-The law: no member of an object is lost. Most readers let the last of two fields with one name win;
-here two that say the same are one, and two that differ have no meaning.
+The law: no member of an object is lost. Most readers let the last of two fields with one name win.
+Here two equal ones count as one, and two that differ are refused.
 """
 
 import json
@@ -14,39 +14,39 @@ from windlass.core.messages import ArgumentChange
 from windlass.core.schema import JsonValue, ValuePath, format_path
 
 CHANGES_MAX = 100
-"""Repairs of one call that are told one by one."""
+"""Repairs of one call that are listed one by one."""
 
 
 DEPTH_MAX = 100
-"""Containers within containers. No tool needs more."""
+"""Levels of nested containers. No tool needs more."""
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
 
 class ReadJson(msgspec.Struct, frozen=True):
-    """A value, and what had to be overlooked to read it."""
+    """A value, and the changes that were needed to read it."""
 
     value: JsonValue
     changes: tuple[ArgumentChange, ...] = ()
     open: int = 0
-    """Containers that the text left open at its very end, after a whole value."""
+    """Containers that the text left open at its end, after a complete value."""
 
 
 class BrokenJson(msgspec.Struct, frozen=True):
-    """Text without one reading."""
+    """Text that has no single reading. `cut`: it ends where it has to go on."""
 
     why: str
     cut: bool = False
 
 
 def read_strict(text: str) -> ReadJson | BrokenJson:
-    """JSON as it stands. An empty buffer is `{}`; a field that is said twice must say the same."""
+    """Read a text as JSON. An empty text is `{}`. A field given twice must have equal values."""
     if not text or text.isspace():
         return ReadJson({})
     if _nesting_depth(text) > DEPTH_MAX:
         return BrokenJson("nested too deeply")
     try:
         value: JsonValue = msgspec.json.decode(text)
-        # Each field has a colon: with no more colons than fields, none was lost.
+        # Each field has a colon: with no more colons than fields, no duplicate was lost.
         if isinstance(value, dict) and text.count(":") == len(value):
             return ReadJson(value)
         return ReadJson(value, _find_duplicates(text))
@@ -59,7 +59,7 @@ def read_strict(text: str) -> ReadJson | BrokenJson:
 
 
 def _nesting_depth(text: str) -> int:
-    """How deep the text may be nested. A bound of our own: Python's depends on who calls."""
+    """Return how deep a text may be nested. Python's own limit depends on the caller's stack."""
     if text.count("{") + text.count("[") <= DEPTH_MAX:
         return 0
     depth = deepest = 0
@@ -70,7 +70,7 @@ def _nesting_depth(text: str) -> int:
 
 
 def note_change(changes: list[ArgumentChange], path: ValuePath, what: str) -> None:
-    """Add a repair to a record that stays short however many there are."""
+    """Add a repair to a list that stays short however many there are."""
     if len(changes) < CHANGES_MAX:
         changes.append(ArgumentChange(format_path(path), what))
     elif len(changes) == CHANGES_MAX:
@@ -78,7 +78,7 @@ def note_change(changes: list[ArgumentChange], path: ValuePath, what: str) -> No
 
 
 def same_json(one: JsonValue, other: JsonValue) -> bool:
-    """Equal as JSON: `1` is neither `true` nor `1.0`."""
+    """Whether two values are equal as JSON: `1` is neither `true` nor `1.0`."""
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 
@@ -118,7 +118,7 @@ def put_field(
     at: ValuePath,
     twice: list[ArgumentChange],
 ) -> None:
-    """Add a field to an object that is being read."""
+    """Add a field to an object that is being read. Raises UnreadableJson if two differ."""
     if key in fields:
         if not same_json(fields[key], value):
             raise UnreadableJson("a field is given twice, with different values")

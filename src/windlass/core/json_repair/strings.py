@@ -1,7 +1,7 @@
-"""One quoted string out of text that was meant to be JSON.
+"""Read one quoted string from text that was meant to be JSON.
 
-The law: a quote ends a string only where JSON could go on, and a quote inside is content only
-where it can be nothing else. The content is decoded by the strict JSON reader.
+The law: a quote ends a string only where JSON could go on, and a quote inside is content only where
+it can be nothing else. The strict JSON reader decodes the content.
 """
 
 import re
@@ -20,10 +20,10 @@ QUOTES = {
     "\u2018": "\u2018\u2019",
     "\u2019": "\u2019",
 }
-"""Opening quotes, each with those that may end it."""
+"""Opening quotes, each with the quotes that may end it."""
 
 LOOK_BACK_CHARS = 64
-"""Characters that are looked back at."""
+"""How many characters to look back."""
 
 _STEPS = {
     quote: re.compile(rf"\\u[0-9a-fA-F]{{4}}|\\.|\\\Z|[{closers}]", re.DOTALL)
@@ -37,13 +37,13 @@ _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _LETTER_ESCAPE = re.compile(r"\\[bfnrtu]")
 _TORN_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 # A backslash before these stands for itself: a regex or a Windows path that was not escaped. Any
-# other (`\x41`, `\$`, `\e`) means one thing to one language and another to the next.
+# other (`\x41`, `\$`, `\e`) means different things in different languages.
 _LITERAL_ESCAPE = re.compile(r"\\[A-DF-MO-Zcdg-mo-qswyz.()\[\]{}*+?|^-]")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 class UnreadableJson(ValueError):
-    """There is no one reading; `cut` if the text ends where it has to go on."""
+    """A text has no single reading. `cut`: it ends where it has to go on."""
 
     def __init__(self, why: str, *, cut: bool = False) -> None:
         super().__init__(why)
@@ -52,7 +52,7 @@ class UnreadableJson(ValueError):
 
 
 class QuotedString(msgspec.Struct, frozen=True):
-    """A string, where it ends, and what had to be overlooked."""
+    """A string, where it ends, and the changes that were needed to read it."""
 
     value: str
     end: int
@@ -60,13 +60,14 @@ class QuotedString(msgspec.Struct, frozen=True):
 
 
 def read_quoted(text: str, begin: int, role: StringRole) -> QuotedString:
-    """The string that begins with this quote."""
+    """Read the string that begins with this quote. Raises UnreadableJson if it is ambiguous."""
     quote = text[begin]
     if text.startswith(quote * 3, begin):
         return _read_triple_quoted(text, begin, role)
     pieces: list[str] = []
     signs: set[str] = set()
-    at, inner = begin + 1, 0
+    at = begin + 1
+    inner = 0
     while True:
         step = _STEPS[quote].search(text, at)
         if step is None:
@@ -86,13 +87,13 @@ def read_quoted(text: str, begin: int, role: StringRole) -> QuotedString:
     if inner % 2:
         raise UnreadableJson("an odd number of quotes that are not escaped")
     if role != "field" and _CONTROL.search(text, begin, at):
-        # Two names or items whose quotes were lost between them look just so.
+        # Two names or items with the quotes between them lost would look the same.
         raise UnreadableJson("a line break in a name or a list item")
     return QuotedString(_decode_pieces(pieces), at, _describe_changes(text[begin:at], signs, inner))
 
 
 def escape_controls(text: str) -> str:
-    """The same text with its control characters spelled as JSON spells them."""
+    """Return the text with its control characters escaped as in JSON."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
@@ -116,14 +117,15 @@ def _ends_string(text: str, after: int, role: StringRole) -> bool:
 
 
 def _is_content(text: str, at: int, role: StringRole, *, opens: bool, first: bool) -> bool:
-    """Whether a quote that ends nothing is an apostrophe, or one of a pair around some words."""
-    before, after = text[at - 1], text[at + 1]
+    """Whether a quote that ends no string is an apostrophe, or one of a pair around words."""
+    before = text[at - 1]
+    after = text[at + 1]
     if text[at] in "'\u2018\u2019":
         return before.isalpha() and after.isalpha()
     if text[at] != '"' or role != "field" or before == '"' or _COLON.match(text, at + 1):
         return False
     if opens:
-        # After a comma it may be the start of the next field, and the quote before it was lost.
+        # After a comma it may start the next field, with the quote before it lost.
         lost = _COMMA_BEFORE.search(text, max(0, at - LOOK_BACK_CHARS), at)
         return not (lost or first or before.isalnum() or after.isspace() or after == '"')
     return not (before.isspace() or after.isalnum())
@@ -155,7 +157,7 @@ def _decode_pieces(pieces: list[str]) -> str:
 def _describe_changes(source: str, signs: set[str], inner: int) -> tuple[str, ...]:
     kept = any(map(_LITERAL_ESCAPE.fullmatch, signs))
     if kept and any(map(_LETTER_ESCAPE.match, signs)):
-        # `C:\Users\new`: was the second backslash meant as one, or as the start of a new line?
+        # `C:\Users\new`: the second backslash may be content, or the start of a line break.
         raise UnreadableJson("backslashes with two readings")
     said = {
         "quotes replaced": source[0] != '"',

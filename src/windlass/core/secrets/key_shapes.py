@@ -22,7 +22,7 @@ class KeyShape(NamedTuple):
 
 
 class KeySearch(NamedTuple):
-    """The secrets in a text, and its open end: from `keep` on it may become one, hidden from `hold`."""
+    """The secrets in a text, and its open end: keep it from `keep` on, show it up to `hold`."""
 
     spans: list[Span]
     hold: int

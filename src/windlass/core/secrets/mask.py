@@ -88,7 +88,7 @@ class Mask:
         return mask_spans(text, found, 0, len(text)) if found else text
 
     def may_hold_secret(self, text: str) -> bool:
-        """Whether a text may hold a secret. This is cheap; it may be wrong in that direction only."""
+        """Whether a text may hold a secret: a cheap test that never misses one."""
         size = len(text)
         for form, _ in self.forms:
             if len(form) > size:
