@@ -26,7 +26,9 @@ class PlacedEvent(
     @property
     def place(self) -> str:
         """The place as text: `12` for a fact, `12.3` for the third delta after it."""
-        return f"{self.seq}.{self.nth}" if self.nth else str(self.seq)
+        if self.nth:
+            return f"{self.seq}.{self.nth}"
+        return str(self.seq)
 
 
 class TextDelta(PlacedEvent, frozen=True, tag="TextDelta"):

@@ -223,7 +223,9 @@ class Ledger(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def usage(self) -> Usage | None:
         """The tokens of all charges, or None if no usage is known."""
         known = [charge.usage for charge in self.charges if charge.usage is not None]
-        return reduce(Usage.__add__, known) if known else None
+        if known:
+            return reduce(Usage.__add__, known)
+        return None
 
     @property
     def usd(self) -> Decimal | None:

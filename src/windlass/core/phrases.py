@@ -61,7 +61,9 @@ def format_duration(seconds: float) -> str:
 
 def format_money(usd: Decimal | None) -> str:
     """Return dollars behind a comma, or nothing if the price is not known."""
-    return "" if usd is None else f", ${usd.normalize():f}"
+    if usd is None:
+        return ""
+    return f", ${usd.normalize():f}"
 
 
 def format_amount(amount: Amount) -> str:
@@ -87,7 +89,9 @@ def format_charge(charge: Charge | None) -> str:
 
 def format_rule(rule: str) -> str:
     """Return the rule that decided, or nothing if none is named."""
-    return f" by the rule {quote_text(rule)}" if rule else ""
+    if rule:
+        return f" by the rule {quote_text(rule)}"
+    return ""
 
 
 def join_texts(parts: Iterable[ContentPart]) -> str:
@@ -98,7 +102,9 @@ def join_texts(parts: Iterable[ContentPart]) -> str:
 def count_attachments(parts: Iterable[ContentPart]) -> str:
     """Return how many pictures and files come with a text, or nothing if there are none."""
     others = sum(not isinstance(part, TextPart) for part in parts)
-    return f" with {format_count(others, 'attachment')}" if others else ""
+    if others:
+        return f" with {format_count(others, 'attachment')}"
+    return ""
 
 
 def format_result(result: ToolResult) -> str:
@@ -109,7 +115,9 @@ def format_result(result: ToolResult) -> str:
 
 
 def _format_number(value: Decimal | float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}"
 
 
 def format_limits(limits: Limits | SessionLimits) -> str:

@@ -153,7 +153,9 @@ def _build_text_part(block: _TextBlock) -> TextPart | ThinkingPart | None:
     """Return the part of a block; None if it is empty, because no provider accepts it back."""
     text = "".join(block.pieces)
     if block.thinking:
-        return ThinkingPart(text, block.signature) if text or block.signature else None
+        if text or block.signature:
+            return ThinkingPart(text, block.signature)
+        return None
     return TextPart(text) if text else None
 
 

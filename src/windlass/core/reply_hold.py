@@ -50,7 +50,9 @@ def without_reply(event: Event) -> Event | None:
         case StepProposed(reply):
             return replace(event, reply=AssistantMessage((WITHHELD_PART,), reply.model))
         case AttemptFailed() | RunEnded():
-            return replace(event, partial="") if event.partial else event
+            if event.partial:
+                return replace(event, partial="")
+            return event
         case _:
             return event
 

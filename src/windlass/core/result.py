@@ -132,7 +132,6 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
 
 def open_questions(state: State) -> tuple[Question, ...]:
     """Return the questions that wait for a person."""
-    calls = state.step.calls if state.step else ()
     return tuple(
         Question(
             call.call,
@@ -141,6 +140,6 @@ def open_questions(state: State) -> tuple[Question, ...]:
             digest(call.decoded_arguments),
             call.question.expires_at,
         )
-        for call in calls
+        for call in state.open_calls
         if call.question is not None
     )

@@ -147,7 +147,9 @@ def _value_at(value: JsonValue, path: ValuePath) -> JsonValue:
 
 
 def _field_of(value: JsonValue, name: str) -> JsonValue:
-    return value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return value.get(name)
+    return None
 
 
 def has_more_nodes(value: JsonValue, nodes_max: int) -> bool:
@@ -200,7 +202,9 @@ def describe_size(value: JsonValue) -> str:
 
 def field_label(name: str) -> str:
     """Return the name of a field, or only its length if it looks like content."""
-    return name if FIELD_NAME.fullmatch(name) else f"<name of {len(name)} characters>"
+    if FIELD_NAME.fullmatch(name):
+        return name
+    return f"<name of {len(name)} characters>"
 
 
 def format_path(path: ValuePath) -> str:
@@ -242,12 +246,16 @@ def _resolve_reference(root: SchemaNode, ref: str) -> JsonValue:
 
 def declared_fields(node: SchemaNode) -> SchemaNode:
     declared = node.get("properties")
-    return declared if isinstance(declared, dict) else {}
+    if isinstance(declared, dict):
+        return declared
+    return {}
 
 
 def required_fields(node: SchemaNode) -> frozenset[str]:
     names = node.get("required")
-    return frozenset(map(str, names)) if isinstance(names, list) else frozenset()
+    if isinstance(names, list):
+        return frozenset(map(str, names))
+    return frozenset()
 
 
 def outline_schema(schema: JsonSchema) -> str:
@@ -293,4 +301,6 @@ def _join_options(options: Iterable[JsonValue]) -> str:
 
 def _format_literal(value: JsonValue) -> str:
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= LITERAL_MAX else f"{text[:LITERAL_MAX]}…"
+    if len(text) <= LITERAL_MAX:
+        return text
+    return f"{text[:LITERAL_MAX]}…"

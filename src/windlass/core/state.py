@@ -194,11 +194,14 @@ class State(msgspec.Struct, frozen=True, gc=False):
         return self.run is not None and self.run.outcome is None
 
     @property
+    def open_calls(self) -> tuple[CallState, ...]:
+        """The calls of the open step; empty if no step is open."""
+        return self.step.calls if self.step else ()
+
+    @property
     def is_waiting(self) -> bool:
         """Whether nothing can go on until a person answers."""
-        if self.step is None:
-            return False
-        phases = [call.phase for call in self.step.calls]
+        phases = [call.phase for call in self.open_calls]
         return waits_for_person(phases.count("proposed"), phases.count("asked"))
 
 
@@ -209,8 +212,7 @@ def waits_for_person(proposed: int, asked: int) -> bool:
 
 def find_call(state: State, call_id: str) -> CallState | None:
     """Return a call of the open step, or None."""
-    calls = state.step.calls if state.step else ()
-    return next((call for call in calls if call.id == call_id), None)
+    return next((call for call in state.open_calls if call.id == call_id), None)
 
 
 def add_messages(state: State, *messages: Message) -> State:

@@ -20,4 +20,6 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
     near = find_near_names(name, names)
     if near:
         return f" Did you mean {' or '.join(near)}?"
-    return f" Known: {', '.join(names[:20])}." if names else ""
+    if names:
+        return f" Known: {', '.join(names[:20])}."
+    return ""

@@ -58,4 +58,6 @@ def _system_text(setup: Setup) -> str:
         return setup.instructions
     schema = msgspec.json.encode(setup.output_schema).decode()
     format_text = f"When you are done, reply with one JSON value of this schema only:\n{schema}"
-    return f"{setup.instructions}\n\n{format_text}" if setup.instructions else format_text
+    if setup.instructions:
+        return f"{setup.instructions}\n\n{format_text}"
+    return format_text

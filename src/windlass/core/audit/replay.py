@@ -169,7 +169,9 @@ class _Replayer:
             # The move may have been decided before the steering was recorded.
             rules = self._check_move(decide(self.state_before_steering), fact) and rules
         self.state_before_steering = None
-        return None if _is_disowned_by_fork(state, fact) else rules
+        if _is_disowned_by_fork(state, fact):
+            return None
+        return rules
 
     def _check_summary(self, fact: Fact) -> str | None:
         """During an attempt, only a summary ends it without being `from_outside`."""
@@ -192,7 +194,9 @@ class _Replayer:
                 self.summary_upto = upto
             case _:
                 pass
-        return None if _leads_to(move, fact) else _describe_move(move)
+        if _leads_to(move, fact):
+            return None
+        return _describe_move(move)
 
     def _check_next_verdict(self, fact: Fact) -> str | None:
         call_id = self.awaiting_verdicts.popleft()

@@ -72,12 +72,16 @@ def _target_tokens(state: State, setup: Setup, run: RunState, model: ModelInfo) 
     tokens = estimate_tokens(state, model.name)
     if _is_forced(run):
         half = tokens * FORCED_KEEP_SHARE
-        return half if window is None else min(half, window * settings.target)
+        if window is None:
+            return half
+        return min(half, window * settings.target)
     if window is None or run.failures:
         return None
     # Once something was done for this step, go on until the target is reached.
     threshold = settings.target if run.compacted else settings.trigger
-    return window * settings.target if tokens > window * threshold else None
+    if tokens > window * threshold:
+        return window * settings.target
+    return None
 
 
 def _mask_upto(state: State, run: RunState, room: int) -> int | None:
@@ -94,7 +98,9 @@ def _mask_upto(state: State, run: RunState, room: int) -> int | None:
             upto = at
             break
     saved = sum(mask_saving(messages[index]) for index in range(first, upto))
-    return upto if upto > first and saved > SAVING_SHARE_MIN * state.size else None
+    if upto > first and saved > SAVING_SHARE_MIN * state.size:
+        return upto
+    return None
 
 
 def _leave_out_upto(state: State, run: RunState, room: int) -> int | None:

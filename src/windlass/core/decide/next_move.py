@@ -218,4 +218,6 @@ def _fit_output_to_window(state: State, model: ModelInfo) -> ModelInfo:
     if model.window is None:
         return model
     room = max(REPLY_MIN, model.window - int(estimate_tokens(state, model.name)))
-    return model if room >= model.output_max else replace(model, output_max=room)
+    if room >= model.output_max:
+        return model
+    return replace(model, output_max=room)

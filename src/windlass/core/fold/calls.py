@@ -220,7 +220,9 @@ def _arguments_as_written(text: str) -> str | None:
     """Return the model's own text if it is one JSON object, else None."""
     match read_strict(text.removeprefix(BYTE_ORDER_MARK)):
         case ReadJson(dict() as arguments):
-            return text if text.startswith("{") else _encode_arguments(arguments)
+            if text.startswith("{"):
+                return text
+            return _encode_arguments(arguments)
         case ReadJson() | BrokenJson():
             return None
 

@@ -126,7 +126,9 @@ def classify_fact(
         case CallAnswered():
             return "CallAnswered: deny"
         case CallStarted():
-            return "CallStarted: repeatable" if is_repeatable(call, setup) else "CallStarted"
+            if is_repeatable(call, setup):
+                return "CallStarted: repeatable"
+            return "CallStarted"
         case CallFinished():
             return "CallFinished"
 

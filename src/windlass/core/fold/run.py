@@ -159,7 +159,9 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
     state = add_messages(state, UserMessage(fact.prompt, pinned=fact.pinned))
     state = add_labels(state, fact.labels, f"the prompt of run {fact.run}")
     # Knowledge recalled for the previous run leaves the view with that run.
-    return rebuild_view(state) if had_recalled else state
+    if had_recalled:
+        return rebuild_view(state)
+    return state
 
 
 def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
@@ -186,7 +188,7 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
     if fact.outcome == "suspended":
         raise_illegal_fact(fact, "a pause is not an end")
     state = add_charges(settle_open_attempt(state, run, fact.charge), fact.charges)
-    for call in state.step.calls if state.step else ():
+    for call in state.open_calls:
         if call.phase != "closed":
             state = close_call(state, call, abandoned_result(call, fact))
     if fact.partial.strip():

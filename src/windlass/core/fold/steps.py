@@ -85,7 +85,9 @@ def apply_step_proposed(state: State, run: RunState, fact: StepProposed) -> Stat
             raise_illegal_fact(fact, "two calls have one id")
         return replace(state, step=StepState(reply, fact.stop, tuple(map(CallState, calls))))
     # A blank reply stays out of the transcript: no provider accepts it back.
-    return state if is_blank else add_messages(state, reply)
+    if is_blank:
+        return state
+    return add_messages(state, reply)
 
 
 def _calibrate_tokens(state: State, fact: StepProposed) -> State:

@@ -143,7 +143,9 @@ class _Coercer:
         fitting = [option for option in options if has_schema_type(option, value)]
         if len(fitting) == 1:
             return self.coerce_content(fitting[0], value, path)
-        return value if fitting else self.convert_value(options, value, path)
+        if fitting:
+            return value
+        return self.convert_value(options, value, path)
 
     def coerce_content(self, node: SchemaNode, value: JsonValue, path: ValuePath) -> JsonValue:
         match value:

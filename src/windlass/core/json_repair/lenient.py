@@ -83,7 +83,9 @@ def _read_encoded(inner: str, changes: tuple[ArgumentChange, ...]) -> ReadJson |
 
 def _read_alone(text: str) -> ReadJson | BrokenJson:
     found = read_strict(text)
-    return _read_with(text, _LenientReader.read_alone) if isinstance(found, BrokenJson) else found
+    if isinstance(found, BrokenJson):
+        return _read_with(text, _LenientReader.read_alone)
+    return found
 
 
 def _read_with(text: str, how: "Callable[[_LenientReader], JsonValue]") -> ReadJson | BrokenJson:

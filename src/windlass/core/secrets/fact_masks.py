@@ -71,7 +71,9 @@ class FactMask:
             masked = self._mask_value(value)
             if masked is not value:
                 changed[name] = masked
-        return replace(struct, **changed) if changed else struct
+        if changed:
+            return replace(struct, **changed)
+        return struct
 
     def _mask_value(self, value: object) -> object:
         """Mask a text, a JSON value at any depth, or a struct of a message or a verdict."""
@@ -85,11 +87,15 @@ class FactMask:
             case list():
                 items = cast("list[object]", value)
                 masked = self._mask_items(tuple(items))
-                return items if _same_items(masked, items) else list(masked)
+                if _same_items(masked, items):
+                    return items
+                return list(masked)
             case ThinkingPart(text):
                 masked = self._mask_text(text)
                 # The signature vouches for the exact text, so it goes with it.
-                return value if masked is text else ThinkingPart(masked)
+                if masked is text:
+                    return value
+                return ThinkingPart(masked)
             case FilePart():
                 return self._mask_file(value)
             case msgspec.Struct():
@@ -99,7 +105,9 @@ class FactMask:
 
     def _mask_items(self, items: tuple[object, ...]) -> tuple[object, ...]:
         masked = tuple(self._mask_value(item) for item in items)
-        return items if _same_items(masked, items) else masked
+        if _same_items(masked, items):
+            return items
+        return masked
 
     def _mask_dict(self, fields: dict[str, object]) -> dict[str, object]:
         masked = {self._mask_text(key): self._mask_value(item) for key, item in fields.items()}

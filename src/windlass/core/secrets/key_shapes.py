@@ -91,7 +91,9 @@ def _judge_jwt(text: str, start: int, end: int) -> Span | None:
 
 
 def _judge_pem(text: str, start: int, end: int) -> Span | None:
-    return (start, end) if _LINE.search(text, start, end) else None
+    if _LINE.search(text, start, end):
+        return (start, end)
+    return None
 
 
 def _judge_password(text: str, start: int, end: int) -> Span | None:

@@ -85,7 +85,9 @@ class Mask:
     def mask_text(self, text: str) -> str:
         """Return the text without its secrets; the same object if it has none."""
         found = self.find_secrets(text) if self.may_hold_secret(text) else ()
-        return mask_spans(text, found, 0, len(text)) if found else text
+        if found:
+            return mask_spans(text, found, 0, len(text))
+        return text
 
     def may_hold_secret(self, text: str) -> bool:
         """Whether a text may hold a secret: a cheap test that never misses one."""
@@ -128,7 +130,9 @@ SECRET_MARKER = "[secret]"  # noqa: S105 - the marker in the place of one
 
 def _marker_for(name: str) -> str:
     name = _NAME.sub("-", name).strip("-")[:40]
-    return f"[secret: {name}]" if name else SECRET_MARKER
+    if name:
+        return f"[secret: {name}]"
+    return SECRET_MARKER
 
 
 def _encoded_forms(value: str) -> Iterator[str]:

@@ -151,7 +151,9 @@ class PieceMask:
         masked = self._progress_streams[call_id].feed(text)
         if masked is text:
             return delta
-        return replace(delta, text=masked) if masked else None
+        if masked:
+            return replace(delta, text=masked)
+        return None
 
     def end_progress(self, call_id: str) -> CallProgress | None:
         """Return what was held back of a call's progress, now that the call is over."""
