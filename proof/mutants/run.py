@@ -213,7 +213,8 @@ def _report_rows(verdicts: Sequence[MutantVerdict]) -> Iterator[str]:
         yield f"{mutant.name:{width}}  {mutant.breaks:6}  {verdict.seconds:4.1f} s  {caught_by}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def _parse_options(argv: Sequence[str] | None) -> tuple[list[Mutant], int]:
+    """Return the chosen mutants, and how many to try at once."""
     parser = argparse.ArgumentParser(prog="proof/mutants/run.py", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="only this mutant")
     cores = os.cpu_count() or 1
@@ -227,6 +228,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"known mutants: {', '.join(mutant.name for mutant in everything)}")
     if options.at_once < 1:
         parser.error("--at-once must be at least 1")
+    return chosen, options.at_once
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    chosen, at_once = _parse_options(argv)
     if wrong := misfits():
         print(*wrong, sep="\n", file=sys.stderr)
         return 2
@@ -235,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         deselected = find_failing_tests()
         for test in deselected:
             print(f"left out, because it fails without any mutant: {test}")
-        with ThreadPoolExecutor(options.at_once) as pool:
+        with ThreadPoolExecutor(at_once) as pool:
             verdicts = list(pool.map(partial(try_mutant, deselected=deselected), chosen))
     except MutantMisfit as misfit:
         print(f"error: {misfit}", file=sys.stderr)

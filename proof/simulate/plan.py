@@ -1,9 +1,10 @@
 """The plan of a simulated session: everything random is drawn here, before it starts."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
-from typing import Literal
+from typing import Literal, TypeVar
 
 from proof.simulate.plan_calls import EFFECTS, HELPER, CallPlan, ReplyPlan, ScriptTraits
 from proof.simulate.plan_calls import draw_lookup as _lookup
@@ -22,6 +23,7 @@ __all__ = [
     "draw_plan",
 ]
 
+T = TypeVar("T")
 RequestTrouble = FaultKind | Literal["drop", "cut", "stall", "slow"]
 CrashPoint = tuple[int, Literal["before", "after"]]
 KNOWLEDGE_KINDS = ("something", "something", "nothing", "fails", "denied")
@@ -172,11 +174,11 @@ def _draw_extras(random: Random, budget: Decimal | None, *, helped: bool) -> Pla
         attended=_has_luck(random, 0.4),
         answers_apart=_has_luck(random, 0.4),
         picks=tuple(random.randrange(4) for _ in range(5)),
-        steers=_draw_moments(random) if _has_luck(random, 0.2) else (),
+        steers=_draw_sometimes(random, 0.2, _draw_moments) or (),
         steers_between=tuple(at for at in range(1, 5) if _has_luck(random, 0.05)),
-        intrusions=_draw_intrusions(random) if _has_luck(random, 0.08) else (),
+        intrusions=_draw_sometimes(random, 0.08, _draw_intrusions) or (),
         window=random.choice((80, 150, 300)) if tight else None,
-        provider_window=random.choice((60, 150)) if _has_luck(random, 0.05) else None,
+        provider_window=_draw_sometimes(random, 0.05, lambda luck: luck.choice((60, 150))),
         summaries=tuple(random.choice(("good", "good", "empty", "fails")) for _ in range(4)),
         pinned=(_has_luck(random, 0.3), _has_luck(random, 0.3)),
         knowledge=random.choice(("none",) * 8 + KNOWLEDGE_KINDS),
@@ -200,6 +202,10 @@ def _draw_replies(random: Random, extra: Random, *, helped: bool) -> tuple[Reply
 
 def _has_luck(random: Random, share: float) -> bool:
     return random.random() < share
+
+
+def _draw_sometimes(random: Random, share: float, draw: Callable[[Random], T]) -> T | None:
+    return draw(random) if _has_luck(random, share) else None
 
 
 def _draw_moments(random: Random) -> tuple[tuple[int, float], ...]:

@@ -11,7 +11,7 @@ CallJudgement = Literal["allow", "deny", "modify", "ask", "ask_other", "raise", 
 ReplyJudgement = Literal["allow", "deny", "raise", "nonsense"]
 """How the gate judges a final reply."""
 ToolManner = Literal["value", "raise", "slow", "stubborn"]
-PersonAnswer = Literal["yes", "no", "always", "always_tool", "modify"]
+PlannedAnswer = Literal["yes", "no", "always", "always_tool", "modify"]
 ApproverManner = Literal["now", "slow", "never", "raise", "nonsense"]
 
 EFFECTS: dict[str, Effect] = {
@@ -34,7 +34,7 @@ class CallPlan:
     number: int
     arguments: str
     judgement: CallJudgement
-    answer: PersonAnswer
+    answer: PlannedAnswer
     manner: ToolManner
     attention: ApproverManner = "now"
     """What an approver who is present does with the question."""
@@ -75,20 +75,30 @@ def draw_reply(
     text = random.choice(("", f"Reply {at}. ", f"Reply {at}, at some length. " * 3))
     thinking = random.choice(("", "", f"Thought {at}."))
     calls = [_draw_call(random, extra, at * 10 + nth) for nth in range(count)]
-    calls = [_make_asked_about(extra, call) if traits.asks else call for call in calls]
+    if traits.asks:
+        calls = [_make_asked_about(extra, call) for call in calls]
     stop = random.choice(("end",) * 12 + ("length", "refusal"))
     earlier = [call for reply in before for call in reply.calls if call.tool in EFFECTS]
-    again = 0.5 if traits.asks else 0.15
-    if calls and earlier and extra.random() < again:  # Repeat an earlier call.
-        calls[0] = extra.choice(earlier)
-        if extra.random() < 0.3:  # noqa: PLR2004 - or the same arguments for another tool
-            calls[0] = replace(calls[0], tool=extra.choice(tuple(EFFECTS)))
-    elif earlier and traits.circles:
-        calls = earlier[:1]
-    elif calls and traits.helped and extra.random() < 0.5:  # noqa: PLR2004
-        calls[-1] = _make_helper_call(extra, calls[-1])
+    calls = _vary_calls(extra, calls, earlier, traits)
     judgement = extra.choice(("allow", "allow", "deny", "deny", "raise", "nonsense"))
     return ReplyPlan(text, thinking, tuple(calls), stop, judgement)
+
+
+def _vary_calls(
+    extra: Random, calls: list[CallPlan], earlier: list[CallPlan], traits: ScriptTraits
+) -> list[CallPlan]:
+    """Sometimes repeat an earlier call, or let a helper do the last one."""
+    again = 0.5 if traits.asks else 0.15
+    if calls and earlier and extra.random() < again:
+        repeated = extra.choice(earlier)
+        if extra.random() < 0.3:  # noqa: PLR2004 - or the same arguments for another tool
+            repeated = replace(repeated, tool=extra.choice(tuple(EFFECTS)))
+        return [repeated, *calls[1:]]
+    if earlier and traits.circles:
+        return earlier[:1]
+    if calls and traits.helped and extra.random() < 0.5:  # noqa: PLR2004
+        return [*calls[:-1], _make_helper_call(extra, calls[-1])]
+    return calls
 
 
 def draw_lookup(random: Random, number: int) -> CallPlan:
@@ -106,7 +116,7 @@ def _draw_call(random: Random, extra: Random, number: int) -> CallPlan:
     judgement: CallJudgement = random.choice(
         ("allow",) * 8 + ("deny", "modify", "ask", "ask", "raise")
     )
-    answer: PersonAnswer = "yes" if random.random() < 0.8 else "no"  # noqa: PLR2004
+    answer: PlannedAnswer = "yes" if random.random() < 0.8 else "no"  # noqa: PLR2004
     manner = random.choice(("value",) * 7 + ("raise", "slow", "slow", "stubborn"))
     if judgement == "ask" and extra.random() < 0.3:  # noqa: PLR2004
         judgement = "ask_other"

@@ -19,6 +19,7 @@ ZERO = Decimal(0)
 def check_money(played: PlayedSession, state: State) -> None:
     _check_limits(played)
     _check_booked(played, state)
+    _check_purposes(played, state)
     _check_totals(played, state)
 
 
@@ -58,22 +59,16 @@ def _check_booked(played: PlayedSession, state: State) -> None:
 
 
 def _check_totals(played: PlayedSession, state: State) -> None:
-    """S12, X2: totals are the sums of the charges, each with the right purpose."""
+    """S12, X2: totals are the sums of the charges."""
     charges = list[Charge]()
     for fact in played.facts:
         charge = getattr(fact, "charge", None)
         if charge is not None:
             charges.append(charge)
         charges += getattr(fact, "charges", ())
-        wanted = "compaction" if isinstance(fact, ContextCompacted) else "main"
-        if isinstance(fact, ContextCompacted | StepProposed) and fact.charge is not None:
-            require(fact.charge.purpose == wanted, f"S12: {fact.charge}")
     resumed = any(isinstance(fact, RunResumed) for fact in played.facts)
     ledger = reduce(Ledger.add, charges, Ledger())
     require(resumed or ledger == state.ledger, "S12: the totals are not the sums of the charges")
-    requested = {fact.purpose for fact in played.facts if isinstance(fact, AttemptStarted)}
-    charged = {charge.purpose for charge in state.ledger.charges if charge.purpose != "subagent"}
-    require(charged <= requested, f"S12: charges for {charged}, requests for {requested}")
     if resumed or played.plan.troubles or not played.plan.usage_reported:
         return
     whole = (request for request in played.outside.billed_requests if request.whole)
@@ -81,6 +76,17 @@ def _check_totals(played: PlayedSession, state: State) -> None:
     usage = state.ledger.usage
     if usage is not None and not usage.estimated:
         require(usage.total == reported, f"S12: {usage.total} counted, {reported} reported")
+
+
+def _check_purposes(played: PlayedSession, state: State) -> None:
+    """S12: each charge has the purpose of its request."""
+    for fact in played.facts:
+        if isinstance(fact, ContextCompacted | StepProposed) and fact.charge is not None:
+            wanted = "compaction" if isinstance(fact, ContextCompacted) else "main"
+            require(fact.charge.purpose == wanted, f"S12: {fact.charge}")
+    requested = {fact.purpose for fact in played.facts if isinstance(fact, AttemptStarted)}
+    charged = {charge.purpose for charge in state.ledger.charges if charge.purpose != "subagent"}
+    require(charged <= requested, f"S12: charges for {charged}, requests for {requested}")
 
 
 def check_shared_budget(played: PlayedSession) -> None:

@@ -44,7 +44,9 @@ def check_records(played: PlayedSession, state: State) -> None:
     _check_results(played, state)
     _check_knowledge(played)
     for run in _split_runs(played.facts):
-        _check_counts(run, played)
+        _check_step_count(run, played)
+        _check_denials(run)
+        _check_duration(run, played)
         _check_retries(run, played)
 
 
@@ -83,7 +85,7 @@ def _check_pairs(state: State) -> None:
     require(isinstance(messages[0], UserMessage), "X1: the first message is not from a user")
     for at, message in enumerate(messages):
         calls = message.calls if isinstance(message, AssistantMessage) else ()
-        after = messages[at + 1] if at + 1 < len(messages) else None
+        after = next(iter(messages[at + 1 : at + 2]), None)
         if calls:
             answered = (
                 [item.call.id for item in after.items] if isinstance(after, ToolResults) else []
@@ -162,7 +164,8 @@ def _check_results(played: PlayedSession, state: State) -> None:
     results = {
         item.call.id: item.result
         for message in state.transcript
-        for item in (message.items if isinstance(message, ToolResults) else ())
+        if isinstance(message, ToolResults)
+        for item in message.items
     }
     looked_up = set[str]()
     for fact in played.facts:
@@ -181,27 +184,40 @@ def _check_results(played: PlayedSession, state: State) -> None:
             require(kept == fact.result, f"C3: {fact.call_id} finished, but history has {kept}")
 
 
-def _check_counts(run: list[Fact], played: PlayedSession) -> None:
-    """L7, L10, G3, C5: how many replies and denials a run may have, and how long it may take."""
+def _outcome_of(run: list[Fact]) -> str:
+    return next(fact.outcome for fact in run if isinstance(fact, RunEnded))
+
+
+def _check_step_count(run: list[Fact], played: PlayedSession) -> None:
+    """L7, L10: how many replies a run may have, and how many empty ones in a row."""
     plan = played.plan
-    ends = [fact for fact in run if isinstance(fact, RunEnded)]
     steps = [fact for fact in run if isinstance(fact, StepProposed)]
     most = plan.steps_max + (plan.on_limit == "answer")
     require(len(steps) <= most, f"L7: {len(steps)} replies under a cap of {plan.steps_max}")
-    capped = ends[0].outcome == "max_steps" and plan.more.session_steps is None
+    capped = _outcome_of(run) == "max_steps" and plan.more.session_steps is None
     require(not capped or len(steps) >= plan.steps_max, f"L7: ended after {len(steps)} replies")
     silent = [not fact.reply.calls and not fact.reply.text.strip() for fact in steps]
     require((True, True, True) not in zip(silent, silent[1:], silent[2:], strict=False), "L10")
+
+
+def _check_denials(run: list[Fact]) -> None:
+    """G3: how many replies of a run may be denied."""
     judged = [fact.verdict for fact in run if isinstance(fact, ReplyJudged)]
     denied = sum(not isinstance(verdict, Allow) for verdict in judged)
     require(denied <= DENIALS_MAX, f"G3: {denied} replies were denied")
-    enough = denied == DENIALS_MAX or ends[0].outcome != "policy_denied"
+    enough = denied == DENIALS_MAX or _outcome_of(run) != "policy_denied"
     require(enough, f"G3: policy_denied after {denied} denials")
-    if plan.seconds_max is not None and not any(isinstance(one, RunResumed) for one in run):
-        took = ends[0].at - run[0].at
-        asked = any(getattr(getattr(one, "verdict", None), "question", "") for one in run)
-        late = f"C5: {took:.3f} s under a limit of {plan.seconds_max}"
-        require(asked or took <= plan.seconds_max + SLACK_S, late)
+
+
+def _check_duration(run: list[Fact], played: PlayedSession) -> None:
+    """C5: how long a run may take. Waiting for a person does not count, nor does a crash."""
+    limit_s = played.plan.seconds_max
+    if limit_s is None or any(isinstance(fact, RunResumed) for fact in run):
+        return
+    if any(getattr(getattr(fact, "verdict", None), "question", "") for fact in run):
+        return
+    took_s = next(fact.at for fact in run if isinstance(fact, RunEnded)) - run[0].at
+    require(took_s <= limit_s + SLACK_S, f"C5: {took_s:.3f} s under a limit of {limit_s}")
 
 
 def _check_retries(run: list[Fact], played: PlayedSession) -> None:
