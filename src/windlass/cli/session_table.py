@@ -11,6 +11,7 @@ from rich.text import Text
 
 from windlass.cli.screen import Screen
 from windlass.core.session_summary import SessionSummary
+from windlass.core.text_clip import printable_chars
 
 COLUMNS = ("SESSION", "UPDATED", "STATE", "RUNS", "STEPS", "TITLE")
 STATE_COLUMN = COLUMNS.index("STATE")
@@ -34,12 +35,12 @@ def show_session_list(found: Sequence[SessionSummary], *, as_json: bool) -> None
 def _session_row(summary: SessionSummary) -> tuple[str, ...]:
     updated = datetime.fromtimestamp(summary.updated, UTC).astimezone()
     return (
-        printable_text(summary.session),
+        printable_chars(summary.session),
         updated.strftime("%Y-%m-%d %H:%M"),
         summary.state,
         str(summary.runs),
         str(summary.steps),
-        printable_text(summary.title),
+        printable_chars(summary.title),
     )
 
 
@@ -66,8 +67,3 @@ def _show_columns(rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         click.echo("  ".join(cells).rstrip())
-
-
-def printable_text(text: str) -> str:
-    """The text with `?` for each character that is not printable; line breaks stay."""
-    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from windlass.cli.session_table import printable_text, show_session_list
+from windlass.cli.session_table import show_session_list
 from windlass.cli.transcript import format_view, show_transcript
 from windlass.core.audit.explain import explain as explain_facts
 from windlass.core.audit.replay import replay as replay_facts
@@ -22,6 +22,7 @@ from windlass.core.events import Fact
 from windlass.core.fold.run import fold
 from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
+from windlass.core.text_clip import printable_chars
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork as fork_session
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -137,7 +138,7 @@ def verify(session: str | None, path: Path) -> None:
     """
     checked, problems = run_on_journal(path, partial(_verify_sessions, session))
     for problem in problems:
-        click.echo(printable_text(problem), err=True)
+        click.echo(printable_chars(problem, keep="\n"), err=True)
     if problems:
         sys.exit(UNSOUND_CODE)
     click.echo(f"{format_count(checked, 'session')}: no record was changed, moved or removed")
@@ -168,7 +169,8 @@ def replay(session: str, path: Path) -> None:
     name, facts = run_on_journal(path, partial(_read_session, session))
     again = replay_facts(name, facts)
     if again.difference is not None:
-        click.echo(f"{name}: {printable_text(str(again.difference))}", err=True)
+        difference = printable_chars(str(again.difference), keep="\n")
+        click.echo(f"{name}: {difference}", err=True)
         sys.exit(UNSOUND_CODE)
     if again.other_rules is not None:
         click.echo(f"{name}: {again.other_rules}")

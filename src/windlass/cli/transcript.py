@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
-from windlass.cli.session_table import printable_text
 from windlass.core.errors import NothingToDo
 from windlass.core.events import (
     AttemptFailed,
@@ -28,6 +27,7 @@ from windlass.core.messages import (
 )
 from windlass.core.result import open_questions
 from windlass.core.state import State
+from windlass.core.text_clip import printable_chars
 from windlass.core.view import Prompt, build_prompt
 
 
@@ -112,6 +112,6 @@ def _format_part(part: TextPart | ThinkingPart | ToolCall | ImagePart | FilePart
 
 def _format_speech(who: str, *texts: str) -> Iterator[str]:
     """The texts with the speaker before the first line, and the other lines indented below."""
-    lines = printable_text("\n".join(texts)).splitlines() or [""]
+    lines = printable_chars("\n".join(texts), keep="\n").splitlines() or [""]
     yield f"{who:<8}{lines[0]}"
     yield from (f"{'':<8}{line}" for line in lines[1:])

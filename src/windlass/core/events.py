@@ -58,10 +58,10 @@ from windlass.core.phrases import (
     format_charge,
     format_count,
     join_texts,
-    printable_line,
     quote_text,
 )
 from windlass.core.setup import Setup
+from windlass.core.text_clip import printable_line
 from windlass.core.verdicts import (
     Allow,
     AnswerVerdict,

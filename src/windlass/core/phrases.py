@@ -12,20 +12,11 @@ from msgspec.structs import asdict
 
 from windlass.core.limits import Amount, Limits, SessionLimits
 from windlass.core.messages import ArgumentChange, Charge, ContentPart, TextPart, ToolResult
+from windlass.core.text_clip import printable_line
 from windlass.core.verdicts import Allow, AnswerVerdict, Deny, Modify
 
 QUOTED_CHARS_MAX = 100
 """Characters of a text that are quoted."""
-
-
-def printable_line(text: str, chars_max: int = 3 * QUOTED_CHARS_MAX) -> str:
-    """Return a text as one line without control characters, cut to a length."""
-    # Cut first: splitting a text of megabytes for one line would be slow.
-    words = " ".join(text[: 10 * chars_max].split())
-    words = "".join(char if char.isprintable() else "?" for char in words)
-    if len(words) <= chars_max:
-        return words
-    return words[: chars_max - 1] + "…"
 
 
 def clip_text(text: str) -> str:

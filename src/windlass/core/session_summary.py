@@ -26,6 +26,7 @@ from windlass.core.events import (
 )
 from windlass.core.messages import TextPart
 from windlass.core.state import waits_for_person
+from windlass.core.text_clip import clip_line
 from windlass.core.verdicts import Ask
 
 TITLE_CHARS_MAX = 120
@@ -70,7 +71,7 @@ def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
     match fact:
         case RunStarted(prompt=prompt):
             text = " ".join(part.text for part in prompt if isinstance(part, TextPart))
-            title = summary.title or _clip_title(text)
+            title = summary.title or clip_line(text, TITLE_CHARS_MAX)
             return replace(summary, title=title, runs=summary.runs + 1, outcome=None)
         case StepProposed(reply=reply):
             return replace(summary, steps=summary.steps + 1, proposed=len(reply.calls), asked=0)
@@ -87,11 +88,3 @@ def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
             return replace(summary, outcome=outcome, proposed=0, asked=0)
         case _:
             return summary
-
-
-def _clip_title(text: str) -> str:
-    # A prompt may be megabytes long, so only its beginning is split into words.
-    title = " ".join(text[: 10 * TITLE_CHARS_MAX].split())
-    if len(title) <= TITLE_CHARS_MAX:
-        return title
-    return title[: TITLE_CHARS_MAX - 1] + "…"

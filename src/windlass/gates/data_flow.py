@@ -5,7 +5,6 @@ may allow a call that sends data out. A tool that is labelled private and extern
 private data itself. Why the model made the call does not matter, only what it has seen.
 """
 
-from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Label
 from windlass.core.suggestions import suggest_names
+from windlass.core.text_clip import printable_chars
 from windlass.core.verdicts import Allow, Ask, Deny, Verdict
 from windlass.gates.globs import printable_text
 from windlass.gates.patterns import PreparedCall
@@ -133,12 +133,8 @@ def _format_arguments(request: GateRequest, names: list[str]) -> str:
 
 def _format_value(value: Any) -> str:  # noqa: ANN401 - an argument is any JSON
     """A value as JSON, whose quotes it cannot close; a long one as both its ends and its length."""
-    text = "".join(_printable_chars(msgspec.json.encode(value).decode()))
+    text = printable_chars(msgspec.json.encode(value).decode())
     if len(text) <= VALUE_CHARS_MAX:
         return text
     half = VALUE_CHARS_MAX // 2
     return f"{text[:half]} … {text[-half:]} ({len(text)} characters)"
-
-
-def _printable_chars(text: str) -> Iterator[str]:
-    yield from (char if char.isprintable() else " " for char in text)

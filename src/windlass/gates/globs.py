@@ -13,6 +13,8 @@ import unicodedata
 from enum import IntEnum
 from functools import lru_cache
 
+from windlass.core.text_clip import printable_line
+
 HOLE = "\ufdd0"
 """Stands in a text for any text, including none."""
 QUOTED_SPACE = "\ufdd1"
@@ -78,8 +80,7 @@ def fold_spelling(text: str) -> str:
 def printable_text(text: str, chars_max: int = 120) -> str:
     """A text with marks, as people should see it: in one printable line of at most `chars_max`."""
     plain = text.replace(QUOTED_SPACE, " ").replace(STAR_BARRIER, "").replace(HOLE, "…")
-    line = " ".join("".join(c if c.isprintable() else " " for c in plain).split())
-    return line if len(line) <= chars_max else f"{line[:chars_max]}…"
+    return printable_line(plain, chars_max)
 
 
 def _match_chunks(chunks: list[str], text: str) -> bool:

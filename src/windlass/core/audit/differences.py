@@ -4,7 +4,7 @@ import msgspec
 from typing_extensions import override
 
 from windlass.core.events import RULES, Fact
-from windlass.core.phrases import printable_line
+from windlass.core.text_clip import printable_line
 
 VALUE_CHARS_MAX = 200
 """Characters of a value that are shown."""

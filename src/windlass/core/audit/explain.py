@@ -41,12 +41,12 @@ from windlass.core.phrases import (
     format_rule,
     format_verdict,
     join_texts,
-    printable_line,
     quote_text,
 )
 from windlass.core.result import open_questions
 from windlass.core.setup import Setup
 from windlass.core.state import RunState, State, find_call
+from windlass.core.text_clip import printable_line
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
 
 ExplainedLine = tuple[int, str]
