@@ -14,6 +14,7 @@ from windlass.agent.options import build_mask
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.events import CallAnswered
 from windlass.core.fold.run import fold
+from windlass.core.messages import ToolSpec
 from windlass.core.moves import WaitForAnswers
 from windlass.core.result import Question, open_questions
 from windlass.core.schema import JsonSchema, outline_schema
@@ -107,7 +108,7 @@ def _answer_always(
     """Return an answer that also grants later calls."""
     if not (isinstance(reply.pattern, str) and isinstance(reply.rule, str)):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
         raise ConfigError(f"{reply!r} is not a valid answer: its pattern and rule must be str")
-    spec = state.setup.find_tool(call.call.name) if state.setup else None
+    spec = _spec_of(call, state)
     if spec is None or (call.question and call.question.rule == "interrupted"):
         raise ConfigError(
             f"{call.call.name} can only be allowed for this one call, not for later ones"
@@ -121,11 +122,17 @@ def _check_reply(reply: AnswerVerdict, call: CallState, state: State) -> None:
         raise ConfigError(
             f"{reply!r} is not an answer: give Allow(), Deny(…), Modify(…) or AllowAlways(…)"
         )
-    spec = state.setup.find_tool(call.call.name) if state.setup else None
-    schema = JsonSchema(spec.parameters) if spec else None
-    if isinstance(reply, Modify) and schema and not schema.accepts(reply.arguments):
+    spec = _spec_of(call, state)
+    if spec is None or not isinstance(reply, Modify):
+        return
+    schema = JsonSchema(spec.parameters)
+    if not schema.accepts(reply.arguments):
         outline = outline_schema(schema)
         raise ConfigError(f"the new arguments do not fit {call.call.name}: {outline}")
+
+
+def _spec_of(call: CallState, state: State) -> ToolSpec | None:
+    return state.setup.find_tool(call.call.name) if state.setup else None
 
 
 async def consult_approver(waiting: WaitForAnswers, world: World, recorder: Recorder) -> bool:

@@ -231,5 +231,5 @@ def _check_budgets(setup: Setup, journal: Journal) -> None:
 
 def unpriced_models(setup: Setup) -> list[str]:
     """Return the names of the models whose price is not known."""
-    models = (*setup.models, setup.summariser) if setup.summariser else setup.models
-    return [model.name for model in models if model.price is None]
+    models = (*setup.models, setup.summariser)
+    return [model.name for model in models if model is not None and model.price is None]

@@ -89,7 +89,7 @@ class LiveRuns:
         observation = begin_observation(self._observer, self._world, session)
         publisher = EventPublisher(
             self._mask,
-            () if watcher is None else (watcher,),
+            watcher,
             observer=None if observation is None else observation.watcher,
             # Called for every piece of a reply, so only where a limit needs it.
             on_activity=deadlines.note_activity if self._has_idle_limit else None,

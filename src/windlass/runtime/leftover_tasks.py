@@ -1,7 +1,7 @@
 """Tasks and cancellation: waiting although one is cancelled, and tasks that outlive their run.
 
-The law: a task that was told to stop is told again after a grace, and is never forgotten while it
-runs, because the event loop itself keeps only weak references to tasks.
+The law: a task that was cancelled is cancelled again after a grace. It is tracked while it runs,
+because the event loop itself keeps only weak references to tasks.
 """
 
 import asyncio

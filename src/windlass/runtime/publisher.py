@@ -5,7 +5,7 @@ has allowed it, and can tell the order of all events from their places (`seq`, `
 never stops a run: a watcher that raises is dropped.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -41,7 +41,7 @@ class EventPublisher:
     def __init__(
         self,
         mask: Mask,
-        watchers: Iterable[Watcher] = (),
+        watcher: Watcher | None = None,
         *,
         observer: Watcher | None = None,
         on_activity: Callable[[], None] | None = None,
@@ -53,9 +53,7 @@ class EventPublisher:
         """
         self._piece_mask = PieceMask(mask)
         self._observer = observer
-        self._watchers = [*watchers]
-        if observer is not None:
-            self._watchers.insert(0, observer)
+        self._watchers = [one for one in (observer, watcher) if one is not None]
         self._on_activity = on_activity
         self._reply_hold = ReplyHold()
         self._seq = 0
@@ -172,5 +170,5 @@ class EventPublisher:
             try:
                 watcher(event)
             except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
-                _log.exception("a watcher failed and is told no more")
+                _log.exception("a watcher failed and gets no more events")
                 self.remove_watcher(watcher)
