@@ -31,7 +31,16 @@ TESTS = (
     "tests/core",
 )
 SIMULATION_S = 30.0
+"""The time limit of the simulator for a mutant, unless the machine is slow."""
 TESTS_S = 90.0
+"""The time limit of the tests for a mutant, unless the machine is slow."""
+BASELINE_S = 900.0
+"""The time limit of the simulator and of the tests without any mutant."""
+SLOWDOWN_MAX = 4.0
+"""A mutant may take this many times as long as the code without it, because others run beside it.
+
+One that takes longer counts as caught: it hangs.
+"""
 PASSED = 0
 """The exit code of pytest if all tests pass."""
 FAILED = 1
@@ -65,6 +74,18 @@ class Mutant:
     name: str
     breaks: str
     edits: tuple[SourceEdit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How the code without any mutant fares."""
+
+    failing_tests: list[str]
+    """Tests that fail anyway. They prove nothing and are left out."""
+    simulation_s: float
+    """The time limit of the simulator for a mutant."""
+    tests_s: float
+    """The time limit of a folder of tests for a mutant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,31 +127,37 @@ def misfits() -> list[str]:
     return found
 
 
-def try_mutant(mutant: Mutant, deselected: Sequence[str]) -> MutantVerdict:
+def try_mutant(mutant: Mutant, baseline: Baseline) -> MutantVerdict:
     """Plant a mutant in a copy of the source, and find out what notices it."""
     began = time.monotonic()
     with TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
         source = _copy_source(Path(folder), mutant.edits)
-        caught_by = _run_simulator(source) or _run_tests(source, deselected)
+        caught_by = _run_simulator(source, baseline.simulation_s) or _run_tests(source, baseline)
     return MutantVerdict(mutant, caught_by, time.monotonic() - began)
 
 
-def find_failing_tests() -> list[str]:
-    """Return the tests that fail without any mutant. They prove nothing and are left out.
+def measure_baseline() -> Baseline:
+    """Run the simulator and the tests without any mutant.
 
     Raises MutantMisfit if the simulator finds something or the tests cannot run.
     """
     with TemporaryDirectory(prefix="mutant-none-") as folder:
         source = _copy_source(Path(folder), ())
-        noticed = _run_simulator(source)
+        began = time.monotonic()
+        noticed = _run_simulator(source, BASELINE_S)
         if noticed:
             raise MutantMisfit(f"without any mutant, {noticed}")
-        done = _run_pytest(source, *TESTS)
+        simulated = time.monotonic()
+        done = _run_pytest(source, *TESTS, seconds=BASELINE_S)
         if done.returncode not in (PASSED, FAILED):
             raise MutantMisfit(
                 f"without any mutant, the tests do not run:\n{done.stdout}{done.stderr}"
             )
-        return _failed_tests(done)
+        return Baseline(
+            failing_tests=_failed_tests(done),
+            simulation_s=max(SIMULATION_S, SLOWDOWN_MAX * (simulated - began)),
+            tests_s=max(TESTS_S, SLOWDOWN_MAX * (time.monotonic() - simulated)),
+        )
 
 
 def _copy_source(folder: Path, edits: Sequence[SourceEdit]) -> Path:
@@ -170,10 +197,10 @@ def _run_child(source: Path, *arguments: str, seconds: float) -> "subprocess.Com
         return subprocess.CompletedProcess(command, -1, f"did not end within {seconds:g} s", "")
 
 
-def _run_simulator(source: Path) -> str | None:
+def _run_simulator(source: Path, seconds: float) -> str | None:
     """Return the first finding of the simulator; None if there is none."""
     arguments = "-m", "proof.simulate", "--seeds", SEEDS
-    done = _run_child(source, *arguments, seconds=SIMULATION_S)
+    done = _run_child(source, *arguments, seconds=seconds)
     if done.returncode == 0:
         return None
     line = (done.stdout or done.stderr.strip().splitlines()[-1]).splitlines()[0]
@@ -181,22 +208,25 @@ def _run_simulator(source: Path) -> str | None:
     return f"seed {found[1]}: {found[2]}" if found else f"simulator: {line}"
 
 
-def _run_tests(source: Path, deselected: Sequence[str]) -> str | None:
+def _run_tests(source: Path, baseline: Baseline) -> str | None:
     """Return the first test that fails; None if all pass."""
+    left_out = [f"--deselect={test}" for test in baseline.failing_tests]
     for folder in TESTS:
-        done = _run_pytest(source, folder, "-x", *(f"--deselect={test}" for test in deselected))
+        done = _run_pytest(source, folder, "-x", *left_out, seconds=baseline.tests_s)
         if done.returncode != PASSED:
             output = done.stdout.splitlines() or ["no output"]
             return next(iter(_failed_tests(done)), f"{folder}: {output[-1]}")
     return None
 
 
-def _run_pytest(source: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def _run_pytest(
+    source: Path, *arguments: str, seconds: float
+) -> "subprocess.CompletedProcess[str]":
     return _run_child(
         source,
         *("-m", "pytest", *arguments, "-q", "--tb=no", "-rfE", "-m", "not slow", "--timeout=20"),
         *("-p", "no:cacheprovider", "--hypothesis-seed=0"),
-        seconds=TESTS_S,
+        seconds=seconds,
     )
 
 
@@ -238,11 +268,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     began = time.monotonic()
     try:
-        deselected = find_failing_tests()
-        for test in deselected:
+        baseline = measure_baseline()
+        for test in baseline.failing_tests:
             print(f"left out, because it fails without any mutant: {test}")
         with ThreadPoolExecutor(at_once) as pool:
-            verdicts = list(pool.map(partial(try_mutant, deselected=deselected), chosen))
+            verdicts = list(pool.map(partial(try_mutant, baseline=baseline), chosen))
     except MutantMisfit as misfit:
         print(f"error: {misfit}", file=sys.stderr)
         return 2
