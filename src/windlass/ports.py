@@ -40,7 +40,7 @@ class Model(Protocol):
 class RefusesContent(Protocol):
     """A model that knows before a request which content it cannot take."""
 
-    def refusal(self, parts: Sequence[ContentPart]) -> str | None:
+    def content_refusal(self, parts: Sequence[ContentPart]) -> str | None:
         """Return why the model cannot take one of these parts, for users; None if it takes all."""
         ...
 

@@ -42,7 +42,7 @@ def model(vendor: str, options: ModelOptions | None = None) -> HttpModel:
     ],
 )
 def test_a_part_is_refused_by_its_name(vendor: str, part: ContentPart, name: str) -> None:
-    assert name in (model(vendor).refusal([TextPart("What is this?"), NOTE, part]) or "")
+    assert name in (model(vendor).content_refusal([TextPart("What is this?"), NOTE, part]) or "")
 
 
 @pytest.mark.parametrize("vendor", load_vendors())
@@ -56,28 +56,28 @@ def test_it_says_what_the_encoder_would(vendor: str, part: ContentPart) -> None:
         raised = None
     except ModelError as error:
         raised = str(error)
-    assert asked.refusal([TextPart("Hm?"), part]) == raised
+    assert asked.content_refusal([TextPart("Hm?"), part]) == raised
 
 
 @pytest.mark.parametrize("protocol", ["native", "text", "grammar"])
 def test_the_way_tools_are_offered_changes_nothing(protocol: ToolProtocol) -> None:
     asked = model("openai-compatible", ModelOptions(tool_protocol=protocol))
-    assert asked.refusal([TextPart("Hi"), PNG, NOTE]) is None
-    assert "report.pdf" in (asked.refusal([PDF]) or "")
+    assert asked.content_refusal([TextPart("Hi"), PNG, NOTE]) is None
+    assert "report.pdf" in (asked.content_refusal([PDF]) or "")
 
 
 @pytest.mark.parametrize("parts", [[], [TextPart("")], [TextPart("Hello")], [NOTE]])
 def test_words_are_never_refused(parts: list[ContentPart]) -> None:
     for vendor in load_vendors():
-        assert model(vendor).refusal(parts) is None
+        assert model(vendor).content_refusal(parts) is None
 
 
 def test_it_leaves_no_trace_in_what_is_sent_next() -> None:
     asked = model("anthropic")
     prompt = Prompt("anthropic:m", "", [UserMessage((TextPart("Hi"),))], (), "auto", 100)
     before = asked._dialect.encode_request(prompt, "m", ModelOptions())
-    assert asked.refusal([BMP]) is not None
-    assert asked.refusal([PNG]) is None
+    assert asked.content_refusal([BMP]) is not None
+    assert asked.content_refusal([PNG]) is None
     assert asked._dialect.encode_request(prompt, "m", ModelOptions()) == before
 
 
@@ -86,7 +86,9 @@ def test_a_local_model_takes_words_only(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF")
     weights = LocalWeights(path=path, alias="m", window=4096, threads=1)
     info = model("llamacpp").info
-    assert "local does not accept the image" in (LocalModel(info, weights).refusal([PNG]) or "")
+    assert "local does not accept the image" in (
+        LocalModel(info, weights).content_refusal([PNG]) or ""
+    )
 
 
 def test_not_every_model_has_to_know() -> None:

@@ -232,7 +232,7 @@ class Agent(Generic[OutputT]):
     def _check_prompt(self, prompt: Prompt) -> tuple[ContentPart, ...]:
         parts = check_prompt(prompt)
         if isinstance(self._main_model, RefusesContent):
-            refusal = self._main_model.refusal(parts)
+            refusal = self._main_model.content_refusal(parts)
             if refusal is not None:
                 raise ConfigError(refusal)
         return parts

@@ -27,15 +27,15 @@ from windlass.ports import (
 class TraceSink(Protocol):
     """One run as it is observed, together with its sub-agents."""
 
-    def tell(self, event: Event) -> None:
+    def record_event(self, event: Event) -> None:
         """Take an event in; must return at once."""
         ...
 
-    def join(self, session: str, known: Callable[[], State]) -> None:
+    def add_session(self, session: str, read_state: Callable[[], State]) -> None:
         """A session of this run, or of a sub-agent, begins; `known` returns its state."""
         ...
 
-    def inside(self, session: str, call_id: str) -> AbstractContextManager[None]:
+    def enter_call(self, session: str, call_id: str) -> AbstractContextManager[None]:
         """Return a context in which everything that a call does happens."""
         ...
 
@@ -43,7 +43,7 @@ class TraceSink(Protocol):
 class RunObserver(Protocol):
     """Wants to see the runs of an agent."""
 
-    def begin(self, agent: str, session: str, now: Callable[[], float]) -> TraceSink:
+    def begin_run(self, agent: str, session: str, now: Callable[[], float]) -> TraceSink:
         """A run is about to open; called in the context of the code that asked for it."""
         ...
 
@@ -80,8 +80,8 @@ def begin_observation(
         return Observation(enclosing.trace, None)
     if observer is None:
         return None
-    trace = observer.begin(world.agent, session, world.clock.now)
-    return Observation(trace, trace.tell)
+    trace = observer.begin_run(world.agent, session, world.clock.now)
+    return Observation(trace, trace.record_event)
 
 
 @final
@@ -104,7 +104,7 @@ class ObservedTools:
         call_id = cleared.call.id
         # The loop runs each call in a task of its own, so that only this call sees the value.
         _enclosing_call.set(EnclosingCall(f"{session}/{call_id}", self._trace))
-        with self._trace.inside(session, call_id):
+        with self._trace.enter_call(session, call_id):
             return await self._tools.run(cleared, context)
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:

@@ -124,7 +124,7 @@ class LiveRuns:
             show_delta = recorder.publisher.show_delta
             tools = tools.bind_run(CallerRun(self._world, self._mask, read_state, show_delta))
         if observation is not None:
-            observation.trace.join(recorder.session, read_state)
+            observation.trace.add_session(recorder.session, read_state)
             tools = ObservedTools(tools, observation.trace)
         return self._world if tools is self._world.tools else replace(self._world, tools=tools)
 

@@ -45,7 +45,7 @@ class Telemetry:
         self._with_content = captures_content() if content is None else content
         self._span_writer = SpanWriter(tracer_provider, meter_provider, _windlass_version())
 
-    def begin(self, agent: str, session: str, now: Callable[[], float]) -> "RunTrace":
+    def begin_run(self, agent: str, session: str, now: Callable[[], float]) -> "RunTrace":
         """Observe a run that is about to open. Its span is a child of the current span."""
         writer = self._span_writer.begin_trace()
         return RunTrace(writer, agent, session, now, with_content=self._with_content)
@@ -70,16 +70,16 @@ class RunTrace:
             agent, session, None, find_state=self._find_state, now=now, with_content=with_content
         )
 
-    def tell(self, event: Event) -> None:
+    def record_event(self, event: Event) -> None:
         """Write what the event does to the spans."""
         for operation in self._run_spans.operations_for(event):
             self._writer.write_operation(operation)
 
-    def join(self, session: str, known: Callable[[], State]) -> None:
+    def add_session(self, session: str, read_state: Callable[[], State]) -> None:
         """Remember how to get the state of a session in this trace."""
-        self._states[session] = known
+        self._states[session] = read_state
 
-    def inside(self, session: str, call_id: str) -> AbstractContextManager[None]:
+    def enter_call(self, session: str, call_id: str) -> AbstractContextManager[None]:
         """Return a context in which the span of a call is the current one."""
         return self._writer.activate_span((session, f"call:{call_id}"))
 

@@ -100,7 +100,7 @@ class HttpModel:
     def __repr__(self) -> str:
         return f"HttpModel({self._info.name!r}, {mask_keys(self._endpoint.target.url)!r})"
 
-    def refusal(self, parts: Sequence[ContentPart]) -> str | None:
+    def content_refusal(self, parts: Sequence[ContentPart]) -> str | None:
         """Return why a prompt with these parts cannot be sent, or None if it can (P7).
 
         A prompt that was recorded is part of every later request, so an unsupported one has to be
