@@ -273,6 +273,7 @@ def test_the_tools_of_mcp_servers_are_tools_like_others(
     assert {"read", "bash"} <= names
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_be_reached_stops_the_run_before_it_begins(
     cli: Cli, server: FaultServer, project: Path
 ) -> None:

@@ -58,6 +58,7 @@ def _past(facts: Sequence[Fact], after: int) -> list[Fact]:
 
 
 @pytest.mark.realtime
+@pytest.mark.slow
 async def test_watching_from_every_record_in_another_process(tmp_path: Path) -> None:
     """E5: the watchers come while the run goes on, and end when it does."""
     process = fork_context().Process(

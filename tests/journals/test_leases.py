@@ -25,6 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.realtime
+@pytest.mark.slow
 async def test_a_kill_frees_a_session_at_once(path: Path) -> None:
     """L14, J4: no heartbeat and no time-out stands between a SIGKILL and the next driver."""
     with SqliteJournal(path) as journal:
@@ -80,6 +81,7 @@ async def test_who_stops_waiting_does_not_free_what_is_being_deleted(path: Path)
         assert not await journal.is_leased("s")
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_wins(path: Path) -> None:
     """L14: a hundred times, at the same moment."""
     with start_child("race", path) as one, start_child("race", path) as two:

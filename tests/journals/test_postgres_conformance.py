@@ -16,6 +16,8 @@ from windlass.testing.catalog import SessionCatalogConformance
 from windlass.testing.journals import JournalConformance, JournalSuite
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["stop_at_the_end"]
 
 

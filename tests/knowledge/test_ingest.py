@@ -179,6 +179,7 @@ def test_any_page_ends(html: str) -> None:
     assert read_document("a.html", html.encode()).format == "markdown"
 
 
+@pytest.mark.slow
 def test_a_page_that_never_ends_a_tag_ends() -> None:
     assert "x" in read_document("a.html", b"<p>x<!--" + b"<" * 300_000).text
     assert read_document("a.html", b"x" + b"<svg></p>" * 50_000).text == "x"

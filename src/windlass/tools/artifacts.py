@@ -80,18 +80,22 @@ class JournalArtifacts:
 
 
 def build_artifact_reader(artifacts: ArtifactStore) -> Tool[..., Any]:
-    """Build the tool `read_artifact`."""
+    """Build the tool `read_artifact`.
+
+    Its texts stay as they are: most agents have this tool, and a run that was begun with other
+    texts can only be resumed with consent.
+    """
 
     @tool(effect="read", retries=0)
     async def read_artifact(
         context: RunContext,
-        id: Annotated[str, "The id in the shortened result."],  # noqa: A002 - the model's parameter
+        id: Annotated[str, "The id that the shortened result gave."],  # noqa: A002 - the model's parameter
         offset: Annotated[int, Meta(ge=0, description="The first character to read.")] = 0,
         limit: Annotated[
             int, Meta(ge=1, le=PAGE_CHARS_MAX, description="How many characters to read.")
         ] = PAGE_CHARS,
     ) -> str:
-        """Read a part of a tool result that was too long to show in full."""
+        """Read a part of a tool result that was too long to be shown whole."""
         earlier = context.call.earlier_result(id) if context.call else None
         text = earlier.text if earlier else await artifacts.read_text(context.session_id, id)
         if text is None and context.blobs is not None:
