@@ -1,1 +1,1 @@
-"""Files of a workspace, and nothing outside of it."""
+"""Tools for the files of a workspace. Files outside of it cannot be reached."""

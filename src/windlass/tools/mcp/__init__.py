@@ -1,1 +1,1 @@
-"""MCP: tools of other servers, over stdio and streamable HTTP."""
+"""Tools of MCP servers, over standard input and output or streamable HTTP."""

@@ -1,1 +1,1 @@
-"""A shell that leaves nothing behind, in a sandbox where there is one."""
+"""Shell commands: no process outlives its call, and a sandbox confines it where there is one."""

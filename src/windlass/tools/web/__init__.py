@@ -1,1 +1,1 @@
-"""Pages from outside, and nothing from inside."""
+"""Pages of the public web; the network around this machine cannot be reached."""
