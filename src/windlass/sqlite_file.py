@@ -82,7 +82,8 @@ class TableSet:
     def make_error(self, path: Path, error: Exception) -> ForOperator:
         """What went wrong with the file and what to do about it, in one line."""
         texts = (text for kind, text in _ERROR_TEXTS if isinstance(error, kind))
-        return self.failure(f"{self.noun} {path}: {next(texts, 'it failed')} ({error})")
+        text = next(texts, "SQLite reported an error")
+        return self.failure(f"{self.noun} {path}: {text} ({error})")
 
 
 def open_database(

@@ -34,13 +34,13 @@ from windlass.testing.samples import facts_of_every_kind, note_facts
 SESSION = "a session"
 
 
-async def filled(facts: Sequence[Fact] | None = None) -> MemoryJournal:
+async def filled_journal(facts: Sequence[Fact] | None = None) -> MemoryJournal:
     journal = MemoryJournal()
     await journal.append(SESSION, facts_of_every_kind() if facts is None else facts)
     return journal
 
 
-async def exported(journal: Journal, session: str = SESSION) -> bytes:
+async def export_bytes(journal: Journal, session: str = SESSION) -> bytes:
     page = io.BytesIO()
     await export_session(journal, session, page.write)
     return page.getvalue()
@@ -52,11 +52,11 @@ async def exported(journal: Journal, session: str = SESSION) -> bytes:
 @pytest.mark.contract("J8")
 async def test_what_was_exported_is_taken_in_as_it_was() -> None:
     """Facts of every kind, with every kind of content."""
-    page = await exported(await filled())
+    page = await export_bytes(await filled_journal())
     other = MemoryJournal()
     assert await import_session(other, io.BytesIO(page)) == SESSION
     assert list(await other.read(SESSION)) == facts_of_every_kind()
-    assert await exported(other) == page
+    assert await export_bytes(other) == page
 
 
 @pytest.mark.realtime
@@ -64,11 +64,11 @@ async def test_a_file_has_the_hashes_of_the_store(tmp_path: Path) -> None:
     """J7: what SQLite holds and what a file holds are proved by the same chain."""
     with SqliteJournal(tmp_path / "one.db") as one, SqliteJournal(tmp_path / "two.db") as two:
         await one.append(SESSION, facts_of_every_kind())
-        page = await exported(one)
+        page = await export_bytes(one)
         await import_session(two, io.BytesIO(page))
         assert list(await two.read(SESSION)) == facts_of_every_kind()
         assert await two.verify(SESSION) == []
-        assert await exported(two) == page
+        assert await export_bytes(two) == page
     last = chain_root(SESSION).hash
     for fact in facts_of_every_kind():
         last = chain_hash(last, encode_fact(fact).body)
@@ -79,7 +79,7 @@ async def test_a_file_has_the_hashes_of_the_store(tmp_path: Path) -> None:
 
 
 async def test_the_first_line_says_what_the_file_is() -> None:
-    head = msgspec.json.decode((await exported(await filled())).splitlines()[0])
+    head = msgspec.json.decode((await export_bytes(await filled_journal())).splitlines()[0])
     assert (head["format"], head["version"], head["session"]) == ("windlass-session", 1, SESSION)
     assert "windlass" in head
 
@@ -89,8 +89,8 @@ async def test_an_attachment_is_in_the_file_once() -> None:
     parts = (ImagePart("image/png", b"\x00picture" * 1_000), ImagePart("image/png", b""))
     setup = next(fact.setup for fact in facts_of_every_kind() if isinstance(fact, RunStarted))
     facts: list[Fact] = [RunStarted(1, (*parts, *parts, TextPart("?")), setup, seq=1)]
-    journal = await filled(facts)
-    page = await exported(journal)
+    journal = await filled_journal(facts)
+    page = await export_bytes(journal)
     assert page.count(b'"blob"') == 2
     other = MemoryJournal()
     await import_session(other, io.BytesIO(page))
@@ -100,7 +100,7 @@ async def test_an_attachment_is_in_the_file_once() -> None:
 async def test_a_long_session_goes_in_batches_and_tells_how_far_it_is() -> None:
     facts, out, into = note_facts(1, 1_200), list[int](), list[int]()
     page = io.BytesIO()
-    journal = await filled(facts)
+    journal = await filled_journal(facts)
     assert await export_session(journal, SESSION, page.write, out.append) == 1_200
     other = MemoryJournal()
     await import_session(other, page, progress=into.append)
@@ -110,7 +110,7 @@ async def test_a_long_session_goes_in_batches_and_tells_how_far_it_is() -> None:
 
 @pytest.mark.contract("J7")
 async def test_no_line_can_be_changed_moved_or_taken_out() -> None:
-    page = await exported(await filled())
+    page = await export_bytes(await filled_journal())
     lines = page.splitlines(keepends=True)
     for at, line in enumerate(lines):
         for wrong in (
@@ -122,7 +122,7 @@ async def test_no_line_can_be_changed_moved_or_taken_out() -> None:
             [*lines[:at], line[: len(line) // 2] + b"!" + line[len(line) // 2 :]],
         ):
             # Attachments that come twice or early are the same attachments.
-            if records(wrong) == records(lines) and set(wrong) == set(lines):
+            if record_lines(wrong) == record_lines(lines) and set(wrong) == set(lines):
                 continue
             changed = b"".join(wrong)
             other = MemoryJournal()
@@ -131,12 +131,12 @@ async def test_no_line_can_be_changed_moved_or_taken_out() -> None:
             assert await other.sessions() == []
 
 
-def records(lines: Sequence[bytes]) -> list[bytes]:
+def record_lines(lines: Sequence[bytes]) -> list[bytes]:
     return [line for line in lines if b'"blob"' not in line]
 
 
 async def test_a_broken_line_is_named_by_its_number() -> None:
-    lines = (await exported(await filled(note_facts(1, 5)))).splitlines(keepends=True)
+    lines = (await export_bytes(await filled_journal(note_facts(1, 5)))).splitlines(keepends=True)
     lines[3] = lines[3].replace(b"note 3", b"note 4")
     with pytest.raises(JournalCorrupt, match="line 4: record 3 was changed, moved or removed"):
         await import_session(MemoryJournal(), io.BytesIO(b"".join(lines)))
@@ -164,14 +164,14 @@ async def test_a_file_of_a_newer_version_is_refused() -> None:
 
 
 async def test_a_session_that_is_there_is_never_written_over() -> None:
-    journal = await filled()
-    page = await exported(journal)
+    journal = await filled_journal()
+    page = await export_bytes(journal)
     with pytest.raises(ConfigError, match="exists already; choose another name"):
         await import_session(journal, io.BytesIO(page))
     assert await import_session(journal, io.BytesIO(page), into="copy") == "copy"
     assert list(await journal.read("copy")) == facts_of_every_kind()
     with pytest.raises(ConfigError, match="there is no session 'none'"):
-        await exported(journal, "none")
+        await export_bytes(journal, "none")
 
 
 class Stopping(MemoryJournal):
@@ -187,7 +187,7 @@ class Stopping(MemoryJournal):
 
 
 async def test_half_a_session_is_taken_back() -> None:
-    page = io.BytesIO(await exported(await filled(note_facts(1, 600))))
+    page = io.BytesIO(await export_bytes(await filled_journal(note_facts(1, 600))))
     journal = Stopping()
     with pytest.raises(JournalFailed, match="the disk is full"):
         await import_session(journal, page)
@@ -206,10 +206,10 @@ async def test_half_a_session_is_taken_back() -> None:
 def test_a_fork_can_begin_at_any_record_of_any_session() -> None:
     """It begins with the records of the old one, replays, and can be gone on with."""
     for seed in range(40):
-        asyncio.run(forked_everywhere(play_plan(draw_plan(seed)).facts))
+        asyncio.run(fork_at_every_record(play_plan(draw_plan(seed)).facts))
 
 
-async def forked_everywhere(facts: Sequence[Fact]) -> None:
+async def fork_at_every_record(facts: Sequence[Fact]) -> None:
     journal = MemoryJournal()
     await journal.append("sim", facts)
     for at in range(1, len(facts) + 1):
@@ -225,7 +225,7 @@ async def forked_everywhere(facts: Sequence[Fact]) -> None:
 
 
 async def test_a_fork_is_named_after_where_it_comes_from() -> None:
-    journal = await filled()
+    journal = await filled_journal()
     assert await fork(journal, SESSION, 2) == "a session~2"
     assert await fork(journal, SESSION, 2) == "a session~2.2"
     assert await fork(journal, SESSION, 2) == "a session~2.3"
@@ -266,7 +266,7 @@ class Asking(RecordingTools):
         return ToolResult.from_text("value", "done") if done else "not_done"
 
 
-async def worked(tool: str, **settings: Any) -> tuple[MemoryJournal, Ledger]:
+async def run_tool_once(tool: str, **settings: Any) -> tuple[MemoryJournal, Ledger]:
     """A session in which a tool was called once, and answered for."""
     ledger, journal = Ledger(), MemoryJournal()
     model = ScriptedModel([call(tool, {}), "Done."])
@@ -275,7 +275,7 @@ async def worked(tool: str, **settings: Any) -> tuple[MemoryJournal, Ledger]:
     return journal, ledger
 
 
-async def begun(journal: Journal) -> int:
+async def find_call_start(journal: Journal) -> int:
     """The record at which the call had started and not ended."""
     facts = await journal.read("old")
     return next(fact.seq for fact in facts if isinstance(fact, CallStarted))
@@ -286,8 +286,8 @@ async def begun(journal: Journal) -> int:
 @pytest.mark.parametrize("tool", ["put", "send"])
 async def test_what_had_begun_is_not_done_again_under_another_key(tool: str) -> None:
     """The tool's own `reconcile` would say that the fork's key is not done, and run it anew."""
-    journal, ledger = await worked(tool)
-    name = await fork(journal, "old", await begun(journal))
+    journal, ledger = await run_tool_once(tool)
+    name = await fork(journal, "old", await find_call_start(journal))
     with ScriptedModel(["I cannot tell."]) as model:
         result = await Agent(model, tools=Asking(ledger), journal=journal).resume(name)
     assert (result.text, ledger.done) == ("I cannot tell.", ["old/c1_0"])
@@ -299,8 +299,8 @@ async def test_what_had_begun_is_not_done_again_under_another_key(tool: str) -> 
 
 @pytest.mark.contract("J8")
 async def test_a_person_may_be_asked_whether_to_do_it_again() -> None:
-    journal, ledger = await worked("send", rules=LoopPolicy(on_unknown="ask"))
-    name = await fork(journal, "old", await begun(journal))
+    journal, ledger = await run_tool_once("send", rules=LoopPolicy(on_unknown="ask"))
+    name = await fork(journal, "old", await find_call_start(journal))
     (question,) = open_questions(fold(name, await journal.read(name)))
     assert question.question == "send had started in session old. Run it again here?"
     with ScriptedModel(["Sent twice."]) as model:
@@ -314,7 +314,7 @@ async def test_a_person_may_be_asked_whether_to_do_it_again() -> None:
 @pytest.mark.contract("J8")
 async def test_a_fork_goes_its_own_way() -> None:
     """From the end of a run with another prompt, or from the middle with another reply."""
-    journal, ledger = await worked("look")
+    journal, ledger = await run_tool_once("look")
     facts = await journal.read("old")
     whole = await fork(journal, "old", len(facts))
     with ScriptedModel(["And more."]) as model:

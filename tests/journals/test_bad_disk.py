@@ -76,7 +76,7 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "kept"
 
 
-def kept_of(torn: Path, path: Path, log: bytes) -> int:
+def count_kept_records(torn: Path, path: Path, log: bytes) -> int:
     """How many facts are left with this log: whole groups, chained, and the journal goes on."""
     shutil.copy(torn, path)
     Path(f"{path}-wal").write_bytes(log)
@@ -98,9 +98,9 @@ def kept_of(torn: Path, path: Path, log: bytes) -> int:
 def test_a_torn_tail_of_the_log_is_cut(torn: Path, path: Path) -> None:
     """J10: wherever it was torn, what is left is whole; the more was written, the more is left."""
     log, chance = Path(f"{torn}-wal").read_bytes(), random.Random(11)
-    assert kept_of(torn, path, log) == 30
+    assert count_kept_records(torn, path, log) == 30
     cuts = sorted({0, 1, 31, 32, len(log) - 1, *(chance.randrange(len(log)) for _ in range(40))})
-    kept = [kept_of(torn, path, log[:cut]) for cut in cuts]
+    kept = [count_kept_records(torn, path, log[:cut]) for cut in cuts]
     assert kept == sorted(kept)
     assert kept[-1] == 27, "only the group that was torn is gone"
     assert len(set(kept)) > 5
@@ -111,9 +111,9 @@ def test_a_tail_of_rubbish_costs_nothing_that_was_acknowledged(torn: Path, path:
     log, chance = Path(f"{torn}-wal").read_bytes(), random.Random(12)
     for _ in range(20):
         tail = chance.randbytes(chance.randrange(1, 20_000))
-        assert kept_of(torn, path, log + tail) == 30
+        assert count_kept_records(torn, path, log + tail) == 30
         # Frames that were written, but whose commit was not.
-        assert kept_of(torn, path, log + log[32 : 32 + chance.randrange(9_000)]) == 30
+        assert count_kept_records(torn, path, log + log[32 : 32 + chance.randrange(9_000)]) == 30
 
 
 def test_after_a_close_the_file_alone_is_whole(path: Path) -> None:

@@ -58,7 +58,7 @@ class Play:
             self.note(run, within_share)
             return
         got = await self.store.draw_budget(self.budget, str(run % 2), run, amount)
-        assert covers(got, share), "never less than it may already"
+        assert is_enough_for(got, share), "never less than it may already"
         if what == "again":
             assert await self.store.draw_budget(self.budget, str(run % 2), run, amount) == got
         self.note(run, got)
@@ -81,7 +81,7 @@ class Play:
                 assert await self.store.read_spending(self.budget) == whole
 
 
-def covers(amount: Amount, other: Amount) -> bool:
+def is_enough_for(amount: Amount, other: Amount) -> bool:
     enough = (amount.usd or Decimal(0)) >= (other.usd or Decimal(0))
     return enough and (amount.tokens or 0) >= (other.tokens or 0)
 
@@ -127,7 +127,7 @@ def test_processes_that_draw_at_once_never_overdraw(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def opened(folder: Path, kind: str) -> AsyncIterator[Store]:
+async def open_store(folder: Path, kind: str) -> AsyncIterator[Store]:
     if kind == "memory":
         yield MemoryJournal()
         return
@@ -140,7 +140,7 @@ async def opened(folder: Path, kind: str) -> AsyncIterator[Store]:
 async def test_a_deleted_session_has_spent_what_it_spent(tmp_path: Path, kind: str) -> None:
     """And a new one of its name starts with nothing."""
     budget = Budget("team", Decimal(1))
-    async with opened(tmp_path, kind) as journal:
+    async with open_store(tmp_path, kind) as journal:
         await journal.append("s", note_facts(1, 1))
         await journal.draw_budget(budget, "s", 1, Amount(Decimal("0.6")))
         await journal.delete("s")
@@ -155,7 +155,7 @@ async def test_a_deleted_session_has_spent_what_it_spent(tmp_path: Path, kind: s
 async def test_a_run_that_got_nothing_counts_for_no_window_yet(tmp_path: Path, kind: str) -> None:
     clock = [1_800_000_000.0]
     budget = Budget("daily", tokens=10, per="day")
-    async with opened(tmp_path, kind) as journal:
+    async with open_store(tmp_path, kind) as journal:
         journal._now = lambda: clock[0]
         await journal.draw_budget(budget, "a", 1, Amount(tokens=10))
         assert await journal.draw_budget(budget, "b", 1, Amount(tokens=5)) == Amount(tokens=0)

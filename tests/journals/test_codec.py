@@ -35,16 +35,16 @@ CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.jsonl"))
 PICTURE = b"\x89PNG" * 1000
 
 
-def nothing(name: str) -> bytes:
+def fetch_nothing(name: str) -> bytes:
     raise UnreadableRecord(name)
 
 
-def kinds() -> set[type[Any]]:
+def fact_types() -> set[type[Any]]:
     return set(typing.get_args(Fact))
 
 
 def test_the_sample_has_every_kind_of_fact() -> None:
-    assert {type(fact) for fact in facts_of_every_kind()} == kinds()
+    assert {type(fact) for fact in facts_of_every_kind()} == fact_types()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_record_tells_its_version_first() -> None:
 
 
 def test_no_field_of_a_fact_is_taken_for_the_envelope() -> None:
-    for kind in kinds():
+    for kind in fact_types():
         assert not {"v", "blobs"} & set(kind.__struct_fields__)
 
 
@@ -94,7 +94,7 @@ def test_an_empty_attachment_is_not_a_missing_one() -> None:
 def test_a_missing_attachment_is_damage() -> None:
     record = encode_fact(RunStarted(1, (ImagePart("image/png", PICTURE),), seq=1))
     with pytest.raises(UnreadableRecord):
-        decode_fact(record.body, nothing)
+        decode_fact(record.body, fetch_nothing)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_damage_is_told(body: bytes) -> None:
 def test_a_newer_record_is_refused() -> None:
     """J11: somebody must upgrade; it is not damage."""
     with pytest.raises(JournalFailed, match="upgrade"):
-        decode_fact(b'{"v":99,"type":"Unheard","seq":1}', nothing)
+        decode_fact(b'{"v":99,"type":"Unheard","seq":1}', fetch_nothing)
 
 
 def test_an_old_record_is_brought_up() -> None:
@@ -135,7 +135,7 @@ def test_an_old_record_is_brought_up() -> None:
         return {**record, "v": 1, "call_id": f"call-{record['call_id']}"}
 
     body = b'{"v":-1,"type":"CallBegan","call_id":"7","token":"k","seq":3}'
-    fact = decode_fact(body, nothing, {-1: rename, 0: number})
+    fact = decode_fact(body, fetch_nothing, {-1: rename, 0: number})
     assert fact == CallStarted("call-7", "k", seq=3)
 
 
@@ -183,4 +183,4 @@ def test_the_first_version_is_in_the_corpus_whole() -> None:
     lines = CORPUS[0].read_text("utf-8").splitlines()
     found = {json.loads(line).get("type") for line in lines} - {None}
     assert CORPUS[0].stem == "v1"
-    assert found == {kind.__struct_config__.tag for kind in kinds()}
+    assert found == {kind.__struct_config__.tag for kind in fact_types()}

@@ -44,7 +44,7 @@ def dsn(tmp_path: Path) -> str:
     return dsn_of(tmp_path)
 
 
-def play(dsn: str, scene: Scene, **settings: Any) -> None:
+def with_journal(dsn: str, scene: Scene, **settings: Any) -> None:
     async def main() -> None:
         async with PostgresJournal(dsn, **settings) as journal:
             await scene(journal)
@@ -52,7 +52,7 @@ def play(dsn: str, scene: Scene, **settings: Any) -> None:
     asyncio.run(main())
 
 
-async def read(journal: Journal, session: str) -> list[Any]:
+async def read_facts(journal: Journal, session: str) -> list[Any]:
     return list(await journal.read(session))
 
 
@@ -73,7 +73,7 @@ def test_the_appends_of_all_sessions_share_a_commit(dsn: str) -> None:
         await asyncio.gather(*many)
         assert await commits(journal) == 2
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_an_append_is_one_round_trip(dsn: str) -> None:
@@ -95,7 +95,7 @@ def test_an_append_is_one_round_trip(dsn: str) -> None:
         await journal.append("theirs", note_facts(4, 4))
         assert len(sent) == 1
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_full_and_relaxed_are_what_the_server_is_told(dsn: str) -> None:
@@ -106,8 +106,8 @@ def test_full_and_relaxed_are_what_the_server_is_told(dsn: str) -> None:
         )
         assert shown == ("off" if line.config.durability == "relaxed" else "on")
 
-    play(dsn, scene, durability="full")
-    play(dsn, scene, durability="relaxed")
+    with_journal(dsn, scene, durability="full")
+    with_journal(dsn, scene, durability="relaxed")
 
 
 def test_event_loops_in_several_threads_share_a_journal(dsn: str) -> None:
@@ -126,7 +126,7 @@ def test_event_loops_in_several_threads_share_a_journal(dsn: str) -> None:
         for thread in loops:
             thread.join()
         for name in names:
-            assert asyncio.run(read(journal, name)) == note_facts(1, 10, name)
+            assert asyncio.run(read_facts(journal, name)) == note_facts(1, 10, name)
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def test_closing_writes_what_waits_in_other_loops(dsn: str, way: str) -> None:
             asyncio.run(journal.aclose())
         assert [future.exception() for future in appended] == [None] * 20
     with pytest.raises(JournalFailed, match="the journal is closed"):
-        asyncio.run(read(journal, "s1"))
+        asyncio.run(read_facts(journal, "s1"))
     mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass'"
     assert run_sql(dsn, mine) == [(0,)]
 
@@ -179,7 +179,7 @@ def test_a_loop_that_ends_closes_what_it_opened(dsn: str) -> None:
     asyncio.run(scene())
     mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'windlass'"
     assert run_sql(dsn, mine) == [(0,)]
-    assert asyncio.run(read(journal, "s")) == note_facts(1, 1)
+    assert asyncio.run(read_facts(journal, "s")) == note_facts(1, 1)
     journal.close()
 
 
@@ -191,9 +191,9 @@ def test_a_fork_leaves_the_connections_to_the_parent(dsn: str) -> None:
         assert await journal.is_leased("s")
         lease.release()
         await journal.append("s", note_facts(3, 3))
-        assert await read(journal, "s") == note_facts(1, 3)
+        assert await read_facts(journal, "s") == note_facts(1, 3)
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def _exit_of_a_child(journal: PostgresJournal) -> int:
@@ -223,13 +223,13 @@ def test_two_journals_on_one_schema_see_one_another(dsn: str) -> None:
             assert isinstance(await append_error(one, "s", note_facts(3, 3)), SessionBusy)
             await one.append("s", note_facts(4, 4))
             await one.append("u", note_facts(1, 1))
-            assert await read(two, "s") == note_facts(1, 4)
+            assert await read_facts(two, "s") == note_facts(1, 4)
             assert await two.delete("s")
             assert isinstance(await append_error(one, "s", note_facts(5, 5)), JournalFailed)
             await one.append("s", note_facts(1, 1))
-            assert [await read(two, name) for name in "stu"] == [note_facts(1, 1)] * 3
+            assert [await read_facts(two, name) for name in "stu"] == [note_facts(1, 1)] * 3
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_two_writers_of_the_same_many_sessions_get_through(dsn: str) -> None:
@@ -249,22 +249,22 @@ def test_two_writers_of_the_same_many_sessions_get_through(dsn: str) -> None:
                     assert both == {"NoneType", "SessionBusy"}
         assert [len(await one.read(name)) for name in names] == [10] * 100
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_schemas_of_one_database_are_strangers(dsn: str) -> None:
     async def scene(one: PostgresJournal) -> None:
         async with PostgresJournal(dsn, schema="another") as two:
             await one.append("s", note_facts(1, 2))
-            assert await read(two, "s") == []
+            assert await read_facts(two, "s") == []
             lease = await one.lease("s")
             (await two.lease("s")).release()
             lease.release()
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
-def child(*arguments: str) -> "subprocess.Popen[str]":
+def spawn_child(*arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, CHILD, *arguments]
     environment = os.environ | {"PYTHONPATH": str(CHILD.parent)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -272,21 +272,21 @@ def child(*arguments: str) -> "subprocess.Popen[str]":
 
 def test_processes_may_start_and_write_at_once(dsn: str) -> None:
     """J11, L14: the tables are made once, and each number has one winner."""
-    children = [child("contend", dsn, name, "10") for name in "abc"]
+    children = [spawn_child("contend", dsn, name, "10") for name in "abc"]
     won = [int(one.communicate(timeout=50)[0]) for one in children]
     assert [one.returncode for one in children] == [0, 0, 0]
 
     async def scene(journal: PostgresJournal) -> None:
         for name in "abc":
-            assert await read(journal, name) == note_facts(1, 10, name)
+            assert await read_facts(journal, name) == note_facts(1, 10, name)
         assert len(await journal.read("shared")) == sum(won)
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_the_lease_of_a_killed_process_is_free_at_once(dsn: str) -> None:
     """J4: the server notices; nobody waits for a time-out."""
-    process = child("hold", dsn, "s")
+    process = spawn_child("hold", dsn, "s")
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
 
@@ -301,14 +301,14 @@ def test_the_lease_of_a_killed_process_is_free_at_once(dsn: str) -> None:
                 await asyncio.sleep(0.01)
         (await journal.lease("s")).release()
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_what_was_acknowledged_outlives_a_kill(dsn: str) -> None:
     """J4: SIGKILL in the middle of appending, twice."""
     last = 0
     for _ in range(2):
-        process = child("write", dsn)
+        process = spawn_child("write", dsn)
         assert process.stdout is not None
         for _ in range(20):
             last = int(process.stdout.readline())
@@ -316,11 +316,11 @@ def test_what_was_acknowledged_outlives_a_kill(dsn: str) -> None:
         last = max([last, *map(int, process.communicate()[0].split())])
 
         async def check(journal: PostgresJournal, last: int = last) -> None:
-            facts = await read(journal, "s")
+            facts = await read_facts(journal, "s")
             assert len(facts) in (last, last + 1)
             assert facts == note_facts(1, len(facts))
 
-        play(dsn, check)
+        with_journal(dsn, check)
 
 
 def test_an_agent_keeps_its_sessions_there(dsn: str) -> None:
@@ -361,26 +361,26 @@ def test_an_attachment_is_stored_once(dsn: str) -> None:
     async def scene(journal: PostgresJournal) -> None:
         for name in ("one", "two", "three"):
             await journal.append(name, facts)
-            assert await read(journal, name) == facts
+            assert await read_facts(journal, name) == facts
             assert await journal.read(name, 1) == tuple(facts[1:])
         sizes = "SELECT count(*), sum(length(data)) FROM windlass.blobs"
         assert await fetch_rows(dsn, sizes) == [(2, 150_000)]
         assert isinstance(await append_error(journal, "one", [*facts]), SessionBusy)
         assert await journal.delete("one")
-        assert await read(journal, "two") == facts
+        assert await read_facts(journal, "two") == facts
         await journal.delete("two")
         await journal.delete("three")
         for table in ("blobs", "uses", "records", "sessions"):
             assert await fetch_rows(dsn, f"SELECT count(*) FROM windlass.{table}") == [(0,)]
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 PICTURE = number_facts([RunStarted(1, (ImagePart("image/png", b"picture" * 1_000),))])
 
 
 @asynccontextmanager
-async def stranger_with_the_lock(dsn: str, kind: str, key: int) -> AsyncGenerator[Any]:
+async def hold_lock_elsewhere(dsn: str, kind: str, key: int) -> AsyncGenerator[Any]:
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction():
@@ -397,7 +397,7 @@ def test_deleting_waits_for_an_append_that_may_use_the_same_picture(dsn: str) ->
         await journal.append("old", PICTURE)
         await journal.append("new", note_facts(1, 1))
         key = journal._config.lock_key("blobs")
-        async with stranger_with_the_lock(dsn, "_shared", key) as appending:
+        async with hold_lock_elsewhere(dsn, "_shared", key) as appending:
             await appending.execute(
                 """INSERT INTO windlass.uses (number, hash)
                 SELECT number, hash FROM windlass.sessions, windlass.blobs WHERE session = 'new'"""
@@ -408,7 +408,7 @@ def test_deleting_waits_for_an_append_that_may_use_the_same_picture(dsn: str) ->
         assert await deleting
         assert await fetch_rows(dsn, "SELECT count(*) FROM windlass.blobs") == [(1,)]
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_an_append_with_a_picture_waits_for_deleting(dsn: str) -> None:
@@ -418,15 +418,15 @@ def test_an_append_with_a_picture_waits_for_deleting(dsn: str) -> None:
         async with PostgresJournal(dsn) as other:
             await asyncio.gather(journal.read("s"), other.read("s"))
             key = journal._config.lock_key("blobs")
-            async with stranger_with_the_lock(dsn, "", key):
+            async with hold_lock_elsewhere(dsn, "", key):
                 appending = journal.append("s", PICTURE)
                 await other.append("t", note_facts(1, 1))
                 await asyncio.sleep(0.1)
                 assert not appending.done()
             await appending
-        assert await read(journal, "s") == PICTURE
+        assert await read_facts(journal, "s") == PICTURE
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_what_cannot_be_written_down_fails_alone(dsn: str) -> None:
@@ -443,11 +443,11 @@ def test_what_cannot_be_written_down_fails_alone(dsn: str) -> None:
         ends = await asyncio.gather(*appends, return_exceptions=True)
         assert [isinstance(end, JournalFailed) for end in ends] == [True] * 4 + [False] * 2
         assert ends[4:] == [None, None]
-        assert await read(journal, "u") == note_facts(1, 1)
-        assert await read(journal, "nul") == odd[-1][1]
+        assert await read_facts(journal, "u") == note_facts(1, 1)
+        assert await read_facts(journal, "nul") == odd[-1][1]
         assert (await journal.sessions("nul"))[0].title == "a\ufffdb"
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_sessions_are_listed_found_and_pruned(dsn: str) -> None:
@@ -468,7 +468,7 @@ def test_sessions_are_listed_found_and_pruned(dsn: str) -> None:
         assert await journal.prune(before=facts[-1].at + 1) == 1
         assert [one.session for one in await journal.sessions()] == ["open"]
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 def test_a_deleted_session_leaves_what_it_spent(dsn: str) -> None:
@@ -482,7 +482,7 @@ def test_a_deleted_session_leaves_what_it_spent(dsn: str) -> None:
         assert await journal.draw_budget(budget, "s", 1, Amount(Decimal(1))) == Amount(Decimal(1))
         assert await journal.read_spending(budget) == Amount(Decimal(5))
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 # ── tampering ────────────────────────────────────────────────────────────────
@@ -515,20 +515,20 @@ def test_a_tampered_session_is_found_and_not_believed(dsn: str, sql: str, seq: i
         with pytest.raises(JournalCorrupt, match=rf"'s' .*record {seq}:"):
             await journal.read("s")
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
 
 
 # ── refused in words ─────────────────────────────────────────────────────────
 
 
-def refusal(dsn: str, **settings: Any) -> Exception:
+def opening_error(dsn: str, **settings: Any) -> Exception:
     """Why a journal cannot be used: one line."""
 
     async def scene(journal: PostgresJournal) -> None:
         await journal.read("s")
 
     with pytest.raises((ConfigError, JournalFailed)) as caught:
-        play(dsn, scene, **settings)
+        with_journal(dsn, scene, **settings)
     assert len(str(caught.value).splitlines()) == 1
     assert "hunter2" not in repr(caught.value)
     assert caught.value.__cause__ is None
@@ -537,40 +537,40 @@ def refusal(dsn: str, **settings: Any) -> Exception:
 
 def test_a_newer_schema_is_refused(dsn: str) -> None:
     """J11."""
-    play(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
+    with_journal(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
     newer = len(postgres_schema.MIGRATIONS) + 1
     run_sql(dsn, f"UPDATE windlass.windlass SET version = {newer}")
-    error = refusal(dsn)
+    error = opening_error(dsn)
     assert isinstance(error, JournalFailed)
     assert "newer Windlass" in str(error)
 
 
 def test_an_older_schema_is_brought_up(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """J11."""
-    play(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
+    with_journal(dsn, lambda journal: journal.append("s", note_facts(1, 1)))  # type: ignore[arg-type]
     more = (*postgres_schema.MIGRATIONS, "ALTER TABLE sessions ADD COLUMN extra text")
     monkeypatch.setattr(postgres_schema, "MIGRATIONS", more)
 
     async def scene(journal: PostgresJournal) -> None:
         await journal.append("s", note_facts(2, 2))
-        assert await read(journal, "s") == note_facts(1, 2)
+        assert await read_facts(journal, "s") == note_facts(1, 2)
 
-    play(dsn, scene)
+    with_journal(dsn, scene)
     assert run_sql(dsn, "SELECT version FROM windlass.windlass") == [(len(more),)]
 
 
 def test_tables_of_another_program_are_left_alone(dsn: str) -> None:
     run_sql(dsn, "CREATE SCHEMA taken")
     run_sql(dsn, "CREATE TABLE taken.things (thing text)")
-    assert "another program" in str(refusal(dsn, schema="taken"))
+    assert "another program" in str(opening_error(dsn, schema="taken"))
 
 
 def test_a_database_that_is_not_there_is_named(dsn: str) -> None:
-    assert "the database does not exist" in str(refusal(dsn.replace("test_", "no_")))
+    assert "the database does not exist" in str(opening_error(dsn.replace("test_", "no_")))
 
 
 def test_a_server_that_is_not_there_is_named_and_no_password() -> None:
-    error = refusal("postgresql://ann:hunter2@127.0.0.1:1/db")
+    error = opening_error("postgresql://ann:hunter2@127.0.0.1:1/db")
     assert isinstance(error, JournalFailed)
     assert "postgresql://127.0.0.1:1/db: the server cannot be reached" in str(error)
 
@@ -582,7 +582,7 @@ def test_a_wrong_password_is_told_and_not_shown(dsn: str) -> None:
     run_sql(dsn, "CREATE ROLE locked LOGIN PASSWORD 'right'")
     run_sql(dsn, "SELECT pg_reload_conf()")
     try:
-        error = refusal(dsn.replace("postgres:@", "locked:hunter2@"))
+        error = opening_error(dsn.replace("postgres:@", "locked:hunter2@"))
     finally:
         rules.write_text(before, "utf-8")
         run_sql(dsn, "SELECT pg_reload_conf()")
@@ -593,7 +593,9 @@ def test_a_wrong_password_is_told_and_not_shown(dsn: str) -> None:
 def test_a_user_who_may_not_is_told_what_is_missing(dsn: str) -> None:
     run_sql(dsn, "CREATE ROLE guest LOGIN")
     try:
-        assert "grant it the rights" in str(refusal(dsn.replace("postgres:@", "guest:hunter2@")))
+        assert "grant it the rights" in str(
+            opening_error(dsn.replace("postgres:@", "guest:hunter2@"))
+        )
     finally:
         run_sql(dsn, "DROP ROLE guest")
 
@@ -614,11 +616,11 @@ def test_a_user_who_may_not_is_told_what_is_missing(dsn: str) -> None:
     ],
 )
 def test_a_wrong_setting_is_refused(dsn: str, settings: dict[str, Any]) -> None:
-    assert isinstance(refusal(dsn, **settings), ConfigError)
+    assert isinstance(opening_error(dsn, **settings), ConfigError)
 
 
 def test_a_missing_driver_is_told_with_the_cure(monkeypatch: pytest.MonkeyPatch, dsn: str) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    error = refusal(dsn)
+    error = opening_error(dsn)
     assert isinstance(error, ConfigError)
     assert "windlass[postgres]" in str(error)

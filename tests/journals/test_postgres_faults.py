@@ -39,21 +39,21 @@ def dsn(tmp_path: Path) -> str:
 Fault = Callable[[str], Coroutine[Any, Any, object]]
 
 
-async def killed(dsn: str) -> None:
+async def kill_connections(dsn: str) -> None:
     for _ in range(30):
         await fetch_rows(dsn, KILL)
         await asyncio.sleep(0.01)
 
 
-async def restarted(dsn: str) -> None:
+async def restart_gracefully(dsn: str) -> None:
     await asyncio.to_thread(restart_server, "fast")
 
 
-async def crashed(dsn: str) -> None:
+async def crash_server(dsn: str) -> None:
     await asyncio.to_thread(restart_server, "immediate")
 
 
-@pytest.mark.parametrize("fault", [killed, restarted, crashed])
+@pytest.mark.parametrize("fault", [kill_connections, restart_gracefully, crash_server])
 async def test_appends_outlast_the_loss_of_the_server(dsn: str, fault: Fault) -> None:
     """J4: what was acknowledged is there, once, and the sessions go on."""
     over = asyncio.Event()
@@ -191,7 +191,7 @@ async def test_the_answer_to_a_draw_may_be_lost(dsn: str) -> None:
 # ── leases and news ──────────────────────────────────────────────────────────
 
 
-async def until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+async def wait_until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
     async with asyncio.timeout(30):
         while not await condition():  # noqa: ASYNC110 - the server says when
             await asyncio.sleep(0.01)
@@ -202,7 +202,7 @@ async def test_a_lease_is_taken_again_after_a_lost_connection(dsn: str) -> None:
         lease = await one.lease("s")
         for _ in range(3):
             await fetch_rows(dsn, KILL)
-            await until(lambda: two.is_leased("s"))
+            await wait_until(lambda: two.is_leased("s"))
             with pytest.raises(SessionBusy):
                 await two.lease("s")
         lease.release()
@@ -220,7 +220,7 @@ async def test_who_lost_the_lease_is_fenced_by_the_number(dsn: str) -> None:
         old = await one.lease("s")
         await one.append("s", note_facts(1, 1))
         proxy.down()
-        await until(lambda: _is_free(two))
+        await wait_until(lambda: _is_free(two))
         new = await two.lease("s")
         await two.append("s", note_facts(2, 2, "new"))
         await proxy.up()
@@ -247,7 +247,7 @@ async def test_giving_up_on_a_lease_leaves_none_behind(dsn: str) -> None:
             await asyncio.wait({asking})
             if not asking.cancelled():
                 asking.result().release()
-            await until(lambda: _is_free(two))
+            await wait_until(lambda: _is_free(two))
             (await two.lease("s")).release()
             assert await two.is_leased("kept")
         kept.release()

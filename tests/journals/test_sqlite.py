@@ -70,20 +70,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-def play(path: Path, scene: Scene) -> None:
+def with_journal(path: Path, scene: Scene) -> None:
     with SqliteJournal(path) as journal:
         asyncio.run(scene(journal))
 
 
-def fill(path: Path, sessions: int = 1) -> None:
+def fill_file(path: Path, sessions: int = 1) -> None:
     async def scene(journal: SqliteJournal) -> None:
         for at in range(sessions):
             await journal.append(f"s{at}", facts_of_every_kind())
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
-def tamper(path: Path, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
+def run_sql(path: Path, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
     connection = apsw.Connection(str(path))
     try:
         return connection.execute(sql, bindings).fetchall()
@@ -92,7 +92,7 @@ def tamper(path: Path, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def hold_write_lock(path: Path) -> Iterator[None]:
     """Another connection has the file and has not committed yet."""
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
@@ -115,7 +115,7 @@ def test_the_appends_of_all_sessions_share_a_commit_and_an_fsync(path: Path) -> 
         connection.set_commit_hook(lambda: bool(commits.append(1)))
         await journal.append("first", note_facts(1, 1))
         assert (len(commits), disk.syncs - syncs) == (1, 1)
-        with held(path):
+        with hold_write_lock(path):
             many = [journal.append(f"s{at}", note_facts(1, 2)) for at in range(200)]
             many += [journal.append(f"s{at}", note_facts(3, 3)) for at in range(200)]
         await asyncio.gather(*many)
@@ -155,10 +155,10 @@ def test_event_loops_in_several_threads_share_a_journal(path: Path) -> None:
         for thread in loops:
             thread.join()
         for name in names:
-            assert list(asyncio.run(read(journal, name))) == note_facts(1, 20, name)
+            assert list(asyncio.run(read_facts(journal, name))) == note_facts(1, 20, name)
 
 
-async def read(journal: Journal, session: str) -> list[Any]:
+async def read_facts(journal: Journal, session: str) -> list[Any]:
     return list(await journal.read(session))
 
 
@@ -174,12 +174,12 @@ def test_two_journals_on_one_file_see_one_another(path: Path) -> None:
             assert isinstance(await append_error(one, "s", note_facts(3, 3)), SessionBusy)
             await one.append("s", note_facts(4, 4))
             await one.append("u", note_facts(1, 1))
-            assert await read(two, "s") == note_facts(1, 4)
+            assert await read_facts(two, "s") == note_facts(1, 4)
             assert await two.delete("s")
             await one.append("s", note_facts(1, 1))
-            assert [await read(two, name) for name in "stu"] == [note_facts(1, 1)] * 3
+            assert [await read_facts(two, name) for name in "stu"] == [note_facts(1, 1)] * 3
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 # ── content ──────────────────────────────────────────────────────────────────
@@ -201,17 +201,17 @@ def test_an_attachment_is_stored_once(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
         for name in ("one", "two", "three"):
             await journal.append(name, facts)
-            assert await read(journal, name) == facts
-        assert tamper(path, "SELECT count(*), sum(length(data)) FROM blobs") == [(2, 150_000)]
-        assert tamper(path, "SELECT max(length(body)) FROM records")[0][0] < 1_000
+            assert await read_facts(journal, name) == facts
+        assert run_sql(path, "SELECT count(*), sum(length(data)) FROM blobs") == [(2, 150_000)]
+        assert run_sql(path, "SELECT max(length(body)) FROM records")[0][0] < 1_000
         assert await journal.delete("one")
-        assert await read(journal, "two") == facts
+        assert await read_facts(journal, "two") == facts
         await journal.delete("two")
         await journal.delete("three")
         for table in ("blobs", "uses", "records", "sessions"):
-            assert tamper(path, f"SELECT count(*) FROM {table}") == [(0,)]
+            assert run_sql(path, f"SELECT count(*) FROM {table}") == [(0,)]
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 def test_a_record_costs_the_same_however_long_the_session_is(path: Path) -> None:
@@ -221,9 +221,9 @@ def test_a_record_costs_the_same_however_long_the_session_is(path: Path) -> None
     async def scene(journal: SqliteJournal) -> None:
         for first in range(1, 10_000, 1_000):
             await journal.append("s", note_facts(first, first + 999, "x" * 400))
-            sizes.append(tamper(path, "PRAGMA page_count")[0][0])
+            sizes.append(run_sql(path, "PRAGMA page_count")[0][0])
 
-    play(path, scene)
+    with_journal(path, scene)
     grown = [after - before for before, after in pairwise(sizes)]
     assert max(grown) < 1.1 * min(grown)
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_written_down_fails_alone(path: Path) -> None:
         ends = await asyncio.gather(*appends, return_exceptions=True)
         assert [type(end) for end in ends] == [JournalFailed, JournalFailed, type(None)]
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 # ── the list of sessions ─────────────────────────────────────────────────────
@@ -272,7 +272,7 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
         assert {one.session for one in await journal.sessions()} == {"open", "waiting"}
         assert not await journal.delete("ended")
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 # ── tampering ────────────────────────────────────────────────────────────────
@@ -296,8 +296,8 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
 )
 def test_a_tampered_session_is_found_and_not_believed(path: Path, sql: str, seq: int) -> None:
     """J7: verify finds it; reading is an error, never a shorter session."""
-    fill(path)
-    tamper(path, sql)
+    fill_file(path)
+    run_sql(path, sql)
 
     async def scene(journal: SqliteJournal) -> None:
         problems = await journal.verify("s0")
@@ -305,24 +305,24 @@ def test_a_tampered_session_is_found_and_not_believed(path: Path, sql: str, seq:
         with pytest.raises(JournalCorrupt, match=rf"'s0' .*record {seq}:"):
             await journal.read("s0")
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 def test_a_sound_session_has_no_problems(path: Path) -> None:
-    fill(path)
+    fill_file(path)
 
     async def scene(journal: SqliteJournal) -> None:
         assert await journal.verify("s0") == []
         assert await journal.verify("unknown") == []
         assert await journal.check() == []
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 # ── bad files and bad disks ──────────────────────────────────────────────────
 
 
-def refusal(path: Path) -> Exception:
+def opening_error(path: Path) -> Exception:
     """Why a journal cannot be opened: one line that names the file."""
     with pytest.raises((ConfigError, JournalFailed)) as caught:
         SqliteJournal(path)
@@ -332,82 +332,82 @@ def refusal(path: Path) -> Exception:
 
 
 def test_a_folder_is_no_journal(tmp_path: Path) -> None:
-    assert "this is a folder" in str(refusal(tmp_path))
+    assert "this is a folder" in str(opening_error(tmp_path))
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "its folder is a file" in str(refusal(tmp_path / "file" / "journal.db"))
+    assert "its folder is a file" in str(opening_error(tmp_path / "file" / "journal.db"))
 
 
 def test_missing_folders_are_made(tmp_path: Path) -> None:
-    fill(tmp_path / "a" / "b" / "journal.db")
+    fill_file(tmp_path / "a" / "b" / "journal.db")
 
 
 def test_only_the_owner_may_read_it(path: Path) -> None:
-    fill(path)
+    fill_file(path)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("garbage", [b"garbage", b"SQLite format 3\0" + b"x" * 5_000, b"x" * 9_000])
 def test_another_kind_of_file_is_left_as_it_is(path: Path, garbage: bytes) -> None:
     path.write_bytes(garbage)
-    refusal(path)
+    opening_error(path)
     assert path.read_bytes() == garbage
 
 
 def test_a_database_of_another_program_is_left_as_it_is(path: Path) -> None:
-    tamper(path, "CREATE TABLE theirs (x)")
+    run_sql(path, "CREATE TABLE theirs (x)")
     before = path.read_bytes()
-    assert "another program" in str(refusal(path))
+    assert "another program" in str(opening_error(path))
     assert path.read_bytes() == before
 
 
 def test_an_empty_file_becomes_a_journal(path: Path) -> None:
     path.touch()
-    fill(path)
+    fill_file(path)
 
 
 def test_a_file_in_wal_mode_without_tables_becomes_a_journal(path: Path) -> None:
     """A kill between the two steps of the first start leaves this behind."""
-    tamper(path, "PRAGMA journal_mode = WAL")
+    run_sql(path, "PRAGMA journal_mode = WAL")
     assert path.stat().st_size
-    fill(path)
+    fill_file(path)
 
 
 def test_a_newer_file_is_refused(path: Path) -> None:
     """J11."""
-    fill(path)
-    tamper(path, "PRAGMA user_version = 99")
-    assert "upgrade" in str(refusal(path))
+    fill_file(path)
+    run_sql(path, "PRAGMA user_version = 99")
+    assert "upgrade" in str(opening_error(path))
 
 
 def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """J11: step by step, and its sessions are still there."""
-    fill(path)
+    fill_file(path)
     steps = (*schema.MIGRATIONS, "CREATE TABLE news (x);", "INSERT INTO news VALUES (7);")
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
 
     async def scene(journal: SqliteJournal) -> None:
-        assert await read(journal, "s0") == facts_of_every_kind()
+        assert await read_facts(journal, "s0") == facts_of_every_kind()
 
-    play(path, scene)
-    play(path, scene)
-    assert tamper(path, "SELECT x FROM news") == [(7,)]
-    assert tamper(path, "PRAGMA user_version") == [(len(steps),)]
+    with_journal(path, scene)
+    with_journal(path, scene)
+    assert run_sql(path, "SELECT x FROM news") == [(7,)]
+    assert run_sql(path, "PRAGMA user_version") == [(len(steps),)]
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(path)
+    fill_file(path)
     with monkeypatch.context() as patch:
         patch.setattr(
             schema, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE news (x); SELECT nothing")
         )
-        refusal(path)
-    assert tamper(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
-    assert tamper(path, "SELECT name FROM sqlite_schema WHERE name = 'news'") == []
+        opening_error(path)
+    assert run_sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
+    assert run_sql(path, "SELECT name FROM sqlite_schema WHERE name = 'news'") == []
 
 
 @contextmanager
@@ -427,26 +427,26 @@ def as_nobody() -> Iterator[None]:
 def test_a_read_only_file_is_told() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.db"
-        fill(path)
+        fill_file(path)
         path.chmod(0o444)
         Path(folder).chmod(0o755)
         with as_nobody():
-            assert "read-only" in str(refusal(path))
-            assert "folder is not writable" in str(refusal(path.with_name("new.db")))
+            assert "read-only" in str(opening_error(path))
+            assert "folder is not writable" in str(opening_error(path.with_name("new.db")))
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.6, 0.9])
 def test_a_truncated_file_is_an_error_and_not_an_empty_session(path: Path, kept: float) -> None:
     """J10."""
-    fill(path, sessions=40)
+    fill_file(path, sessions=40)
     size = path.stat().st_size
     os.truncate(path, int(size * kept) // 4096 * 4096)
-    assert damage(path, sessions=40)
+    assert count_unreadable(path, sessions=40)
 
 
 def test_a_flipped_byte_is_never_silent(path: Path) -> None:
     """J10: a session is whole, or it is an error, or the check of the file tells."""
-    fill(path, sessions=3)
+    fill_file(path, sessions=3)
     sound = path.read_bytes()
     chance = random.Random(7)
     for _ in range(150):
@@ -454,7 +454,7 @@ def test_a_flipped_byte_is_never_silent(path: Path) -> None:
         torn[chance.randrange(len(torn))] ^= chance.randrange(1, 256)
         path.write_bytes(torn)
         try:
-            damage(path, sessions=3)
+            count_unreadable(path, sessions=3)
         except AssertionError:
             with SqliteJournal(path) as journal:
                 assert asyncio.run(journal.check())
@@ -462,18 +462,18 @@ def test_a_flipped_byte_is_never_silent(path: Path) -> None:
 
 def test_an_unreadable_page_is_an_error(path: Path) -> None:
     """J10: each page in turn; a session is whole, or it is an error."""
-    fill(path, sessions=3)
+    fill_file(path, sessions=3)
     sound = path.read_bytes()
     found = 0
     for page in range(len(sound) // 4096):
         torn = bytearray(sound)
         torn[page * 4096 : page * 4096 + 4096] = os.urandom(4096)
         path.write_bytes(torn)
-        found += damage(path, sessions=3)
+        found += count_unreadable(path, sessions=3)
     assert found > 10
 
 
-def damage(path: Path, sessions: int) -> int:
+def count_unreadable(path: Path, sessions: int) -> int:
     """How many sessions cannot be read; the others must be whole."""
     try:
         journal = SqliteJournal(path)
@@ -484,7 +484,7 @@ def damage(path: Path, sessions: int) -> int:
         broken = 0
         for at in range(sessions):
             try:
-                assert await read(journal, f"s{at}") == facts_of_every_kind()
+                assert await read_facts(journal, f"s{at}") == facts_of_every_kind()
             except JournalCorrupt:
                 broken += 1
         return broken
@@ -507,26 +507,26 @@ def test_a_bad_disk_keeps_nothing_of_the_group(path: Path, trouble: str) -> None
             assert str(path) in str(error)
         assert isinstance(await append_error(journal, "new", note_facts(1, 1)), JournalFailed)
         for name in names:
-            assert await read(journal, name) == note_facts(1, 2)
+            assert await read_facts(journal, name) == note_facts(1, 2)
         setattr(disk, trouble, False)
         for name in names:
             await journal.append(name, note_facts(3, 4))
-            assert await read(journal, name) == note_facts(1, 4)
+            assert await read_facts(journal, name) == note_facts(1, 4)
 
     with FaultyDisk() as disk:
-        play(path, scene)
+        with_journal(path, scene)
 
 
 def test_a_file_that_may_not_grow_is_told_as_a_full_disk(path: Path) -> None:
     async def scene(journal: SqliteJournal) -> None:
-        pages = tamper(path, "PRAGMA page_count")[0][0]
+        pages = run_sql(path, "PRAGMA page_count")[0][0]
         journal._writer._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
         error = await append_error(journal, "s", note_facts(1, 500))
         assert isinstance(error, JournalFailed)
         assert "full" in str(error)
         await journal.append("s", note_facts(1, 2))
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 def test_a_file_that_somebody_holds_for_too_long_is_told(
@@ -535,13 +535,13 @@ def test_a_file_that_somebody_holds_for_too_long_is_told(
     monkeypatch.setattr("windlass.sqlite_file.BUSY_MS", 10)
 
     async def scene(journal: SqliteJournal) -> None:
-        with held(path):
+        with hold_write_lock(path):
             error = await append_error(journal, "s", note_facts(1, 1))
         assert isinstance(error, JournalFailed)
         assert "another program" in str(error)
         await journal.append("s", note_facts(1, 1))
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 # ── the end ──────────────────────────────────────────────────────────────────
@@ -560,7 +560,7 @@ def test_a_closed_journal_says_so(path: Path) -> None:
         with pytest.raises(JournalFailed, match="closed"):
             await journal.delete("s")
         with SqliteJournal(path) as again:
-            assert await read(again, "s") == note_facts(1, 20)
+            assert await read_facts(again, "s") == note_facts(1, 20)
 
     asyncio.run(scene())
 
@@ -568,7 +568,7 @@ def test_a_closed_journal_says_so(path: Path) -> None:
 def test_a_forgotten_journal_stops_its_thread(path: Path) -> None:
     before = threading.active_count()
     journal = SqliteJournal(path)
-    asyncio.run(read(journal, "s"))
+    asyncio.run(read_facts(journal, "s"))
     gone = weakref.ref(journal)
     del journal
     gc.collect()
@@ -581,10 +581,10 @@ def test_a_loop_that_is_gone_does_not_stop_the_writer(path: Path) -> None:
         journal.append("s", note_facts(1, 1))
 
     with SqliteJournal(path) as journal:
-        with held(path):
+        with hold_write_lock(path):
             asyncio.run(leave(journal))
         asyncio.run(leave_nothing(journal))
-        assert asyncio.run(read(journal, "s")) == note_facts(1, 1)
+        assert asyncio.run(read_facts(journal, "s")) == note_facts(1, 1)
 
 
 async def leave_nothing(journal: SqliteJournal) -> None:
@@ -594,13 +594,13 @@ async def leave_nothing(journal: SqliteJournal) -> None:
 # ── processes ────────────────────────────────────────────────────────────────
 
 
-def child(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
+def spawn_child(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
     command = [sys.executable, CHILD, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
 
 
-def said(process: "subprocess.Popen[str]") -> str:
+def read_output(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     with process, process.stdout:
         return process.stdout.readline().strip()
@@ -621,9 +621,9 @@ asyncio.run(main())
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=30)
 
     async def scene(journal: SqliteJournal) -> None:
-        assert await read(journal, "s") == note_facts(1, 4)
+        assert await read_facts(journal, "s") == note_facts(1, 4)
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 def test_the_child_of_a_fork_is_told_to_open_its_own(path: Path) -> None:
@@ -651,17 +651,17 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 def test_processes_share_a_file(path: Path) -> None:
     """L14: each writes its own session whole; of a shared one nobody's records are lost."""
     names = ["ann", "bob", "cid"]
-    children = [child("contend", path, name, 30) for name in names]
-    won = {name: int(said(process)) for name, process in zip(names, children, strict=True)}
+    children = [spawn_child("contend", path, name, 30) for name in names]
+    won = {name: int(read_output(process)) for name, process in zip(names, children, strict=True)}
 
     async def scene(journal: SqliteJournal) -> None:
         for name in names:
-            assert await read(journal, name) == note_facts(1, 30, name)
-        shared = [fact.text.split()[0] for fact in await read(journal, "shared")]
+            assert await read_facts(journal, name) == note_facts(1, 30, name)
+        shared = [fact.text.split()[0] for fact in await read_facts(journal, "shared")]
         assert {name: shared.count(name) for name in names} == won
         assert await journal.verify("shared") == []
 
-    play(path, scene)
+    with_journal(path, scene)
 
 
 @pytest.mark.parametrize("acknowledged", [1, 7, 40])
@@ -670,20 +670,20 @@ def test_what_was_acknowledged_outlives_a_kill(path: Path, acknowledged: int) ->
     """J4: SIGKILL in the middle of appending, twice on the same file."""
 
     async def check(journal: SqliteJournal, last: int) -> None:
-        facts = await read(journal, "s")
+        facts = await read_facts(journal, "s")
         assert len(facts) in (last, last + 1)
         assert facts == note_facts(1, len(facts))
 
     last = 0
     for _ in range(2):
-        process = child("write", path)
+        process = spawn_child("write", path)
         assert process.stdout is not None
         for _ in range(acknowledged):
             last = int(process.stdout.readline())
         process.kill()
         last = max([last, *map(int, process.stdout.read().split())])
-        said(process)
-        play(path, partial(check, last=last))
+        read_output(process)
+        with_journal(path, partial(check, last=last))
 
 
 @pytest.mark.slow
@@ -691,11 +691,11 @@ def test_a_kill_at_any_change_of_a_file_from_the_very_first_on_loses_nothing(
     tmp_path: Path,
 ) -> None:
     """J4: the file is made, written, closed and opened again; each time it dies a little later."""
-    moments = int(said(child("start", tmp_path)))
+    moments = int(read_output(spawn_child("start", tmp_path)))
     assert moments > 30
 
     async def scene(journal: SqliteJournal) -> None:
-        facts = await read(journal, "s")
+        facts = await read_facts(journal, "s")
         assert len(facts) >= acknowledged
         assert facts in ([], note_facts(1, 1), note_facts(1, 3))
         await journal.append("s", note_facts(len(facts) + 1, len(facts) + 1))
@@ -704,4 +704,4 @@ def test_a_kill_at_any_change_of_a_file_from_the_very_first_on_loses_nothing(
         path = tmp_path / f"{moment}.db"
         told = path.with_suffix(".ack")
         acknowledged = int(told.read_text("utf-8")) if told.exists() else 0
-        play(path, scene)
+        with_journal(path, scene)

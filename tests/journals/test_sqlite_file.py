@@ -21,7 +21,7 @@ from windlass.testing.samples import note_facts
 BUDGET = Budget("team", tokens=10)
 
 
-def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
+def run_sql(path: Path, sql: str) -> list[tuple[Any, ...]]:
     file = apsw.Connection(str(path))
     try:
         return file.execute(sql).fetchall()
@@ -29,7 +29,7 @@ def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
         file.close()
 
 
-async def usable(path: Path, *lengths: int) -> None:
+async def check_usable(path: Path, *lengths: int) -> None:
     """All that a journal does can be done with the file; so many facts may be in it."""
     with SqliteJournal(path) as journal:
         facts = len(await journal.read("s"))
@@ -42,18 +42,18 @@ async def usable(path: Path, *lengths: int) -> None:
         assert [one.session for one in await journal.sessions(unfinished=True)] == ["s"]
         assert await journal.verify("s") == []
         assert await journal.check() == []
-    assert ask(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
+    assert run_sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
 
 
 def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     """J11: its sessions are there, and it can do all that a new one can."""
     old, new = tmp_path / "old.db", tmp_path / "new.db"
     make_old_file(old)
-    assert ask(old, "SELECT name FROM sqlite_schema WHERE name IN ('pools', 'shares')") == []
-    asyncio.run(usable(old, 3))
-    asyncio.run(usable(new, 0))
+    assert run_sql(old, "SELECT name FROM sqlite_schema WHERE name IN ('pools', 'shares')") == []
+    asyncio.run(check_usable(old, 3))
+    asyncio.run(check_usable(new, 0))
     tables = "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
-    assert ask(old, tables) == ask(new, tables)
+    assert run_sql(old, tables) == run_sql(new, tables)
 
 
 def test_the_steps_of_released_versions_stay_as_they_are() -> None:
@@ -73,7 +73,7 @@ def test_a_kill_at_any_change_of_a_file_that_is_migrated_loses_nothing(tmp_path:
         moments = int(one.read_line())
     assert moments > 10
     for moment in range(1, moments + 1):
-        asyncio.run(usable(tmp_path / f"{moment}.db", 3))
+        asyncio.run(check_usable(tmp_path / f"{moment}.db", 3))
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_a_kill_at_any_moment_leaves_a_file_that_can_be_used(tmp_path: Path, how
             time.sleep(chance.random() * 0.02)
             maker.kill()
             last = max((int(word) for word in maker.read_rest()), default=1)
-        asyncio.run(usable(folder / f"{last}.db", 3 if how == "old" else 0))
-        asyncio.run(usable(folder / f"{last + 1}.db", 0, 3))
+        asyncio.run(check_usable(folder / f"{last}.db", 3 if how == "old" else 0))
+        asyncio.run(check_usable(folder / f"{last + 1}.db", 0, 3))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_list_reads_the_latest_and_sorts_nothing(
     path = tmp_path / "journal.db"
     SqliteJournal(path).close()
     order = "ORDER BY updated DESC LIMIT 50"
-    plan = ask(path, f"EXPLAIN QUERY PLAN SELECT * FROM sessions WHERE {listing} {order}")
+    plan = run_sql(path, f"EXPLAIN QUERY PLAN SELECT * FROM sessions WHERE {listing} {order}")
     assert [row[3] for row in plan] == [f"SCAN sessions USING INDEX {index}"]
 
 
@@ -117,7 +117,7 @@ def test_a_list_reads_the_latest_and_sorts_nothing(
 async def test_a_hundred_thousand_sessions_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     SqliteJournal(path).close()
-    ask(
+    run_sql(
         path,
         """WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000)
         INSERT INTO sessions SELECT x, 'session ' || x, x'00', 'Title ' || (x % 1000), x, x,

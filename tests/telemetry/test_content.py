@@ -69,7 +69,7 @@ async def test_content_when_it_is_asked_for(collector: SpanCollector, clock: Vir
         )
         await agent.run([TextPart("Well?"), ImagePart("image/png", b"\x89PNG")])
     run, first, ran, last = collector.spans
-    said = _decoded(run)
+    said = _decode_attributes(run)
     asked = {
         "role": "user",
         "parts": [
@@ -86,16 +86,16 @@ async def test_content_when_it_is_asked_for(collector: SpanCollector, clock: Vir
     assert said["gen_ai.input.messages"] == [asked]
     assert said["gen_ai.output.messages"] == [answer]
     assert said["gen_ai.tool.definitions"][0]["name"] == "weather"
-    assert _decoded(first)["gen_ai.input.messages"] == [asked]
-    (reply,) = _decoded(first)["gen_ai.output.messages"]
+    assert _decode_attributes(first)["gen_ai.input.messages"] == [asked]
+    (reply,) = _decode_attributes(first)["gen_ai.output.messages"]
     assert reply["finish_reason"] == "tool_call"
     assert reply["parts"] == [
         {"type": "reasoning", "content": "Let me look."},
         {"type": "tool_call", "id": "c1_0", "name": "weather", "arguments": {"city": "Ghent"}},
     ]
-    assert _decoded(ran)["gen_ai.tool.call.arguments"] == {"city": "Bruges"}
-    assert _decoded(ran)["gen_ai.tool.call.result"] == "Rain in Bruges."
-    shown = _decoded(last)["gen_ai.input.messages"]
+    assert _decode_attributes(ran)["gen_ai.tool.call.arguments"] == {"city": "Bruges"}
+    assert _decode_attributes(ran)["gen_ai.tool.call.result"] == "Rain in Bruges."
+    shown = _decode_attributes(last)["gen_ai.input.messages"]
     assert [one["role"] for one in shown] == ["user", "assistant", "tool"]
     (given,) = shown[2]["parts"]
     assert given["id"] == "c1_0"
@@ -103,7 +103,7 @@ async def test_content_when_it_is_asked_for(collector: SpanCollector, clock: Vir
     assert "Rain in Bruges." in given["response"]
 
 
-def _decoded(span: Any) -> dict[str, Any]:
+def _decode_attributes(span: Any) -> dict[str, Any]:
     return {
         name: json.loads(str(text)) for name, text in attributes_of(span).items() if name in CONTENT
     }
@@ -194,7 +194,7 @@ CANARIES = {
 }
 
 
-async def _exported(server: OtlpServer, *, content: bool) -> None:
+async def _export_secret_run(server: OtlpServer, *, content: bool) -> None:
     """A run in which everything says all secrets, exported by OTLP."""
     everything = " ".join(CANARIES.values())
     tracers = TracerProvider(shutdown_on_exit=False)
@@ -244,7 +244,7 @@ async def test_exported_bytes_hold_no_secret(
     """G8: with content and without, over the wire that collectors speak."""
     monkeypatch.setenv("CRM_API_TOKEN", CANARIES["environment"])
     with otlp_server() as server:
-        await _exported(server, content=content)
+        await _export_secret_run(server, content=content)
     sent = b"".join(server.bodies)
     assert [name for name, value in CANARIES.items() if value.encode() in sent] == []
     assert (b"Banana" in sent) == content

@@ -44,7 +44,7 @@ except ConfigError as error:
 """
 
 
-def ran(program: str) -> str:
+def run_program(program: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
     )
@@ -53,11 +53,11 @@ def ran(program: str) -> str:
 
 
 def test_a_run_without_telemetry_loads_none_of_it() -> None:
-    ran(RUN)
+    run_program(RUN)
 
 
 def test_the_extra_is_named_when_it_is_missing() -> None:
-    told = ran(MISSING)
+    told = run_program(MISSING)
     assert told == "telemetry needs an extra package: pip install 'windlass[otel]'\n"
 
 

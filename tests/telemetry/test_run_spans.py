@@ -24,25 +24,25 @@ ASKED = AttemptStarted(1, 1, "a:m", Reservation(1, 1), seq=2, at=11.0)
 CALLED = StepProposed(AssistantMessage((ToolCall("c1_0", "look"),)), "calls", seq=3, at=13.0)
 
 
-def scope(now: float = 0.0) -> RunSpans:
+def new_run_spans(now: float = 0.0) -> RunSpans:
     return RunSpans(
         "clerk", "s", None, find_state=lambda _: None, now=lambda: now, with_content=False
     )
 
 
-def read(one: RunSpans, *events: Event) -> list[SpanOperation]:
+def read_events(one: RunSpans, *events: Event) -> list[SpanOperation]:
     return [op for event in events for op in one.operations_for(event)]
 
 
-def opened() -> RunStarted:
+def run_started() -> RunStarted:
     return RunStarted(1, (TextPart("Go."),), SETUP, seq=1, at=10.0)
 
 
 def test_times_are_those_of_the_facts() -> None:
     finished = CallFinished("c1_0", ToolResult.from_text("value", "x"), seq=5, at=19.0)
     done = RunEnded("completed", seq=6, at=20.0)
-    events = (opened(), ASKED, TextDelta("x"), CALLED, CallStarted("c1_0", "k", at=14.0))
-    ops = read(scope(now=11.5), *events, finished, done)
+    events = (run_started(), ASKED, TextDelta("x"), CALLED, CallStarted("c1_0", "k", at=14.0))
+    ops = read_events(new_run_spans(now=11.5), *events, finished, done)
     spans = [(op.key[1], op.at) for op in ops if isinstance(op, OpenSpan | CloseSpan)]
     assert spans == [
         ("run", 10.0),
@@ -62,20 +62,20 @@ def test_times_are_those_of_the_facts() -> None:
 
 
 def test_a_clock_that_jumps_back_measures_nothing_below_zero() -> None:
-    ops = read(scope(now=3.0), opened(), ASKED, TextDelta("x"), CALLED)
+    ops = read_events(new_run_spans(now=3.0), run_started(), ASKED, TextDelta("x"), CALLED)
     first = [op.value for op in ops if isinstance(op, MetricPoint)]
     assert first == [2.0, 0.0]
 
 
 def test_what_has_no_beginning_here_is_left_out() -> None:
     """The end of a run that could not even open, and the pieces of a reply before a run."""
-    assert read(scope(), TextDelta("x"), RunEnded("failed", at=1.0), ASKED) == []
+    assert read_events(new_run_spans(), TextDelta("x"), RunEnded("failed", at=1.0), ASKED) == []
 
 
 def test_a_call_that_was_settled_without_running_is_an_event() -> None:
     """As after a crash, when it was found out what became of it."""
-    one = scope()
-    ops = read(
+    one = new_run_spans()
+    ops = read_events(
         one, RunResumed(at=5.0), CallFinished("c9", ToolResult.from_text("unknown", "?"), at=6.0)
     )
     run, settled = ops
@@ -91,15 +91,17 @@ def test_a_call_that_was_settled_without_running_is_an_event() -> None:
 
 def test_what_works_for_a_call_hangs_below_it_and_ends_with_it() -> None:
     inner = RunStarted(1, (TextPart("Go."),), SETUP, seq=1, at=15.0)
-    events = (opened(), ASKED, CALLED, CallStarted("c1_0", "k", at=14.0))
-    ops = read(scope(), *events, NestedEvent("c1_0", "hand", "s/c1_0", inner))
+    events = (run_started(), ASKED, CALLED, CallStarted("c1_0", "k", at=14.0))
+    ops = read_events(new_run_spans(), *events, NestedEvent("c1_0", "hand", "s/c1_0", inner))
     below = ops[-1]
     assert isinstance(below, OpenSpan)
     assert (below.name, below.parent) == ("invoke_agent hand", ("s", "call:c1_0"))
-    one = scope()
-    read(one, *events, NestedEvent("c1_0", "hand", "s/c1_0", inner))
+    one = new_run_spans()
+    read_events(one, *events, NestedEvent("c1_0", "hand", "s/c1_0", inner))
     closed = [
-        op.key for op in read(one, RunEnded("cancelled", at=16.0)) if isinstance(op, CloseSpan)
+        op.key
+        for op in read_events(one, RunEnded("cancelled", at=16.0))
+        if isinstance(op, CloseSpan)
     ]
     assert closed == [("s/c1_0", "run"), ("s", "call:c1_0"), ("s", "run")]
 
