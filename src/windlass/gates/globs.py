@@ -33,6 +33,10 @@ class MatchResult(IntEnum):
     MAYBE = 1
     YES = 2
 
+    def doubted_if(self, is_doubtful: bool) -> "MatchResult":  # noqa: FBT001 - it is a condition
+        """MAYBE instead of YES if there is a doubt; else the same."""
+        return min(self, MatchResult.MAYBE) if is_doubtful else self
+
 
 class GlobPattern:
     """A compiled pattern. `stop`: the characters that `*` and `?` do not match, but `**` does."""

@@ -61,8 +61,7 @@ def match_path(pattern: str, path: str, root: str | None = None) -> MatchResult:
         for variant in {pattern, *_expand_home(pattern)}
         for spelling in spellings
     ]
-    best = max(results)
-    return min(best, MatchResult.MAYBE) if is_ambiguous else best
+    return max(results).doubted_if(is_ambiguous)
 
 
 def _expand_home(path: str) -> list[str]:

@@ -178,7 +178,7 @@ class CallPattern:
             pattern = f"{self.argument}={pattern}"
         kind = call.argument_kind(call.main_argument)
         found = match_value(pattern, piece.value, piece.part, kind, call.root)
-        return min(found, MatchResult.MAYBE) if call.is_main_guessed else found
+        return found.doubted_if(call.is_main_guessed)
 
     def _match_named(self, call: PreparedCall, piece: CallPiece) -> MatchResult:
         kind = call.argument_kind(self.argument)
@@ -239,9 +239,9 @@ def combine_matches(matches: Sequence[MatchResult]) -> MatchResult:
     """YES if all match for certain, MAYBE if any might, else NO."""
     if not matches:
         return MatchResult.NO
-    return (
-        MatchResult.YES if min(matches) is MatchResult.YES else min(MatchResult.MAYBE, max(matches))
-    )
+    if min(matches) is MatchResult.YES:
+        return MatchResult.YES
+    return min(MatchResult.MAYBE, max(matches))
 
 
 def match_value(
@@ -295,7 +295,7 @@ def _match_addresses(pattern: str, value: str) -> MatchResult:
     addresses = [address for address in _BETWEEN_ADDRESSES.split(value) if address]
     glob = compile_glob(pattern, "@")
     best = max((glob.match(address) for address in addresses), default=MatchResult.NO)
-    return best if addresses == [value] else min(MatchResult.MAYBE, best)
+    return best.doubted_if(addresses != [value])
 
 
 def _is_text_schema(field: dict[str, Any]) -> bool:

@@ -108,12 +108,12 @@ class CommandPart:
 def split_command(command: str) -> tuple[CommandPart, ...]:
     """All parts of a command line; a single hole, which might be anything, if it is unreadable."""
     try:
-        found = tuple(_split_items(read_shell_command(command), 0))
+        parts = tuple(_split_items(read_shell_command(command), 0))
     except UnreadableCommand as error:
         return (CommandPart((HOLE,), doubt=str(error)),)
-    if len(found) > PARTS_MAX:
+    if len(parts) > PARTS_MAX:
         return (CommandPart((HOLE,), doubt="it has too many parts"),)
-    return found or (CommandPart(("",)),)
+    return parts or (CommandPart(("",)),)
 
 
 def check_command_pattern(pattern: str) -> None:
@@ -144,11 +144,17 @@ def _split_simple_command(
 ) -> Iterator[CommandPart]:
     while words and (assigned := _ASSIGNMENT.match(words[0].text)):
         if words[0].unquoted_chars < assigned.end():
-            break
+            break  # A quoted `A=1` is the name of a command.
         yield CommandPart((words[0].text,), aside)
         words = words[1:]
-    if not words:
-        return
+    if words:
+        yield from _split_named_command(words, depth, aside=aside)
+
+
+def _split_named_command(
+    words: tuple[ShellWord, ...], depth: int, *, aside: bool
+) -> Iterator[CommandPart]:
+    """The parts of a command without assignments before it."""
     texts = [word.text for word in words]
     if not texts[0] or _ODD_NAME.search(texts[0]):
         texts[0] = HOLE
@@ -156,6 +162,7 @@ def _split_simple_command(
         yield CommandPart((HOLE,), is_aside=True, doubt="it is not known which command runs")
     name = texts[0].rpartition("/")[2].casefold()
     if "/" in texts[0]:
+        # A rule that denies `rm` must also see `/bin/rm`.
         yield CommandPart((" ".join([name, *texts[1:]]),), is_aside=True)
     inner = _count_wrapped_words(texts)
     if inner:
@@ -164,26 +171,35 @@ def _split_simple_command(
         return
     loose = [word.has_expansion and "/" in word.text for word in words]
     yield CommandPart(_path_spellings(_add_star_barriers(name, texts), loose), aside)
-    yield from (
-        CommandPart((text,), is_aside=True) for text in texts[1:] if name in SETTERS and "=" in text
-    )
-    items = name in ASSIGNING_BUILTINS and any(
-        _ARRAY_ITEM.match(text) or (name == "let" and HOLE in text) for text in texts[1:]
-    )
-    if items or (name in ARITHMETIC_BUILTINS and any(word.has_code for word in words)):
+    if name in SETTERS:
+        yield from (CommandPart((text,), is_aside=True) for text in texts[1:] if "=" in text)
+    if _may_evaluate(name, texts) or (
+        name in ARITHMETIC_BUILTINS and any(word.has_code for word in words)
+    ):
         yield CommandPart((HOLE,), is_aside=True, doubt=f"{name} may evaluate its words")
     if name in RUNNERS or name in EVALUATORS or _has_dangerous_option(name, texts):
         yield from _find_asides(name, texts, depth)
 
 
+def _may_evaluate(name: str, texts: list[str]) -> bool:
+    """Whether a builtin may run a command in the index of an array that it assigns to."""
+    if name not in ASSIGNING_BUILTINS:
+        return False
+    return any(_ARRAY_ITEM.match(text) or (name == "let" and HOLE in text) for text in texts[1:])
+
+
 def _count_wrapped_words(texts: list[str]) -> int:
     """How many words remain without a wrapper that only runs them; 0 if there is no wrapper."""
     wrapper = TRANSPARENT_WRAPPERS.get(texts[0])
-    before = wrapper.match(" ".join(texts[1:])) if wrapper else None
+    if wrapper is None:
+        return 0
+    before = wrapper.match(" ".join(texts[1:]))
     if before is None:
         return 0
     left = texts[1 + before[0].count(" ") :]
-    return len(left) if left and not left[0].startswith("-") else 0
+    if not left or left[0].startswith("-"):
+        return 0  # An option of the wrapper that is not known here.
+    return len(left)
 
 
 def _add_star_barriers(name: str, texts: list[str]) -> list[str]:
@@ -194,23 +210,29 @@ def _add_star_barriers(name: str, texts: list[str]) -> list[str]:
     if name in EVALUATORS or (name in ARITHMETIC_BUILTINS and _may_calculate(name, rest)):
         return [head, *(STAR_BARRIER + text for text in rest)]
     if name in RUNNERS and rest:
-        clear = not rest[0].startswith("-") and not re.search(f"[={HOLE}{QUOTED_SPACE}\n]", rest[0])
-        if clear and name not in TEXT_RUNNERS:
+        if name not in TEXT_RUNNERS and _is_plain_command(rest[0]):
+            # This word is the other command; its own arguments may match a star.
             return [head, STAR_BARRIER + rest[0], *rest[1:]]
         return [head, *(STAR_BARRIER + text for text in rest)]
     options = DANGEROUS_OPTIONS.get(name, "").split()
     if not options:
         return texts
-    return [
-        head,
-        *(
-            STAR_BARRIER + text if HOLE in text or _is_option_of(text, options) else text
-            for text in rest
-        ),
-    ]
+    barred = [head]
+    for text in rest:
+        if HOLE in text or _is_option_of(text, options):
+            barred.append(STAR_BARRIER + text)
+        else:
+            barred.append(text)
+    return barred
+
+
+def _is_plain_command(text: str) -> bool:
+    """Whether a word can only be the name of a command: not an option, not an assignment."""
+    return not text.startswith("-") and not re.search(f"[={HOLE}{QUOTED_SPACE}\n]", text)
 
 
 def _may_calculate(name: str, rest: list[str]) -> bool:
+    """Whether a builtin may evaluate one of its words as arithmetic. `printf` only does with -v."""
     if name == "printf" and not (rest and rest[0].startswith(("-v", HOLE))):
         return False
     return any(HOLE in text or "$" in text or "`" in text for text in rest)

@@ -24,6 +24,8 @@ CLOSING_WORDS = frozenset(["fi", "done", "}"])
 UNSUPPORTED_WORDS = frozenset(["case", "esac", "select", "function", "coproc", "[[", "]]", "in"])
 
 _META_CHARS = frozenset(" \t\n;&|<>()")
+_COMMAND_ENDS = frozenset(["", "\n", ";", "&", "|", ")"])
+_PROCESS_SUBSTITUTIONS = frozenset(["<(", ">("])
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIMPLE_EXPANSION = re.compile(
     r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!_-]|\{(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])\})"
@@ -101,6 +103,7 @@ class _ShellReader:
 
     @property
     def current_char(self) -> str:
+        """The next character; empty at the end."""
         return self.text[self.position : self.position + 1]
 
     def read_list(self, closer: str) -> None:
@@ -126,14 +129,14 @@ class _ShellReader:
         self.depth -= 1
 
     def skip_space(self, *, lines: bool = True) -> None:
+        """Skip spaces, comments, joined lines and, if `lines`, line breaks."""
         while True:
             if self.current_char == "#":
                 end = self.text.find("\n", self.position)
                 self.position = len(self.text) if end < 0 else end
             elif self.text[max(0, self.position - 1) : self.position + 2] in {" \\\n", "\t\\\n"}:
-                self.position += (
-                    2  # Behind a blank; elsewhere it may join two characters into a sign.
-                )
+                # Only after a space: elsewhere, joined lines could form a new operator.
+                self.position += 2
             elif self.current_char == "\n" and lines:
                 self.position += 1
                 self.read_heredoc_bodies()
@@ -143,39 +146,44 @@ class _ShellReader:
                 return
 
     def read_simple_command(self) -> None:
-        words, closed, begun, loop = list[ShellWord](), False, False, False
+        """Read one command with its redirections, or a subshell, up to a separator."""
+        words: list[ShellWord] = []
+        has_begun = False  # From then on, reserved words are ordinary words.
+        is_closed = False  # After `)`, `fi` or `done`, only redirections may follow.
+        is_loop = False
         while True:
             self.skip_space(lines=False)
             redirection = _REDIRECTION.match(self.text, self.position)
             if redirection:
                 self.position = redirection.end()
                 self.read_redirection(redirection[0].lstrip("0123456789"))
-                begun = True
-                continue
-            if self.current_char in {"", "\n", ";", "&", "|", ")"}:
+                has_begun = True
+            elif self.current_char in _COMMAND_ENDS:
                 break
-            if self.current_char == "(":
-                if begun or closed or self.text.startswith("((", self.position):
+            elif self.current_char == "(":
+                if has_begun or is_closed or self.text.startswith("((", self.position):
                     raise UnreadableCommand("a parenthesis is neither quoted nor a subshell")
                 self.position += 1
                 self.read_list(")")
-                closed = True
-                continue
-            word = self.read_word()
-            reserved = word.text if word.is_plain and not begun else ""
-            if closed or reserved in UNSUPPORTED_WORDS:
-                raise UnreadableCommand(f"{word.text!r} is not supported")
-            if reserved in CLOSING_WORDS:
-                closed = True
-            elif reserved == "for":
-                begun = loop = True
-            elif reserved not in OPENING_WORDS:
-                begun = True
-                words.append(word)
-        if words or loop:
-            self.items.append(SimpleCommand(_loop_assignment(words) if loop else tuple(words)))
+                is_closed = True
+            else:
+                word = self.read_word()
+                reserved = word.text if word.is_plain and not has_begun else ""
+                if is_closed or reserved in UNSUPPORTED_WORDS:
+                    raise UnreadableCommand(f"{word.text!r} is not supported")
+                is_closed = reserved in CLOSING_WORDS
+                if reserved == "for":
+                    has_begun = is_loop = True
+                elif not is_closed and reserved not in OPENING_WORDS:
+                    has_begun = True
+                    words.append(word)
+        if is_loop:
+            self.items.append(SimpleCommand(_loop_assignment(words)))
+        elif words:
+            self.items.append(SimpleCommand(tuple(words)))
 
     def read_redirection(self, operator: str) -> None:
+        """Read the target of a redirection. Only files count, not copies of open ones."""
         self.skip_space(lines=False)
         word = self.read_word()
         if operator in {"<<", "<<-"}:
@@ -185,28 +193,29 @@ class _ShellReader:
         elif operator == "<<<" or word.text == "/dev/null":
             pass
         elif not (operator in {">&", "<&"} and re.fullmatch(r"[0-9]+-?|-", word.text)):
-            self.items.append(
-                FileRedirection(operator != "<", HOLE if word.has_expansion else word.text)
-            )
+            target = HOLE if word.has_expansion else word.text
+            self.items.append(FileRedirection(operator != "<", target))
 
     def read_heredoc_bodies(self) -> None:
         """Read the here-documents of this line. A body is data, but substitutions in it are run."""
-        awaited, self.open_heredocs = self.open_heredocs, []
-        for mark, tabs, expanded in awaited:
-            lines = list[str]()
+        heredocs = self.open_heredocs
+        self.open_heredocs = []
+        for mark, strips_tabs, is_expanded in heredocs:
+            lines: list[str] = []
             while True:
                 if not self.current_char:
                     raise UnreadableCommand("a here-document has no end")
                 end = self.text.find("\n", self.position)
-                line = self.text[self.position : end if end >= 0 else len(self.text)]
+                line = self.text[self.position :] if end < 0 else self.text[self.position : end]
                 self.position += len(line) + 1
-                if (line.lstrip("\t") if tabs else line) == mark:
+                if line == mark or (strips_tabs and line.lstrip("\t") == mark):
                     break
                 lines.append(line)
-            if expanded:
+            if is_expanded:
                 self.read_heredoc_body("\n".join(lines))
 
     def read_heredoc_body(self, body: str) -> None:
+        """Read the substitutions in a body."""
         if "\\\n" in body or body.endswith("\\"):
             raise UnreadableCommand("a here-document joins lines")
         inner = _ShellReader(body, self.depth)
@@ -220,13 +229,14 @@ class _ShellReader:
         self.items.extend(inner.items)
 
     def read_word(self) -> ShellWord:
-        start, pieces, braces, globs = self.position, list[tuple[str, bool]](), False, 0
-        while self.current_char and (
-            self.current_char not in _META_CHARS
-            or self.text[self.position : self.position + 2] in _PROCESS_SUBSTITUTIONS
-        ):
-            char, at = self.current_char, self.position
-            if char == "#" and at == start:
+        """Read one word, up to a space or an operator."""
+        start = self.position
+        pieces: list[tuple[str, bool]] = []  # A text, and whether it is quoted or unknown.
+        has_braces = False
+        globs = 0
+        while self.is_in_word():
+            char = self.current_char
+            if char == "#" and self.position == start:
                 raise UnreadableCommand("there is a comment where a word should be")
             if char == "\\":
                 pieces.append((_check_escape(self.take_chars(2))[1:], True))
@@ -239,18 +249,26 @@ class _ShellReader:
                 pieces.append((HOLE, True))
                 self.position += 1
             else:
-                braces = braces or char in {"{", "}"}
+                has_braces = has_braces or char in {"{", "}"}
                 pieces.append((char, False))
                 self.position += 1
         raw = self.text[start : self.position]
         if not raw or self.current_char == "(":
             raise UnreadableCommand("there is a parenthesis, or nothing, where a word should be")
-        return _make_word(raw, pieces, braces=braces, globs=globs)
+        return _make_word(raw, pieces, braces=has_braces, globs=globs)
+
+    def is_in_word(self) -> bool:
+        """Whether the next character belongs to a word. `<(` starts one, although `<` ends one."""
+        if self.text[self.position : self.position + 2] in _PROCESS_SUBSTITUTIONS:
+            return True
+        return bool(self.current_char) and self.current_char not in _META_CHARS
 
     def may_be_home(self, start: int) -> bool:
+        """Whether bash may expand a `~` here: at the start of a word, or after `=` or `:`."""
         return self.position == start or self.text[self.position - 1] in {"=", ":"}
 
     def take_chars(self, count: int) -> str:
+        """The next characters, which must be there."""
         taken = self.text[self.position : self.position + count]
         if len(taken) < count:
             raise UnreadableCommand("it ends in the middle of a word")
@@ -258,28 +276,34 @@ class _ShellReader:
         return taken
 
     def read_quoted(self, quote: str) -> str:
-        start, told = self.position, list[str]()
+        """Read a quoted text, and return it without its quotes."""
+        start = self.position
+        pieces: list[str] = []
         self.position += 1
         while self.current_char != quote:
             if quote == '"' and self.current_char in {"$", "`"}:
-                told.append(self.read_expansion(quoted=True))
+                pieces.append(self.read_expansion(quoted=True))
             elif quote == '"' and self.current_char == "\\":
                 pair = _check_escape(self.take_chars(2))
-                told.append(pair[1:] if pair[1] in '$`"\\' else pair)
+                pieces.append(pair[1:] if pair[1] in '$`"\\' else pair)
             else:
-                told.append(_mark_quoted_spaces(self.take_chars(1)))
+                pieces.append(_mark_quoted_spaces(self.take_chars(1)))
         self.position += 1
         if self.open_heredocs and "\n" in self.text[start : self.position]:
             raise UnreadableCommand("a line ends in quotes before a here-document")
-        return "".join(told)
+        return "".join(pieces)
 
     def read_expansion(self, *, quoted: bool) -> str:
         """Read what `$`, a backtick, `<(` or `>(` starts, with the commands in it."""
-        for known in (_SIMPLE_EXPANSION, _SUMS, *(() if quoted else (_ANSI_QUOTED,))):
-            if simple := known.match(self.text, self.position):
+        forms = [_SIMPLE_EXPANSION, _SUMS]
+        if not quoted:
+            forms.append(_ANSI_QUOTED)
+        for form in forms:
+            if simple := form.match(self.text, self.position):
                 self.position = simple.end()
                 return HOLE
-        first, second = self.current_char, self.text[self.position + 1 : self.position + 2]
+        first = self.current_char
+        second = self.text[self.position + 1 : self.position + 2]
         if first == "`":
             end = self.text.find("`", self.position + 1)
             inner = self.text[self.position + 1 : end]
@@ -293,12 +317,9 @@ class _ShellReader:
             self.read_list(")")
             return HOLE
         if second in {"{", "[", "("} or (second in {"'", '"'} and not quoted):
-            raise UnreadableCommand(f"an expansion that is not plain, ${second}…")
+            raise UnreadableCommand(f"the expansion ${second}… is not supported")
         self.position += 1
         return first
-
-
-_PROCESS_SUBSTITUTIONS = frozenset(["<(", ">("])
 
 
 def _check_escape(pair: str) -> str:
@@ -316,13 +337,16 @@ def _mark_quoted_spaces(text: str) -> str:
 def _make_word(raw: str, pieces: list[tuple[str, bool]], *, braces: bool, globs: int) -> ShellWord:
     if raw in {"[", "[[", "{}"}:
         return ShellWord(raw, unquoted_chars=len(raw))
-    bare = next((at for at, (_, quoted) in enumerate(pieces) if quoted), len(pieces))
+    unquoted = next((at for at, (_, quoted) in enumerate(pieces) if quoted), len(pieces))
     text = "".join(piece for piece, _ in pieces)
-    loose = text.count(HOLE) > globs
-    code = "$(" in text or "`" in text or "$'" in raw
+    has_expansion = text.count(HOLE) > globs
+    has_code = "$(" in text or "`" in text or "$'" in raw
     if braces and len(raw) > 1:
-        text, loose = HOLE, True
-    return ShellWord(text, bare == len(pieces) and HOLE not in text, bare, loose, code)
+        # `{a,b}` becomes several words, and nobody here knows which.
+        text = HOLE
+        has_expansion = True
+    is_plain = unquoted == len(pieces) and HOLE not in text
+    return ShellWord(text, is_plain, unquoted, has_expansion, has_code)
 
 
 def _loop_assignment(words: list[ShellWord]) -> tuple[ShellWord, ...]:

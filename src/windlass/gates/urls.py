@@ -53,7 +53,7 @@ def match_url(pattern: str, url: str) -> MatchResult:
         if path
         else MatchResult.YES,
     )
-    return min(found, MatchResult.MAYBE) if given.is_ambiguous else found
+    return found.doubted_if(given.is_ambiguous)
 
 
 def check_url_pattern(pattern: str) -> None:

@@ -95,7 +95,8 @@ async def ingest(
     named = {under + path.relative_to(root).as_posix(): path for path in files}
     known = await store.list_places(settings.scope, under)
     places = list(named.items())
-    total, gone = IngestReport(), [place for place in known if place not in named]
+    total = IngestReport()
+    gone = [place for place in known if place not in named]
     for start in range(0, len(named), FILES_PER_BATCH):
         batch = places[start : start + FILES_PER_BATCH]
         looked = await asyncio.to_thread(_read_batch, batch, settings, known)
