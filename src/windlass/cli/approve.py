@@ -19,7 +19,7 @@ from windlass.core.fold.run import fold
 from windlass.core.result import Question, open_questions
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
-from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.ports import Journal
 from windlass.project.session_names import find_session
 
 EXACT_CALL = ""
@@ -126,7 +126,7 @@ async def _answer_question(
         return await resume_run(context, journal, name, flags, consent=consent)
 
 
-async def _find_question(journal: SqliteJournal, session: str, call: str | None) -> Question:
+async def _find_question(journal: Journal, session: str, call: str | None) -> Question:
     """The question about a call, or the only one if no call is named.
 
     Raises NothingToDo if there is none, and ConfigError if several calls wait.

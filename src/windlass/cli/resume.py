@@ -14,7 +14,7 @@ from windlass.cli.options import agent_options, collect_flags, limit_options, sh
 from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
 from windlass.cli.screen import TROUBLE, Screen
 from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
-from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.ports import Journal
 from windlass.project.launches import load_recorded_agent
 from windlass.project.session_names import find_latest, find_session
 
@@ -97,7 +97,7 @@ async def _resume_all(context: CommandContext, flags: Mapping[str, object], cons
 
 async def resume_run(
     context: CommandContext,
-    journal: SqliteJournal,
+    journal: Journal,
     session: str,
     flags: Mapping[str, object],
     *,

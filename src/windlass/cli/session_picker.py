@@ -10,7 +10,7 @@ from windlass.cli.terminal import read_stdin_line
 from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
 from windlass.core.session_summary import SessionSummary
-from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.ports import SessionCatalog
 from windlass.project.session_names import (
     find_latest,
     find_session,
@@ -24,7 +24,7 @@ LISTED_MAX = 10
 
 
 async def choose_session(
-    journal: SqliteJournal, folder: Path, name: str | None, *, latest: bool
+    journal: SessionCatalog, folder: Path, name: str | None, *, latest: bool
 ) -> SessionSummary | None:
     """The session that `--resume` or `--continue` asks for; None if neither was given."""
     if name == PICK:
@@ -34,7 +34,7 @@ async def choose_session(
     return await find_latest(journal, folder) if latest else None
 
 
-async def pick_session(journal: SqliteJournal, folder: Path) -> SessionSummary:
+async def pick_session(journal: SessionCatalog, folder: Path) -> SessionSummary:
     """The session that the person at the terminal chooses from the folder's latest ones."""
     found = await sessions_of_folder(journal, folder, limit=LISTED_MAX)
     if not found:

@@ -11,7 +11,7 @@ from pathlib import Path
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.session_summary import SessionSummary
 from windlass.core.suggestions import find_near_names
-from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.ports import SessionCatalog
 
 SLUG_MAX = 24
 SHOWN_MAX = 5
@@ -30,7 +30,7 @@ def new_session_name(folder: Path) -> str:
 
 
 async def sessions_of_folder(
-    journal: SqliteJournal, folder: Path, *, unfinished: bool = False, limit: int = LISTED_MAX
+    journal: SessionCatalog, folder: Path, *, unfinished: bool = False, limit: int = LISTED_MAX
 ) -> list[SessionSummary]:
     """The sessions of a folder, the latest first."""
     prefix = session_prefix(folder)
@@ -40,7 +40,7 @@ async def sessions_of_folder(
 
 
 async def find_latest(
-    journal: SqliteJournal, folder: Path, *, unfinished: bool = False
+    journal: SessionCatalog, folder: Path, *, unfinished: bool = False
 ) -> SessionSummary:
     """The latest session of a folder; raises NothingToDo if there is none."""
     found = await sessions_of_folder(journal, folder, unfinished=unfinished, limit=1)
@@ -55,7 +55,7 @@ def no_session_of(folder: Path, *, unfinished: bool = False) -> NothingToDo:
     return NothingToDo(f"there is no {kind} of {folder}. To list all sessions: windlass sessions")
 
 
-async def find_session(journal: SqliteJournal, name: str) -> SessionSummary:
+async def find_session(journal: SessionCatalog, name: str) -> SessionSummary:
     """The session with this name, or the only one whose name contains it.
 
     Raises ConfigError if several names contain it, and NothingToDo if none does.
