@@ -10,22 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
-from measures import (
-    crowd,
-    deltas,
-    durable,
-    growth,
-    http_crowd,
-    http_deltas,
-    http_growth,
-    idle,
-    imports,
-    journal_appends,
-    journal_growth,
-    journal_postgres,
-    startup,
-    view_cost,
-)
+from measures import crowd, deltas, durable, growth, idle, imports, startup, view_cost
+from measures.http import crowd as http_crowd
+from measures.http import deltas as http_deltas
+from measures.http import growth as http_growth
+from measures.journal import appends as journal_appends
+from measures.journal import growth as journal_growth
+from measures.journal import postgres as journal_postgres
 from meter import BenchRow
 
 Measure = Callable[[], list[BenchRow]]

@@ -28,7 +28,7 @@ def _measure_size(server: WireServer, runs: int, rounds: int) -> list[BenchRow]:
     times = race_contestants(
         {side: partial(make, url, runs) for side, make in SIDES.items()}, rounds
     )
-    code = "from measures.http_crowd import print_peak; print_peak({!r}, {!r}, {})"
+    code = "from measures.http.crowd import print_peak; print_peak({!r}, {!r}, {})"
     peak: dict[str, float] = {}
     counts: dict[str, WireCounts] = {}
     for side in SIDES:
