@@ -65,17 +65,20 @@ class _TextExtractor(HTMLParser):
         self._in_title = False
 
     def collected_text(self) -> str:
+        """The text so far, with at most one empty line between two paragraphs."""
         lines = "".join(self._out).split("\n")
         return _WIDE.sub("\n\n", "\n".join(line.rstrip() for line in lines)).strip("\n")
 
     def flush_unfinished(self) -> None:
-        """Take what cannot be finished as text."""
-        rest, self.rawdata = self.rawdata, ""
+        """Take the input that the parser could not finish as text."""
+        rest = self.rawdata
+        self.rawdata = ""
         self.clear_cdata_mode()
         if not self._dropped:
             self.handle_data(rest)
 
     def finish_page(self) -> None:
+        """Take what is left of the page; call it once, after the last `feed`."""
         if self.rawdata:
             self.flush_unfinished()
         self.close()
@@ -99,14 +102,18 @@ class _TextExtractor(HTMLParser):
             self._handle_structure(tag)
 
     def _is_dropped(self, tag: str) -> bool:
-        """Whether a tag stands in what is dropped, or begins it. Only tags of its kind end it."""
+        """Whether a tag is inside of a dropped element, or starts one.
+
+        Inside of one, only tags of the same name are counted: others need not be balanced.
+        """
         if not self._dropped and tag in _DROPPED:
-            self._dropped, self._dropped_deep = tag, 0
+            self._dropped = tag
+            self._dropped_deep = 0
         self._dropped_deep += tag == self._dropped
         return bool(self._dropped)
 
     def _handle_structure(self, tag: str) -> None:
-        """What a tag means for the lines."""
+        """Write the line breaks and marks that a tag stands for."""
         if tag in {"ol", "ul"}:
             self._write("" if self._lists else "\n\n")
             self._lists.append(0 if tag == "ol" else None)

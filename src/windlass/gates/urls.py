@@ -49,10 +49,11 @@ def match_url(pattern: str, url: str) -> MatchResult:
         compile_glob(scheme.lower()).match(given.scheme),
         compile_glob(_normalize_pattern_host(host)).match(given.host),
         _match_port(scheme.lower(), port, given.port),
-        compile_glob(_normalize_path(path), question_mark=False).match(given.rest)
-        if path
-        else MatchResult.YES,
     )
+    if path:
+        # In a URL, `?` starts the query, so it does not stand for any character.
+        glob = compile_glob(_normalize_path(path), question_mark=False)
+        found = min(found, glob.match(given.rest))
     return found.doubted_if(given.is_ambiguous)
 
 
@@ -91,7 +92,9 @@ def _split_authority(authority: str) -> tuple[str, str]:
         host, _, port = authority.partition("]")
         return f"{host}]", port.removeprefix(":")
     found = _HOST_PORT.fullmatch(authority)
-    return (found[1], found[2] or "") if found else (authority, "")
+    if found is None:
+        return authority, ""
+    return found[1], found[2] or ""
 
 
 def _normalize_port(scheme: str, port: str) -> str:

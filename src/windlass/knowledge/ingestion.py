@@ -91,20 +91,21 @@ async def ingest(
         settings = IngestSettings(settings)
     files = await asyncio.to_thread(lambda: sorted(set(_find_files(root, globs))))
     check_readable([path.name for path in files])
-    under = (name or root.as_posix()).rstrip("/") + "/"
-    named = {under + path.relative_to(root).as_posix(): path for path in files}
-    known = await store.list_places(settings.scope, under)
-    places = list(named.items())
+    prefix = (name or root.as_posix()).rstrip("/") + "/"
+    places = [(prefix + path.relative_to(root).as_posix(), path) for path in files]
+    known = await store.list_places(settings.scope, prefix)
+    current = dict(places)
+    gone = [place for place in known if place not in current]
     total = IngestReport()
-    gone = [place for place in known if place not in named]
-    for start in range(0, len(named), FILES_PER_BATCH):
+    for start in range(0, len(places), FILES_PER_BATCH):
         batch = places[start : start + FILES_PER_BATCH]
-        looked = await asyncio.to_thread(_read_batch, batch, settings, known)
-        await store.replace_notes(*(one for one in looked.values() if isinstance(one, Note)))
-        gone += (place for place, one in looked.items() if one == "empty" and place in known)
-        total = _add_counts(total, looked)
-        for done, place in enumerate(looked, start + 1):
-            progress(IngestProgress(done, len(named), place))
+        outcomes = await asyncio.to_thread(_read_batch, batch, settings, known)
+        await store.replace_notes(*(note for note in outcomes.values() if isinstance(note, Note)))
+        # A file that is empty now has no text to store, but its old note must go.
+        gone += (place for place, what in outcomes.items() if what == "empty" and place in known)
+        total = _add_counts(total, outcomes)
+        for done, place in enumerate(outcomes, start + 1):
+            progress(IngestProgress(done, len(places), place))
     forgotten = await store.forget_places(settings.scope, gone)
     return msgspec.structs.replace(total, forgotten=forgotten)
 
@@ -145,34 +146,36 @@ def _read_file(
         digest = settings.digest_file(data)
         if digest == known_digest:
             return "unchanged"
-        read = read_document(path.name, data)
+        document = read_document(path.name, data)
     except UnreadableFile as error:
         return error
     except OSError as error:
         return UnreadableFile(error.strerror or "it cannot be read")
-    if not read.text.strip():
+    if not document.text.strip():
         return "empty"
     return Note(
-        read.text,
+        document.text,
         settings.scope,
         Source(place),
-        read.title or path.name,
+        document.title or path.name,
         settings.labels,
         settings.expires_at,
-        read.format,
+        document.format,
         digest,
     )
 
 
 def _add_counts(total: IngestReport, outcomes: Mapping[str, FileOutcome]) -> IngestReport:
     failed = [
-        (place, str(one)) for place, one in outcomes.items() if isinstance(one, UnreadableFile)
+        (place, str(error))
+        for place, error in outcomes.items()
+        if isinstance(error, UnreadableFile)
     ]
-    for place, why in failed:
-        _log.warning("%s was not stored: %s", place, why)
+    for place, reason in failed:
+        _log.warning("%s was not stored: %s", place, reason)
     return IngestReport(
-        total.kept + sum(isinstance(one, Note) for one in outcomes.values()),
-        total.unchanged + sum(one == "unchanged" for one in outcomes.values()),
+        total.kept + sum(isinstance(outcome, Note) for outcome in outcomes.values()),
+        total.unchanged + sum(outcome == "unchanged" for outcome in outcomes.values()),
         0,
         (*total.failed, *failed),
     )
