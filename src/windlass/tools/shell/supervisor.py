@@ -6,8 +6,8 @@ none is left. It ends the command when its time is up, when the runtime asks for
 runtime is gone, even by SIGKILL.
 
 It talks over a socket on its standard input. It reads one `CommandOrder`; then the end of the file
-means stop, whoever closed it. It writes one line of JSON at the end. It runs without the rest of
-the package and imports little, because every command waits for it to start.
+means stop, no matter which side closed it. It writes one line of JSON at the end. It runs without
+the rest of the package and imports little, because every command waits for it to start.
 """
 
 import ctypes
