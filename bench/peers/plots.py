@@ -8,7 +8,9 @@ from lines import format_number
 
 COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#66a182", "#8d5a97", "#5c677d", "#c77d3e")
 FONT = 'font-family="sans-serif" font-size="12"'
-ROW, LEFT, WIDTH = 24, 130, 640
+ROW = 24
+LEFT = 130
+WIDTH = 640
 POWERS = [10.0**power for power in range(-3, 6)]
 
 
@@ -35,8 +37,13 @@ def draw_curves(
     whole = {name: [value for value in some if value] for name, some in values.items()}
     drawn = {name: some for name, some in whole.items() if len(some) == len(sizes)}
     flat = [value for some in drawn.values() for value in some]
-    low, high = min(flat) / 1.3, max(flat) * 1.3
-    height, left, top, right, bottom = 320, 60, 36, 130, 40
+    low = min(flat) / 1.3
+    high = max(flat) * 1.3
+    height = 320
+    left = 60
+    top = 36
+    right = 130
+    bottom = 40
 
     def x(size: float) -> float:
         share = log10(size / sizes[0]) / log10(sizes[-1] / sizes[0])

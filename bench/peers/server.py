@@ -120,7 +120,8 @@ class _PeerConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         body = b"".join(self._body)
         self._body.clear()
-        state, counts = self._state, self._state.counts
+        state = self._state
+        counts = self._state.counts
         if self._url == COUNTED:
             state.counts = PeerCounts()
             self._transport.write(_whole_response(msgspec.json.encode(counts)))
@@ -228,7 +229,9 @@ def _http_pieces(answer: WireAnswer) -> tuple[bytes, ...]:
 
 
 async def _serve_forever() -> None:
-    loop, over, state = asyncio.get_running_loop(), asyncio.Event(), _PeerState()
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    state = _PeerState()
     loop.add_signal_handler(signal.SIGTERM, over.set)
     loop.add_reader(sys.stdin, over.set)
     server = await loop.create_server(

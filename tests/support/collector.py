@@ -47,7 +47,8 @@ class SpanCollector:
     @property
     def spans(self) -> list[ReadableSpan]:
         """All spans that have ended, in the order in which they began."""
-        ended, begun = self._exporter.get_finished_spans(), self._order.begun
+        ended = self._exporter.get_finished_spans()
+        begun = self._order.begun
         return sorted(ended, key=lambda one: begun[span_place(one).span_id])
 
     @property

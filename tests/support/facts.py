@@ -1,4 +1,4 @@
-"""Makes legal sequences of facts: a story is told fact by fact, stamped, and folded at once."""
+"""Builds legal sequences of facts: each fact of a story is stamped and folded at once."""
 
 from decimal import Decimal
 from typing import Any, Self, TypeVar
@@ -76,7 +76,7 @@ TOOLS = (make_spec("look"), make_spec("touch", "idempotent"), make_spec("send", 
 def make_setup(
     *, limits: Limits | None = None, rules: LoopPolicy | None = None, **settings: Any
 ) -> Setup:
-    """A set-up with three tools, one of each effect."""
+    """Return a setup with three tools, one of each effect."""
     model = settings.pop("model", ModelInfo(MODEL))
     tools = settings.pop("tools", TOOLS)
     return Setup(
@@ -102,12 +102,12 @@ def make_fault(kind: FaultKind = "server", *, retryable: bool = True) -> Fault:
 
 
 def failed_attempt(kind: FaultKind = "server", **details: Any) -> AttemptFailed:
-    """An attempt that failed in a way that may be tried again, unless told otherwise."""
+    """Return a failed attempt that may be tried again, unless the details say otherwise."""
     return AttemptFailed(make_fault(kind, retryable=details.pop("retryable", True)), **details)
 
 
 class Story:
-    """A session, told one fact at a time; each comes a second after the one before."""
+    """A session that grows fact by fact, each a second after the one before."""
 
     def __init__(self, setup: Setup | None = None, **settings: Any) -> None:
         self.setup = setup or make_setup(**settings)
@@ -125,7 +125,7 @@ class Story:
         return self
 
     def check_refused(self, fact: Fact) -> str:
-        """Check that a fact cannot follow, and that trying it changed nothing; why it cannot."""
+        """Check that a fact is illegal here, and that trying it changed nothing. Returns why."""
         before = msgspec.to_builtins(tuple(self.state.transcript))
         with pytest.raises(IllegalFact) as refusal:
             apply_fact(self.state, self.stamp_fact(fact))
@@ -135,7 +135,7 @@ class Story:
     def start_run(
         self, prompt: str = "Hello", setup: Setup | None = None, *, pinned: bool = False
     ) -> Self:
-        """A run begins."""
+        """Start a run."""
         number = self.state.run.number + 1 if self.state.run else 1
         first = self.setup if self.state.setup is None else None
         return self.add(
@@ -145,7 +145,7 @@ class Story:
     def start_attempt(
         self, reserved: Reservation | None = None, *, landing: bool = False, model: str = MODEL
     ) -> Self:
-        """A request goes out."""
+        """Start an attempt."""
         run = self.run
         return self.add(
             AttemptStarted(
@@ -163,7 +163,7 @@ class Story:
     def take_reply(
         self, *parts: ReplyPart | str, stop: StopReason = "end", charge: Charge | None = None
     ) -> Self:
-        """A whole reply comes to a new request."""
+        """Start an attempt, and add its whole reply."""
         said = tuple(TextPart(part) if isinstance(part, str) else part for part in parts)
         return self.start_attempt().add(StepProposed(AssistantMessage(said, MODEL), stop, charge))
 
@@ -180,7 +180,7 @@ class Story:
         return self.add(*(CallFinished(call_id, value_result(text)) for call_id in call_ids))
 
     def do_step(self, *calls: ToolCall, text: str = "done") -> Self:
-        """A whole step: called, allowed, run."""
+        """Add a whole step: its calls are proposed, allowed, started and finished."""
         ids = [one.id for one in calls]
         return (
             self.take_calls(*calls)
@@ -190,29 +190,29 @@ class Story:
         )
 
     def steer(self, text: str) -> Self:
-        """A person says something meanwhile."""
+        """Add a message of a person to the running agent."""
         return self.add(SteeringGiven((TextPart(text),), by="ann"))
 
     def compact(self) -> Self:
-        """The view is made shorter as decided."""
+        """Compact the view as decided."""
         move = self.expect_move(Compact)
         return self.add(ContextCompacted(move.upto, move.note, move.how))
 
     def start_summary(self) -> int:
-        """A summary is asked for as decided; up to which message."""
+        """Start a summary as decided. Returns up to which message it goes."""
         move = self.expect_move(Summarize)
         purpose = "compaction"
         self.add(AttemptStarted(move.step, 1, move.prompt.model, move.reserved, purpose=purpose))
         return move.upto
 
     def take_summary(self, text: str = "Goals: none.", charge: Charge | None = None) -> Self:
-        """A summary is asked for as decided, and comes."""
+        """Start a summary as decided, and add it."""
         return self.add(
             ContextCompacted(self.start_summary(), format_summary(text), "summary", charge)
         )
 
     def draw_budget(self, amount: Amount | None = None) -> Self:
-        """A budget gives what is wanted of it, or another amount."""
+        """Let a budget grant what the run wants, or another amount."""
         budget, wanted = (move := self.expect_move(DrawBudget)).budget, move.total_wanted
         given = wanted if amount is None else amount
         return self.add(BudgetAllotted(budget.name, given, dry=not covers_amount(given, wanted)))
@@ -224,7 +224,7 @@ class Story:
         return self.add(RunEnded(outcome, **details))
 
     def expect_move(self, kind: type[MoveT]) -> MoveT:
-        """The next move, which must be of this kind."""
+        """Return the next move, which must be of this kind."""
         move = decide(self.state)
         assert isinstance(move, kind), move
         return move
@@ -246,7 +246,7 @@ class Story:
 
     @property
     def shown_messages(self) -> list[Message]:
-        """What the model is shown next."""
+        """The messages of the next request."""
         return list(self.expect_move(RequestReply).prompt.messages)
 
     @property

@@ -23,7 +23,7 @@ async def append_forever(path: Path) -> None:
 
 
 async def append_against_others(path: Path, name: str, appends: int) -> None:
-    """Append to a session of one's own, and as often as it goes to one that others write too."""
+    """Append to an own session, and as often as possible to one that others write to as well."""
     won = 0
     with SqliteJournal(path) as journal:
         for at in range(1, appends + 1):
@@ -38,7 +38,7 @@ async def append_against_others(path: Path, name: str, appends: int) -> None:
 
 
 def make_and_append(path: Path, die_at: int) -> None:
-    """Make the file, append, go on after closing; die at the nth change of a file."""
+    """Create the file, append, close, open and append again; die at the nth change of a file."""
     with FaultyDisk(die_at=die_at):
         for facts in (note_facts(1, 1), note_facts(2, 3)):
             with SqliteJournal(path) as journal:

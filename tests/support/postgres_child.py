@@ -19,7 +19,7 @@ async def append_forever(dsn: str) -> None:
 
 
 async def append_against_others(dsn: str, name: str, appends: str) -> None:
-    """Append to a session of one's own, and as often as it goes to one that others write too."""
+    """Append to an own session, and as often as possible to one that others write to as well."""
     won = 0
     async with PostgresJournal(dsn) as journal:
         for at in range(1, int(appends) + 1):

@@ -12,7 +12,7 @@ SOCKET = ".s.PGSQL.5432"
 
 
 class PostgresProxy:
-    """Passes on what both sides say, until it is told to make trouble; each is made once."""
+    """Forwards both directions until a trouble is set. Each trouble happens once."""
 
     def __init__(self, folder: Path, target: Path) -> None:
         self.folder = folder

@@ -12,7 +12,7 @@ CHILD = Path(__file__).parent / "lease_child.py"
 
 
 class LeaseChild:
-    """`lease_child.py` at work: it is told and says lines."""
+    """A running `lease_child.py`: it reads and writes lines."""
 
     def __init__(self, *arguments: object) -> None:
         command = [sys.executable, CHILD, *map(str, arguments)]

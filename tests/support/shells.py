@@ -28,7 +28,7 @@ def unique_sleep() -> str:
 
 
 def unique_sleep_for_test() -> Iterator[str]:
-    """The same, and whoever still sleeps when the test has failed is woken for good."""
+    """The same; processes that still sleep after a failed test are killed."""
     nap = unique_sleep()
     yield nap
     for one in sleeping_pids(nap):
@@ -56,7 +56,7 @@ def comes_true(holds: Callable[[], object], within_s: float = 10.0) -> bool:
 
 
 def zombie_children() -> list[ProcessInfo]:
-    """Our children that nobody waited for."""
+    """Return our child processes that ended and were not waited for."""
     return [one for one in list_processes() if one.parent == os.getpid() and one.state == "Z"]
 
 

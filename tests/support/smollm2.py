@@ -43,13 +43,15 @@ def make_prompt(
     *said: str | Message, system: str = SYSTEM, output_max: int = 64, **more: Any
 ) -> Prompt:
     messages = [UserMessage((TextPart(one),)) if isinstance(one, str) else one for one in said]
-    tools, choice = more.pop("tools", ()), more.pop("tool_choice", "auto")
+    tools = more.pop("tools", ())
+    choice = more.pop("tool_choice", "auto")
     return Prompt("", system, messages, tools, choice, output_max, **more)
 
 
 async def ask_model(model: Model, asked_for: Prompt) -> tuple[ReplyAssembly, list[ReplyPiece]]:
     """One request: the reply as it was put together, and its pieces."""
-    assembly, pieces = ReplyAssembly(), list[ReplyPiece]()
+    assembly = ReplyAssembly()
+    pieces = list[ReplyPiece]()
     async with aclosing(model.stream(asked_for)) as stream:
         async for piece in stream:
             pieces.append(piece)

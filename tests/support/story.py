@@ -34,7 +34,8 @@ from windlass.testing import (
 from windlass.tools.function import NOT_DONE
 from windlass.tools.run_context import RunContext
 
-SESSION, HELPER = "story", "story/c8_0"
+SESSION = "story"
+HELPER = "story/c8_0"
 PROMPT = "Work through ticket #17."
 PROCESSES_MAX = 40
 LONG = "It says a good deal about the matter, none of which is news to anybody here. " * 10
@@ -195,7 +196,8 @@ class StoryModel:
         await self._process.check_alive()
         outside = self._process.outside
         if prompt.system.startswith("You summarize"):
-            step, said = 0, "They looked at a few things."
+            step = 0
+            said = "They looked at a few things."
         else:
             replies = [one for one in prompt.messages if isinstance(one, AssistantMessage)]
             step = 1 + (step_of(replies[-1]) if replies else 0)
@@ -211,7 +213,7 @@ class StoryModel:
                 raise ModelError("server", "the provider broke down")
 
     async def _check(self, step: int) -> None:
-        """J3: what is on record is not asked for again."""
+        """J3: a recorded reply is not requested again."""
         facts = await self._process.store.read(self._session)
         kept = [one.reply for one in facts if isinstance(one, StepProposed)]
         if step in map(step_of, kept) or any(not one.calls for one in kept):
@@ -232,7 +234,7 @@ def make_agent(process: StoryProcess) -> Agent[str]:
     journal = process.journal
 
     async def steer() -> None:
-        """What a person says once, and says again if nobody confirmed that it was heard."""
+        """Steer once, and again if the first time was not confirmed."""
         await process.check_alive()
         facts = await journal.read(SESSION)
         if not any(type(fact).__name__ == "SteeringGiven" for fact in facts):
@@ -275,7 +277,8 @@ class FinishedStory:
 
 async def play_story(store: Open, *cuts: tuple[int, When]) -> FinishedStory:
     """The whole session, with the power cut at these appends, counted from the cut before."""
-    outside, left = StoryWorld(), list(cuts)
+    outside = StoryWorld()
+    left = list(cuts)
     appends = since_cut = 0
     for life in range(1, PROCESSES_MAX + 1):
         at, when = left[0] if left else (0, "before")
@@ -320,7 +323,7 @@ async def _drive_session(agent: Agent[str], state: State) -> RunResult[str]:
 
 
 def settle_unknown_sends(messages: Sequence[Message], like: Sequence[Message]) -> list[Message]:
-    """A transcript in which a letter of unknown fate is told as in another one."""
+    """Replace unknown results of `send` by those of another transcript, so that both compare."""
     known = {
         item.call.id: item.result
         for message in like
@@ -352,7 +355,8 @@ def check_story(this: FinishedStory, twin: FinishedStory) -> None:
     assert set(outside.times("tag")) == set(twin.outside.times("tag"))
     assert all(len(keys) == 1 for keys in outside.keys.values())
     assert not outside.times("wipe")
-    sent, results = outside.times("send"), _send_results(this.messages)
+    sent = outside.times("send")
+    results = _send_results(this.messages)
     assert all(count == 1 for count in sent.values())
     for call_id, result in results.items():
         if result.kind == "value":

@@ -86,7 +86,9 @@ class ScreenPage:
                 del self.rows[self.row][self.column :]
                 del self.rows[self.row + 1 :]
             case "H":
-                self.rows, self.row, self.column = [[]], 0, 0
+                self.rows = [[]]
+                self.row = 0
+                self.column = 0
             case _:
                 pass
 
@@ -96,7 +98,7 @@ class ScreenPage:
 
 
 class Terminal:
-    """A program in a terminal of its own."""
+    """A program in its own terminal."""
 
     def __init__(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, width: int = 80
@@ -146,11 +148,11 @@ class Terminal:
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
 
     def input_modes(self) -> int:
-        """How the terminal treats what is typed: with echo, by lines, with signals."""
+        """Return how the terminal treats input: echo, line mode, signals."""
         return termios.tcgetattr(self._fd)[3]
 
     def wait_for_text(self, words: str, *, count: int = 1) -> str:
-        """Read until the words are on the page so many times; the page."""
+        """Read until the text is on the page `count` times. Returns the page."""
         deadline = time.monotonic() + PATIENCE_S
         while self.page.text.count(words) < count:
             if time.monotonic() > deadline or not self._read():

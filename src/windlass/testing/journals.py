@@ -38,7 +38,8 @@ def on_a_journal(scenario: Callable[[Any, Any], ScenarioRun]) -> PlainTest:
     def test(self: "JournalSuite", tmp_path: Path) -> None:
         self.run_scenario(tmp_path, lambda journal: scenario(self, journal))
 
-    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+    test.__name__ = scenario.__name__
+    test.__doc__ = scenario.__doc__
     return test
 
 
@@ -51,7 +52,8 @@ def on_two_journals(scenario: Callable[[Any, Any, Any], ScenarioRun]) -> PlainTe
     def test(self: "JournalSuite", tmp_path: Path) -> None:
         self.run_scenario_on_two(tmp_path, lambda one, two: scenario(self, one, two))
 
-    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+    test.__name__ = scenario.__name__
+    test.__doc__ = scenario.__doc__
     return test
 
 
