@@ -32,7 +32,7 @@ class TraceSink(Protocol):
         ...
 
     def add_session(self, session: str, read_state: Callable[[], State]) -> None:
-        """A session of this run, or of a sub-agent, begins; `known` returns its state."""
+        """A session of this run, or of a sub-agent, begins; `read_state` returns its state."""
         ...
 
     def enter_call(self, session: str, call_id: str) -> AbstractContextManager[None]:
