@@ -91,12 +91,12 @@ class _PermissionBook:
         planned = self.outside.call_plan(call_number(arguments)).judgement
         own = getattr(verdict, "arguments", None) or arguments
         granted = self._is_granted(self.calls[fact.call_id].name, own)
-        told = f"G2: {fact.call_id} was judged {verdict}, and {planned} was planned"
+        mismatch = f"G2: {fact.call_id} was judged {verdict}, but {planned} was planned"
         if planned in ("ask", "ask_other"):
-            require(isinstance(verdict, Ask) != granted, f"{told}; granted: {granted}")
+            require(isinstance(verdict, Ask) != granted, f"{mismatch}; granted: {granted}")
         else:
             kind = {"allow": Allow, "modify": Modify}.get(planned, Deny)
-            require(isinstance(verdict, kind), told)
+            require(isinstance(verdict, kind), mismatch)
 
     def _is_granted(self, tool: str, arguments: Arguments) -> bool:
         mine = (grant for grant in self.grants if grant.tool == tool)
