@@ -173,7 +173,7 @@ async def test_an_answer_that_is_none_is_refused_and_the_question_stays(verdict:
 async def test_an_answer_after_the_clock_was_set_back(clock: VirtualClock) -> None:
     """G6: expiry denies; it never ends the run.
 
-    `Runs.answer` looks at the clock, the fold at the journal's time, which does not go back.
+    An answer looks at the clock, the fold at the journal's time, which does not go back.
     """
 
     class SetBack:

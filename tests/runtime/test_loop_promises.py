@@ -1,6 +1,6 @@
 """What the loop promises and the simulator alone does not show; each test kills a planted bug.
 
-The mutants are in `tests/mutants`.
+The mutants are in `proof/mutants`.
 """
 
 import asyncio
