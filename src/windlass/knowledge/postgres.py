@@ -25,7 +25,7 @@ from windlass.knowledge.chunks import TextChunk
 from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.note_store import NoteStore
 from windlass.knowledge.search_query import space_words, tsquery_text
-from windlass.knowledge.statements import Batch, Row, SqlDialect, Work
+from windlass.knowledge.statements import Row, SqlBatch, SqlDialect, Work
 from windlass.knowledge.store import KnowledgeFailed
 
 T = TypeVar("T")
@@ -201,7 +201,7 @@ async def _run_statements(connection: AsyncpgConnection, work: Work[T]) -> T:
     try:
         statement = next(work)
         while True:
-            if isinstance(statement, Batch):
+            if isinstance(statement, SqlBatch):
                 await connection.executemany(statement.sql, statement.rows)
                 rows = ()
             else:

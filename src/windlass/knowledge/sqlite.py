@@ -22,7 +22,7 @@ from windlass.knowledge.chunks import TextChunk
 from windlass.knowledge.embeddings import Embedder
 from windlass.knowledge.note_store import NoteStore
 from windlass.knowledge.search_query import fts5_query
-from windlass.knowledge.statements import Batch, Row, SqlDialect, Work
+from windlass.knowledge.statements import Row, SqlBatch, SqlDialect, Work
 from windlass.knowledge.store import KnowledgeFailed
 from windlass.sqlite_file import (
     SqliteConnection,
@@ -208,7 +208,7 @@ def _run_statements(connection: SqliteConnection, work: Work[T]) -> T:
     try:
         statement = next(work)
         while True:
-            if isinstance(statement, Batch):
+            if isinstance(statement, SqlBatch):
                 connection.executemany(statement.sql, statement.rows)
                 rows = ()
             else:

@@ -34,21 +34,21 @@ NUMBERS_PER_STATEMENT = 500
 """SQLite and Postgres both limit the parameters of a statement."""
 
 
-class Statement(NamedTuple):
+class SqlStatement(NamedTuple):
     """A statement and its values."""
 
     sql: str
     values: Sequence[object] = ()
 
 
-class Batch(NamedTuple):
+class SqlBatch(NamedTuple):
     """A statement that is run once for each row of values; it returns no rows."""
 
     sql: str
     rows: Sequence[Sequence[object]]
 
 
-Work: TypeAlias = Generator[Statement | Batch, Sequence[Row], T]
+Work: TypeAlias = Generator[SqlStatement | SqlBatch, Sequence[Row], T]
 """Statements of one transaction, and what they come to."""
 
 
@@ -122,11 +122,11 @@ def recall_notes(dialect: SqlDialect, query: RecallQuery, limit: int) -> Work[li
     words = dialect.format_query(query.words)
     order = f"ORDER BY score DESC, chunks.number DESC LIMIT ${len(values) + 2}"
     sql = f"{dialect.match_words} {allowed} {order}"
-    rows = yield Statement(sql, [words, *values, candidates])
+    rows = yield SqlStatement(sql, [words, *values, candidates])
     by_words = [(number, score) for number, score in rows]
     by_meaning = None
     if query.vector is not None:
-        rows = yield Statement(_VECTORS + allowed, [query.model, *values])
+        rows = yield SqlStatement(_VECTORS + allowed, [query.model, *values])
         vectors = ((number, vector) for number, vector in rows)
         by_meaning = find_nearest(query.vector, vectors, candidates)
     ranking = merge_rankings(by_words, by_meaning)
@@ -150,12 +150,12 @@ def _restrict_notes(query: RecallQuery) -> tuple[str, list[object]]:
 def _load_found(ranking: Sequence[tuple[int, float]], now: float) -> Work[list[FoundNote]]:
     chunks: dict[int, Row] = {}
     for numbers in _split_numbers(number for number, _ in ranking):
-        rows = yield Statement(_CHUNKS + _number_list(numbers), numbers)
+        rows = yield SqlStatement(_CHUNKS + _number_list(numbers), numbers)
         chunks.update((row[0], row[1:]) for row in rows)
     origins: defaultdict[int, list[NoteOrigin]] = defaultdict(list)
     for numbers in _split_numbers({row[0] for row in chunks.values()}):
         order = " ORDER BY created, place, session, call"
-        rows = yield Statement(_ORIGINS + _number_list(numbers) + order, numbers)
+        rows = yield SqlStatement(_ORIGINS + _number_list(numbers) + order, numbers)
         for note, *columns in rows:
             origins[note].append(NoteOrigin(*columns))
     found: list[FoundNote] = []
@@ -171,7 +171,7 @@ def insert_notes(
     """Store the entries and return their ids."""
     ids: list[str] = []
     for entry in entries:
-        rows = yield Statement("SELECT number FROM knowledge_notes WHERE id = $1", [entry.id])
+        rows = yield SqlStatement("SELECT number FROM knowledge_notes WHERE id = $1", [entry.id])
         if rows:
             number = rows[0][0]
         else:
@@ -180,7 +180,7 @@ def insert_notes(
         origin = (number, entry.place, entry.session, entry.call, entry.digest)
         taints = ("untrusted" in note.labels, "private" in note.labels)
         values = [*origin, *taints, now, note.expires_at]
-        yield Statement(_INSERT_ORIGIN + _MERGE_LABELS[labels], values)
+        yield SqlStatement(_INSERT_ORIGIN + _MERGE_LABELS[labels], values)
         if labels == "replace" and entry.place:
             yield from _forget_place(entry.place, number, note.scope)
         ids.append(entry.id)
@@ -189,30 +189,32 @@ def insert_notes(
 
 def _insert_note(dialect: SqlDialect, entry: NoteEntry, now: float) -> Work[int]:
     scope = entry.note.scope
-    rows = yield Statement(_INSERT_NOTE, [entry.id, scope.kind, scope.key, entry.title, now])
+    rows = yield SqlStatement(_INSERT_NOTE, [entry.id, scope.kind, scope.key, entry.title, now])
     number: int = rows[0][0]
     chunks = [dialect.chunk_values(number, chunk) for chunk in entry.chunks]
-    yield Batch(dialect.insert_chunk, chunks)
+    yield SqlBatch(dialect.insert_chunk, chunks)
     return number
 
 
 def list_unembedded(model: str, after: int) -> Work[tuple[list[tuple[int, str]], int]]:
     """The newest chunks past a number that have no vector of the model, and the highest number."""
-    rows = yield Statement(_WITHOUT_VECTOR, [after, model, TEXTS_PER_REQUEST])
+    rows = yield SqlStatement(_WITHOUT_VECTOR, [after, model, TEXTS_PER_REQUEST])
     missing = [(number, f"{title}\n{text}") for number, title, text in rows]
-    last = yield Statement("SELECT max(number) FROM knowledge_chunks")
+    last = yield SqlStatement("SELECT max(number) FROM knowledge_chunks")
     return missing, last[0][0] or 0
 
 
 def insert_vectors(model: str, numbers: Sequence[int], vectors: Sequence[bytes]) -> Work[None]:
     """Store the vectors of chunks."""
     rows = [(model, vector, number) for number, vector in zip(numbers, vectors, strict=True)]
-    yield Batch(_INSERT_VECTOR, rows)
+    yield SqlBatch(_INSERT_VECTOR, rows)
 
 
 def delete_note(note_id: str) -> Work[bool]:
     """Delete a note with all its sources; whether there was one."""
-    rows = yield Statement("DELETE FROM knowledge_notes WHERE id = $1 RETURNING number", [note_id])
+    rows = yield SqlStatement(
+        "DELETE FROM knowledge_notes WHERE id = $1 RETURNING number", [note_id]
+    )
     return bool(rows)
 
 
@@ -227,20 +229,20 @@ def forget_places(scope: Scope, places: Sequence[str]) -> Work[int]:
 
 def _forget_place(place: str, kept_note: int, scope: Scope) -> Work[int]:
     """Delete what a place holds besides one note; how many notes had no other source."""
-    rows = yield Statement(_DELETE_ORIGINS, [place, kept_note, scope.kind, scope.key])
+    rows = yield SqlStatement(_DELETE_ORIGINS, [place, kept_note, scope.kind, scope.key])
     return (yield from _delete_orphans(rows))
 
 
 def list_places(scope: Scope, prefix: str) -> Work[dict[str, str]]:
     """The places that begin with the prefix, and the digest of what each held."""
-    rows = yield Statement(_PLACES, [scope.kind, scope.key, len(prefix), prefix])
+    rows = yield SqlStatement(_PLACES, [scope.kind, scope.key, len(prefix), prefix])
     return {place: digest for place, digest in rows}  # noqa: C416 - a row need not be a pair
 
 
 def delete_expired(now: float) -> Work[int]:
     """Delete the sources that have expired; how many notes had no other."""
     sql = "DELETE FROM knowledge_origins WHERE expires_at <= $1 RETURNING note"
-    rows = yield Statement(sql, [now])
+    rows = yield SqlStatement(sql, [now])
     return (yield from _delete_orphans(rows))
 
 
@@ -248,7 +250,7 @@ def _delete_orphans(rows: Sequence[Row]) -> Work[int]:
     """Delete those of the notes that have no source left; how many these were."""
     deleted = 0
     for numbers in _split_numbers({row[0] for row in rows}):
-        gone = yield Statement(_DELETE_ORPHANS.format(_number_list(numbers)), numbers)
+        gone = yield SqlStatement(_DELETE_ORPHANS.format(_number_list(numbers)), numbers)
         deleted += len(gone)
     return deleted
 
