@@ -95,6 +95,7 @@ class TrialCount:
 
 def fork_context() -> ForkServerContext:
     """Return a context whose processes start with everything imported, so kills hit real work."""
+    # A fork server imports once and forks fast, and its children share no threads or locks.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["proof.crash.worker", "aiohttp", "asyncpg"])
     return context
@@ -180,6 +181,7 @@ def count_faults(
 def _count_replies(count: TrialCount, facts: Sequence[Fact], asks: Sequence[StepRequest]) -> None:
     proposed = [fact for fact in facts if isinstance(fact, StepProposed)]
     for step, fact in enumerate(proposed, 1):
+        # A request for a step after its reply was recorded was paid for in vain.
         count.paid_twice += sum(ask.step == step and ask.at > fact.at for ask in asks)
     started = Counter(fact.step for fact in facts if isinstance(fact, AttemptStarted))
     asked = Counter(ask.step for ask in asks)

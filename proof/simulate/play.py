@@ -63,6 +63,7 @@ class PlayedSession:
 
 def play_plan(plan: SessionPlan) -> PlayedSession:
     """Play a plan on virtual time."""
+    # The same seed drives the plan and the clock, so a session can be played again exactly.
     clock = VirtualClock(seed=plan.seed)
     return clock.run(lambda clock: _play_sessions(plan, clock), tasks_left="cancel")
 
@@ -121,6 +122,7 @@ async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) 
         await task
     drive.ended_at = clock.elapsed_s
     drive.powered = power.on
+    # From here on the process has no run, so an intruder may take the session.
     power.has_run = power.has_written = False
     await asyncio.sleep(LINGER_S)  # A tool that ignores its cancel may still finish.
     drive.died = not power.on

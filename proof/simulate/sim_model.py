@@ -70,6 +70,7 @@ class SimModel:
             check_prompt(prompt)
             reply = await self._choose_reply(prompt, served)
         except AssertionError as error:
+            # Kept for the rules: the runtime treats an error of a model as a failed attempt.
             outside.problems.append(f"X1: {error}")
             raise
         outside.billed_requests.append(served)

@@ -211,6 +211,7 @@ class _RecordingServer(FaultServer):
                 http_request.client_left.set()
                 raise ConnectionAbortedError
             if (refusal := await relaying) is not None:
+                # The real server was not reached, so there is nothing to record.
                 self._exchanges.remove(exchange)
                 await super()._send_answer(refusal, http_request, reader, writer)
         finally:

@@ -157,6 +157,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @override
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        # Python 3.11 takes no time-out here, and while time is held none could be reached.
         with self.clock.hold_time():
             await super().shutdown_default_executor()
 
@@ -172,13 +173,14 @@ class _VirtualSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
-            return ready
+            return ready  # Something can run now, so time stands still.
         clock = self._clock
         if clock.outside_jobs and clock.holds_time:
             return self._wait_in_real_time(clock.patience_s, "work outside of the loop did not end")
         # The wake-up pipe of the loop itself is always registered.
         sockets = len(self.get_map()) > 1
         if sockets or clock.outside_jobs:
+            # The other side may be about to answer: give it a moment of real time.
             ready = super().select(clock.silence_s)
         if ready:
             return ready

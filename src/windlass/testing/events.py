@@ -57,7 +57,7 @@ class Trace:
             if isinstance(event, TextDelta):
                 shown.append(event.text)
             elif isinstance(event, AttemptStarted):
-                kept = len(shown)
+                kept = len(shown)  # What was shown before this attempt stays.
             elif isinstance(event, AttemptDiscarded):
                 del shown[kept:]
         return "".join(shown)

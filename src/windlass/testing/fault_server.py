@@ -58,6 +58,7 @@ class _WatchedReader(asyncio.StreamReader):
     """Reports that the client has left, without reading what it may send next."""
 
     def __init__(self) -> None:
+        # Prompts with attachments have long lines; the default limit is 64 KiB.
         super().__init__(limit=2**26)
         self.client_left = asyncio.Event()
 
@@ -109,7 +110,7 @@ class FaultServer:
             lambda: asyncio.StreamReaderProtocol(_WatchedReader(), self._serve_connection),
             "127.0.0.1",
             0,
-            backlog=1024,
+            backlog=1024,  # Room for a crowd of clients that connect at once.
         )
         self._port = self._server.sockets[0].getsockname()[1]
         return self
@@ -178,6 +179,7 @@ class FaultServer:
         finally:
             for task in (playing, leaving):
                 task.cancel()
+            # Awaited, so that no test sees a task of the server that is still ending.
             await asyncio.gather(playing, leaving, return_exceptions=True)
 
 

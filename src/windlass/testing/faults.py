@@ -91,6 +91,7 @@ class PowerCutJournal(_JournalWrapper):
         self.appends += 1
         if self.appends != self._at:
             return self._finish_append(self._journal.append(session, facts))
+        # Dead before the write is done: no other task of this process may act any more.
         self.dead = True
         if self._when == "before":
             self._release_leases()
@@ -115,6 +116,7 @@ class PowerCutJournal(_JournalWrapper):
         if name == "lease":
             self._leases.append(answer)
             if self.dead:
+                # Granted to a process that died meanwhile: nothing else would release it.
                 self._release_leases()
         self._check_alive()
         return answer
@@ -146,7 +148,7 @@ class WaitingJournal(_JournalWrapper):
     def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
         write = self._write_after(self._last_write, session, tuple(facts))
         self._last_write = asyncio.create_task(write, name="journal write")
-        return asyncio.shield(self._last_write)
+        return asyncio.shield(self._last_write)  # As a disk, it goes on without its caller.
 
     async def _write_after(
         self, before: asyncio.Task[None] | None, session: str, facts: Sequence[Fact]
@@ -184,7 +186,7 @@ class FailingJournal(_JournalWrapper):
 
 
 async def _fail_append(append: int) -> None:
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # A real journal fails a moment later, not inside of the call.
     raise JournalFailed(f"scripted: append {append} was not kept")
 
 

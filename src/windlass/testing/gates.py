@@ -39,6 +39,7 @@ class FixedGate:
 
     async def judge(self, request: GateRequest) -> Verdict:
         self.requests.append(request)
+        # Gives way to other tasks even without a delay, as a real gate does.
         await asyncio.sleep(self._delay_s)
         return self._verdict(request) if callable(self._verdict) else self._verdict
 

@@ -90,6 +90,7 @@ class JournalSuite(ABC):
         """As `play`, on two journals; a journal that cannot be shared stands for both."""
         with ExitStack() as stack:
             one = self.open(folder)
+            # A store in memory has no second door: both names stand for the same journal.
             two = self.open(folder) if self.durable else one
             for journal in (one, two):
                 if isinstance(journal, AbstractContextManager):
@@ -216,7 +217,7 @@ class JournalConformance(JournalSuite):
                 await asyncio.sleep(0)
             writing.cancel()
             await asyncio.wait({writing})
-            # The next append to be done is written after it.
+            # Appends are written in order, so when this one is done, the cancelled one is decided.
             await journal.append(f"{name}, next", note_facts(1, 1))
             assert list(await journal.read(name)) in ([], note_facts(1, 3))
 

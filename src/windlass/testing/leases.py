@@ -120,7 +120,7 @@ class AppendSignalsConformance(JournalSuite):
         """E5: also the first one of a session that is not there yet."""
         for seq, (writer, reader) in enumerate(((one, one), (one, two), (two, one)), 1):
             waiting = asyncio.create_task(reader.wait_for_append(SESSION, seq - 1))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # The follower should be waiting before the append.
             await writer.append(SESSION, note_facts(seq, seq))
             async with asyncio.timeout(PATIENCE_S):
                 await waiting

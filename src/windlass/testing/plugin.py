@@ -39,6 +39,7 @@ def clock() -> VirtualClock:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
     """Replace an async test by a plain function, which pytest then calls as usual."""
+    # Hypothesis wraps the test: its inner function runs once for each example.
     handle: Any = getattr(pyfuncitem.obj, "hypothesis", None)
     if handle is not None and inspect.iscoroutinefunction(handle.inner_test):
         handle.inner_test = _make_sync_test(pyfuncitem, handle.inner_test, None)

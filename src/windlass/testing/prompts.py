@@ -42,6 +42,7 @@ class PromptChecker:
         _require(prompt.output_max >= 1, f"output_max is {prompt.output_max}")
         messages = prompt.messages
         seen = self._seen
+        # The same log means that this request continues the last one.
         shared = isinstance(messages, Transcript) and messages.log is seen.log
         grown = shared and len(messages) >= len(seen)
         if not grown:

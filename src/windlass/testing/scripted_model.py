@@ -138,7 +138,9 @@ class ScriptedModel:
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         plan, tokens = self._next_reply(prompt)
         at = len(self.billed)
+        # Billed before the first piece: a client that leaves early has paid for its prompt.
         self.billed.append(Usage(tokens))
+        # A real request gives way to other tasks before its first piece arrives.
         await asyncio.sleep(0)
         sent = 0
         try:
@@ -194,6 +196,7 @@ class ScriptedModel:
         at_call = 0
         for item in items:
             if isinstance(item, ScriptedPause | ScriptedStall | StreamCut | ScriptedFailure):
+                # An act ends a beat: the pieces before it are streamed first.
                 beats.append(ReplyBeat(pieces, item))
                 pieces = []
             elif isinstance(item, ScriptedText):
@@ -251,6 +254,7 @@ def _build_plan(beats: list[ReplyBeat], pace_s: float = 0.0) -> PlannedReply:
     """Cut the plan after the act that ends it, and put pauses between its pieces."""
     for at, beat in enumerate(beats):
         if isinstance(beat.then, StreamCut | ScriptedFailure | ScriptedStall):
+            # What the script has after such an act is never streamed, so it is not billed.
             beats = beats[: at + 1]
             break
     pieces = [piece for beat in beats for piece in beat.pieces]
@@ -282,7 +286,7 @@ def _billed_usage(plan: PlannedReply, sent: int, tokens: int) -> Usage:
         if isinstance(piece, UsageDelta):
             return piece.usage
     size = plan.output_bytes if sent == len(plan.pieces) else sum(map(_output_bytes, streamed))
-    return Usage(tokens, -(-size // BYTES_PER_TOKEN))
+    return Usage(tokens, -(-size // BYTES_PER_TOKEN))  # Rounded up.
 
 
 def _truthful_plan(plan: PlannedReply, prompt: Prompt, tokens: int) -> PlannedReply:
@@ -309,6 +313,7 @@ def _truthful_plan(plan: PlannedReply, prompt: Prompt, tokens: int) -> PlannedRe
 def _shorten_piece(piece: ReplyPiece, room: int) -> list[ReplyPiece]:
     """Return as much of a piece as fits into `room` bytes."""
     if isinstance(piece, TextDelta | ThinkingDelta):
+        # A character that the limit cuts in two is dropped.
         text = piece.text.encode()[:room].decode(errors="ignore")
         return [replace(piece, text=text)] if text else []
     if isinstance(piece, CallDelta) and (left := room - len((piece.name or "").encode())) >= 0:

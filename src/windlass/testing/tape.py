@@ -157,6 +157,7 @@ def save_tape(
         exchange.pieces = _mask_pieces(exchange.pieces, secrets)
         lines.extend(exchange.tape_lines())
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside the file and then renamed, which replaces it in one step.
     part = path.with_name(f"{path.name}.part")
     part.write_bytes(
         b"".join(mask_secrets(msgspec.json.encode(line), secrets) + b"\n" for line in lines)

@@ -142,7 +142,7 @@ class RecordingTools:
         self._running_count += 1
         self.at_once_max = max(self.at_once_max, self._running_count)
         try:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # So that calls which may run side by side really overlap.
             if call.name not in self._behaviours:
                 return ToolResult.from_text("invalid", f"There is no tool {call.name!r}.")
             result = await self._perform_behaviour(self._behaviours[call.name], cleared, context)
@@ -234,6 +234,7 @@ def cleared_call(
     state = State(session)
     for seq, fact in enumerate(facts, 1):
         state = apply_fact(state, msgspec.structs.replace(fact, seq=seq))
+    # Only `decide` can make a cleared call: its constructor is sealed.
     move = decide(state)
     assert isinstance(move, RunCalls)
     return move.calls[0]
