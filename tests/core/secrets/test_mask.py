@@ -6,12 +6,13 @@ import random
 import string
 import uuid
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import inspect as types
 
 from windlass.core.events import (
     AttemptFailed,
@@ -440,3 +441,46 @@ def test_secrets_are_known_while_somebody_holds_them() -> None:
     assert "held-by-two-1" in live_secret_values()
     del two, mask
     assert not {"held-by-two-1", "held-by-a-mask"} & live_secret_values()
+
+
+# ── what each fact masks ─────────────────────────────────────────────────────
+
+MADE_BY_THE_RUNTIME = {
+    *("RunStarted.parent", "AttemptStarted.model", "BudgetAllotted.budget"),
+    *("CallJudged.call_id", "CallAnswered.call_id", "CallStarted.call_id"),
+    *("CallFinished.call_id", "CallLate.call_id"),
+    *("CallStarted.key", "CallAnswered.digest", "CallAnswered.grant", "CallJudged.changes"),
+    *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
+    *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
+}
+"""Fields with text that no model, tool or person writes: ids, names, digests, repairs."""
+
+
+def can_hold_text(kind: types.Type) -> bool:
+    match kind:
+        case types.StrType() | types.AnyType() | types.DictType() | types.BytesType():
+            return True
+        case types.UnionType():
+            return any(map(can_hold_text, kind.types))
+        case types.CollectionType():
+            return can_hold_text(kind.item_type)
+        case types.StructType():
+            return any(can_hold_text(field.type) for field in kind.fields)
+        case _:
+            return False
+
+
+def test_a_field_with_text_is_masked_or_made_by_the_runtime() -> None:
+    """G8: a new fact has to say which of its fields are masked."""
+    unmasked: set[str] = set()
+    for kind in get_args(Fact):
+        info = types.type_info(kind)
+        assert isinstance(info, types.StructType)
+        names = {field.name for field in info.fields}
+        assert set(kind.masked_fields) <= names
+        unmasked |= {
+            f"{kind.__name__}.{field.name}"
+            for field in info.fields
+            if can_hold_text(field.type) and field.name not in kind.masked_fields
+        }
+    assert unmasked == MADE_BY_THE_RUNTIME

@@ -223,10 +223,17 @@ class _Coercer:
     def convert_value(
         self, options: tuple[SchemaNode, ...], value: JsonValue, path: ValuePath
     ) -> JsonValue:
-        found = [(one, node) for node in options for one in self.find_conversions(node, value)]
-        if not found or any(not same_json(one[0], found[0][0][0]) for one, _ in found):
+        found = [
+            (candidate, node)
+            for node in options
+            for candidate in self.find_conversions(node, value)
+        ]
+        if not found:
             return value
         (result, what), node = found[0]
+        # Two conversions with different results are ambiguous, so neither is made.
+        if any(not same_json(other, result) for (other, _), _ in found):
+            return value
         self.note_change(path, what)
         return self.coerce_content(node, result, path)
 
