@@ -184,5 +184,7 @@ async def test_telemetry_that_breaks_stops_no_run(
     agent = Agent(ScriptedModel([[say("Yes.")]]), clock=clock, telemetry=watching)
     assert (await agent.run("Well?", on_event=watcher)).text == "Yes."
     assert seen
-    assert [record.message for record in caplog.records] == ["a watcher failed and gets no more events"]
+    assert [record.message for record in caplog.records] == [
+        "a watcher failed and gets no more events"
+    ]
     caplog.clear()
