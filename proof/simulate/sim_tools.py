@@ -8,7 +8,7 @@ from proof.simulate.outside import OutsideWorld, ProcessPower, ToolEffect
 from proof.simulate.plan import EFFECTS, HELPER
 from windlass.core.messages import ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
-from windlass.ports import CallContext, ReconcileOutcome, Tools
+from windlass.ports import CallContext, CallerRun, ReconcileOutcome, RunBoundTools, Tools
 
 SCHEMA = {
     "type": "object",
@@ -31,6 +31,13 @@ class SimTools:
         self._helper = helper
         offered = helper.specs if helper is not None else ()
         self.specs = (*SPECS, *(spec for spec in offered if spec.name == HELPER))
+
+    def bind_run(self, run: CallerRun) -> "SimTools":
+        """Return the same tools for one run: a helper must know the run that it works for."""
+        helper = self._helper
+        if isinstance(helper, RunBoundTools):
+            helper = helper.bind_run(run)
+        return SimTools(self._outside, self._power, helper)
 
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         if name == HELPER and self._helper is not None:
