@@ -21,7 +21,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
-from windlass.core.setup import LoopPolicy, RetryPolicy, Setup
+from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup
 from windlass.environ import read_environment
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import (
@@ -81,7 +81,7 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
         budgets=tuple(options.get("budgets", ())),
         compaction=options.get("compaction") or Compaction(),
         hydration=options.get("hydration"),
-        retries=options.get("retries") or RetryPolicy(),
+        retries=options.get("retries") or DEFAULT_RETRIES,
         rules=options.get("rules") or LoopPolicy(),
     )
     mask = build_mask(options.get("secrets"), [*all_models, world.tools])

@@ -75,10 +75,18 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     retry_after_max_s: float = 60.0
     """If the provider asks to wait longer than this, the step ends at once."""
     budget_s: float = 300.0
-    """The most seconds from the first request of a step to the start of its last one."""
+    """The most seconds from the first request of a step to the start of its last one.
+
+    An agent without a policy of its own has `DEFAULT_RETRIES`, with 900 s. The default here stays
+    as it is: journals leave out a field that has its default.
+    """
 
     def __post_init__(self) -> None:
         check_numbers(self, "establish_max", "attempts_max", "budget_s")
+
+
+DEFAULT_RETRIES = RetryPolicy(budget_s=900.0)
+"""Enough for all attempts at a model that says nothing: 5 time-outs of 120 s, and 31 s of waits."""
 
 
 class LoopPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
