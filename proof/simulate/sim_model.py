@@ -22,6 +22,7 @@ from windlass.core.events import (
     ReplyEnd,
     ReplyPiece,
     RunStarted,
+    StreamOpened,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
@@ -174,7 +175,7 @@ def _count_tokens(piece: ReplyPiece) -> int:
             return 1 + len(text) // TOKEN_CHARS
         case CallDelta():
             return len(piece.arguments) // TOKEN_CHARS
-        case UsageDelta() | ReplyEnd():
+        case UsageDelta() | ReplyEnd() | StreamOpened():
             return 0
 
 

@@ -12,10 +12,10 @@ from windlass.core.events import AttemptFailed, AttemptStarted, Event
 from windlass.core.fold.run import fold
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import Trace, VirtualClock
-from windlass.testing.chat_wire import text_answer, text_chunk
+from windlass.testing.chat_wire import chat_chunk, sse_event, text_answer, text_chunk
 from windlass.testing.fault_server import FaultServer
-from windlass.testing.wire import stall, stream_answer
-from windlass.testing.wire_faults import BREAKS, REFUSALS, STALLS, WireFault
+from windlass.testing.wire import WireAnswer, drop, hang_up, refuse_with, stall, stream_answer, wait
+from windlass.testing.wire_faults import BREAKS, PING, REFUSALS, STALLS, WireFault
 from windlass.testing.wire_oddities import ODDITIES, WireOddity
 
 KEY = "sk-test-0123456789abcdef"
@@ -117,13 +117,53 @@ async def test_a_server_that_is_not_there_costs_four_requests(clock: VirtualCloc
     assert raised.value.result.usage is None
 
 
-async def test_one_counter_serves_all_attempts_of_a_step(clock: VirtualClock) -> None:
-    """S3: six requests in all, never more, however they fail."""
-    broken = [fault.answer for fault in BREAKS if fault.retryable and not fault.text][:3]
-    async with FaultServer(always=broken[0]) as server:
+BARELY_OPEN = {
+    "silent": stream_answer(stall()),
+    "pings": stream_answer(*(part for _ in range(40) for part in (wait(30), PING)), stall()),
+    "empty": stream_answer(),
+    "dropped": stream_answer(drop()),
+    "role_only": stream_answer(chat_chunk({"role": "assistant", "content": ""})),
+    "role_then_silent": stream_answer(chat_chunk({"role": "assistant"}), stall()),
+    "broken_json": stream_answer(b"data: {\n\n"),
+    "error_at_once": stream_answer(sse_event({"error": {"message": "overloaded", "code": 529}})),
+}
+
+
+@pytest.mark.contract("S3")
+@pytest.mark.parametrize("answer", BARELY_OPEN.values(), ids=BARELY_OPEN)
+async def test_a_stream_is_established_by_its_head(answer: WireAnswer, clock: VirtualClock) -> None:
+    """S3: six requests with the default settings, although no content ever comes."""
+    store = MemoryJournal()
+    async with FaultServer(always=answer) as server:
+        agent = Agent("openai-compatible:m", base_url=server.url, clock=clock, journal=store)
+        with pytest.raises(FailedByModel):
+            await agent.run("Hello?", session="s")
+        assert len(server.requests) == 6
+    failures = [fact for fact in await store.read("s") if isinstance(fact, AttemptFailed)]
+    assert all(failure.established for failure in failures)
+
+
+@pytest.mark.contract("S3")
+@pytest.mark.parametrize("answer", [hang_up(stall()), refuse_with(503)], ids=["silent", "refused"])
+async def test_without_a_head_no_stream_is_established(
+    answer: WireAnswer, clock: VirtualClock
+) -> None:
+    """S3: four requests with the default settings."""
+    async with FaultServer(always=answer) as server:
         with pytest.raises(FailedByModel):
             await Agent("openai-compatible:m", base_url=server.url, clock=clock).run("Hello?")
-        assert len(server.requests) <= 6
+        assert len(server.requests) == 4
+
+
+async def test_an_error_in_place_of_a_reply_costs_nothing(clock: VirtualClock) -> None:
+    """B2: a stream that broke off before its content may have cost something."""
+    for name, costs in (("error_at_once", False), ("empty", True), ("silent", True)):
+        store = MemoryJournal()
+        async with FaultServer(BARELY_OPEN[name], text_answer("Hello")) as server:
+            agent = Agent("openai-compatible:m", base_url=server.url, clock=clock, journal=store)
+            await agent.run("Hello?", session="s")
+        (failure,) = (fact for fact in await store.read("s") if isinstance(fact, AttemptFailed))
+        assert (failure.charge is not None) is costs, name
 
 
 async def test_a_cancel_closes_the_connection(clock: VirtualClock) -> None:

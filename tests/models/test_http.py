@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import time
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from windlass.core.errors import ModelError
 from windlass.models.http import post as http
 from windlass.models.http.errors import RequestTarget
-from windlass.models.http.post import find_proxy, post_sse
+from windlass.models.http.post import REST_S, STREAM_OPENED, ReplyProgress, find_proxy, post_sse
 from windlass.ports import Timeouts
 from windlass.testing.chat_wire import sse_event, text_answer, text_chunk
 from windlass.testing.fault_server import FaultServer, serve_in_thread
@@ -26,6 +27,7 @@ from windlass.testing.wire import (
     reset,
     stall,
     stream_answer,
+    wait,
 )
 
 TIMEOUTS = Timeouts()
@@ -35,10 +37,15 @@ def target(url: str) -> RequestTarget:
     return RequestTarget(vendor="acme", url=url, model="m", key_env="ACME_API_KEY")
 
 
-def post(url: str, **more: str) -> "http.AsyncGenerator[tuple[str, bytes]]":
+async def post(url: str, **more: str) -> AsyncGenerator[tuple[str, bytes]]:
+    """Send a request and give its events, without the notice that the stream is open."""
     headers = {"Content-Type": "application/json", **more}
     path = f"{url}/chat/completions"
-    return post_sse(path, b'{"a":1}', headers, target=target(url), timeouts=TIMEOUTS)
+    events = post_sse(path, b'{"a":1}', headers, target=target(url), timeouts=TIMEOUTS)
+    async with aclosing(events):
+        async for event in events:
+            if event != STREAM_OPENED:
+                yield event
 
 
 async def collect_events(url: str, **more: str) -> list[tuple[str, bytes]]:
@@ -100,6 +107,41 @@ async def test_connections_are_used_again() -> None:
         for _ in range(3):
             await collect_events(server.url)
     assert [asked.connection for asked in server.requests] == [1, 1, 1]
+
+
+async def test_the_connection_of_a_reply_that_ended_is_used_again() -> None:
+    """S8: the rest of the response is read in the background, if it comes at all."""
+    slow_end = append_acts(text_answer("hi"), wait(0.5))
+    async with FaultServer(slow_end, slow_end, append_acts(slow_end, stall())) as server:
+        for _ in range(3):
+            await leave_after_first_event(server.url, ReplyProgress(ended=True))
+            await asyncio.sleep(0.9)
+        assert not server.requests[2].client_left.is_set()
+        await asyncio.wait_for(server.requests[2].client_left.wait(), REST_S)
+    assert [asked.connection for asked in server.requests] == [1, 1, 1]
+
+
+async def test_the_connection_of_a_reply_that_did_not_end_is_closed() -> None:
+    async with FaultServer(append_acts(text_answer("hi"), stall())) as server:
+        await leave_after_first_event(server.url, ReplyProgress())
+        await asyncio.wait_for(server.requests[0].client_left.wait(), 0.1)
+
+
+async def test_a_server_that_sends_on_after_the_end_is_left() -> None:
+    flood = append_acts(text_answer("hi"), *[b": " + b"x" * 10_000 + b"\n"] * 100, stall())
+    async with FaultServer(flood) as server:
+        await leave_after_first_event(server.url, ReplyProgress(ended=True))
+        await asyncio.wait_for(server.requests[0].client_left.wait(), REST_S / 2)
+
+
+async def leave_after_first_event(url: str, progress: ReplyProgress) -> None:
+    body = b'{"a":1}'
+    events = post_sse(
+        f"{url}/x", body, {}, target=target(url), timeouts=TIMEOUTS, progress=progress
+    )
+    assert await anext(events) == STREAM_OPENED
+    await anext(events)
+    await events.aclose()
 
 
 @pytest.mark.realtime

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from windlass.core.setup import RetryPolicy
+from windlass.core.setup import DEFAULT_RETRIES
 from windlass.models.local.model import WINDOW_MAX
 from windlass.models.options import FEW_TOOLS, LONG_PROMPT_CHARS, MANY_TOOLS, SHORT_PROMPT_CHARS
 from windlass.models.vendors import VendorConfig, load_vendors
@@ -39,7 +39,7 @@ def test_the_table_of_providers_is_made_from_the_data() -> None:
 def test_the_numbers_on_the_page_are_the_defaults() -> None:
     """S3, S4, S14."""
     text = " ".join(page().split())
-    times, retries = Timeouts(), RetryPolicy()
+    times, retries = Timeouts(), DEFAULT_RETRIES
     assert (
         f"Timeouts(connect_s={times.connect_s:g}, first_byte_s={times.first_byte_s:g}, "
         f"idle_s={times.idle_s:g}, step_s={times.step_s})"

@@ -4,10 +4,12 @@ The mutants are in `proof/mutants`.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from decimal import Decimal
 
 import pytest
+from typing_extensions import override
 
 from windlass.agent.agent import Agent
 from windlass.core.errors import FailedByJournal, FailedByModel, RunFailed, SessionBusy
@@ -17,8 +19,10 @@ from windlass.core.events import (
     CallStarted,
     Event,
     Fact,
+    ReplyPiece,
     RunEnded,
     StepProposed,
+    StreamOpened,
 )
 from windlass.core.fold.run import fold
 from windlass.core.limits import Limits
@@ -27,8 +31,10 @@ from windlass.core.moves import ClearedCall
 from windlass.core.result import RunResult
 from windlass.core.setup import LoopPolicy, ModelInfo, Price
 from windlass.core.verdicts import Allow, Ask, Deny, Modify
+from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import CallContext, Journal
+from windlass.runtime.attempt import CLOSE_S
 from windlass.testing import (
     BareJournal,
     BrokenGate,
@@ -51,6 +57,7 @@ from windlass.testing import (
     say,
     usage,
 )
+from windlass.testing.script_words import ScriptItem
 from windlass.testing.tools import Delay, IgnoreCancel, RaiseFromRun
 
 SESSION = "s"
@@ -387,6 +394,18 @@ async def test_a_restart_wipes_what_was_shown(clock: VirtualClock) -> None:
     trace.check()
 
 
+@pytest.mark.contract("S3")
+@pytest.mark.parametrize("silence", [(cut(),), (pause(600),)], ids=["empty", "silent"])
+async def test_an_open_stream_without_content_gets_six_attempts(
+    silence: tuple[ScriptItem, ...], clock: VirtualClock
+) -> None:
+    """S3: with the default time-outs and the default budget of time."""
+    model = ScriptedModel([[StreamOpened(), *silence]] * 6)
+    with model, pytest.raises(FailedByModel) as raised:
+        await Agent(model, clock=clock).run("Hello")
+    assert raised.value.result.model_calls == 6
+
+
 async def test_a_keep_alive_is_not_content(clock: VirtualClock) -> None:
     """S4: what says nothing does not feed the idle timer."""
     silence = [pause(60), usage(input=1), pause(60), usage(input=1)]
@@ -396,13 +415,39 @@ async def test_a_keep_alive_is_not_content(clock: VirtualClock) -> None:
     assert 90.0 <= clock.elapsed_s <= 91.0
 
 
+class _SlowToClose(ScriptedModel):
+    """A model whose stream takes long to close."""
+
+    @override
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+        try:
+            async with aclosing(super().stream(prompt)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            await asyncio.sleep(60)
+
+
+async def test_a_reply_that_is_whole_does_not_wait_for_its_stream_to_close(
+    clock: VirtualClock,
+) -> None:
+    """S8: nothing behind the end marker is awaited, and closing has a limit."""
+    with ScriptedModel([[say("Done."), usage(input=7, output=2), end(), pause(3)]]) as model:
+        await Agent(model, clock=clock).run("Hello")
+    assert clock.elapsed_s < 0.001
+    with _SlowToClose(["Done."]) as model:
+        result = await Agent(model, clock=clock).run("Hello")
+    assert result.text == "Done."
+    assert clock.elapsed_s < CLOSE_S + 0.01
+
+
 async def test_a_reply_that_is_whole_is_kept_by_a_cancel(clock: VirtualClock) -> None:
     """J3, C2: it was paid for, and no reply is paid for twice."""
     store = _store()
-    with ScriptedModel([[say("Done."), usage(input=7, output=2), end(), pause(3)]]) as model:
+    with _SlowToClose([[say("Done."), usage(input=7, output=2), end()]]) as model:
         agent = Agent(model, journal=store, clock=clock)
         running = asyncio.create_task(agent.run("Hello", session=SESSION))
-        await asyncio.sleep(1)
+        await asyncio.sleep(CLOSE_S / 2)
         agent.cancel(SESSION)
         result = await running
     assert (result.outcome, result.text, result.steps) == ("cancelled", "Done.", 1)

@@ -61,8 +61,15 @@ class UsageDelta(PlacedEvent, frozen=True, tag="UsageDelta"):
     usage: Usage
 
 
+class StreamOpened(PlacedEvent, frozen=True, tag="StreamOpened"):
+    """The provider accepted the request: the head of its response has come, and maybe no more.
+
+    A model may stream it first. It is no content, and watchers are not shown it.
+    """
+
+
 class ReplyEnd(PlacedEvent, frozen=True, tag="ReplyEnd"):
-    """The provider's end marker. A stream without one is incomplete."""
+    """The provider's end marker. A stream without one is incomplete; nothing behind it is read."""
 
     stop: StopReason = "end"
 

@@ -35,6 +35,7 @@ from windlass.core.deltas import (
     ReplyEnd,
     RunSuspended,
     StopReason,
+    StreamOpened,
     StreamStalled,
     TextDelta,
     ThinkingDelta,
@@ -362,10 +363,12 @@ InRunFact = (
 )
 """The facts that only an open run can have."""
 Fact = RunStarted | InRunFact | CallLate
-ReplyPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
+ContentPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
+"""What a reply consists of."""
+ReplyPiece = ContentPiece | StreamOpened
 """What a model streams."""
 Delta = (
-    ReplyPiece
+    ContentPiece
     | AttemptDiscarded
     | AttemptRetrying
     | StreamStalled

@@ -13,6 +13,7 @@ from windlass.core.events import (
     ReplyEnd,
     ReplyPiece,
     StopReason,
+    StreamOpened,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
@@ -79,6 +80,8 @@ class ReplyAssembly:
                 self.usage = usage
             case ReplyEnd(stop):
                 self.stop = stop
+            case StreamOpened():
+                pass
             case _:
                 kind = type(piece).__name__
                 message = f"The model streamed a {kind}, which cannot be a piece of a reply."

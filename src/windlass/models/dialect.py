@@ -36,10 +36,15 @@ class ReplyReader(Protocol):
 
 @runtime_checkable
 class FinishingReader(Protocol):
-    """A reader that may hold back pieces until the stream is over."""
+    """A reader of a protocol in which more may follow after the model has finished."""
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the model has finished its reply, and the end marker has not come yet."""
+        ...
 
     def finish(self) -> Sequence[ReplyPiece]:
-        """Return the last pieces. Called once, when the server has closed the stream."""
+        """Return the last pieces. Called once, when nothing more comes."""
         ...
 
 

@@ -1,7 +1,7 @@
 """One request to a model: its pieces are shown, its silence is limited, its reply is assembled.
 
-The law: a reply counts only with its end marker; once that is there, the reply is whole, whatever
-happens to the connection. One attempt makes one request; retries are decided elsewhere.
+The law: a reply counts only with its end marker; once that is there, the reply is whole, and the
+rest of the stream is not awaited. One attempt makes one request; retries are decided elsewhere.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ from windlass.core.decide.reserving import settle_attempt
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     AttemptFailed,
+    ContentPiece,
     ReplyEnd,
-    ReplyPiece,
     StepProposed,
+    StreamOpened,
     TextDelta,
     UsageDelta,
 )
@@ -26,8 +27,10 @@ from windlass.core.moves import RequestReply, Summarize
 from windlass.core.reply_assembly import ReplyAssembly
 from windlass.ports import Model, Timeouts
 
-AFTER_REPLY_S = 5.0
-"""How long a stream may take to close once its reply is whole."""
+CLOSE_S = 1.0
+"""How long a model may take to close its stream once the reply is whole."""
+
+_BROKEN_STREAM_KINDS = frozenset(("incomplete_stream", "malformed_stream", "network"))
 
 TIMER_GRAIN_S = 0.001
 """A timer may fire this much early, so less than this counts as no time left."""
@@ -42,11 +45,13 @@ class ModelAttempt:
         self._model = model
         self._assembly = ReplyAssembly()
         self._established = False
+        """The head of a successful response has come (S3), with or without content."""
+        self._has_content = False
         self._was_seen = False
         """A watcher saw some of the text."""
 
     async def stream(
-        self, timeouts: Timeouts, show_piece: Callable[[ReplyPiece], bool]
+        self, timeouts: Timeouts, show_piece: Callable[[ContentPiece], bool]
     ) -> Fault | None:
         """Make the request. Returns None once the reply is whole, otherwise what went wrong.
 
@@ -58,10 +63,16 @@ class ModelAttempt:
             async with _watch_silence(timeouts) as watchdog, aclosing(pieces):
                 async for piece in pieces:
                     self._established = True
+                    if isinstance(piece, StreamOpened):
+                        continue
+                    self._has_content = True
                     assembly.add_piece(piece)
                     watchdog.note_piece(piece)
                     if show_piece(piece):
                         self._was_seen = True
+                    # Nothing is read behind the end marker: a server may leave the stream open.
+                    if assembly.stop is not None:
+                        break
             fault = Fault(
                 "incomplete_stream",
                 "the stream ended before the reply was complete",
@@ -104,7 +115,7 @@ class ModelAttempt:
 
         `fault` is why it failed, if it did.
         """
-        if fault is not None and fault.kind != "stalled" and not self._established:
+        if fault is not None and not self._may_have_cost(fault):
             return None
         charge = settle_attempt(
             self._model.info,
@@ -114,6 +125,12 @@ class ModelAttempt:
             whole=self.is_whole,
         )
         return replace(charge, purpose=self.purpose)
+
+    def _may_have_cost(self, fault: Fault) -> bool:
+        if self._has_content or fault.kind == "stalled":
+            return True
+        # An error that a server announces in place of a reply is a refusal, whatever its status.
+        return self._established and fault.kind in _BROKEN_STREAM_KINDS
 
     def make_proposal(self) -> StepProposed:
         # Steps are numbered within the session, so that the ids of calls are unique in it.
@@ -148,15 +165,15 @@ class _SilenceWatchdog:
         self._timer: asyncio.TimerHandle | None = None
         self.restart_timer(timeouts.first_byte_s)
 
-    def note_piece(self, piece: ReplyPiece) -> None:
+    def note_piece(self, piece: ContentPiece) -> None:
         """Note that content came. Usage does not count: servers send it as a keep-alive."""
         if type(piece) is UsageDelta:
             return
         is_first = self._last_content_at is None
         self._last_content_at = self._time()
         if type(piece) is ReplyEnd:
-            self._idle_s = AFTER_REPLY_S
-            self.restart_timer(AFTER_REPLY_S)
+            self._idle_s = CLOSE_S
+            self.restart_timer(CLOSE_S)
         elif is_first:
             self.restart_timer(self._idle_s)
 

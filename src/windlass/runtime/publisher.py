@@ -15,11 +15,11 @@ from windlass.core.events import (
     AttemptStarted,
     CallDelta,
     CallFinished,
+    ContentPiece,
     Delta,
     Event,
     Fact,
     ReplyEnd,
-    ReplyPiece,
     StepProposed,
     TextDelta,
     ThinkingDelta,
@@ -125,7 +125,7 @@ class EventPublisher:
         if shown is not None:
             self.publish(self.place_delta(shown))
 
-    def show_piece(self, piece: ReplyPiece) -> bool:
+    def show_piece(self, piece: ContentPiece) -> bool:
         """Show a piece of a reply. Returns whether a watcher has now seen text of it."""
         if self._on_activity is not None:
             self._on_activity()

@@ -27,6 +27,7 @@ from windlass.core.events import (
     CallDelta,
     ReplyEnd,
     ReplyPiece,
+    StreamOpened,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
@@ -275,7 +276,7 @@ def _output_bytes(piece: ReplyPiece) -> int:
             return len(text.encode())
         case CallDelta():
             return len(((piece.name or "") + piece.arguments).encode())
-        case UsageDelta() | ReplyEnd():
+        case UsageDelta() | ReplyEnd() | StreamOpened():
             return 0
 
 

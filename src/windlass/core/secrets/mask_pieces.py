@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from windlass.core.events import (
     CallDelta,
     CallProgress,
+    ContentPiece,
     Delta,
     Fact,
     NestedEvent,
     ReplyEnd,
-    ReplyPiece,
     TextDelta,
     ThinkingDelta,
     UsageDelta,
@@ -53,7 +53,7 @@ class PieceMask:
     def _new_stream(self) -> TextStreamMask:
         return TextStreamMask(self._mask, self._heads)
 
-    def mask_piece(self, piece: ReplyPiece) -> Sequence[ReplyPiece]:
+    def mask_piece(self, piece: ContentPiece) -> Sequence[ContentPiece]:
         """Return what may be shown after this piece: the piece itself if nothing is in doubt."""
         # A short path for nearly every piece.
         if type(piece) is TextDelta and not self._thinking:
@@ -63,7 +63,7 @@ class PieceMask:
             return (TextDelta(text),) if text else ()
         return tuple(self._mask_piece(piece))
 
-    def _mask_piece(self, piece: ReplyPiece) -> Iterator[ReplyPiece]:
+    def _mask_piece(self, piece: ContentPiece) -> Iterator[ContentPiece]:
         match piece:
             case TextDelta(text):
                 yield from self._switch_block(thinking=False)
@@ -85,18 +85,18 @@ class PieceMask:
             case ReplyEnd():
                 yield from self._release_rest()
 
-    def _switch_block(self, *, thinking: bool) -> Iterator[ReplyPiece]:
+    def _switch_block(self, *, thinking: bool) -> Iterator[ContentPiece]:
         if self._thinking is not thinking:
             yield from self._end_block()
             self._thinking = thinking
 
-    def _end_block(self) -> Iterator[ReplyPiece]:
+    def _end_block(self) -> Iterator[ContentPiece]:
         rest = self._text_stream.end()
         if rest:
             yield ThinkingDelta(rest) if self._thinking else TextDelta(rest)
         self._text_stream = self._new_stream()
 
-    def _mask_call_delta(self, piece: CallDelta) -> Iterator[ReplyPiece]:
+    def _mask_call_delta(self, piece: CallDelta) -> Iterator[ContentPiece]:
         at = piece.index if piece.index is not None else piece.id or ""
         if at not in self._call_streams:
             yield from self._end_block()
@@ -107,7 +107,7 @@ class PieceMask:
         elif arguments or piece.id or piece.name or piece.signature:
             yield replace(piece, arguments=arguments)
 
-    def _release_rest(self) -> Iterator[ReplyPiece]:
+    def _release_rest(self) -> Iterator[ContentPiece]:
         """Yield what was held back, now that the reply is complete."""
         yield from self._end_block()
         for at, stream in self._call_streams.items():

@@ -1,7 +1,9 @@
 """Reads the events of Gemini's generateContent API.
 
-The law: only a `finishReason`, or the notice that the prompt was blocked, ends a reply (S8). If the
-API itself calls a reply malformed, that is an error, and another attempt may succeed.
+The law: only a `finishReason`, or the notice that the prompt was blocked, ends a reply (S8). There
+is no other end marker. Some proxies send `STOP` before the first content, so that one ends a reply
+only if nothing follows. If the API itself calls a reply malformed, that is an error, and another
+attempt may succeed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -60,6 +62,7 @@ class _GeminiContent(msgspec.Struct):
 
 
 class _GeminiCandidate(msgspec.Struct, rename="camel"):
+    index: int | None = None
     content: _GeminiContent | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
@@ -92,6 +95,18 @@ class GeminiReader:
 
     def __init__(self) -> None:
         self._calls = 0
+        self._has_content = False
+        self._stopped_empty = False
+        """The API said STOP before any content."""
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the API said that the model stopped, but there is no content yet."""
+        return self._stopped_empty and not self._has_content
+
+    def finish(self) -> list[ReplyPiece]:
+        """Return the end of a reply that stayed empty."""
+        return [ReplyEnd("end")] if self.is_finishing else []
 
     def read_event(self, event: str, data: bytes) -> Iterable[ReplyPiece]:  # noqa: ARG002 - events have no names here
         try:
@@ -106,7 +121,8 @@ class GeminiReader:
             yield UsageDelta(_convert_usage(chunk.usage_metadata))
         if chunk.error is not None:
             raise error_from_stream(chunk.error)
-        for candidate in chunk.candidates[:1]:
+        # Of several candidates only the first one counts.
+        for candidate in [one for one in chunk.candidates if not one.index][:1]:
             for part in candidate.content.parts if candidate.content else ():
                 yield from self._read_part(part)
             if candidate.finish_reason is not None:
@@ -116,6 +132,7 @@ class GeminiReader:
             yield ReplyEnd("refusal")
 
     def _read_part(self, part: _GeminiPart) -> Iterator[ReplyPiece]:
+        self._has_content = True
         signature = part.thought_signature or None
         if part.function_call is not None:
             call = part.function_call
@@ -142,7 +159,9 @@ class GeminiReader:
         if reason == "MISSING_THOUGHT_SIGNATURE":
             text = "the history lacks a signature of the model's thoughts"
             raise ModelError("bad_request", text)
-        if reason != "FINISH_REASON_UNSPECIFIED":
+        if reason == "STOP" and not self._has_content:
+            self._stopped_empty = True
+        elif reason != "FINISH_REASON_UNSPECIFIED":
             yield ReplyEnd(_STOP_REASONS.get(reason, "calls" if self._calls else "end"))
 
 

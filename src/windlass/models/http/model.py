@@ -1,8 +1,8 @@
 """A model behind HTTP: a dialect, a vendor's address and a key, as one `Model`.
 
 The law: one call of `stream` is one request, without retries. It gives pieces, or raises one
-classified error (S1). A reply whose end was announced is complete, whatever the connection does
-afterwards.
+classified error (S1). A reply is complete when its end marker has come: nothing behind it is
+awaited or read (S8), so usage that a server sends behind its end marker does not count.
 """
 
 import re
@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from windlass.core.errors import ModelError
-from windlass.core.events import ReplyEnd, ReplyPiece
+from windlass.core.events import ReplyEnd, ReplyPiece, StreamOpened
 from windlass.core.messages import ContentPart, TextPart, UserMessage
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, FinishingReader
 from windlass.models.http.errors import RequestTarget, mask_keys
-from windlass.models.http.post import post_sse
+from windlass.models.http.post import ReplyProgress, post_sse
 from windlass.models.http.sse import SseEvent
 from windlass.models.options import ModelOptions, choose_effort
 from windlass.ports import Timeouts
@@ -122,25 +122,29 @@ class HttpModel:
         # What a model is shown of its own past depends on which model is asked (S11).
         prompt = replace(prompt, model=self._info.name)
         reader = self._dialect.new_reader(prompt)
-        request_events = self._request_events(prompt)
-        ended = False
+        finishing = reader if isinstance(reader, FinishingReader) else None
+        progress = ReplyProgress(finishing)
         fault: ModelError | None = None
         try:
-            async with aclosing(request_events) as events:
+            async with aclosing(self._request_events(prompt, progress)) as events:
                 async for event, data in events:
+                    if not data:  # STREAM_OPENED
+                        yield StreamOpened()
+                        continue
                     for piece in reader.read_event(event, data):
                         # Checked for each piece of each reply, so with the cheapest test there is.
-                        ended = ended or type(piece) is ReplyEnd
+                        progress.ended = progress.ended or type(piece) is ReplyEnd
                         yield piece
+                    if progress.ended:
+                        return
         except ModelError as error:
             fault = self._name_vendor(error)
         # The stream is over, with or without an error. If the model had finished its reply before
         # that, the reply counts and the error does not.
-        if not ended and isinstance(reader, FinishingReader):
-            for piece in reader.finish():
-                ended = True
+        if finishing is not None and finishing.is_finishing:
+            for piece in finishing.finish():
                 yield piece
-        if fault is not None and not ended:
+        elif fault is not None:
             raise fault
 
     def _name_vendor(self, error: ModelError) -> ModelError:
@@ -156,7 +160,7 @@ class HttpModel:
             retry_after_s=fault.retry_after_s,
         )
 
-    def _request_events(self, prompt: Prompt) -> AsyncGenerator[SseEvent]:
+    def _request_events(self, prompt: Prompt, progress: ReplyProgress) -> AsyncGenerator[SseEvent]:
         """Prepare one request. Nothing is sent before the first event is asked for."""
         options = self._options
         if self._chooses_effort:
@@ -170,4 +174,5 @@ class HttpModel:
             target=endpoint.target,
             timeouts=endpoint.timeouts,
             proxy=endpoint.proxy,
+            progress=progress,
         )

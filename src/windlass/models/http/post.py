@@ -1,17 +1,20 @@
 """One POST over pooled connections, with the events of its response as they arrive.
 
 The law: one request, and never a second one. Every failure is raised as a ModelError of one line
-that names the host, and the connection is closed as soon as the generator is.
+that names the host. When the generator is closed, so is the connection, unless the reply had ended
+(S8): then the rest of the response is read in the background, and the connection is used again.
 """
 
 import asyncio
 import io
 import ssl
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from windlass.core.errors import ModelError
+from windlass.models.dialect import FinishingReader
 from windlass.models.http.errors import (
     RequestTarget,
     error_from_response,
@@ -32,8 +35,34 @@ _STREAM_TYPES = ("text/event-stream", "text/plain", "application/octet-stream", 
 """The content types under which servers send event streams; all but the first are mistakes."""
 _STATUS_OK = range(200, 300)
 
+STREAM_OPENED: SseEvent = ("", b"")
+"""Comes before all events of a response: its head is there. No event of a server has no data."""
+AFTER_FINISH_S = 2.0
+"""How long to wait for more once the server has said why the model stopped.
+
+What comes then is usage and the end marker. Some servers send neither, and keep the response open.
+"""
+REST_S = 1.0
+"""How long the rest of a response is awaited, in the background, to use its connection again."""
+REST_BYTES_MAX = 65_536
+"""How much of that rest is read."""
+_background: set[asyncio.Task[None]] = set()
+"""The tasks that read such rests. The event loop itself keeps only weak references."""
+
 _SessionOpener = AsyncGenerator["aiohttp.ClientSession"]
 _sessions: dict[asyncio.AbstractEventLoop, tuple["aiohttp.ClientSession", _SessionOpener]] = {}
+
+
+@dataclass(slots=True)
+class ReplyProgress:
+    """What the reader of a reply tells the connection that the reply comes from."""
+
+    reader: FinishingReader | None = None
+    """Knows whether the model has finished although the end marker has not come."""
+    ended: bool = False
+    """The end marker has come. What follows it does not matter."""
+    wait_until: float | None = None
+    """When a finished reply counts as ended without its end marker, by the clock of the loop."""
 
 
 async def post_sse(
@@ -44,8 +73,12 @@ async def post_sse(
     target: RequestTarget,
     timeouts: Timeouts,
     proxy: str | None = None,
+    progress: ReplyProgress | None = None,
 ) -> AsyncGenerator[SseEvent]:
-    """Send the body and yield the events of the response; only connecting has a time limit here."""
+    """Send the body and yield STREAM_OPENED, then the events of the response.
+
+    Only connecting has a time limit here.
+    """
     import aiohttp
 
     session = await _loop_session()
@@ -56,26 +89,71 @@ async def post_sse(
     data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
     try:
         # Redirects are not followed: a key must not be sent to another host.
-        async with session.post(
+        response = await session.post(
             url, data=data, headers=headers, timeout=limit, proxy=proxy, allow_redirects=False
-        ) as response:
-            try:
-                if not _is_event_stream(response):
-                    raise _refusal_error(response, await _read_error_body(response), target)
-                parser = SseParser()
-                while chunk := await response.content.readany():
-                    for event in parser.feed(chunk):
-                        yield event
-                for event in parser.finish():
+        )
+        try:
+            if not _is_event_stream(response):
+                raise _refusal_error(response, await _read_error_body(response), target)
+            yield STREAM_OPENED
+            parser = SseParser()
+            while chunk := await _read_chunk(response, progress):
+                for event in parser.feed(chunk):
                     yield event
-            finally:
-                # Not awaited: a response that was read to its end is in the pool again already.
-                response.close()
+            for event in parser.finish():
+                yield event
+        finally:
+            _leave_response(response, reply_ended=progress is not None and progress.ended)
     except (aiohttp.ClientError, OSError, ValueError) as error:
         fault = _network_error(error, target, timeouts)
     else:
         return
     raise fault  # Without its cause: the library's error may hold the headers, and so the key.
+
+
+async def _read_chunk(response: "aiohttp.ClientResponse", progress: ReplyProgress | None) -> bytes:
+    """Return the next bytes; none at the end, or if a finished reply gets no end marker."""
+    reader = progress and progress.reader
+    if progress is None or reader is None or not reader.is_finishing:
+        return await response.content.readany()
+    # One deadline for all that follows: a server may send keep-alives for as long as it likes.
+    progress.wait_until = progress.wait_until or asyncio.get_running_loop().time() + AFTER_FINISH_S
+    try:
+        async with asyncio.timeout_at(progress.wait_until):
+            return await response.content.readany()
+    except TimeoutError:
+        return b""
+
+
+def _leave_response(response: "aiohttp.ClientResponse", *, reply_ended: bool) -> None:
+    """Close a response, or read the little that is left of it in the background."""
+    # A response that was received to its end is closed already, and its connection in the pool.
+    if response.closed:
+        return
+    if not reply_ended:
+        response.close()
+        return
+    task = asyncio.get_running_loop().create_task(_read_rest(response))
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+
+
+async def _read_rest(response: "aiohttp.ClientResponse") -> None:
+    """Read to the end of a response, so that its connection can be used again.
+
+    A server that keeps the response open, or goes on sending, loses the connection.
+    """
+    import aiohttp
+
+    left = REST_BYTES_MAX
+    try:
+        async with asyncio.timeout(REST_S):
+            while left > 0 and (chunk := await response.content.readany()):
+                left -= len(chunk)
+    except (aiohttp.ClientError, OSError):
+        pass  # The reply is whole; what happens to its connection now is of no interest.
+    finally:
+        response.close()
 
 
 async def _loop_session() -> "aiohttp.ClientSession":

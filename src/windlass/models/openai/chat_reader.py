@@ -67,6 +67,7 @@ class _ChatDelta(msgspec.Struct):
 
 
 class _ChatChoice(msgspec.Struct):
+    index: int | None = None
     delta: _ChatDelta | None = None
     finish_reason: str | None = None
 
@@ -117,9 +118,14 @@ class ChatReader:
         # A shortcut for nearly all chunks: one delta of text, and nothing else.
         if choices and chunk.usage is None and chunk.error is None and not event:
             choice = choices[0]
-            if choice.delta is not None and choice.finish_reason is None:
+            if choice.delta is not None and choice.finish_reason is None and not choice.index:
                 return self._read_delta(choice.delta)
         return self._read_uncommon(event, data, chunk)
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the model has finished its reply, and the end marker has not come yet."""
+        return self._stop is not None and not self._ended
 
     def finish(self) -> list[ReplyPiece]:
         """Return the end of the reply if the model had finished it and it was not announced yet."""
@@ -132,7 +138,8 @@ class ChatReader:
         if chunk.error is not None or "error" in (event, chunk.object):
             raise error_from_stream(data)
         pieces: list[ReplyPiece] = []
-        for choice in (chunk.choices or ())[:1]:
+        # A server that makes several replies at once numbers them. Only the first one counts.
+        for choice in [choice for choice in chunk.choices or () if not choice.index][:1]:
             if choice.delta is not None:
                 pieces += self._read_delta(choice.delta)
             if choice.finish_reason in _FAILURE_REASONS:

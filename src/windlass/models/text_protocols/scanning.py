@@ -39,6 +39,11 @@ class ScanningReader:
         pieces = self._inner.read_event(event, data)
         return self._run_scans(pieces) if self._scans else pieces
 
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the model has finished its reply, and the end marker has not come yet."""
+        return self._inner.is_finishing
+
     def finish(self) -> list[ReplyPiece]:
         """Return the last pieces. There are none if the reply did not end."""
         return self._run_scans(self._inner.finish())
