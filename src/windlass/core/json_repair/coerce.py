@@ -98,11 +98,13 @@ def has_schema_type(node: SchemaNode, value: JsonValue) -> bool:
 class _Coercer:
     """One walk over one value, beside its schema."""
 
-    __slots__ = ("changes", "root")
+    __slots__ = ("_containers", "changes", "root")
 
     def __init__(self, root: SchemaNode) -> None:
         self.root = root
         self.changes: list[ArgumentChange] = []
+        # A text is read once, however many branches of a union ask for it.
+        self._containers: dict[str, JsonValue] = {}
 
     def note_change(self, path: ValuePath, what: str) -> None:
         note_change(self.changes, path, what)
@@ -266,11 +268,13 @@ class _Coercer:
         self, text: str, kind: type[dict[str, JsonValue]] | type[list[JsonValue]]
     ) -> JsonValue:
         """Return the list or object that a string contains and nothing else; otherwise None."""
-        match read_lenient_alone(text) if text.lstrip()[:1] in {"{", "["} else None:
-            case ReadJson(value) if isinstance(value, kind):
-                return value
-            case _:
-                return None
+        if text.lstrip()[:1] not in {"{", "["}:
+            return None
+        if text not in self._containers:
+            found = read_lenient_alone(text)
+            self._containers[text] = found.value if isinstance(found, ReadJson) else None
+        value = self._containers[text]
+        return value if isinstance(value, kind) else None
 
     def can_be_item(self, node: JsonValue, value: JsonValue) -> bool:
         if isinstance(value, str) and _NOT_ONE_ITEM.match(value):
