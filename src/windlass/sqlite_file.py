@@ -63,6 +63,8 @@ class SqliteConnection(Protocol):
 
     def set_busy_timeout(self, milliseconds: int) -> None: ...
 
+    def config(self, option: int, value: int, /) -> int: ...
+
     def close(self) -> None: ...
 
 
@@ -156,8 +158,15 @@ def _rollback_leftover(connection: SqliteConnection) -> None:
 def _create_file(path: Path, tables: TableSet) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Sessions and notes are private: only the owner may read the file.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not path.exists():
+            # Sessions and notes are private: only the owner may read the file.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # Never open a file that exists: closing it would drop the locks that SQLite holds on it
+        # for other connections of this process.
+        elif path.is_dir():
+            raise IsADirectoryError
+        elif not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError
     except OSError as error:
         raise _creation_error(path, tables, error) from error
 

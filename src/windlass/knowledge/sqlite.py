@@ -32,6 +32,7 @@ from windlass.sqlite_file import (
     read_transaction,
     write_transaction,
 )
+from windlass.sqlite_guard import FileGuard
 
 T = TypeVar("T")
 
@@ -131,6 +132,8 @@ class SqliteKnowledge(NoteStore):
         self.path = Path(path).expanduser().absolute()
         open_database(self.path, TABLES).close()
         self._idle: list[SqliteConnection] = []
+        self._guard: FileGuard | None = None
+        """Held from the first connection on."""
         self._closed = False
         self._process = os.getpid()
         # SQLite would poll while another thread writes; a lock wakes the next writer at once.
@@ -139,8 +142,12 @@ class SqliteKnowledge(NoteStore):
     def close(self) -> None:
         """Close the file. Calls that are under way finish first."""
         self._closed = True
+        if self._guard is not None:
+            self._guard.unlock()
         while self._process == os.getpid() and (connection := self._take_idle()):
             connection.close()
+        if self._guard is not None:
+            self._guard.close()
 
     def __enter__(self) -> Self:
         return self
@@ -187,7 +194,7 @@ class SqliteKnowledge(NoteStore):
         if self._closed:
             raise KnowledgeFailed(f"knowledge {self.path}: it is closed")
         try:
-            connection = self._take_idle() or open_connection(self.path)
+            connection = self._take_idle() or self._open_connection()
             try:
                 yield connection
             finally:
@@ -196,6 +203,14 @@ class SqliteKnowledge(NoteStore):
                     self.close()
         except apsw.Error as error:
             raise TABLES.make_error(self.path, error) from error
+
+    def _open_connection(self) -> SqliteConnection:
+        connection = open_connection(self.path)
+        if self._guard is None:
+            # SQLite opens the log and its index at the first read.
+            connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - as above
+            self._guard = FileGuard(self.path)
+        return connection
 
     def _take_idle(self) -> SqliteConnection | None:
         with suppress(IndexError):

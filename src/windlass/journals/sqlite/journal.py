@@ -25,6 +25,7 @@ from windlass.journals.chain import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import budgets, queries
+from windlass.journals.sqlite.open_files import keep_log_on_close
 from windlass.journals.sqlite.schema import open_writer, sqlite_error
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
 from windlass.journals.stored_journal import (
@@ -293,8 +294,11 @@ def _close_parts(
 ) -> None:
     writer.close()
     # In a forked child the connections belong to the parent, and SQLite must not touch them.
-    while readers and writer.is_owning_process:
-        readers.pop().close()
-    while poll_connections and writer.is_owning_process:
-        poll_connections.pop().close()
+    for connections in (readers, poll_connections):
+        while connections and writer.is_owning_process:
+            connection = connections.pop()
+            if writer.lost_log:
+                keep_log_on_close(connection)
+            connection.close()
+    writer.close_guard()
     leases.close()

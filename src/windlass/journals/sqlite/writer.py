@@ -13,8 +13,8 @@ import asyncio
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -22,7 +22,8 @@ from typing import Any
 
 import apsw
 
-from windlass.core.errors import WindlassError
+from windlass.core.errors import JournalFailed, WindlassError
+from windlass.journals.sqlite.open_files import OpenFiles
 from windlass.journals.sqlite.schema import sqlite_error
 from windlass.journals.stored_journal import (
     CHANGING_COLUMNS,
@@ -32,6 +33,7 @@ from windlass.journals.stored_journal import (
 )
 from windlass.journals.wording import closed_error, forked_error
 from windlass.sqlite_file import SqliteConnection, write_transaction
+from windlass.sqlite_guard import FileGuard
 
 GROUP_APPENDS_MAX = 1_000
 """Appends in one transaction."""
@@ -97,9 +99,14 @@ class SqliteWriter:
         path: Path,
         on_written: Callable[[Iterable[str]], None] = _notify_nobody,
     ) -> None:
-        """Start the thread. It calls `on_written` with the sessions of each group after writing."""
+        """Start the thread. It calls `on_written` with the sessions of each group after writing.
+
+        Raises JournalFailed if the file was deleted or replaced since the connection was opened.
+        """
         self._connection = connection
         self._path = path
+        self._guard = FileGuard(path)
+        self._files = OpenFiles(path, connection)
         self._on_written = on_written
         self._queue: SimpleQueue[PendingAppend | FileChange | None] = SimpleQueue()
         """The jobs in order. None stands for the end, and nothing follows it."""
@@ -143,6 +150,15 @@ class SqliteWriter:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
+    @property
+    def lost_log(self) -> bool:
+        """Whether the log was replaced, so that closing must not touch it."""
+        return self._files.lost_log
+
+    def close_guard(self) -> None:
+        """Let the file go, after all connections of the journal are closed."""
+        self._guard.close()
+
     def _run_thread(self) -> None:
         is_open = True
         while is_open:
@@ -161,6 +177,7 @@ class SqliteWriter:
             _deliver_outcomes(outcomes)
             # An idle writer must not keep facts, futures or event loops alive.
             del jobs, appends, changes, outcomes
+        self._guard.unlock()
         with suppress(apsw.Error):
             self._connection.close()
 
@@ -176,7 +193,7 @@ class SqliteWriter:
         """Write the appends; returns the errors of those that were not written, by their id()."""
         errors: dict[int, WindlassError] = {}
         try:
-            with write_transaction(self._connection):
+            with self._checked_transaction():
                 self._refresh_known_ends()
                 group = _AppendGroup(self._next_number)
                 for append in appends:
@@ -187,11 +204,30 @@ class SqliteWriter:
                 self._insert_group(group)
         except Exception as error:  # noqa: BLE001 - any error must reach the callers, who wait
             self._data_version = -1
-            return {id(append): sqlite_error(self._path, error) for append in appends}
+            failure = self._as_failure(error)
+            return {id(append): failure for append in appends}
         self._known_ends.update(group.ends)
         self._next_number = group.next_number
         self._on_written(group.ends)
         return errors
+
+    @contextmanager
+    def _checked_transaction(self) -> Generator[None]:
+        """A transaction that is done only if the files are still those that were opened."""
+        # Frames that are written after the end of a truncated log would hide that it was cut.
+        self._files.check_log()
+        with write_transaction(self._connection):
+            yield
+        self._files.check()
+
+    def _as_failure(self, error: Exception) -> WindlassError:
+        if isinstance(error, WindlassError):
+            return error
+        try:
+            self._files.check()
+        except JournalFailed as cause:
+            return cause
+        return sqlite_error(self._path, error)
 
     def _refresh_known_ends(self) -> None:
         """Forget the remembered ends if another connection has changed the file."""
@@ -227,10 +263,11 @@ class SqliteWriter:
         if any(change.moves_ends for change in changes):
             self._data_version = -1
         try:
-            with write_transaction(self._connection):
-                return [self._run_change(change) for change in changes]
+            with self._checked_transaction():
+                results = [self._run_change(change) for change in changes]
         except Exception as error:  # noqa: BLE001 - any error must reach the callers, who wait
-            return [sqlite_error(self._path, error)] * len(changes)
+            return [self._as_failure(error)] * len(changes)
+        return results
 
     def _run_change(self, change: FileChange) -> object:
         # With a savepoint, a change that fails does not undo the others.
@@ -239,7 +276,7 @@ class SqliteWriter:
             result = change.work(self._connection)
         except Exception as error:  # noqa: BLE001 - it is the result of this change
             self._connection.execute("ROLLBACK TO change")
-            result = error if isinstance(error, WindlassError) else sqlite_error(self._path, error)
+            result = self._as_failure(error)
         self._connection.execute("RELEASE change")
         return result
 
