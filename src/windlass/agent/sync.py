@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -16,13 +17,19 @@ CLOSE_WAIT_S = 2.0
 """How long the end of the program waits for connections to be closed."""
 
 
+_inherited_loops: list[asyncio.AbstractEventLoop] = []
+"""Loops of a parent process, kept so that the garbage collector does not close them."""
+
+
 class BackgroundLoop:
     """An event loop in a thread that is started at first use.
 
     The thread is a daemon, so that a tool that ignores its cancel cannot keep the program alive.
+    A forked child has no such thread, so it starts a loop of its own.
     """
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -39,13 +46,28 @@ class BackgroundLoop:
 
     @property
     def is_running(self) -> bool:
+        self._forget_parent()
         return self._loop is not None
 
     def call_soon(self, function: Callable[..., object], *args: object) -> None:
         """Call a function in the loop's thread."""
         self._running_loop().call_soon_threadsafe(function, *args)
 
+    def _forget_parent(self) -> None:
+        """In a forked child: drop the parent's loop, whose thread is not in this process."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            # A thread of the parent may have held the old lock.
+            self._lock = threading.Lock()
+            self._thread = None
+            if self._loop is not None:
+                # Closing it would take the parent's loop out of the epoll that both share.
+                _inherited_loops.append(self._loop)
+                self._loop = None
+                atexit.unregister(self.stop)
+
     def _running_loop(self) -> asyncio.AbstractEventLoop:
+        self._forget_parent()
         with self._lock:
             if self._loop is None:
                 loop = self._loop = asyncio.new_event_loop()
@@ -58,6 +80,7 @@ class BackgroundLoop:
 
     def stop(self) -> None:
         """Close the connections of the loop, and end it."""
+        self._forget_parent()
         with self._lock:
             loop = self._loop
             self._loop = None
