@@ -1,7 +1,7 @@
 """Loggers that write no secrets.
 
 The law: what a logger of this package writes, including the text of exceptions, contains nothing
-that looks like a key and no secret that an object of this process still holds (G8). The filter of
+that looks like a key and no secret that an object of this process still holds. The filter of
 the logger itself does this, so that no handler gets more than another.
 """
 

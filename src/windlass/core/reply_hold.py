@@ -1,4 +1,4 @@
-"""Hold a final reply back from watchers until its gate has allowed it (G3).
+"""Hold a final reply back from watchers until its gate has allowed it.
 
 The journal keeps a denied reply, and the model sees that it was denied. A watcher learns only that
 there was a reply.

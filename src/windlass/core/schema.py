@@ -1,7 +1,7 @@
 """JSON Schemas of tools: is a value valid, what is wrong with it, what was expected.
 
 The law: a message about a value never contains the value. It names types, sizes and what the schema
-requires, because it reaches models, journals and logs (T9).
+requires, because it reaches models, journals and logs.
 """
 
 import re

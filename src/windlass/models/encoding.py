@@ -1,7 +1,7 @@
 """What the encoders of several dialects share: content blocks, turns, call ids, arguments, bodies.
 
 The law: encoded history only grows. An open turn is continued and never rewritten, and a call keeps
-the id that it got first, so that the history of a request is a prefix of the next one's (P5).
+the id that it got first, so that the history of a request is a prefix of the next one's.
 """
 
 import re
@@ -93,7 +93,7 @@ class TurnJoiner:
 
 
 class CallIds:
-    """The id of each call on the wire (S9).
+    """The id of each call on the wire.
 
     A provider gets back the ids that it gave, unless one is not unique or not well-formed. A call
     that another model made gets our own id, which is unique in the session.
@@ -126,7 +126,7 @@ class CallIds:
 
 
 def is_native(reply: AssistantMessage, model: str) -> bool:
-    """Whether this model itself made the reply. Only then its thinking and ids go back (S11)."""
+    """Whether this model itself made the reply. Only then its thinking and ids go back."""
     return bool(reply.model) and reply.model == model
 
 

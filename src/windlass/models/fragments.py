@@ -1,4 +1,4 @@
-"""The encoded history of a session, kept, so that a request encodes only what is new (P5).
+"""The encoded history of a session, kept, so that a request encodes only what is new.
 
 The law: a message is encoded once, and its bytes never change. The history of step n is a byte
 prefix of the history of step n + 1, so that a provider's prompt cache hits.

@@ -1,4 +1,4 @@
-"""Images and files on their way to a model: their content, and errors for unsupported ones (P7).
+"""Images and files on their way to a model: their content, and errors for unsupported ones.
 
 The law: no image or file is dropped silently. In a prompt, one that a provider cannot take is an
 error that names it. In a tool's result, a note to the model takes its place, because the tool has

@@ -42,7 +42,7 @@ class ModelOptions:
 
 
 def choose_effort(prompt: Prompt) -> Effort:
-    """Choose how much a model should think when the caller does not say (S14).
+    """Choose how much a model should think when the caller does not say.
 
     A short request with few tools needs little thinking; a long one, or one with many tools, needs
     a lot. Only the last request of the user counts, so that all steps of a run get the same effort.

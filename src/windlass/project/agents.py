@@ -181,7 +181,7 @@ def build_gate(settings: Settings, folder: Path) -> Gate:
 
 
 def build_instructions(settings: Settings, folder: Path, toolbox: Toolbox) -> str:
-    """The system prompt: the settings' or our default, then AGENTS.md, then the skills (X5)."""
+    """The system prompt: the settings' or our default, then AGENTS.md, then the skills."""
     own = settings.instructions or TOOLLESS_INSTRUCTIONS
     if toolbox.specs and not settings.instructions:
         own = DEFAULT_INSTRUCTIONS.format(folder=folder)

@@ -45,7 +45,7 @@ class ModelAttempt:
         self._model = model
         self._assembly = ReplyAssembly()
         self._established = False
-        """The head of a successful response has come (S3), with or without content."""
+        """The head of a successful response has come, with or without content."""
         self._has_content = False
         self._was_seen = False
         """A watcher saw some of the text."""

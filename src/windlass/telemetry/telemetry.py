@@ -1,4 +1,4 @@
-"""The runs of an agent as OpenTelemetry spans and metrics (O1).
+"""The runs of an agent as OpenTelemetry spans and metrics.
 
     agent = Agent("openai:gpt-5", telemetry=Telemetry())
 

@@ -28,7 +28,7 @@ class BlobStoreConformance(JournalSuite):
     async def test_what_was_kept_is_fetched_by_name(
         self, one: BlobJournal, two: BlobJournal
     ) -> None:
-        """J10: by its hash, so that the same data has the same name everywhere."""
+        """By its hash, so that the same data has the same name everywhere."""
         await one.append(SESSION, note_facts(1, 1))
         for data in (b"", b"some text", os.urandom(3_000_000)):
             name = await one.put_blob(SESSION, data)

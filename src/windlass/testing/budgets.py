@@ -27,7 +27,7 @@ class SharedBudgetsConformance(JournalSuite):
 
     @on_two_journals
     async def test_runs_draw_until_it_is_dry(self, one: SharedBudgets, two: SharedBudgets) -> None:
-        """B1: shared; the last one gets what is left."""
+        """Shared; the last one gets what is left."""
         budget = Budget("team", Decimal("1.00"))
         assert await one.read_spending(budget) == usd_amount("0")
         assert await one.draw_budget(budget, "a", 1, usd_amount("0.4")) == usd_amount("0.4")
@@ -51,7 +51,7 @@ class SharedBudgetsConformance(JournalSuite):
     async def test_asking_twice_is_asking_once(
         self, one: SharedBudgets, two: SharedBudgets
     ) -> None:
-        """J4: a run that was killed asks again, perhaps from another process."""
+        """A run that was killed asks again, perhaps from another process."""
         budget = Budget("team", Decimal(10), tokens=1_000)
         for journal in (one, one, two):
             wanted = Amount(Decimal(3), 100)
@@ -127,7 +127,7 @@ class SharedBudgetsConformance(JournalSuite):
 
     @on_a_journal
     async def test_money_is_exact(self, journal: SharedBudgets) -> None:
-        """B4."""
+        """However small it is."""
         budget = Budget("team", Decimal(1))
         tiny = Decimal("0.0000000000000000000000000001")
         for run in range(1, 4):
@@ -139,7 +139,7 @@ class SharedBudgetsConformance(JournalSuite):
     async def test_many_runs_at_once_never_overdraw(
         self, one: SharedBudgets, two: SharedBudgets
     ) -> None:
-        """B2: whatever the order, the shares add up to what is spent, and fit."""
+        """Whatever the order, the shares add up to what is spent, and fit."""
         budget = Budget("team", Decimal(5), tokens=2_000)
         random = Random(3)
 

@@ -1,4 +1,4 @@
-"""Real HTTP, recorded once and played back in every test (V1).
+"""Real HTTP, recorded once and played back in every test.
 
     async with Cassette("hello.jsonl", upstream="https://api.openai.com/v1") as cassette:
         agent = Agent("openai:gpt-5", base_url=cassette.url)

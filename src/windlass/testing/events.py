@@ -70,8 +70,8 @@ class Trace:
 def check_trace(events: Sequence[Event]) -> None:
     """Raise an AssertionError unless these are the events of one run, watched to its end.
 
-    The rules: places grow and facts leave no gap (E1); no text is empty (E2); calls are announced
-    before they start (E6); there is one terminal event, and it is the last (L3).
+    The rules: places grow and facts leave no gap; no text is empty; calls are announced
+    before they start; there is one terminal event, and it is the last.
     """
     _check_places(events)
     _check_texts(events)

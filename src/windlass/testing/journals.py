@@ -114,7 +114,7 @@ class JournalConformance(JournalSuite):
 
     @on_a_journal
     async def test_what_was_appended_is_read_back(self, journal: Journal) -> None:
-        """J1: facts of every kind come back equal, in order."""
+        """Facts of every kind come back equal, in order."""
         facts = facts_of_every_kind()
         await journal.append(SESSION, facts)
         assert list(await journal.read(SESSION)) == facts
@@ -127,7 +127,7 @@ class JournalConformance(JournalSuite):
 
     @on_a_journal
     async def test_reading_can_start_after_any_record(self, journal: Journal) -> None:
-        """E5: a late watcher reads on from the last record that it saw."""
+        """A late watcher reads on from the last record that it saw."""
         facts = facts_of_every_kind()
         await journal.append(SESSION, facts)
         for after in range(len(facts) + 2):
@@ -146,7 +146,7 @@ class JournalConformance(JournalSuite):
 
     @on_a_journal
     async def test_a_taken_number_is_refused_and_nothing_is_written(self, journal: Journal) -> None:
-        """L14: a second writer of the same session is refused, never merged."""
+        """A second writer of the same session is refused, never merged."""
         await journal.append(SESSION, note_facts(1, 3))
         for first in (1, 2, 3):
             error = await append_error(journal, SESSION, note_facts(first, 5, "mine"))
@@ -172,7 +172,7 @@ class JournalConformance(JournalSuite):
 
     @on_a_journal
     async def test_of_two_drivers_one_wins(self, journal: Journal) -> None:
-        """L14: both write the same number at the same moment."""
+        """Both write the same number at the same moment."""
         await journal.append(SESSION, note_facts(1, 1))
         both = (journal.append(SESSION, note_facts(2, 2, name)) for name in ("one", "two"))
         ends = await asyncio.gather(*both, return_exceptions=True)
@@ -222,7 +222,7 @@ class JournalConformance(JournalSuite):
             assert list(await journal.read(name)) in ([], note_facts(1, 3))
 
     def test_a_session_outlives_its_journal(self, tmp_path: Path) -> None:
-        """J5: what one process wrote, the next one reads and goes on with."""
+        """What one process wrote, the next one reads and goes on with."""
         if not self.durable:
             return
         facts = facts_of_every_kind()

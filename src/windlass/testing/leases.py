@@ -32,7 +32,7 @@ class SessionLeasesConformance(JournalSuite):
     async def test_a_leased_session_is_refused_at_once(
         self, one: LeasingJournal, two: LeasingJournal
     ) -> None:
-        """L14: by the journal that leased it, and by another on the same store."""
+        """By the journal that leased it, and by another on the same store."""
         assert not await one.is_leased(SESSION)
         lease = await one.lease(SESSION)
         for journal in (one, two):
@@ -117,7 +117,7 @@ class AppendSignalsConformance(JournalSuite):
     async def test_an_append_is_news_whoever_wrote_it(
         self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
-        """E5: also the first one of a session that is not there yet."""
+        """Also the first one of a session that is not there yet."""
         for seq, (writer, reader) in enumerate(((one, one), (one, two), (two, one)), 1):
             waiting = asyncio.create_task(reader.wait_for_append(SESSION, seq - 1))
             await asyncio.sleep(0.01)  # The follower should be waiting before the append.
@@ -130,7 +130,7 @@ class AppendSignalsConformance(JournalSuite):
     async def test_a_follower_misses_nothing(
         self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
-        """E5: no gap and no repeat, however reading and writing fall together."""
+        """No gap and no repeat, however reading and writing fall together."""
         last = 60
 
         async def write() -> None:
@@ -155,7 +155,7 @@ class AppendSignalsConformance(JournalSuite):
     async def test_who_no_longer_wants_to_hear_is_gone(
         self, one: SignallingJournal, two: SignallingJournal
     ) -> None:
-        """C1: a cancel ends the waiting, and the journal goes on for others."""
+        """A cancel ends the waiting, and the journal goes on for others."""
         await one.append(SESSION, note_facts(1, 1))
         for journal in (one, two):
             waiting = [asyncio.create_task(journal.wait_for_append(SESSION, 1)) for _ in range(5)]

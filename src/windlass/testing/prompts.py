@@ -20,7 +20,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def check_prompt(prompt: Prompt) -> None:
-    """Raise an AssertionError that names the problem, unless the request is valid (X1)."""
+    """Raise an AssertionError that names the problem, unless the request is valid."""
     PromptChecker().check(prompt)
 
 

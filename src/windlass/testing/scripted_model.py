@@ -9,7 +9,7 @@
 
 A reply is a text, one item, a list of items, or a function from the `Prompt` to a reply. An end
 marker is added (`calls` if the reply has calls, else `end`) unless an item ends it. Each request is
-checked to be valid for every provider, so every test with this model proves X1.
+checked to be valid for every provider, so every test with this model shows that.
 """
 
 import asyncio

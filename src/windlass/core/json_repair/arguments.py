@@ -1,7 +1,7 @@
 """The text of a call's arguments in; valid arguments, or a refusal that explains itself, out.
 
 The law: valid arguments are never changed, ambiguous ones are refused, truncated ones never run.
-The text is repaired first, then the shape (R1). The schema has the last word on the result.
+The text is repaired first, then the shape. The schema has the last word on the result.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ class RefusedArguments(msgspec.Struct, frozen=True):
 def prepare_arguments(
     text: str, schema: JsonSchema, *, cut: bool = False
 ) -> PreparedArguments | RefusedArguments:
-    """Read the arguments of a call. `cut`: its reply was cut off at the output limit (R2)."""
+    """Read the arguments of a call. `cut`: its reply was cut off at the output limit."""
     if cut and not text.strip():
         return _refuse_truncated(text, schema)
     match read_strict(text):

@@ -1,10 +1,10 @@
-"""Anthropic's messages API (P2).
+"""Anthropic's messages API.
 
 The law: the encoded history holds no cache marks. A mark that moves would change bytes that were
 sent before. So the moving mark is the request's own `cache_control` field, which the API applies to
-the last block by itself, and a fixed mark stands where the tools and the system prompt end (P5).
+the last block by itself, and a fixed mark stands where the tools and the system prompt end.
 
-Thinking goes back unchanged to the model that produced it (S11). Its signatures cover everything
+Thinking goes back unchanged to the model that produced it. Its signatures cover everything
 that was said before, which is one more reason never to rewrite history.
 """
 

@@ -1,7 +1,7 @@
 """Reads the events of Anthropic's messages API.
 
 The law: only `message_stop` ends a reply, so that a stream that was cut off is never taken for a
-complete one (S8). Unknown kinds of events, blocks and deltas are skipped.
+complete one. Unknown kinds of events, blocks and deltas are skipped.
 """
 
 from collections.abc import Iterable
@@ -126,7 +126,7 @@ class AnthropicReader:
                 return ()
 
     def _read_delta(self, index: int, delta: _AnthropicDelta) -> Iterable[ReplyPiece]:
-        # An empty delta gives no piece: it must not count as a sign of life (S4).
+        # An empty delta gives no piece: it must not count as a sign of life.
         match delta.type:
             case "text_delta" if delta.text:
                 return (TextDelta(delta.text),)

@@ -1,4 +1,4 @@
-"""How Claude is told how much to think: each generation of the models has another way (S14).
+"""How Claude is told how much to think: each generation of the models has another way.
 
 Up to 4.5 it takes a budget in tokens; from 4.6 on an effort, and the model decides by itself. From
 5 on thinking is on by default, and most later models cannot switch it off: for those, `off` is the

@@ -1,7 +1,7 @@
-"""Gemini's generateContent API (P2).
+"""Gemini's generateContent API.
 
-The law: what the model signed goes back in the place where it stood, to the model that signed it
-(S11): a call with its signature, a thought with its signature, and a signature that came with an
+The law: what the model signed goes back in the place where it stood, to the model that signed it:
+a call with its signature, a thought with its signature, and a signature that came with an
 answer as an empty part behind the answer.
 """
 
@@ -133,7 +133,7 @@ def requires_signatures(model: str) -> bool:
 
 
 def thinking_config(model: str, effort: Effort | None, output_max: int) -> JsonObject | None:
-    """Return how much to think: a level from Gemini 3 on, a budget in tokens at 2.5 (S14).
+    """Return how much to think: a level from Gemini 3 on, a budget in tokens at 2.5.
 
     Some models cannot stop thinking; for those, `off` is the least that they accept. Returns None
     if nothing is to be sent.

@@ -1,4 +1,4 @@
-"""Turns the error of a provider into one classified ModelError (S2).
+"""Turns the error of a provider into one classified ModelError.
 
 The law: one line of limited length, with the fix where there is one, and never a key. Some errors
 can be classified only by their text. That text is searched for the phrases of every provider,

@@ -1,8 +1,8 @@
 """A model behind HTTP: a dialect, a vendor's address and a key, as one `Model`.
 
 The law: one call of `stream` is one request, without retries. It gives pieces, or raises one
-classified error (S1). A reply is complete when its end marker has come: nothing behind it is
-awaited or read (S8), so usage that a server sends behind its end marker does not count.
+classified error. A reply is complete when its end marker has come: nothing behind it is
+awaited or read, so usage that a server sends behind its end marker does not count.
 """
 
 import re
@@ -101,7 +101,7 @@ class HttpModel:
         return f"HttpModel({self._info.name!r}, {mask_keys(self._endpoint.target.url)!r})"
 
     def content_refusal(self, parts: Sequence[ContentPart]) -> str | None:
-        """Return why a prompt with these parts cannot be sent, or None if it can (P7).
+        """Return why a prompt with these parts cannot be sent, or None if it can.
 
         A prompt that was recorded is part of every later request, so an unsupported one has to be
         refused before it is recorded. The encoder itself is asked, so that the two never disagree.
@@ -119,7 +119,7 @@ class HttpModel:
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         """Send one request and yield the pieces of the reply. Raises ModelError."""
-        # What a model is shown of its own past depends on which model is asked (S11).
+        # What a model is shown of its own past depends on which model is asked.
         prompt = replace(prompt, model=self._info.name)
         reader = self._dialect.new_reader(prompt)
         finishing = reader if isinstance(reader, FinishingReader) else None

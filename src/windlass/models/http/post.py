@@ -1,8 +1,8 @@
 """One POST over pooled connections, with the events of its response as they arrive.
 
 The law: one request, and never a second one. Every failure is raised as a ModelError of one line
-that names the host. When the generator is closed, so is the connection, unless the reply had ended
-(S8): then the rest of the response is read in the background, and the connection is used again.
+that names the host. When the generator is closed, so is the connection, unless the reply had ended:
+then the rest of the response is read in the background, and the connection is used again.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions API, which a dozen other servers speak as well (P2).
+"""OpenAI's chat completions API, which a dozen other servers speak as well.
 
 The law: how servers differ is data (`ChatQuirks`). No vendor is named here.
 """
@@ -69,7 +69,7 @@ def _sampling_settings(options: ModelOptions, quirks: ChatQuirks) -> JsonObject:
 
 
 def _effort_settings(effort: Effort, quirks: ChatQuirks) -> JsonObject:
-    """Return how much to think, in the server's own fields (S14)."""
+    """Return how much to think, in the server's own fields."""
     on = effort != "off"
     match quirks.effort:
         case "none":

@@ -1,7 +1,7 @@
-"""OpenAI's responses API (P2).
+"""OpenAI's responses API.
 
 The law: nothing is kept on the server. Each request brings the whole history, and the model's own
-reasoning goes back in it, encrypted, to the model that produced it (S11).
+reasoning goes back in it, encrypted, to the model that produced it.
 """
 
 import re

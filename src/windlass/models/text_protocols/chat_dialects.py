@@ -25,7 +25,7 @@ def build_chat_dialect(
 
 
 class GrammarFallback(Dialect):
-    """For a model that was not trained to call tools: a grammar forces its calls (P9).
+    """For a model that was not trained to call tools: a grammar forces its calls.
 
     A prompt without tools goes out natively, so that the answer is free text.
     """

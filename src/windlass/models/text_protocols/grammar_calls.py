@@ -1,4 +1,4 @@
-"""A call or an answer, forced by a schema, for models too weak to call tools by themselves (P9).
+"""A call or an answer, forced by a schema, for models too weak to call tools by themselves.
 
     {"name": "read", "arguments": {"path": "a.txt"}}
     {"answer": "It says hello."}

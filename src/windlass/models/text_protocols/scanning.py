@@ -10,7 +10,7 @@ from windlass.core.events import ReplyPiece, TextDelta
 from windlass.models.openai.chat_reader import ChatReader
 
 KEEP_ALIVE = TextDelta("")
-"""Replaces text that is held back: it shows nothing, but tells the watchdog that text came (S4)."""
+"""Replaces text that is held back: it shows nothing, but tells the watchdog that text came."""
 
 
 class ReplyScan(Protocol):

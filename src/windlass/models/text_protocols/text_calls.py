@@ -1,4 +1,4 @@
-"""Tool calls as text, in the format of Hermes and Qwen, for models without native calls (P4).
+"""Tool calls as text, in the format of Hermes and Qwen, for models without native calls.
 
     <tool_call>
     {"name": "read", "arguments": {"path": "a.txt"}}
