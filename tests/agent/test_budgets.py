@@ -4,6 +4,8 @@ import asyncio
 from decimal import Decimal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from windlass import (
     Agent,
@@ -11,6 +13,7 @@ from windlass import (
     Budget,
     ConfigError,
     Limits,
+    LoopPolicy,
     ModelInfo,
     Price,
     Question,
@@ -18,7 +21,11 @@ from windlass import (
     tool,
 )
 from windlass.core.events import BudgetAllotted
+from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
+from windlass.models.openai.chat import OpenAIChat
+from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions
 from windlass.testing import ScriptedModel, VirtualClock, call, say, stall, usage
 
 PRICED = ModelInfo("scripted:model", Price(Decimal(1), Decimal(10)), output_max=100)
@@ -30,6 +37,12 @@ async def look(seconds: float = 0) -> str:
     """Look, for a while."""
     await asyncio.sleep(seconds)
     return "seen"
+
+
+@tool(effect="read")
+def n(i: int) -> int:
+    """N."""
+    return i
 
 
 def priced(*replies: object) -> ScriptedModel:
@@ -202,3 +215,48 @@ async def test_a_tool_that_hangs_is_idle(clock: VirtualClock) -> None:
     )
     result = await agent.run("Go.")
     assert (result.outcome, round(clock.elapsed_s)) == ("timed_out", 30)
+
+
+def count_chat_tokens(prompt: Prompt) -> int:
+    """Count what a server of chat completions gets, a token for three characters."""
+    request = OpenAIChat(ChatQuirks(), "openai").encode_request(prompt, "model", ModelOptions())
+    return len(request.body) // 3
+
+
+def truthful(name: str, *replies: object) -> ScriptedModel:
+    info = ModelInfo(name, Price(Decimal(10), Decimal(10)), output_max=100)
+    return ScriptedModel(list(replies), info=info, count=count_chat_tokens, truthful=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.contract("B2")
+@settings(max_examples=80, deadline=None)
+@given(
+    micro_usd=st.integers(5_000, 60_000),
+    steps=st.integers(1, 6),
+    calls=st.integers(1, 8),
+    provider_id=st.none() | st.just("call_" + 24 * "x"),
+    helper_steps=st.integers(0, 3),
+)
+def test_the_money_edge_is_hard_for_tiny_steps_and_through_sub_agents(
+    *, micro_usd: int, steps: int, calls: int, provider_id: str | None, helper_steps: int
+) -> None:
+    """B2: money spent never exceeds the limit when usage is reported truthfully."""
+    tiny = [call("n", {"i": at}, id=provider_id and f"{provider_id}{at}") for at in range(calls)]
+    helper_model = truthful("test:helper", *[[*tiny]] * (3 * helper_steps), *["Done."] * 3)
+    helper = Agent(helper_model, name="helper", tools=[n])
+    script: list[object] = []
+    for step in range(steps):
+        script.append([*tiny])
+        if step < helper_steps:
+            script.append(call("helper", {"task": f"{step}"}))
+    model = truthful("test:main", *script, "Done.")
+    limit = Decimal(micro_usd) / 1_000_000
+    agent = Agent(
+        model,
+        tools=[n, helper.as_tool()],
+        limits=Limits(usd=limit, steps=None),
+        rules=LoopPolicy(same_call_note=99),
+    )
+    result = asyncio.run(agent.run("Go."))
+    spent = (model.billed_usd or 0) + (helper_model.billed_usd or 0)
+    assert spent <= limit, result

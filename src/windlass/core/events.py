@@ -75,7 +75,7 @@ from windlass.core.verdicts import (
 
 VOCABULARY_VERSION = 1
 """The version of this vocabulary. It grows when an old reader could misread a new journal."""
-RULES = 1
+RULES = 2
 """The version of the rules, which each run records when it is opened and when it is resumed.
 
 Raise it when the same facts lead to another move, or to other words for the model: when `decide`,

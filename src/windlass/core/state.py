@@ -34,6 +34,8 @@ CallPhase = Literal["proposed", "asked", "cleared", "started", "interrupted", "c
 """How far a call has come. `core/fold/phases.py` has the table of what may follow."""
 MESSAGE_OVERHEAD = 16
 """The most tokens that a provider may add around a message."""
+CALL_FRAMING = 96
+"""The most tokens that a provider may add around a call and its result, beside their ids."""
 MEDIA_TOKENS = 2_000
 """Tokens that a picture or a document is counted as."""
 
@@ -147,6 +149,7 @@ class PromptMeasure(msgspec.Struct, frozen=True, gc=False):
     tokens: int
     fixed: int
     size: int
+    framing: int = 0
 
 
 class State(msgspec.Struct, frozen=True, gc=False):
@@ -168,6 +171,11 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """The text that stands for the beginning that was left out."""
     size: int = 0
     """The most tokens that the view can have. A token is at least one byte."""
+    framing: int = 0
+    """The most tokens that a provider may add around the calls and results in the view.
+
+    It counts only for what is reserved: how long a view is estimated to be goes by its words.
+    """
     fixed: int = 0
     """The most tokens that the instructions and the tool specs can have."""
     measure: PromptMeasure | None = None
@@ -220,7 +228,8 @@ def add_messages(state: State, *messages: Message) -> State:
     transcript = state.transcript.append(*messages)
     shown = state.shown.append(*messages) if state.apart else transcript
     size = state.size + sum(map(message_tokens_max, messages))
-    return replace(state, transcript=transcript, shown=shown, size=size)
+    framing = state.framing + sum(map(framing_tokens_max, messages))
+    return replace(state, transcript=transcript, shown=shown, size=size, framing=framing)
 
 
 def add_labels(state: State, labels: Sequence[Label], source: str) -> State:
@@ -242,6 +251,21 @@ def message_tokens_max(message: Message) -> int:
             return sum(
                 MESSAGE_OVERHEAD + sum(map(_part_tokens_max, item.result.content)) for item in items
             )
+
+
+def framing_tokens_max(message: Message) -> int:
+    """Return the most tokens that a provider may add around the calls of a message.
+
+    A call and its result are in the view together, so both are counted with the result. Each
+    carries an id, ours or the provider's; a dialect without ids repeats the name of the tool.
+    """
+    if not isinstance(message, ToolResults):
+        return 0
+    return sum(CALL_FRAMING + 2 * _name_bytes_max(item.call) for item in message.items)
+
+
+def _name_bytes_max(call: ToolCall) -> int:
+    return max(len(name.encode()) for name in (call.id, call.provider_id or "", call.name))
 
 
 def fixed_tokens_max(setup: Setup) -> int:

@@ -7,11 +7,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from facts import MODEL, PRICE, Story, make_call, make_charge, make_setup
 from windlass.core.decide.reserving import (
     CHARS_PER_TOKEN,
     MILLION,
+    TOOLS_OVERHEAD,
     covers_amount,
     equal_share,
     estimate_tokens,
@@ -38,8 +40,11 @@ from windlass.core.messages import (
 )
 from windlass.core.moves import RequestReply
 from windlass.core.setup import ModelInfo, Price
-from windlass.core.state import MEDIA_TOKENS, PromptMeasure
+from windlass.core.state import MEDIA_TOKENS, PromptMeasure, State
 from windlass.core.view import Prompt
+from windlass.models.openai.chat import OpenAIChat
+from windlass.models.openai.quirks import ChatQuirks
+from windlass.models.options import ModelOptions
 
 INFO = ModelInfo(MODEL, PRICE, output_max=1_000)
 FREE = ModelInfo(MODEL, Price(Decimal(0), Decimal(0)), output_max=1_000)
@@ -226,24 +231,69 @@ def test_a_reservation_fits_into_every_amount(tokens: int, rooms: list[Any]) -> 
 # ── how large a prompt is ────────────────────────────────────────────────────
 
 
+def bound(fixed: int, size: int, measure: PromptMeasure | None, **more: Any) -> int:
+    state = State("s", fixed=fixed, size=size, measure=measure, **more)
+    return input_tokens_max(state, make_setup(tools=()), MODEL)
+
+
 def test_a_prompt_that_nobody_measured_counts_a_token_a_byte() -> None:
-    assert input_tokens_max(MODEL, 100, 50, None) == 150
+    assert bound(100, 50, None) == 150
 
 
 def test_what_was_measured_counts_as_measured() -> None:
     """B4: estimates are calibrated by reported usage."""
-    assert input_tokens_max(MODEL, 100, 70, PromptMeasure(MODEL, 30, 100, 50)) == 50
+    assert bound(100, 70, PromptMeasure(MODEL, 30, 100, 50)) == 50
 
 
 @pytest.mark.parametrize(("fixed", "tokens"), [(160, 110), (40, 50)], ids=["grown", "shrunk"])
 def test_what_was_added_to_the_set_up_since_counts_a_token_a_byte(fixed: int, tokens: int) -> None:
     """B2: an estimate is a bound."""
-    assert input_tokens_max(MODEL, fixed, 70, PromptMeasure(MODEL, 30, 100, 50)) == tokens
+    assert bound(fixed, 70, PromptMeasure(MODEL, 30, 100, 50)) == tokens
 
 
 def test_a_measure_of_another_model_does_not_count() -> None:
     """X6: per model."""
-    assert input_tokens_max(MODEL, 100, 70, PromptMeasure("other:model", 30, 100, 50)) == 170
+    assert bound(100, 70, PromptMeasure("other:model", 30, 100, 50)) == 170
+
+
+def test_what_a_provider_adds_to_explain_tools_is_reserved() -> None:
+    """B2: Anthropic, for example, adds hundreds of tokens to the first prompt with a tool."""
+    state = State("s", fixed=100, size=50)
+    with_tools = input_tokens_max(state, make_setup(), MODEL)
+    assert with_tools == 150 + TOOLS_OVERHEAD
+    measured = replace(state, measure=PromptMeasure(MODEL, 30, 40, 50))
+    assert input_tokens_max(measured, make_setup(), MODEL) == 30 + 60 + TOOLS_OVERHEAD
+
+
+@pytest.mark.contract("B2")
+@given(
+    name=st.text("abcxyz_", min_size=1, max_size=40),
+    provider_id=st.none() | st.text("0123456789abcdef", max_size=64),
+    text=st.text(max_size=20),
+    count=st.integers(1, 5),
+    chars=st.sampled_from([3, 4]),
+)
+def test_the_bound_of_a_tiny_step_covers_what_a_provider_counts(
+    *, name: str, provider_id: str | None, text: str, count: int, chars: int
+) -> None:
+    """B2: also what a dialect writes around a call and its result, where that is most of it."""
+    story = Story().start_run()
+    before = len(chat_bytes(story.expect_move(RequestReply).prompt)) // chars
+    calls = [
+        ToolCall(f"s1-{at}", name, f'{{"i":{at}}}', provider_id and f"{at}{provider_id}")
+        for at in range(count)
+    ]
+    story.take_reply(*calls, charge=make_charge(before, 5))
+    ids = [call.id for call in calls]
+    story.allow_calls(*ids).start_calls(*ids).finish_calls(*ids, text=text)
+    move = story.expect_move(RequestReply)
+    assert len(chat_bytes(move.prompt)) // chars <= move.reserved.input
+
+
+def chat_bytes(prompt: Prompt) -> bytes:
+    """What a server of chat completions gets, and may count."""
+    options = ModelOptions()
+    return OpenAIChat(ChatQuirks(), "openai").encode_request(prompt, "model", options).body
 
 
 def test_reported_usage_calibrates_the_next_request() -> None:

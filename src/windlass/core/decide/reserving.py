@@ -14,10 +14,15 @@ from windlass.core.events import AttemptStarted, BudgetAllotted, Reservation
 from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import EXACT_MATH, Charge, Ledger, Usage
 from windlass.core.setup import ModelInfo, Price, Setup
-from windlass.core.state import PromptMeasure, RunState, State
+from windlass.core.state import RunState, State
 
 MILLION = Decimal(1_000_000)
 CHARS_PER_TOKEN = 4
+TOOLS_OVERHEAD = 600
+"""The most tokens that a provider adds to a prompt to explain to the model what tools are.
+
+Anthropic documents up to 530 for its models; the text protocols write about 100.
+"""
 _WINDOW_CHARS = {"hour": len("2026-01-31T12"), "day": len("2026-01-31"), "month": len("2026-01")}
 
 
@@ -86,14 +91,22 @@ def reserve_within(model: ModelInfo, input_tokens: int, *remaining: Amount) -> R
     return Reservation(input_tokens, output, worst_case)
 
 
-def input_tokens_max(model: str, fixed: int, size: int, measure: PromptMeasure | None) -> int:
-    """Return the most tokens that a prompt can have.
+def input_tokens_max(state: State, setup: Setup, model: str) -> int:
+    """Return the most tokens that the next prompt can have.
 
-    What a provider has measured counts as it said. Each byte added since counts as a token.
+    What a provider has measured counts as it said. Each byte added since counts as a token, and
+    around each call and each result a provider may add words and ids of its own.
     """
+    tools_overhead = TOOLS_OVERHEAD if setup.tools else 0
+    size = state.size + state.framing
+    measure = state.measure
     if measure is None or measure.model != model:
-        return fixed + size
-    return measure.tokens + max(0, fixed - measure.fixed) + size - measure.size
+        return state.fixed + tools_overhead + size
+    grown = size - measure.size - measure.framing
+    if state.fixed > measure.fixed:
+        # The prompt that was measured may have had no tools.
+        grown += state.fixed - measure.fixed + tools_overhead
+    return measure.tokens + grown
 
 
 def estimate_tokens(state: State, model: str) -> float:

@@ -34,6 +34,7 @@ from windlass.core.state import (
     StepState,
     add_labels,
     add_messages,
+    framing_tokens_max,
     message_tokens_max,
 )
 from windlass.core.transcript import Transcript
@@ -73,7 +74,8 @@ def rebuild_view(state: State) -> State:
     apart = bool(state.shown_from or state.masked_upto)
     shown = Transcript(list(_view_messages(state))) if apart else state.transcript
     size = sum(map(message_tokens_max, shown))
-    return replace(state, shown=shown, apart=apart, size=size, measure=None)
+    framing = sum(map(framing_tokens_max, shown))
+    return replace(state, shown=shown, apart=apart, size=size, framing=framing, measure=None)
 
 
 def _view_messages(state: State) -> Iterator[Message]:

@@ -100,7 +100,7 @@ def _calibrate_tokens(state: State, fact: StepProposed) -> State:
     others = (entry for entry in state.calibration if entry[0] != model)
     return replace(
         state,
-        measure=PromptMeasure(model, usage.input, state.fixed, state.size),
+        measure=PromptMeasure(model, usage.input, state.fixed, state.size, state.framing),
         calibration=(*others, (model, size / usage.input)),
     )
 
