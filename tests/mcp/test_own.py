@@ -32,7 +32,8 @@ from windlass.tools.mcp.servers import McpServers
 
 
 async def test_tools_are_named_and_sorted_by_what_they_do(tmp_path: Path) -> None:
-    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+    settings = own_server_settings(tmp_path, trustHints=True)
+    async with open_servers(own=settings) as servers:
         assert not servers.servers["own"].is_connected
         specs = {tool.name: tool.spec for tool in await servers.tools()}
     assert specs["own__pid"].effect == "read"
@@ -188,7 +189,8 @@ async def test_a_write_in_flight_when_the_server_dies_is_told_and_not_repeated(
 
 
 async def test_a_read_in_flight_when_the_server_dies_is_asked_again(tmp_path: Path) -> None:
-    async with open_servers(own=own_server_settings(tmp_path)) as servers:
+    settings = own_server_settings(tmp_path, trustHints=True)
+    async with open_servers(own=settings) as servers:
         use = tool_caller(await servers.tools())
         pid = int((await use("pid")).text)
         call = asyncio.ensure_future(use("slow_read", seconds=60))

@@ -78,4 +78,4 @@ def read_mcp_servers(
         raise ConfigError(f"{file} cannot be read: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {read_failure(error)}") from None
-    return mcp_settings(text, read_environment(folder), source=str(file))
+    return mcp_settings(text, read_environment(folder), source=str(file), of_project=True)

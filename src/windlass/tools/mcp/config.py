@@ -42,7 +42,7 @@ INHERITED_VARIABLES = [
 """The variables that a server inherits. It gets keys and tokens only if its `env` names them."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
-_COMMON_KEYS = ("type", "timeout", "include", "exclude", "tools", "required")
+_COMMON_KEYS = ("type", "timeout", "include", "exclude", "tools", "required", "trustHints")
 _STDIO_KEYS = (*_COMMON_KEYS, "command", "args", "env", "cwd")
 _HTTP_KEYS = (*_COMMON_KEYS, "url", "headers")
 _OVERRIDE_KEYS = ("effect", "labels", "timeout")
@@ -59,12 +59,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpOverride:
-    """Settings for the tools whose name matches a pattern. They overrule the server's hints."""
+    """Settings for the tools whose name matches a pattern. They overrule defaults and hints."""
 
     pattern: str
     effect: Effect | None = None
     labels: tuple[Label, ...] | None = None
-    """Exactly these labels. None keeps those that follow from the server's hints."""
+    """Exactly these labels. None keeps `untrusted` and `external`, or what trusted hints say."""
     timeout_s: float | None = None
     """Seconds for a call. None keeps the server's."""
 
@@ -87,6 +87,9 @@ class McpStdio:
     overrides: tuple[McpOverride, ...] = ()
     required: bool = True
     """Whether `McpServers.tools` raises if this server cannot be reached."""
+    trust_hints: bool = False
+    """Whether a tool may count as `read` or `idempotent`, or as not `external`, because the server
+    says so. A hint is a server's own word, so only the user's own settings can trust it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,7 @@ class McpHttp:
     exclude: tuple[str, ...] = ()
     overrides: tuple[McpOverride, ...] = ()
     required: bool = True
+    trust_hints: bool = False
 
 
 McpSettings: TypeAlias = McpStdio | McpHttp
@@ -121,6 +125,8 @@ def mcp_settings(
     given: str | bytes | Mapping[str, Any],
     environ: Mapping[str, str],
     source: str = ".mcp.json",
+    *,
+    of_project: bool = False,
 ) -> tuple[McpSettings, ...]:
     """Read the settings of all servers in a configuration.
 
@@ -128,6 +134,8 @@ def mcp_settings(
         given: The configuration, as JSON or already decoded.
         environ: The values for `${NAME}` and `${NAME:-default}`.
         source: What errors call the configuration.
+        of_project: The configuration comes with a project, which may be a stranger's: it cannot
+            declare that a server's hints are to be trusted.
 
     Raises:
         ConfigError: An entry is not understood, or a variable is not set.
@@ -136,7 +144,9 @@ def mcp_settings(
     _check_keys(source, config, ("mcpServers",))
     servers = _require_mapping(f"{source}: mcpServers", config.get("mcpServers", {}))
     return tuple(
-        _read_server(_EntryReader(f"{source}: server {name!r}", environ), name, entry)
+        _read_server(
+            _EntryReader(f"{source}: server {name!r}", environ, of_project=of_project), name, entry
+        )
         for name, entry in servers.items()
     )
 
@@ -172,6 +182,7 @@ class _EntryReader:
 
     where: str
     environ: Mapping[str, str] = field(repr=False)
+    of_project: bool = False
 
     def value_error(self, key: str, expected: str) -> ConfigError:
         return ConfigError(f"{self.where}: {key!r} must be {expected}")
@@ -218,6 +229,15 @@ class _EntryReader:
         if not isinstance(value, bool):
             raise self.value_error(key, "true or false")
         return value
+
+    def read_trust(self, key: str, value: object) -> bool:
+        is_trusted = self.read_flag(key, value)
+        if is_trusted and self.of_project:
+            raise ConfigError(
+                f"{self.where}: a project cannot declare that a server's hints are to be trusted: "
+                f"remove {key!r}, or pass the server's settings from your own program"
+            )
+        return is_trusted
 
     def check_choice(self, key: str, value: object, among: Sequence[str]) -> str:
         if value not in among:
@@ -281,6 +301,7 @@ def _read_common(reader: _EntryReader, entry: Mapping[str, Any]) -> dict[str, An
         "include": _read_optional(reader.read_texts, "include", entry, ("*",)),
         "exclude": _read_optional(reader.read_texts, "exclude", entry, ()),
         "required": _read_optional(reader.read_flag, "required", entry, True),  # noqa: FBT003 - a default
+        "trust_hints": _read_optional(reader.read_trust, "trustHints", entry, False),  # noqa: FBT003 - a default
         "overrides": tuple(_read_override(reader, *item) for item in tools.items()),
     }
 

@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.messages import ToolResult
-from windlass.tools.mcp.lists import list_all_prompts, list_all_resources, list_all_templates
+from windlass.tools.mcp.lists import (
+    clip_text,
+    list_all_prompts,
+    list_all_resources,
+    list_all_templates,
+)
 from windlass.tools.mcp.results import (
     convert_prompt_result,
     convert_resource_result,
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from mcp_types import Prompt, Resource, ResourceTemplate
 
 ABOUT_CHARS_MAX = 200
+PROMPTS_MAX = 100
+PROMPT_ARGUMENTS_MAX = 20
 _METHOD_NOT_FOUND = -32601
 
 McpRequest = Callable[["Client", RunContext[object], Mapping[str, Any]], Awaitable[ToolResult]]
@@ -32,6 +39,8 @@ class ExtraTool:
     input_schema: dict[str, Any]
     request: McpRequest
     title: str | None = None
+    sends_data: bool = True
+    """Whether the model chooses something that is sent to the server."""
 
 
 async def list_extra_tools(client: "Client") -> list[ExtraTool]:
@@ -84,6 +93,7 @@ _LIST_RESOURCES_TOOL = ExtraTool(
     "List the resources of this server with their addresses, for read_resource.",
     {"type": "object", "properties": {}, "additionalProperties": False},
     _answer_list_resources,
+    sends_data=False,
 )
 _READ_RESOURCE_TOOL = ExtraTool(
     "read_resource",
@@ -101,6 +111,8 @@ _READ_RESOURCE_TOOL = ExtraTool(
 
 
 def _build_prompt_tool(prompts: "list[Prompt]") -> ExtraTool:
+    # A longer name would be cut in the description, and could not be chosen.
+    prompts = [prompt for prompt in prompts if len(prompt.name) <= ABOUT_CHARS_MAX][:PROMPTS_MAX]
     about = "\n".join(map(_describe_prompt, prompts))
     string_map = {"type": "object", "additionalProperties": {"type": "string"}}
     return ExtraTool(
@@ -121,9 +133,9 @@ def _build_prompt_tool(prompts: "list[Prompt]") -> ExtraTool:
 
 def _describe_prompt(prompt: "Prompt") -> str:
     names = [
-        argument.name if argument.required else f"{argument.name}?"
-        for argument in prompt.arguments or ()
+        clip_text(argument.name if argument.required else f"{argument.name}?", ABOUT_CHARS_MAX)
+        for argument in (prompt.arguments or ())[:PROMPT_ARGUMENTS_MAX]
     ]
     line = f"- {prompt.name}({', '.join(names)})"
-    about = (prompt.description or prompt.title or "")[:ABOUT_CHARS_MAX]
+    about = clip_text(prompt.description or prompt.title or "", ABOUT_CHARS_MAX)
     return f"{line}: {about}" if about else line

@@ -6,8 +6,8 @@ The law: no part of an answer is dropped silently. A part that a model cannot re
 import base64
 import binascii
 import mimetypes
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -25,21 +25,34 @@ if TYPE_CHECKING:
         ResourceTemplate,
     )
 
+BlockT = TypeVar("BlockT")
 PICTURE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "image/svg+xml")
+PARTS_MAX = 200
+"""Parts of one answer that are kept."""
 _EMPTY_RESULT = TextPart("The server returned nothing.")
 
 
 def convert_call_result(answer: "CallToolResult") -> ToolResult:
     """Convert the answer to a tool call. The server's error flag makes the result an error."""
-    parts = [_convert_block(block) for block in answer.content]
+    parts = _convert_parts(answer.content, _convert_block)
     if answer.structured_content is not None and not _is_in_text(parts, answer.structured_content):
         parts.append(TextPart(encode_compact(answer.structured_content)))
     return ToolResult("error" if answer.is_error else "value", tuple(parts) or (_EMPTY_RESULT,))
 
 
 def convert_resource_result(answer: "ReadResourceResult") -> ToolResult:
-    return ToolResult("value", tuple(map(_convert_resource, answer.contents)) or (_EMPTY_RESULT,))
+    parts = _convert_parts(answer.contents, _convert_resource)
+    return ToolResult("value", tuple(parts) or (_EMPTY_RESULT,))
+
+
+def _convert_parts(
+    blocks: Sequence[BlockT], convert: Callable[[BlockT], ContentPart]
+) -> list[ContentPart]:
+    parts = [convert(block) for block in blocks[:PARTS_MAX]]
+    if len(blocks) > PARTS_MAX:
+        parts.append(TextPart(f"[{len(blocks) - PARTS_MAX} more parts were left out]"))
+    return parts
 
 
 def convert_prompt_result(answer: "GetPromptResult") -> ToolResult:
@@ -47,12 +60,14 @@ def convert_prompt_result(answer: "GetPromptResult") -> ToolResult:
     parts: list[ContentPart] = []
     if answer.description:
         parts.append(TextPart(answer.description))
-    for message in answer.messages:
+    for message in answer.messages[:PARTS_MAX]:
         match _convert_block(message.content):
             case TextPart(text):
                 parts.append(TextPart(f"{message.role}: {text}"))
             case part:
                 parts += [TextPart(f"{message.role}:"), part]
+    if len(answer.messages) > PARTS_MAX:
+        parts.append(TextPart(f"[{len(answer.messages) - PARTS_MAX} more messages were left out]"))
     return ToolResult("value", tuple(parts) or (_EMPTY_RESULT,))
 
 

@@ -3,10 +3,11 @@
     async with McpServers(mcp_settings(text, environ)) as servers:
         agent = Agent(model, tools=[*await servers.tools()])
 
-The law: a server's description of its tools is a hint, and everything else that it says is text
-from outside. Hints choose the effect, and the settings overrule them; results are labelled
-`untrusted`. A list of tools does not change once it was returned: ask again between runs for the
-server's new one.
+The law: a server's description of its tools is its own word, and everything else that it says is
+text from outside. A tool writes and sends data out unless the user's settings say otherwise, or say
+that this server's hints are to be trusted; results are labelled `untrusted`. What a server lists is
+bounded in number and length. A list of tools does not change once it was returned: ask again
+between runs for the server's new one.
 
 A tool is called `server__tool`. Two tools never have the same name, and a tool's name depends only
 on the tool and its server. A name that is too long or has invalid characters gets a hash. The
@@ -21,24 +22,34 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, final
 
+import msgspec
+
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolResult
+from windlass.core.schema import JsonSchema, find_faults
+from windlass.core.text_clip import printable_line
 from windlass.logs import get_logger
 from windlass.tools.function import Tool
 from windlass.tools.mcp.config import McpSettings, find_override, is_tool_offered
 from windlass.tools.mcp.extras import ExtraTool, McpRequest, list_extra_tools
 from windlass.tools.mcp.link import McpLink, McpServerLost
-from windlass.tools.mcp.lists import list_all_tools
+from windlass.tools.mcp.lists import TOOLS_MAX, clip_text, list_all_tools
 from windlass.tools.mcp.results import convert_call_result
 from windlass.tools.profile import check_patterns
-from windlass.tools.results import error_message, error_text
+from windlass.tools.results import error_text
 from windlass.tools.run_context import RunContext
 from windlass.tools.unavailable import ToolUnavailable
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp_types import CallToolResult
     from mcp_types import Tool as ServerTool
 
+DESCRIPTION_CHARS_MAX = 10_000
+OFFER_CHARS_MAX = 4_000_000
+"""Of the descriptions and schemas of all tools of a server. Further tools are left out."""
+REPORTS_MAX = 1_000
+"""Reports of progress that one call may make."""
 NAME_CHARS_MAX = 64
 PREFIX_CHARS_MAX = 24
 
@@ -98,16 +109,21 @@ class McpServer:
         own_names = {listed.name for listed in server_tools}
         tools: dict[str, Tool[..., Any]] = {}
         skipped: dict[str, str] = {}
-        for listed in [*server_tools, *extra_tools]:
+        room = OFFER_CHARS_MAX
+        for listed in [*server_tools[:TOOLS_MAX], *extra_tools]:
             # The server's own `read_resource` keeps the plain name, and ours gets a hash.
             taken = isinstance(listed, ExtraTool) and listed.name in own_names
             name = tool_name(self.name, listed.name, taken=taken)
             if is_tool_offered(self.settings, listed.name) and name not in tools:
                 try:
                     tools[name] = self._build_tool(name, listed)
+                    room -= _check_room(listed, room)
                 except ConfigError as error:
-                    skipped[listed.name] = str(error)
+                    tools.pop(name, None)
+                    skipped[clip_text(listed.name, NAME_CHARS_MAX)] = str(error)
                     _log.warning("MCP server %s: a tool is left out: %s", self.name, error)
+        if len(server_tools) > TOOLS_MAX:
+            _log.warning("MCP server %s: only %d tools are read", self.name, TOOLS_MAX)
         self.skipped = skipped
         patterns = [*(one.pattern for one in self.settings.overrides), *self.settings.include]
         all_names = own_names | {extra.name for extra in extra_tools}
@@ -116,15 +132,11 @@ class McpServer:
 
     def _build_tool(self, name: str, listed: "ServerTool | ExtraTool") -> Tool[..., Any]:
         """Build one tool; raises ConfigError if its schema cannot be used."""
-        effect: Effect
-        labels: tuple[Label, ...]
+        effect, labels = _classify_tool(listed, trust_hints=self.settings.trust_hints)
         if isinstance(listed, ExtraTool):
-            effect = "read"
-            labels = ("untrusted",)
             request = listed.request
         else:
-            effect, labels = _read_hints(listed)
-            request = _build_request(listed.name)
+            request = _build_request(listed.name, _output_schema(listed))
         timeout_s = self.settings.timeout_s
         override = find_override(self.settings, listed.name)
         if override is not None:
@@ -133,7 +145,7 @@ class McpServer:
             timeout_s = override.timeout_s or timeout_s
         built = Tool[..., Any].from_schema(
             name,
-            listed.description or listed.title or "",
+            clip_text(listed.description or listed.title or "", DESCRIPTION_CHARS_MAX),
             listed.input_schema,
             self._build_function(request, effect),
             effect=effect,
@@ -223,13 +235,31 @@ async def _list_offers(client: "Client") -> "tuple[list[ServerTool], list[ExtraT
     return await list_all_tools(client), await list_extra_tools(client)
 
 
-def _read_hints(listed: "ServerTool") -> tuple[Effect, tuple[Label, ...]]:
-    """Return effect and labels according to a server's hints.
+def _check_room(listed: "ServerTool | ExtraTool", room: int) -> int:
+    """Return the length of a tool's description and schema; raises ConfigError beyond the room."""
+    length = len(listed.description or "") + len(msgspec.json.encode(listed.input_schema))
+    if length > room:
+        raise ConfigError(
+            f"tool {printable_line(listed.name)!r}: the tools of this server are described in more "
+            f"than {OFFER_CHARS_MAX} characters"
+        )
+    return length
 
-    The defaults are the protocol's: a tool writes, and reaches the outside.
+
+def _classify_tool(
+    listed: "ServerTool | ExtraTool", *, trust_hints: bool
+) -> tuple[Effect, tuple[Label, ...]]:
+    """Return effect and labels of a tool.
+
+    The strictest ones are the default: a tool writes, and what it is given leaves the machine. A
+    hint of the server can only loosen that, so it counts only if the user trusts this server.
     """
+    if isinstance(listed, ExtraTool):
+        if trust_hints or not listed.sends_data:
+            return "read", ("untrusted",)
+        return "write", ("untrusted", "external")
     hints = listed.annotations
-    if hints is None:
+    if hints is None or not trust_hints:
         return "write", ("untrusted", "external")
     effect: Effect = "write"
     if hints.read_only_hint:
@@ -241,25 +271,47 @@ def _read_hints(listed: "ServerTool") -> tuple[Effect, tuple[Label, ...]]:
     return effect, ("untrusted", "external")
 
 
-def _build_request(name: str) -> McpRequest:
+def _output_schema(listed: "ServerTool") -> JsonSchema | None:
+    """Compile the schema of a tool's results; raises ConfigError if it cannot be used."""
+    return None if listed.output_schema is None else JsonSchema(listed.output_schema)
+
+
+def _build_request(name: str, output: JsonSchema | None) -> McpRequest:
     async def request(
         client: "Client", context: RunContext[object], arguments: Mapping[str, Any]
     ) -> ToolResult:
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
-            context.report(f"{message} ({share})" if message else share)
+        reports_left = REPORTS_MAX
 
-        try:
-            answer = await client.call_tool(name, dict(arguments), progress_callback=report)
-        except RuntimeError as error:
-            # The SDK checks an answer against the output schema of the tool.
-            reason = error_message(error).partition("\n")[0]
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal reports_left
+            reports_left -= 1
+            if reports_left >= 0:
+                share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+                text = printable_line(message or "")
+                context.report(f"{text} ({share})" if text else share)
+
+        answer = await client.call_tool(name, dict(arguments), progress_callback=report)
+        mismatch = None
+        if output is not None and not answer.is_error:
+            mismatch = _find_mismatch(output, answer)
+        if mismatch is not None:
             return ToolResult.from_text(
-                "error", f"{name} ran, but its answer does not match its schema: {reason}"
+                "error", f"{name} ran, but its answer does not match its schema: {mismatch}"
             )
         return convert_call_result(answer)
 
     return request
+
+
+def _find_mismatch(output: JsonSchema, answer: "CallToolResult") -> str | None:
+    """Return how an answer differs from the schema that the server declared, or None."""
+    structured = answer.structured_content
+    if structured is None and "structured_content" not in answer.model_fields_set:
+        return "it has no structured content"
+    if output.accepts(structured):
+        return None
+    faults = find_faults(output, structured)
+    return "; ".join(f"{fault.path}: {fault.message}" for fault in faults)
 
 
 def tool_name(server: str, tool: str, *, taken: bool = False) -> str:
