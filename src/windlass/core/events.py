@@ -4,7 +4,8 @@ A fact is written to the journal before anyone acts on it. A delta is only for w
 
 Every event has a place. `seq` is the number of the fact. A delta shares the number of the last
 fact before it and counts on from there with `nth`. Places are unique within a session, so a
-watcher that names the last place it saw can be given the rest.
+watcher that names the number of the last fact it saw can be given the rest: the facts from the
+journal, and the deltas that are still to come (`LiveRuns.watch` in `agent/runs.py`).
 
 Each fact declares beside its fields what the rest of the package must know about it:
 
@@ -15,8 +16,10 @@ Each fact declares beside its fields what the rest of the package must know abou
 - `describe()`: its words for `windlass explain` and the terminal. Facts that need the session to
   be put into words have theirs in `core/audit/explain.py` instead.
 
-Pyright refuses a fact without `masked_fields` or without words, because the readers access them on
-the whole union.
+A new fact goes into the union at the end of this module. Pyright then refuses it until it has
+`masked_fields`, words, and an arm in `core/fold/run.py`; and a new move, until the loop and
+`core/audit/replay.py` have an arm for it. Two things no type checker sees: `journals/codec.py` must
+name a fact with attachments or long texts, and `testing/samples.py` needs a sample of each fact.
 """
 
 from decimal import Decimal
@@ -74,7 +77,11 @@ from windlass.core.verdicts import (
 )
 
 VOCABULARY_VERSION = 1
-"""The version of this vocabulary. It grows when an old reader could misread a new journal."""
+"""The version of the facts and their fields, which each record begins with.
+
+It grows when a change could make a new program misread an old record, or an old program a new one
+(see `UPCASTS` in `journals/codec.py`). A new field that has a default changes neither.
+"""
 RULES = 2
 """The version of the rules, which each run records when it is opened and when it is resumed.
 

@@ -1,4 +1,4 @@
-"""State in, request out: the only thing that a model ever sees.
+"""State in, request out: the system prompt, the messages and the tools that a model is shown.
 
 A view is always a valid request. The transcript holds a step only when every call in it has its one
 result, so nothing has to be repaired here.

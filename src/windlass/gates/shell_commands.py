@@ -1,4 +1,4 @@
-"""A shell command, split into the parts that rules decide about.
+"""A shell command, split into the parts that rules decide about. `rules.py` decides.
 
 The law: each command that would run is a part, and so is each redirection to or from a file
 (`> build/log`, `< notes`) and each assignment (`FOO=1`). All parts must be allowed, and any part

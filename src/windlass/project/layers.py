@@ -1,6 +1,6 @@
 """Layers of settings: a later layer overrides an earlier one, and each value keeps its origin.
 
-defaults < system < user < project < its [agents.NAME] < environment < flags
+defaults < system < user < project < [agents.NAME] in any file < environment < flags
 """
 
 import os

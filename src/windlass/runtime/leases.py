@@ -1,8 +1,8 @@
-"""The lease of a session: only one driver at a time, in this process or another.
+"""The lease of a session for one who writes into it without driving it: an answer, a late result.
 
-The law: a lease is taken before anything is read or written, so that no run is taken over from a
-driver that is alive. If a lease is lost all the same, the journal's sequence numbers still refuse
-the second writer.
+A driver takes its lease itself and holds it for the whole run (`driver.py`). The law: a lease is
+taken before anything is read or written, so that nobody writes into a session that a living driver
+has. If a lease is lost all the same, the journal's sequence numbers still refuse the second writer.
 """
 
 from collections.abc import Generator
