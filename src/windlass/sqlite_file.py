@@ -7,6 +7,7 @@ program is refused and left untouched.
 One file may hold a journal and knowledge. Each is a `TableSet` with its own steps and version.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -36,6 +37,16 @@ _ERROR_TEXTS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.CantOpenError, "the file cannot be opened; check that its folder is writable"),
     (apsw.IOError, "the disk failed; repair it and try again"),
 )
+_ERRNO_TEXTS = {
+    errno.ENOSPC: "the disk is full; free some space and try again",
+    errno.EDQUOT: "the disk quota is used up; free some space and try again",
+    errno.EFBIG: (
+        "the file has reached the file-size limit of this process; raise the limit "
+        "(`ulimit -f`, RLIMIT_FSIZE) and try again"
+    ),
+    errno.EROFS: "the disk is mounted read-only; mount it for writing, or name another file",
+}
+"""Causes that SQLite reports as a disk that failed. They come before the texts above."""
 
 
 class SqliteRows(Protocol):
@@ -56,6 +67,9 @@ class SqliteConnection(Protocol):
 
     @property
     def in_transaction(self) -> bool: ...
+
+    @property
+    def system_errno(self) -> int: ...
 
     def execute(self, statements: str, bindings: Sequence[Any] = ()) -> SqliteRows: ...
 
@@ -84,7 +98,9 @@ class TableSet:
     def make_error(self, path: Path, error: Exception) -> ForOperator:
         """What went wrong with the file and what to do about it, in one line."""
         texts = (text for kind, text in _ERROR_TEXTS if isinstance(error, kind))
-        text = next(texts, "SQLite reported an error")
+        text = _ERRNO_TEXTS.get(getattr(error, "system_errno", 0)) or next(
+            texts, "SQLite reported an error"
+        )
         return self.failure(f"{self.noun} {path}: {text} ({error})")
 
 
@@ -103,7 +119,8 @@ def open_database(
             _read_version(connection, path, tables)  # Refuses a file that is not ours.
             _enable_wal(connection)
             _migrate_tables(connection, path, tables)
-        except BaseException:
+        except BaseException as error:
+            _note_cause(connection, error)
             connection.close()
             raise
         return connection
@@ -131,7 +148,8 @@ def write_transaction(connection: SqliteConnection) -> Generator[None]:
     try:
         yield
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException as error:
+        _note_cause(connection, error)
         # If the rollback fails too, the next transaction tries again before it begins.
         with suppress(apsw.Error):
             _rollback_leftover(connection)
@@ -145,9 +163,18 @@ def read_transaction(connection: SqliteConnection) -> Generator[None]:
     connection.execute("BEGIN")
     try:
         yield
+    except apsw.Error as error:
+        _note_cause(connection, error)
+        raise
     finally:
         with suppress(apsw.Error):
             _rollback_leftover(connection)
+
+
+def _note_cause(connection: SqliteConnection, error: BaseException) -> None:
+    """Keep the error number of the system: SQLite's own code does not say why a disk failed."""
+    if isinstance(error, apsw.IOError) and not hasattr(error, "system_errno"):
+        setattr(error, "system_errno", connection.system_errno)  # noqa: B010 - not in apsw's types
 
 
 def _rollback_leftover(connection: SqliteConnection) -> None:

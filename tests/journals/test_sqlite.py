@@ -1,7 +1,6 @@
 """Sessions in a SQLite file: listed, grouped, checked, kept apart, and refused in words."""
 
 import asyncio
-import ctypes
 import gc
 import os
 import random
@@ -22,6 +21,7 @@ import pytest
 from typing_extensions import override
 
 from disk import FaultyDisk
+from nobody import as_nobody
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, RunStarted
 from windlass.core.messages import ImagePart, TextPart, ToolResult
@@ -39,7 +39,6 @@ from windlass.testing import (
 from windlass.testing.journals import append_error
 from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
 
-NOBODY = 65534
 CHILD = Path(__file__).parents[1] / "support" / "journal_child.py"
 Scene = Callable[[SqliteJournal], Coroutine[None, None, None]]
 
@@ -408,20 +407,6 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
         opening_error(path)
     assert run_sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
     assert run_sql(path, "SELECT name FROM sqlite_schema WHERE name = 'news'") == []
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """As root, file modes say nothing: give that power up for this thread."""
-    if os.geteuid() != 0:
-        yield
-        return
-    libc = ctypes.CDLL(None)
-    libc.setfsuid(NOBODY)
-    try:
-        yield
-    finally:
-        libc.setfsuid(0)
 
 
 def test_a_read_only_file_is_told() -> None:

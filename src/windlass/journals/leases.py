@@ -111,8 +111,11 @@ class FileLeaseTable(LeaseTable):
 
     @override
     def _try_lock(self, session: str) -> bool:
+        # Opened outside of the `try`: a file that may not be opened has the same error number as a
+        # lock that is taken.
+        file = self._open_lock_file()
         try:
-            fcntl.fcntl(self._open_lock_file(), _SET_LOCK, _pack_flock(fcntl.F_WRLCK, session))
+            fcntl.fcntl(file, _SET_LOCK, _pack_flock(fcntl.F_WRLCK, session))
         except OSError as error:
             if error.errno in _LOCK_TAKEN_ERRNOS:
                 return False
@@ -121,9 +124,9 @@ class FileLeaseTable(LeaseTable):
 
     @override
     def _is_locked(self, session: str) -> bool:
+        file = self._open_lock_file()
         try:
-            request = _pack_flock(fcntl.F_WRLCK, session)
-            answer = fcntl.fcntl(self._open_lock_file(), _GET_LOCK, request)
+            answer = fcntl.fcntl(file, _GET_LOCK, _pack_flock(fcntl.F_WRLCK, session))
         except OSError as error:
             raise self._lock_file_error(error) from error
         # The kernel answers F_UNLCK if the lock could be taken.
@@ -141,7 +144,10 @@ class FileLeaseTable(LeaseTable):
             raise closed_error(self._path)
         if self._file is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._file = os.open(self._path, flags, 0o600)
+            try:
+                self._file = os.open(self._path, flags, 0o600)
+            except OSError as error:
+                raise self._lock_file_error(error) from error
             self._with_open_file.add(self)
             self._register_fork_hook()
         return self._file

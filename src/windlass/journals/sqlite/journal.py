@@ -17,7 +17,7 @@ from typing import TypeVar
 import apsw
 from typing_extensions import override
 
-from windlass.core.errors import JournalCorrupt
+from windlass.core.errors import ConfigError, JournalCorrupt
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import SessionSummary
@@ -72,6 +72,11 @@ class SqliteJournal(StoredJournal):
         or was written by a newer Windlass.
         """
         check_durability(durability)
+        if os.fspath(path) == ":memory:":
+            raise ConfigError(
+                "SqliteJournal(':memory:') is not supported: use MemoryJournal() for sessions "
+                "that live as long as the process, or name a file"
+            )
         self.path = Path(path).expanduser().absolute()
         super().__init__(f"journal {self.path}")
         self._now = now
