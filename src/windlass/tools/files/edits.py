@@ -1,11 +1,13 @@
 """Exact replacements in a text: all edits are made, or none.
 
 The law: the text to replace must be present exactly once, unless `replace_all` is set. Similar text
-is never taken for it.
+is never taken for it. Every step takes time that grows linearly with the file, and no edit can make
+it grow beyond a bound.
 """
 
 import difflib
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -17,6 +19,11 @@ DIFF_LINES_MAX = 400
 """Lines of a diff that are shown."""
 COMPARED_LINES_MAX = 20_000
 """With more lines than this, finding the shortest diff takes too long."""
+EQUAL_PAIRS_MAX = 200_000
+"""With more pairs of equal lines than this, too: the same few lines over and over."""
+EDITS_MAX = 1_000
+TEXT_CHARS_MAX = 8 * 2**20
+"""Characters that a file may have after any of the edits."""
 CONTEXT_LINES = 3
 PLACES_SHOWN_MAX = 10
 
@@ -42,6 +49,11 @@ def apply_edits(text: str, edits: list[Edit]) -> str:
 
     Raises ModelRetry if one of them cannot be applied.
     """
+    if len(edits) > EDITS_MAX:
+        raise ModelRetry(
+            f"{len(edits)} edits are too many for one call: send at most {EDITS_MAX}. Nothing was "
+            "changed."
+        )
     for number, edit in enumerate(edits, 1):
         prefix = f"Edit {number} of {len(edits)}: " if len(edits) > 1 else ""
         if edit.old == edit.new:
@@ -58,8 +70,22 @@ def apply_edits(text: str, edits: list[Edit]) -> str:
                 f"({_line_numbers(text, edit.old)}). Add surrounding lines until it is unique, or "
                 "set replace_all. Nothing was changed."
             )
+        _check_growth(text, edit, prefix)
         text = text.replace(edit.old, edit.new)
     return text
+
+
+def _check_growth(text: str, edit: Edit, prefix: str) -> None:
+    """Raise ModelRetry if an edit would make the text too long.
+
+    Each of a few edits can double every character that the one before it wrote.
+    """
+    growth = len(edit.new) - len(edit.old)
+    if growth > 0 and len(text) + text.count(edit.old) * growth > TEXT_CHARS_MAX:
+        raise ModelRetry(
+            f"{prefix}the file would have more than {TEXT_CHARS_MAX} characters. Nothing was "
+            "changed."
+        )
 
 
 def _explain_missing(text: str, old: str) -> str:
@@ -67,11 +93,28 @@ def _explain_missing(text: str, old: str) -> str:
     if all(map(_NUMBERED_LINE.match, old.splitlines())):
         return "Leave out the line numbers that `read` shows."
     if old.strip():
-        found = re.search(r"\s+".join(map(re.escape, old.split())), text)
-        if found is not None:
-            line = text.count("\n", 0, found.start()) + 1
+        line = _find_line_ignoring_space(text, old)
+        if line is not None:
             return f"Line {line} differs from it only in white space."
     return "Read the file again and copy the text exactly."
+
+
+def _find_line_ignoring_space(text: str, old: str) -> int | None:
+    """Return the line of the first text that has the same words, or None.
+
+    A regular expression with white space between the words could try all of them again at each
+    position, and holds the interpreter while it does.
+    """
+    words = " ".join(text.split())
+    position = words.find(" ".join(old.split()))
+    if position < 0:
+        return None
+    words_before = words.count(" ", 0, position)
+    for number, line in enumerate(text.split("\n"), 1):
+        words_before -= len(line.split())
+        if words_before < 0:
+            return number
+    return None
 
 
 def _line_numbers(text: str, old: str) -> str:
@@ -123,7 +166,7 @@ def build_diff(before: str, after: str, path: str) -> str:
     cut = max(0, tail - CONTEXT_LINES)
     old = old[start : len(old) - cut]
     new = new[start : len(new) - cut]
-    if len(old) + len(new) > COMPARED_LINES_MAX:
+    if len(old) + len(new) > COMPARED_LINES_MAX or _count_equal_pairs(old, new) > EQUAL_PAIRS_MAX:
         return f"[diff too long to show: lines {head + 1} to {start + len(new)} of {path}]"
     lines = list(difflib.unified_diff(old, new, path, path, n=CONTEXT_LINES, lineterm=""))
     lines = [_HUNK_HEAD.sub(lambda hunk: _shift_hunk(hunk, start), line, count=1) for line in lines]
@@ -131,6 +174,12 @@ def build_diff(before: str, after: str, path: str) -> str:
     if hidden_lines > 0:
         lines[DIFF_LINES_MAX:] = [f"[{hidden_lines} more lines]"]
     return "\n".join(lines)
+
+
+def _count_equal_pairs(old: list[str], new: list[str]) -> int:
+    """Count the pairs of equal lines, which is about what comparing looks at each time."""
+    in_new = Counter(new)
+    return sum(count * in_new[line] for line, count in Counter(old).items())
 
 
 def _common_prefix(old: list[str], new: list[str]) -> int:

@@ -14,7 +14,13 @@ from msgspec import Meta
 
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import ImagePart
-from windlass.tools.files.edits import Edit, apply_edits, build_diff, edit_state
+from windlass.tools.files.edits import (
+    TEXT_CHARS_MAX,
+    Edit,
+    apply_edits,
+    build_diff,
+    edit_state,
+)
 from windlass.tools.files.file_globs import FileGlob
 from windlass.tools.files.grep import GrepQuery, search_files
 from windlass.tools.files.paths import quote_path
@@ -38,7 +44,7 @@ PATHS_MAX = 500
 WALKED_MAX = 200_000
 """Files that one `glob` looks at."""
 MATCHES_MAX = 100
-EDITED_BYTES_MAX = 8 * 2**20
+EDITED_BYTES_MAX = TEXT_CHARS_MAX
 
 PathArgument = Annotated[str, "A path in the workspace, such as src/main.py."]
 FolderArgument = Annotated[str, "The path in the workspace to search in."]
