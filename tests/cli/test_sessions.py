@@ -20,7 +20,7 @@ from facts import Story, failed_attempt, make_call
 from proof.simulate import draw_plan, play_plan
 from windlass.cli import main
 from windlass.cli.session_picker import format_age
-from windlass.core.events import RULES, CallJudged, Fact, RunStarted
+from windlass.core.events import RULES_VERSION, CallJudged, Fact, RunStarted
 from windlass.core.messages import ImagePart, TextPart, ThinkingPart
 from windlass.core.verdicts import Ask
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -240,7 +240,7 @@ def test_what_older_rules_made_is_told_and_is_no_failure(path: Path) -> None:
     old = run(path, "replay", "old")
     assert old.exit_code == 0
     assert old.output == (
-        f"old: record 2 was made by older rules (version 0, this Windlass has {RULES}): "
+        f"old: record 2 was made by older rules (version 0, this Windlass has {RULES_VERSION}): "
         "it cannot be compared from there on\n"
     )
 

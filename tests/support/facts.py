@@ -12,7 +12,7 @@ from windlass.core.decide.reserving import covers_amount
 from windlass.core.decide.summarizing import format_summary
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
-    RULES,
+    RULES_VERSION,
     AttemptFailed,
     AttemptStarted,
     BudgetAllotted,
@@ -139,7 +139,9 @@ class Story:
         number = self.state.run.number + 1 if self.state.run else 1
         first = self.setup if self.state.setup is None else None
         return self.add(
-            RunStarted(number, (TextPart(prompt),), setup or first, pinned=pinned, rules=RULES)
+            RunStarted(
+                number, (TextPart(prompt),), setup or first, pinned=pinned, rules=RULES_VERSION
+            )
         )
 
     def start_attempt(
@@ -218,7 +220,7 @@ class Story:
         return self.add(BudgetAllotted(budget.name, given, dry=not covers_amount(given, wanted)))
 
     def resume(self, after_s: float = 1.0) -> Self:
-        return self.add(RunResumed(rules=RULES), after_s=after_s)
+        return self.add(RunResumed(rules=RULES_VERSION), after_s=after_s)
 
     def end_run(self, outcome: Outcome = "cancelled", **details: Any) -> Self:
         return self.add(RunEnded(outcome, **details))

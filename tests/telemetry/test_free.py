@@ -66,4 +66,4 @@ async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
     recorder = Recorder(parts.world.journal, parts.world.clock, State("s"), parts.mask)
     observation = begin_observation(None, parts.world, "s")
     assert observation is None
-    assert parts.runs._world_for(recorder, observation) is parts.world
+    assert parts.make_runs()._world_for(recorder, observation) is parts.world

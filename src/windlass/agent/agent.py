@@ -15,7 +15,7 @@ from windlass.agent.events import EventStream
 from windlass.agent.openings import RunTask
 from windlass.agent.options import (
     AgentOptions,
-    Prompt,
+    PromptInput,
     RunOptions,
     check_agent_options,
     check_prompt,
@@ -61,8 +61,8 @@ class Agent(Generic[OutputT]):
         self._output = OutputType(output_type)
         self.parts = build_parts(model, self._output, options)
         self._main_model = self.parts.world.models[self.parts.setup.model.name]
-        self._openings = self.parts.openings
-        self._runs = self.parts.runs
+        self._openings = self.parts.make_openings()
+        self._runs = self.parts.make_runs()
         self._background = BackgroundLoop()
         finalize(self, self._background.stop)
 
@@ -78,7 +78,7 @@ class Agent(Generic[OutputT]):
 
     async def run(
         self,
-        prompt: Prompt,
+        prompt: PromptInput,
         *,
         session: str | None = None,
         on_event: Watcher | None = None,
@@ -98,7 +98,7 @@ class Agent(Generic[OutputT]):
 
     def run_sync(
         self,
-        prompt: Prompt,
+        prompt: PromptInput,
         *,
         session: str | None = None,
         on_event: Watcher | None = None,
@@ -122,7 +122,7 @@ class Agent(Generic[OutputT]):
     @asynccontextmanager
     async def stream(
         self,
-        prompt: Prompt,
+        prompt: PromptInput,
         *,
         session: str | None = None,
         **options: Unpack[RunOptions],
@@ -217,7 +217,7 @@ class Agent(Generic[OutputT]):
             await asyncio.wrap_future(self._background.submit(self._runs.close()))
         self._background.stop()
 
-    async def steer(self, session: str, prompt: Prompt, *, by: str = "") -> None:
+    async def steer(self, session: str, prompt: PromptInput, *, by: str = "") -> None:
         """Say something to a run while it is running; it is taken up before the next step.
 
         Returns once it is recorded, so that a crash does not lose it. Raises NothingToDo if the
@@ -225,11 +225,11 @@ class Agent(Generic[OutputT]):
         """
         await self._runs.steer(session, SteeringGiven(self._check_prompt(prompt), str(by)))
 
-    def _open_run(self, prompt: Prompt, options: RunOptions) -> Opening:
+    def _open_run(self, prompt: PromptInput, options: RunOptions) -> Opening:
         task = RunTask(prompt=self._check_prompt(prompt), **check_run_options(options))
         return partial(self._openings.open_new, task=task)
 
-    def _check_prompt(self, prompt: Prompt) -> tuple[ContentPart, ...]:
+    def _check_prompt(self, prompt: PromptInput) -> tuple[ContentPart, ...]:
         parts = check_prompt(prompt)
         if isinstance(self._main_model, RefusesContent):
             refusal = self._main_model.content_refusal(parts)

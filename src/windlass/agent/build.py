@@ -49,12 +49,10 @@ class AgentParts:
     """Makes the instructions of each run, if they are a function."""
     observer: RunObserver | None = None
 
-    @property
-    def openings(self) -> RunOpenings:
+    def make_openings(self) -> RunOpenings:
         return RunOpenings(self.setup, self.world.clock, self.mask, self.instructions)
 
-    @property
-    def runs(self) -> LiveRuns:
+    def make_runs(self) -> LiveRuns:
         return LiveRuns(self.world, self.setup, self.mask, self.observer)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from windlass.agent.approvals import expired_answers, make_answer
 from windlass.agent.options import Briefing, InstructionFunction
 from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
-from windlass.core.events import RULES, Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.events import RULES_VERSION, Fact, RunEnded, RunResumed, RunStarted
 from windlass.core.messages import Charge, ContentPart, Label
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
@@ -69,7 +69,7 @@ class RunOpenings:
                 task.pinned,
                 task.parent,
                 task.labels,
-                rules=RULES,
+                rules=RULES_VERSION,
             ),
         )
 
@@ -94,7 +94,7 @@ class RunOpenings:
         if changed and not consent:
             raise SetupDrifted(changed)
         setup = None if state.setup == offered else offered
-        return RunResumed(changed, setup, rules=RULES)
+        return RunResumed(changed, setup, rules=RULES_VERSION)
 
     def open_resumed(self, state: State, *, consent: bool) -> Sequence[Fact]:
         """Open a run that was left open, and deny the questions that nobody answered in time."""
@@ -121,7 +121,10 @@ class RunOpenings:
         """End a run that nobody drives any more."""
         if not state.is_active:
             raise _no_open_run(state)
-        return (RunResumed(rules=RULES), RunEnded("cancelled", str(reason), charges=charges))
+        return (
+            RunResumed(rules=RULES_VERSION),
+            RunEnded("cancelled", str(reason), charges=charges),
+        )
 
 
 def _no_open_run(state: State) -> NothingToDo:

@@ -27,7 +27,7 @@ LABELS: tuple[str, ...] = get_args(Label)
 KEY_CHARS_MIN = 8
 """A shorter key is a placeholder, for a server that wants none."""
 
-Prompt: TypeAlias = str | Sequence[ContentPart]
+PromptInput: TypeAlias = str | Sequence[ContentPart]
 Secrets: TypeAlias = Mapping[str, str] | Collection[str] | Mask
 """Secret values, with or without names; or a mask of your own, which is used as it is."""
 
@@ -163,7 +163,7 @@ def _check_context(context: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
 
 
-def check_prompt(prompt: Prompt) -> tuple[ContentPart, ...]:
+def check_prompt(prompt: PromptInput) -> tuple[ContentPart, ...]:
     """Return the parts of a prompt. Raises ConfigError if it is empty or cannot be recorded."""
     try:
         parts = (TextPart(prompt),) if isinstance(prompt, str) else tuple(prompt)

@@ -108,7 +108,7 @@ class LiveRuns:
             deadlines,
             opening,
             self._services,
-            after=self._late_writes.get(session),
+            earlier_write=self._late_writes.get(session),
         )
         self._drivers[session] = driver
         return driver
@@ -210,7 +210,7 @@ class LiveRuns:
     async def close(self) -> None:
         """Stop the runs of this event loop and wait until nothing is left of them."""
         loop = asyncio.get_running_loop()
-        drivers = [driver for driver in self._drivers.values() if driver.loop is loop]
+        drivers = [driver for driver in self._drivers.values() if driver.event_loop is loop]
         for driver in drivers:
             driver.cancel("the agent was closed")
         await asyncio.gather(*(driver.finished.wait() for driver in drivers))
@@ -258,7 +258,7 @@ class LiveRuns:
         if before is not None:
             await asyncio.wait({before})
         # A run that has ended still holds the lease of its session for a moment.
-        if driver is not None and driver.loop is asyncio.get_running_loop():
+        if driver is not None and driver.event_loop is asyncio.get_running_loop():
             await driver.finished.wait()
         with await hold_session(self._world.journal, session):
             await self._make_recorder(await self.read_state(session)).record(fact)
@@ -309,9 +309,9 @@ async def _wait_for_facts(journal: Journal, session: str, after: int) -> None:
 
 async def _await_in_loop_of(driver: RunDriver, work: Coroutine[Any, Any, ValueT]) -> ValueT:
     """Do something in the event loop that drives a run, which may be another thread's."""
-    if driver.loop is asyncio.get_running_loop():
+    if driver.event_loop is asyncio.get_running_loop():
         return await work
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, driver.loop))
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, driver.event_loop))
 
 
 def _no_open_run(session: str) -> NothingToDo:

@@ -213,8 +213,8 @@ class _SubagentJob:
     """One task of a sub-agent: new, or as a dead process left it."""
 
     def __init__(self, parts: AgentParts, run: CallerRun, call: CallContext, call_id: str) -> None:
-        self._runs = parts.runs
-        self._openings = parts.openings
+        self._runs = parts.make_runs()
+        self._openings = parts.make_openings()
         self._journal = parts.world.journal
         self._mask_text = parts.mask.mask_text
         self._run = run

@@ -82,7 +82,7 @@ VOCABULARY_VERSION = 1
 It grows when a change could make a new program misread an old record, or an old program a new one
 (see `UPCASTS` in `journals/codec.py`). A new field that has a default changes neither.
 """
-RULES = 2
+RULES_VERSION = 2
 """The version of the rules, which each run records when it is opened and when it is resumed.
 
 Raise it when the same facts lead to another move, or to other words for the model: when `decide`,

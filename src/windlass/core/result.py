@@ -140,6 +140,6 @@ def open_questions(state: State) -> tuple[Question, ...]:
             digest(call.decoded_arguments),
             call.question.expires_at,
         )
-        for call in state.open_calls
+        for call in state.step_calls
         if call.question is not None
     )

@@ -165,7 +165,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     shown_from: int = 0
     masked_upto: int = 0
     """Results before this message are masked in the view."""
-    apart: bool = False
+    has_own_view: bool = False
     """The view is not the transcript itself any more."""
     summary: str = ""
     """The text that stands for the beginning that was left out."""
@@ -202,14 +202,14 @@ class State(msgspec.Struct, frozen=True, gc=False):
         return self.run is not None and self.run.outcome is None
 
     @property
-    def open_calls(self) -> tuple[CallState, ...]:
+    def step_calls(self) -> tuple[CallState, ...]:
         """The calls of the open step; empty if no step is open."""
         return self.step.calls if self.step else ()
 
     @property
     def is_waiting(self) -> bool:
         """Whether nothing can go on until a person answers."""
-        phases = [call.phase for call in self.open_calls]
+        phases = [call.phase for call in self.step_calls]
         return waits_for_person(phases.count("proposed"), phases.count("asked"))
 
 
@@ -220,13 +220,13 @@ def waits_for_person(proposed: int, asked: int) -> bool:
 
 def find_call(state: State, call_id: str) -> CallState | None:
     """Return a call of the open step, or None."""
-    return next((call for call in state.open_calls if call.id == call_id), None)
+    return next((call for call in state.step_calls if call.id == call_id), None)
 
 
 def add_messages(state: State, *messages: Message) -> State:
     """Return the state with these messages at the end of the transcript and the view."""
     transcript = state.transcript.append(*messages)
-    shown = state.shown.append(*messages) if state.apart else transcript
+    shown = state.shown.append(*messages) if state.has_own_view else transcript
     size = state.size + sum(map(message_tokens_max, messages))
     framing = state.framing + sum(map(framing_tokens_max, messages))
     return replace(state, transcript=transcript, shown=shown, size=size, framing=framing)

@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError, SessionBusy
-from windlass.core.events import RULES, CallFinished, CallJudged, Fact, RunResumed
+from windlass.core.events import RULES_VERSION, CallFinished, CallJudged, Fact, RunResumed
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResult
 from windlass.core.setup import Setup
@@ -71,7 +71,7 @@ def _settle_open_calls(state: State) -> list[Fact]:
     allowed = [call for call in calls if call.phase == "cleared" and call.answered]
     if not unknown and not allowed:
         return []
-    facts: list[Fact] = [RunResumed(rules=RULES)]
+    facts: list[Fact] = [RunResumed(rules=RULES_VERSION)]
     for call in allowed:
         # A person allowed one call, so it must not run in two sessions.
         question = (

@@ -95,7 +95,7 @@ class ModelAttempt:
         return self.purpose == "main"
 
     @property
-    def is_answer(self) -> bool:
+    def is_whole_reply(self) -> bool:
         """Whether it is a whole reply to the run itself."""
         return self.is_whole and self.is_main
 

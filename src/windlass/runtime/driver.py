@@ -72,7 +72,7 @@ class RunDriver:
         deadlines: Deadlines,
         opening: Opening,
         services: DriverServices,
-        after: asyncio.Task[None] | None = None,
+        earlier_write: asyncio.Task[None] | None = None,
     ) -> None:
         """Make a driver in the event loop that is to run it.
 
@@ -85,16 +85,16 @@ class RunDriver:
         self._leftovers = services.leftovers
         self._state_cache = services.state_cache
         self._consult = services.consult
-        self._after = after
+        self._earlier_write = earlier_write
         self._lease: Lease | None = None
-        self._has_left = False
+        self._has_let_go = False
         self._opening_facts: Sequence[Fact] = ()
         self._in_flight = InFlight()
         self._decided_from: State | None = None
         """The state from which the loop decided to end or to wait; None while it runs."""
-        self._stop_reason: tuple[Outcome, str] | None = None
-        self.loop = asyncio.get_running_loop()
-        self._stopped_at: asyncio.Future[float] = self.loop.create_future()
+        self._requested_end: tuple[Outcome, str] | None = None
+        self.event_loop = asyncio.get_running_loop()
+        self._stopped_at: asyncio.Future[float] = self.event_loop.create_future()
         self.steering = SteeringInbox(recorder, self._stopped_at)
         self.finished = asyncio.Event()
         """Set when nothing of the run is left but the tasks that outlive it."""
@@ -111,12 +111,12 @@ class RunDriver:
 
     def cancel(self, reason: str, outcome: Outcome = "cancelled") -> None:
         """Stop the run, from any thread. Only the first reason counts."""
-        self.loop.call_soon_threadsafe(self._stop_run, str(reason), outcome)
+        self.event_loop.call_soon_threadsafe(self._stop_run, str(reason), outcome)
 
     def _stop_run(self, reason: str, outcome: Outcome = "cancelled") -> None:
-        if self._stop_reason is None:
-            self._stop_reason = (outcome, reason)
-            self._stopped_at.set_result(self.loop.time())
+        if self._requested_end is None:
+            self._requested_end = (outcome, reason)
+            self._stopped_at.set_result(self.event_loop.time())
 
     def attach_watcher(self, watcher: Watcher, on_finished: Callable[[], None]) -> TextDelta | None:
         """Add a watcher to the run while it is running; `on_finished` is called when it is over.
@@ -165,15 +165,15 @@ class RunDriver:
         Returns the result, whichever way the run ends. Raises only if the run cannot begin.
         """
         try:
-            if self._after is not None:
-                await asyncio.wait({self._after})
+            if self._earlier_write is not None:
+                await asyncio.wait({self._earlier_write})
             await self._open_run()
             self.steering.open()
             while True:
-                body = asyncio.create_task(self._run_loop())
-                await self._wait_for_stage(body, cancel=True)
+                loop_task = asyncio.create_task(self._run_loop())
+                await self._wait_for_stage(loop_task, cancel=True)
                 self._deadlines.cancel()
-                end = self._end_of_body(body)
+                end = self._end_of_loop(loop_task)
                 if isinstance(end, WaitForAnswers):
                     answered = await self._consult_approver(end)
                     if answered is True:
@@ -213,7 +213,7 @@ class RunDriver:
         session = self._recorder.session
         if isinstance(journal, SessionLeases):
             self._lease = await journal.lease(session)
-            if self._has_left:
+            if self._has_let_go:
                 # The driver gave up while the journal was still granting the lease.
                 self._lease.release()
         state = await self._state_cache.read_state(journal, session)
@@ -232,7 +232,7 @@ class RunDriver:
 
     async def _run_loop(self) -> EndRun | WaitForAnswers:
         """Run the loop under its deadlines; the body of a task that can be abandoned."""
-        if self._stop_reason is not None:
+        if self._requested_end is not None:
             raise asyncio.CancelledError
         recorder = self._recorder
         stop = partial(self._stop_run, outcome="timed_out")
@@ -251,26 +251,26 @@ class RunDriver:
                 stage.cancel()
             # However late it is, a stage gets the time to begin.
             end_at = self._stopped_at.result() + END_WAIT_S
-            wait_s = max(TIMER_GRAIN_S, end_at - self.loop.time())
+            wait_s = max(TIMER_GRAIN_S, end_at - self.event_loop.time())
             if cancel:
                 wait_s = min(wait_s, UNWIND_WAIT_S)
             await asyncio.wait({stage}, timeout=wait_s)
         self._leftovers.track(stage)
 
-    def _end_of_body(
-        self, body: asyncio.Task[EndRun | WaitForAnswers]
+    def _end_of_loop(
+        self, loop_task: asyncio.Task[EndRun | WaitForAnswers]
     ) -> WaitForAnswers | RunEnded:
         """Return what the loop came to: an end, or questions to wait for."""
-        stop = self._stop_reason
-        if not body.done() or body.cancelled():
+        stop = self._requested_end
+        if not loop_task.done() or loop_task.cancelled():
             if stop is not None:
                 return RunEnded(*stop)
             reason = "the run was cancelled from inside"
             return RunEnded("failed", reason, Fault("bug", reason))
-        error = body.exception()
+        error = loop_task.exception()
         if error is not None:
             return _failed_end(error)
-        match body.result():
+        match loop_task.result():
             case EndRun(outcome, reason, fault=fault):
                 run = self._recorder.state.run
                 # What watchers saw of an attempt that broke is not asked for again: it stays.
@@ -283,8 +283,8 @@ class RunDriver:
 
         An answer that could not be recorded ends the run: then its end is returned.
         """
-        if self._world.approver is None or self._stop_reason is not None:
-            return self._stop_reason is not None
+        if self._world.approver is None or self._requested_end is not None:
+            return self._requested_end is not None
         consulting = asyncio.ensure_future(self._consult(waiting, self._world, self._recorder))
         await self._wait_for_stage(consulting, cancel=True)
         if not consulting.done() or consulting.cancelled():
@@ -314,7 +314,7 @@ class RunDriver:
     def _unrecorded_facts(self) -> Iterator[Fact]:
         """Yield what had ended but was not on record when the run stopped; cancel other calls."""
         attempt = self._in_flight.attempt
-        if attempt is not None and attempt.is_answer:
+        if attempt is not None and attempt.is_whole_reply:
             yield attempt.make_proposal()
         yield from self._in_flight.unrecorded_ends(self._recorder.expected_state)
         running_calls = self._in_flight.running_calls
@@ -334,7 +334,7 @@ class RunDriver:
         charges = self._in_flight.charges_by_call
         if charges:
             end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
-        if attempt is None or attempt.is_answer:
+        if attempt is None or attempt.is_whole_reply:
             return end
         run = self._recorder.expected_state.run
         # A failure that is on record, or is being written, brings its own charge.
@@ -346,7 +346,7 @@ class RunDriver:
 
     def _end_unrecorded(self, error: BaseException, facts: Sequence[Fact]) -> RunResult[Any]:
         """Tell the watchers of an end that the journal did not take."""
-        outcome, reason = self._stop_reason or ("failed", str(error))
+        outcome, reason = self._requested_end or ("failed", str(error))
         if isinstance(error, JournalCorrupt):
             facts = ()
         if not self._recorder.expected_state.is_active:
@@ -357,7 +357,7 @@ class RunDriver:
 
     def _release_session(self) -> None:
         """Let go of the session, also if its lease is granted only later."""
-        self._has_left = True
+        self._has_let_go = True
         if self._lease is not None:
             self._lease.release()
             self._state_cache.remember(self._recorder)

@@ -12,7 +12,7 @@ from windlass.core.audit.replay import replay
 from windlass.core.context import Compaction, Hydration, Reference
 from windlass.core.decide.next_move import decide
 from windlass.core.events import (
-    RULES,
+    RULES_VERSION,
     AttemptStarted,
     BudgetAllotted,
     CallAnswered,
@@ -80,7 +80,7 @@ def test_every_simulated_session_replays_without_a_difference(first: int) -> Non
         assert replayed.difference is None, f"seed {seed}: {replayed.difference}"
         assert replayed.state.seq == len(played.facts)
         opened = [fact for fact in played.facts if isinstance(fact, RunStarted | RunResumed)]
-        assert {fact.rules for fact in opened} == {RULES}
+        assert {fact.rules for fact in opened} == {RULES_VERSION}
 
 
 Tampering = Callable[[Fact], Fact | None]
@@ -181,7 +181,7 @@ def made_by(version: int, facts: Sequence[Fact]) -> list[Fact]:
     return [replace(one, rules=version) if isinstance(one, opening) else one for one in facts]
 
 
-@pytest.mark.parametrize(("version", "age"), [(0, "older"), (RULES + 1, "newer")])
+@pytest.mark.parametrize(("version", "age"), [(0, "older"), (RULES_VERSION + 1, "newer")])
 def test_what_other_rules_made_is_compared_as_far_as_it_goes(version: int, age: str) -> None:
     """It is neither the same nor tampered with; without a difference, it is the same."""
     facts = list(facts_of(Story().start_run().take_reply("Done.").end_run("completed")))
@@ -193,7 +193,7 @@ def test_what_other_rules_made_is_compared_as_far_as_it_goes(version: int, age: 
     assert again.state.seq == len(facts) - 1
     assert str(again.other_rules) == (
         f"record {len(facts)} was made by {age} rules (version {version}, this Windlass has "
-        f"{RULES}): it cannot be compared from there on"
+        f"{RULES_VERSION}): it cannot be compared from there on"
     )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from facts import failed_attempt, make_fault
-from windlass.core.decide.retrying import backoff_s, can_retry
+from windlass.core.decide.retrying import backoff_s, can_retry_same_model
 from windlass.core.events import AttemptFailed
 from windlass.core.faults import Fault
 from windlass.core.setup import LoopPolicy, RetryPolicy
@@ -17,7 +17,7 @@ def again(
     rules: LoopPolicy | None = None,
     since: float = 0.0,
 ) -> bool:
-    return can_retry(retries or RetryPolicy(), rules or LoopPolicy(), failures, since)
+    return can_retry_same_model(retries or RetryPolicy(), rules or LoopPolicy(), failures, since)
 
 
 # ── how often ────────────────────────────────────────────────────────────────

@@ -3,7 +3,7 @@
 import msgspec
 from typing_extensions import override
 
-from windlass.core.events import RULES, Fact
+from windlass.core.events import RULES_VERSION, Fact
 from windlass.core.text_clip import printable_line
 
 VALUE_CHARS_MAX = 200
@@ -32,8 +32,8 @@ class OtherRules(msgspec.Struct, frozen=True):
 
     @override
     def __str__(self) -> str:
-        age = "older" if self.version < RULES else "newer"
-        made = f"made by {age} rules (version {self.version}, this Windlass has {RULES})"
+        age = "older" if self.version < RULES_VERSION else "newer"
+        made = f"made by {age} rules (version {self.version}, this Windlass has {RULES_VERSION})"
         return f"record {self.seq} was {made}: it cannot be compared from there on"
 
 

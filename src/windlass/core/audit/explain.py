@@ -127,7 +127,7 @@ class _FactExplainer:
         if attempt is not None:
             tokens = f"{attempt.reserved.input + attempt.reserved.output:,} tokens"
             yield 2, f"A request was in flight: its whole reservation counts as spent, {tokens}"
-        for call in state.open_calls:
+        for call in state.step_calls:
             if call.phase == "started":
                 yield 2, f"{self._call_label(call.id)} {_MAY_HAVE_RUN}"
 
@@ -252,7 +252,7 @@ def _explain_attempt_failed(fact: AttemptFailed) -> Iterator[ExplainedLine]:
 
 
 def _explain_run_ended(state: State, fact: RunEnded) -> Iterator[ExplainedLine]:
-    for call in state.open_calls:
+    for call in state.step_calls:
         if call.phase != "closed":
             how = _MAY_HAVE_RUN if call.began else "had not started"
             yield 2, f"{printable_line(call.call.name)} ({call.id}) was given up: it {how}"

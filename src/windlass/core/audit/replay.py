@@ -24,7 +24,7 @@ from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import covers_amount
 from windlass.core.errors import IllegalFact
 from windlass.core.events import (
-    RULES,
+    RULES_VERSION,
     AttemptStarted,
     BudgetAllotted,
     CallFinished,
@@ -85,12 +85,12 @@ def replay(session: str, facts: Iterable[Fact]) -> ReplayResult:
     """Run a session again from nothing, and stop at the first difference."""
     replayer = _Replayer(session)
     state = State(session)
-    version = RULES
+    version = RULES_VERSION
     for fact in facts:
         if isinstance(fact, RunStarted | RunResumed):
             version = fact.rules
         difference = replayer.find_difference(state, fact)
-        if difference is not None and version != RULES:
+        if difference is not None and version != RULES_VERSION:
             return ReplayResult(state, other_rules=OtherRules(fact.seq, version))
         if difference is not None:
             return ReplayResult(state, difference)

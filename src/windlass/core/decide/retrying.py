@@ -17,13 +17,13 @@ def backoff_s(retries: RetryPolicy, failures: int, fault: Fault, roll: float) ->
     return roll * min(retries.wait_max_s, retries.wait_base_s * 2.0**failures)
 
 
-def can_retry(
+def can_retry_same_model(
     retries: RetryPolicy,
     rules: LoopPolicy,
     failures: tuple[AttemptFailed, ...],
     asking_since: float | None,
 ) -> bool:
-    """Whether a step with these failures may ask the same model once more."""
+    """Whether a step with these failures may ask the same model once more, not only a fallback."""
     last = failures[-1]
     since = last.at if asking_since is None else asking_since
     attempts_max = retries.attempts_max
@@ -31,15 +31,15 @@ def can_retry(
         # No stream ever opened: the server may be down, so fewer attempts are worth it.
         attempts_max = min(retries.establish_max, attempts_max)
     return (
-        can_ask_again(rules, last)
+        can_ask_any_model(rules, last)
         and len(failures) < attempts_max
         and last.wait_s <= max(retries.retry_after_max_s, retries.wait_max_s)
         and last.at + last.wait_s - since <= retries.budget_s
     )
 
 
-def can_ask_again(rules: LoopPolicy, last: AttemptFailed) -> bool:
-    """Whether asking again can help, and does not show a watcher the same text twice."""
+def can_ask_any_model(rules: LoopPolicy, last: AttemptFailed) -> bool:
+    """Whether asking again, this model or a fallback, can help and shows no text a second time."""
     return last.fault.retryable and not (last.visible and rules.on_partial == "fail")
 
 
@@ -48,8 +48,10 @@ def choose_model(setup: Setup, run: RunState) -> ModelInfo | None:
     names = [info.name for info in setup.models]
     at = names.index(run.model) if run.model in names else 0
     last = run.failures[-1] if run.failures else None
-    if last is None or can_retry(setup.retries, setup.rules, run.failures, run.asking_since):
+    if last is None or can_retry_same_model(
+        setup.retries, setup.rules, run.failures, run.asking_since
+    ):
         return setup.models[at]
-    if can_ask_again(setup.rules, last) and at + 1 < len(names):
+    if can_ask_any_model(setup.rules, last) and at + 1 < len(names):
         return setup.models[at + 1]
     return None

@@ -71,11 +71,13 @@ def apply_context_compacted(state: State, run: RunState, fact: ContextCompacted)
 
 def rebuild_view(state: State) -> State:
     """Return the state with its view built from the transcript again."""
-    apart = bool(state.shown_from or state.masked_upto)
-    shown = Transcript(list(_view_messages(state))) if apart else state.transcript
+    has_own_view = bool(state.shown_from or state.masked_upto)
+    shown = Transcript(list(_view_messages(state))) if has_own_view else state.transcript
     size = sum(map(message_tokens_max, shown))
     framing = sum(map(framing_tokens_max, shown))
-    return replace(state, shown=shown, apart=apart, size=size, framing=framing, measure=None)
+    return replace(
+        state, shown=shown, has_own_view=has_own_view, size=size, framing=framing, measure=None
+    )
 
 
 def _view_messages(state: State) -> Iterator[Message]:
@@ -170,4 +172,6 @@ def apply_knowledge_recalled(state: State, run: RunState, fact: KnowledgeRecalle
         return state
     state = add_labels(state, fact.labels, "what was recalled")
     shown = Transcript(list(state.shown)).append(note)
-    return replace(state, shown=shown, apart=True, size=state.size + message_tokens_max(note))
+    return replace(
+        state, shown=shown, has_own_view=True, size=state.size + message_tokens_max(note)
+    )

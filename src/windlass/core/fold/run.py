@@ -188,7 +188,7 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
     if fact.outcome == "suspended":
         raise_illegal_fact(fact, "a pause is not an end")
     state = add_charges(settle_open_attempt(state, run, fact.charge), fact.charges)
-    for call in state.open_calls:
+    for call in state.step_calls:
         if call.phase != "closed":
             state = close_call(state, call, abandoned_result(call, fact))
     if fact.partial.strip():
