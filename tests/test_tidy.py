@@ -38,10 +38,6 @@ SMALL_MODULES = {
     # What a replay reports, apart from how it replays.
     "windlass.core.audit.differences",
 }
-NAMES_MODULES = {
-    # It runs as a script in a bare interpreter, where our package cannot be imported.
-    "src/windlass/tools/shell/supervisor.py",
-}
 
 # Written with character classes, so that the patterns do not find themselves.
 MACHINE_PATH = re.compile(r"(?<![\w.$~{}<>/-])[/](work|home|root|Users|opt[/]pypi)[/][\w.]")
@@ -217,7 +213,6 @@ def test_no_other_text_names_a_module_of_ours() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value in ours
         if node.value not in lazy_modules(tree).values()
-        if name not in NAMES_MODULES
     ]
     assert named == []
 

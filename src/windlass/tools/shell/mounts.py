@@ -1,0 +1,218 @@
+"""What a command sees of the file system inside of the sandbox, as flags of bubblewrap.
+
+The law: a command can change the workspace, and nothing that Windlass reads back and believes. What
+this Python loads code from is read-only even inside the workspace, and files of Windlass with
+sessions or notes in them are hidden. The folders around such a path cannot be renamed, so another
+file cannot take its place.
+"""
+
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.private_files import list_private_files
+
+_HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
+# Settings of the whole machine, which bubblewrap leaves writable for root. One is `core_pattern`,
+# by which a process can run a program outside of the sandbox.
+_KERNEL_SETTINGS = tuple(
+    f"/proc/{name}"
+    for name in ("acpi", "bus", "fs", "irq", "mtrr", "pressure", "scsi", "sys", "sysrq-trigger")
+)
+_SECRET_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
+_PACKAGE = str(Path(__file__).parents[2])
+_PACKAGE_FOLDERS = frozenset(("site-packages", "dist-packages"))
+_SOCKET_LIST = "/proc/net/unix"
+_SOCKET_LIST_PATH_FIELD = 7
+_MOUNT_LIST = "/proc/self/mountinfo"
+_MOUNT_LIST_PATH_FIELD = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountPlan:
+    """Which paths a command may read or change."""
+
+    root: Path
+    """The workspace."""
+    network: bool = False
+    writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    homes: tuple[Path, ...] = ()
+    """Home folders besides that of the present user."""
+
+    def to_flags(self) -> list[str]:
+        """Return the flags, the mount of a folder before those inside of it."""
+        writable = [_resolve_path(path) for path in (*self.writable, self.root)]
+        empty = [path for path in self._empty_folders() if path.is_dir()]
+        # A later entry for the same path replaces an earlier one.
+        mounts: dict[Path, str] = {_resolve_path(path): "--tmpfs" for path in empty}
+        covered = list(mounts)
+        if self.network:
+            # This file is often a link into /run, which is hidden.
+            mounts[_resolve_path(Path("/etc/resolv.conf"))] = "--ro-bind-try"
+        readable = [_resolve_path(path) for path in self.readable]
+        mounts |= dict.fromkeys(readable, "--ro-bind-try")
+        mounts |= {Path("/"): "--ro-bind", Path("/proc"): "--proc", Path("/dev"): "--dev"}
+        mounts |= {Path(path): "--ro-bind-try" for path in _KERNEL_SETTINGS}
+        mounts |= dict.fromkeys(writable, "--bind")
+        guarded: dict[Path, str] = {}
+        guarded |= dict.fromkeys(self._code_paths(writable), "--ro-bind")
+        guarded |= dict.fromkeys(_find_sockets(covered, (*readable, *writable)), "mask")
+        guarded |= dict.fromkeys(_private_files_in(writable), "mask")
+        for path in (*map(Path, _SECRET_FILES), *self.hidden):
+            if path.exists():
+                guarded[_resolve_path(path)] = "--tmpfs" if path.is_dir() else "mask"
+        mounts |= _pin_folders(guarded, writable) | guarded
+        flags: list[str] = []
+        # Deeper paths are mounted later, so that the folders above do not cover them.
+        for path in sorted(mounts, key=lambda path: len(path.parts)):
+            flags += _mount_arguments(mounts[path], str(path))
+        return flags
+
+    def _empty_folders(self) -> Iterator[Path]:
+        yield from map(Path, _HIDDEN_FOLDERS)
+        yield Path(pwd.getpwuid(os.geteuid()).pw_dir)
+        yield from self.homes
+
+    def _code_paths(self, writable: Sequence[Path]) -> list[Path]:
+        """Return the outermost paths of our own code that a command could otherwise change.
+
+        A path that `writable` names itself, or that is inside of one it names, was opened on
+        purpose.
+        """
+        opened = [_resolve_path(path) for path in self.writable]
+        found = {
+            path
+            for path in own_code_paths()
+            if _is_below(path, writable)
+            and path not in writable
+            and not any(path.is_relative_to(other) for other in opened if other != self.root)
+        }
+        return [path for path in sorted(found) if not _is_below(path, found - {path})]
+
+
+def own_code_paths() -> set[Path]:
+    """Return what this Python loads code from: interpreter, environment, packages, Windlass.
+
+    Only paths that exist, with links resolved.
+    """
+    places: set[str] = {sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, _PACKAGE}
+    places.update(path for path in sys.path if Path(path).name in _PACKAGE_FOLDERS)
+    # An environment may have been made in the workspace itself (`python -m venv .`), which has to
+    # stay writable. Then these are its parts.
+    parts = ("", "bin", "lib", "lib64", "pyvenv.cfg")
+    places.update(str(Path(sys.prefix, part)) for part in parts)
+    if sys.executable:
+        places.add(str(Path(sys.executable).parent))
+    return {_resolve_path(Path(place)) for place in places if Path(place).exists()}
+
+
+def is_changeable(program: Path, root: Path) -> bool:
+    """Whether a command in the workspace `root` could have put this program in its place."""
+    path = program.resolve()
+    return path.is_relative_to(root.resolve()) and not _is_below(path, own_code_paths() - {root})
+
+
+def _private_files_in(writable: Sequence[Path]) -> list[Path]:
+    """Return the files of journals and notes that a command could otherwise change.
+
+    Also those that do not exist: SQLite would believe a `-wal` file that a command made.
+    """
+    return [
+        path
+        for path in list_private_files()
+        if _is_below(path, writable) and path.parent.is_dir() and not path.is_dir()
+    ]
+
+
+def _find_sockets(covered: Sequence[Path], opened: Sequence[Path]) -> list[Path]:
+    """Return the sockets that a command would see, and could talk to a service by.
+
+    A read-only mount does not stop that. Listed are the sockets of this network namespace, and
+    sockets of other ones that were mounted here as a single file, as is done with a container
+    engine's.
+    """
+    listed = set(_read_fields(_SOCKET_LIST, _SOCKET_LIST_PATH_FIELD))
+    listed.update(_read_fields(_MOUNT_LIST, _MOUNT_LIST_PATH_FIELD))
+    found: list[Path] = []
+    for name in sorted(listed):
+        path = Path(os.path.realpath(name))
+        is_covered = _is_below(path, covered) and not _is_below(path, opened)
+        if name.startswith("/") and not is_covered and _is_reachable_socket(path):
+            found.append(path)
+    return found
+
+
+def _read_fields(file: str, index: int) -> Iterator[str]:
+    """Yield one field of each line, up to the end of the line if it is the last one."""
+    try:
+        text = Path(file).read_text(errors="surrogateescape")
+    except OSError:
+        return
+    for line in text.splitlines():
+        fields = line.split(" ") if file == _MOUNT_LIST else line.split(None, index)
+        if len(fields) > index:
+            # mountinfo writes a space in a path as \040.
+            yield fields[index].replace("\\040", " ")
+
+
+def _is_reachable_socket(path: Path) -> bool:
+    """Whether a path is a socket to which the folders above let a command through."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return False
+        return all(map(_lets_through, path.parents))
+    except OSError:
+        return False
+
+
+def _lets_through(folder: Path) -> bool:
+    """Whether a command may enter a folder, as the present user without further power.
+
+    Root has no power over the folders of others in the sandbox. Nor has bubblewrap, which would
+    fail at a path inside of them.
+    """
+    found = folder.stat()
+    allowed = stat.S_IXOTH
+    if found.st_gid in {os.getegid(), *os.getgroups()}:
+        allowed |= stat.S_IXGRP
+    return found.st_uid == os.geteuid() or bool(found.st_mode & allowed)
+
+
+def _pin_folders(guarded: Iterable[Path], writable: Sequence[Path]) -> dict[Path, str]:
+    """Return mounts of the folders between a writable path and each guarded path inside of it.
+
+    The kernel refuses to rename a mount point, but not a folder that has one inside of it: a
+    command could move such a folder away, and put its own in that place.
+    """
+    pinned: dict[Path, str] = {}
+    for path in guarded:
+        for folder in path.parents:
+            if folder in writable or not _is_below(folder, writable):
+                break
+            pinned[folder] = "--bind"
+    return pinned
+
+
+def _is_below(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether a path is one of these folders, or inside of one."""
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _mount_arguments(kind: str, path: str) -> list[str]:
+    match kind:
+        case "mask":
+            return ["--ro-bind", os.devnull, path]
+        case "--tmpfs" | "--proc" | "--dev":
+            return [kind, path]
+        case _:
+            return [kind, path, path]
+
+
+def _resolve_path(path: Path) -> Path:
+    return path.expanduser().resolve()

@@ -1,0 +1,266 @@
+"""Ways out of the sandbox that were found once: each is tried again here.
+
+What an attacker would run runs inside of bubblewrap. What it would bring to run outside only writes
+a file, whose absence is checked.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import windlass
+from shells import require_tier
+from windlass.core.errors import ModelRetry
+from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.tools.files.grep import GrepQuery, search_files
+from windlass.tools.files.workspace import Workspace
+from windlass.tools.helper_programs import base_python
+from windlass.tools.run_context import RunContext
+from windlass.tools.shell import sandbox as module
+from windlass.tools.shell.sandbox import Sandbox
+from windlass.tools.shell.tools import open_shell
+
+pytestmark = [pytest.mark.realtime, pytest.mark.contract("T13")]
+
+CONNECT = """
+import socket, sys
+try:
+    socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+    print("through")
+except OSError:
+    print("shut")
+"""
+
+INSTALLED = """
+import asyncio, sys
+from pathlib import Path
+import windlass
+from windlass.tools.files.grep import GrepQuery, search_files
+from windlass.tools.files.workspace import Workspace
+from windlass.tools.run_context import RunContext
+from windlass.tools.shell.sandbox import Sandbox
+from windlass.tools.shell.tools import open_shell
+
+root = Path(sys.argv[1])
+assert Path(windlass.__file__).is_relative_to(root), windlass.__file__
+context = RunContext(deps=None)
+shell = open_shell(root, sandbox=Sandbox(require="bubblewrap"))
+
+async def main():
+    if sys.argv[2] == "inside":
+        await shell.tools[0](context, sys.argv[3])
+    else:
+        exec(sys.argv[3])
+    print((await shell.tools[0](context, "echo still works")).text)
+    query = GrepQuery("need.e", "hay", None, False, 0, 5)
+    print(await asyncio.to_thread(search_files, Workspace(root), query, context))
+
+asyncio.run(main())
+shell.close()
+"""
+
+PYTHON = Path(sys.base_prefix)
+"""Python may be in a home folder, which is hidden."""
+HELPERS = ("processes.py", "shell/supervisor.py", "files/grep_worker.py")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    require_tier("bubblewrap")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "hay").write_text("a needle\n")
+    return tmp_path / "work"
+
+
+async def run(root: Path, command: str, sandbox: Sandbox | None = None) -> str:
+    shell = open_shell(root, sandbox=sandbox or Sandbox(require="bubblewrap"))
+    try:
+        result = await shell.tools[0](RunContext(deps=None), command)
+    finally:
+        shell.close()
+    return result.text.rpartition("\n[")[0]
+
+
+# ── Windlass installed in the workspace ──────────────────────────────────────
+
+
+def run_installed_in(root: Path, where: str, attack: str) -> str:
+    """Start a Windlass that is installed in the workspace, attack it, and use its helpers."""
+    packages = root / "env" / "lib" / "site-packages"
+    if not packages.exists():
+        shutil.copytree(Path(windlass.__path__[0]), packages / "windlass")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", INSTALLED, str(root), where, attack],
+        env={**os.environ, "PYTHONPATH": str(packages), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("is_moved", [False, True], ids=["overwritten", "moved away"])
+def test_a_command_cannot_change_the_code_of_our_helpers(root: Path, *, is_moved: bool) -> None:
+    """The supervisor of the next command runs outside of the sandbox."""
+    mark = root.parent / "escaped"
+    payload = f"open({str(mark)!r}, 'w')"
+    tools = "env/lib/site-packages/windlass/tools"
+    attack = "; ".join(f'echo "{payload}" > {tools}/{name}' for name in HELPERS)
+    if is_moved:
+        attack = f"mv env old; cp -r old env; {attack}"
+    out = run_installed_in(root, "inside", attack)
+    assert not mark.exists()
+    assert "still works" in out
+    assert "hay:1:a needle" in out
+    for name in HELPERS:
+        assert payload not in (root / tools / name).read_text()
+    # What the same command would do to the next start of Windlass is prevented as well.
+    run_installed_in(root, "inside", f'echo "{payload}" >> {tools}/../__init__.py')
+    run_installed_in(root, "inside", "true")
+    assert not mark.exists()
+
+
+def test_helpers_run_what_was_read_at_the_start(root: Path) -> None:
+    """Even if their files were changed from outside of the sandbox meanwhile."""
+    mark = root.parent / "escaped"
+    tools = root / "env" / "lib" / "site-packages" / "windlass" / "tools"
+    names = [str(tools / name) for name in HELPERS]
+    payload = f"open({str(mark)!r}, 'w')"
+    attack = f"for name in {names}: Path(name).write_text({payload!r})"
+    out = run_installed_in(root, "outside", attack)
+    assert not mark.exists()
+    assert "still works" in out
+    assert "hay:1:a needle" in out
+
+
+async def test_the_environment_can_be_opened_on_purpose(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = root / "env" / "site-packages"
+    packages.mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(packages), *sys.path])
+    command = "touch env/site-packages/new 2>/dev/null && echo changed || echo kept"
+    assert await run(root, command) == "kept"
+    opened = Sandbox(require="bubblewrap", writable=(packages,))
+    assert await run(root, command, opened) == "changed"
+
+
+async def test_no_program_is_taken_from_the_workspace(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the workspace may be on PATH, and `rg` and `bwrap` run outside of the sandbox."""
+    mark = root.parent / "escaped"
+    (root / "bin").mkdir()
+    for name in ("rg", "bwrap"):
+        (root / "bin" / name).write_text(f"#!/bin/sh\ntouch {mark}\n")
+        (root / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root}/bin:bin:{os.environ['PATH']}")
+    monkeypatch.chdir(root)
+    module._probe_cached.cache_clear()
+    query = GrepQuery("needle", ".", None, ignore_case=False, context=0, matches_max=5)
+    assert search_files(Workspace(root), query, RunContext(deps=None)) == "hay:1:a needle"
+    assert await run(root, "echo confined") == "confined"
+    assert not mark.exists()
+
+
+# ── sockets ──────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(params=["workspace", "readable", "system"])
+def socket_folder(request: pytest.FixtureRequest, root: Path) -> Iterator[Path]:
+    match request.param:
+        case "workspace":
+            yield root
+        case "readable":
+            (root.parent / "service").mkdir()
+            yield root.parent / "service"
+        case _:
+            if not os.access("/opt", os.W_OK):
+                pytest.skip("only root can put a socket there")
+            with tempfile.TemporaryDirectory(dir="/opt") as folder:
+                yield Path(folder)
+
+
+@pytest.mark.parametrize("network", [False, True])
+async def test_services_cannot_be_reached_by_their_sockets(
+    root: Path, socket_folder: Path, *, network: bool
+) -> None:
+    """A read-only mount does not stop a connection, and a container engine's socket is root."""
+    path = socket_folder / "a service.sock"
+    readable = (PYTHON,) if socket_folder == root else (PYTHON, socket_folder)
+    options = Sandbox(require="bubblewrap", readable=readable, network=network)
+    command = f"{base_python()} -c '{CONNECT}' '{path}'"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        server.settimeout(0.1)
+        assert await run(root, command, options) == "shut"
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+async def test_commands_can_use_sockets_of_their_own(root: Path) -> None:
+    """Test suites do: databases, and pools of worker processes."""
+    own = "import socket as s; a = s.socket(s.AF_UNIX); a.bind('own'); a.listen(); "
+    own += "b = s.socket(s.AF_UNIX); b.connect('own'); print('through')"
+    options = Sandbox(require="bubblewrap", readable=(PYTHON,))
+    assert await run(root, f'{base_python()} -c "{own}"', options) == "through"
+
+
+# ── the journal ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])
+@pytest.mark.parametrize("folder", ["", "state/sessions"])
+async def test_a_journal_in_the_workspace_is_out_of_reach(
+    root: Path, folder: str, *, is_open: bool
+) -> None:
+    """A command that writes into it could give a person's answer."""
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    path = root / folder / "agent.db"
+    with SqliteJournal(path) as journal:
+        if not is_open:
+            journal.close()
+        before = path.read_bytes()
+        attack = f"""
+            cd ./{folder}; cat agent.db* 2>/dev/null | wc -c
+            for name in agent.db agent.db-wal agent.db-shm agent.db-journal agent.db-drivers; do
+                (echo forged > $name) 2>/dev/null && cat $name
+                echo forged > other; mv -f other $name 2>/dev/null && cat $name
+                rm -f $name 2>/dev/null && echo removed $name
+            done
+            cd {root}
+            mv state moved 2>/dev/null && echo moved away
+            mv state/sessions moved 2>/dev/null && echo moved away
+        """
+        told = await run(root, attack)
+        assert "forged" not in told
+        assert "removed" not in told
+        assert "away" not in told
+        assert told.splitlines()[0] == "0", "nothing of it can be read either"
+        assert path.read_bytes() == before
+        for side_file in path.parent.glob("agent.db-*"):
+            assert b"forged" not in side_file.read_bytes()
+    with SqliteJournal(path) as journal:
+        assert await journal.check() == []
+
+
+async def test_the_file_tools_do_not_touch_a_journal_either(root: Path) -> None:
+    workspace = Workspace(root)
+    (root / "link").symlink_to("agent.db")
+    with SqliteJournal(root / "agent.db"):
+        for name in ("agent.db", "./agent.db-wal", "link", "agent.db-journal"):
+            with pytest.raises(ModelRetry, match="belongs to Windlass"):
+                workspace.read_file(name, 10)
+            with pytest.raises(ModelRetry, match="belongs to Windlass"):
+                workspace.write_file(name, b"forged")
+        query = GrepQuery("SQLite", ".", None, ignore_case=False, context=0, matches_max=5)
+        assert "agent.db" not in search_files(workspace, query, RunContext(deps=None))
