@@ -158,9 +158,10 @@ class Agent(Generic[OutputT]):
     ) -> RunResult[OutputT]:
         """Go on with a run that a crash, a restart or a question left open.
 
-        The limits of this agent count from here on. Raises NothingToDo if no run is open, and
-        SetupDrifted if this agent's configuration differs from the one the run was started with,
-        unless `consent` is given.
+        The limits of this agent replace those that the run was started with; what the run has
+        spent so far counts against them. Raises NothingToDo if no run is open, and SetupDrifted if
+        this agent's configuration differs from the one the run was started with, unless `consent`
+        is given.
         """
         opening = partial(self._openings.open_resumed, consent=consent)
         driver = self._runs.make_driver(session, opening, on_event)

@@ -62,7 +62,10 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How often and how long one step asks a model. All attempts share one count and one clock."""
+    """How often and how long one step asks a model.
+
+    All attempts of a step at one model share one count and one clock; a fallback starts anew.
+    """
 
     establish_max: int = 4
     """Requests in all, as long as none of them opened a stream."""

@@ -92,19 +92,25 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
 
     number: int
     new_from: int
+    """Where the run begins in the transcript: the index of its prompt."""
     elapsed_s: float = 0.0
+    """Seconds at work in this run."""
     steps: int = 0
+    """Complete replies in this run."""
     model_calls: int = 0
+    """Requests in this run, also those that failed and those for summaries."""
     model: str = ""
     """The model of the last request. It stays until no attempts are left for it."""
     failures: tuple[AttemptFailed, ...] = ()
     """The failed attempts of the current step at that model."""
     attempt: AttemptStarted | None = None
+    """The request that is under way."""
     asking_since: float | None = None
-    """When the first request of the current step went out."""
+    """When the first request of the current step to that model went out."""
     reply: AssistantMessage | None = None
     """A reply without calls that has not been settled yet."""
     stop: StopReason = "end"
+    """Why the last reply stopped."""
     passed: bool = False
     """The reply was judged and may be the output."""
     empties: int = 0
@@ -124,7 +130,9 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     pending: tuple[UserMessage, ...] = ()
     """Messages given during the run that have not entered the conversation yet."""
     hydrated: bool = False
+    """What the prompt refers to was looked up."""
     recalled: bool = False
+    """The memory was asked what it knows about the prompt."""
     known: UserMessage | None = None
     """What was recalled. It stands beside the prompt as long as the run lasts."""
     landing: bool = False
@@ -135,7 +143,9 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     allotments: tuple[BudgetAllotted, ...] = ()
     """What each shared budget last allotted to this run, in all."""
     text: str = ""
+    """The last reply with words in it: the result of the run, if it completes."""
     partial: str = ""
+    """What an attempt that failed had streamed."""
     ledger: Ledger = Ledger()
     outcome: Outcome | None = None
     reason: str = ""
@@ -163,6 +173,7 @@ class State(msgspec.Struct, frozen=True, gc=False):
     shown: Transcript = msgspec.field(default_factory=Transcript)
     """The view of the model: the transcript, or what compaction left of it."""
     shown_from: int = 0
+    """The message that the view goes on with, behind the summary of what was before it."""
     masked_upto: int = 0
     """Results before this message are masked in the view."""
     has_own_view: bool = False
@@ -170,7 +181,10 @@ class State(msgspec.Struct, frozen=True, gc=False):
     summary: str = ""
     """The text that stands for the beginning that was left out."""
     size: int = 0
-    """The most tokens that the view can have. A token is at least one byte."""
+    """The most tokens that the view can have: its bytes, because no token is shorter than one.
+
+    A little is added for each message, and a picture or a document counts as a fixed number.
+    """
     framing: int = 0
     """The most tokens that a provider may add around the calls and results in the view.
 
@@ -179,13 +193,17 @@ class State(msgspec.Struct, frozen=True, gc=False):
     fixed: int = 0
     """The most tokens that the instructions and the tool specs can have."""
     measure: PromptMeasure | None = None
+    """What the provider counted last, as long as the view has only grown since."""
     calibration: tuple[tuple[str, float], ...] = ()
     """How many bytes a token of each model had, by its last usage."""
     no_summary_before: int = 0
     """The step before which no summary is tried, because one failed."""
     steps: int = 0
+    """Complete replies, over all runs."""
     run: RunState | None = None
+    """The last run, also if it has ended."""
     step: StepState | None = None
+    """The reply whose calls are not all closed yet."""
     ledger: Ledger = Ledger()
     elapsed_s: float = 0.0
     """Seconds at work, over all runs."""

@@ -26,14 +26,12 @@ from windlass.core.messages import Charge, Purpose
 from windlass.core.moves import RequestReply, Summarize
 from windlass.core.reply_assembly import ReplyAssembly
 from windlass.ports import Model, Timeouts
+from windlass.runtime.deadlines import TIMER_GRAIN_S
 
 CLOSE_S = 1.0
 """How long a model may take to close its stream once the reply is whole."""
 
 _BROKEN_STREAM_KINDS = frozenset(("incomplete_stream", "malformed_stream", "network"))
-
-TIMER_GRAIN_S = 0.001
-"""A timer may fire this much early, so less than this counts as no time left."""
 
 
 class ModelAttempt:

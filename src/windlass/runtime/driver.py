@@ -88,13 +88,16 @@ class RunDriver:
         self._earlier_write = earlier_write
         self._lease: Lease | None = None
         self._has_let_go = False
+        """Whether the driver is done with the session: a lease that comes later is released."""
         self._opening_facts: Sequence[Fact] = ()
         self._in_flight = InFlight()
         self._decided_from: State | None = None
         """The state from which the loop decided to end or to wait; None while it runs."""
         self._requested_end: tuple[Outcome, str] | None = None
+        """How the run must end, and why, once it was cancelled or is out of time."""
         self.event_loop = asyncio.get_running_loop()
         self._stopped_at: asyncio.Future[float] = self.event_loop.create_future()
+        """When that end was requested; not done before."""
         self.steering = SteeringInbox(recorder, self._stopped_at)
         self.finished = asyncio.Event()
         """Set when nothing of the run is left but the tasks that outlive it."""
@@ -184,18 +187,19 @@ class RunDriver:
                 if not await self.steering.has_unseen(self._decided_from):
                     return await self._end_run(end)
         finally:
+            # If the run could not begin, those who wait to steer it must hear that it will not.
             self.steering.open()
             self._release_session()
 
     def finish(self) -> None:
-        """Close the run for good: called once nobody waits for its result any more."""
+        """Close the run for good: called once `drive` is over, whichever way."""
         self._recorder.close()
         self.finished.set()
         for on_finished in self._on_finished:
             on_finished()
 
     async def _open_run(self) -> None:
-        """Read the session and write down that a run begins. Until then, no run can fail."""
+        """Read the session and write down that a run begins. An error until then ends no run."""
         reading = asyncio.create_task(self._lease_and_read())
         await self._wait_for_stage(reading)
         if not reading.done():
@@ -283,8 +287,10 @@ class RunDriver:
 
         An answer that could not be recorded ends the run: then its end is returned.
         """
-        if self._world.approver is None or self._requested_end is not None:
-            return self._requested_end is not None
+        if self._requested_end is not None:
+            return True
+        if self._world.approver is None:
+            return False
         consulting = asyncio.ensure_future(self._consult(waiting, self._world, self._recorder))
         await self._wait_for_stage(consulting, cancel=True)
         if not consulting.done() or consulting.cancelled():
@@ -300,7 +306,7 @@ class RunDriver:
 
     async def _end_run(self, end: RunEnded) -> RunResult[Any]:
         """Write the end, with everything that was not on record yet, and return the result."""
-        facts = (*self._unrecorded_facts(), self._complete_end(end))
+        facts = (*self._wind_up_calls(), self._complete_end(end))
         closing = asyncio.create_task(self._recorder.record(*facts))
         await self._wait_for_stage(closing)
         error = _append_error(closing)
@@ -311,8 +317,8 @@ class RunDriver:
             self._leftovers.start_task(settle_budgets(self._world.journal, state))
         return build_result(state, recorded=True)
 
-    def _unrecorded_facts(self) -> Iterator[Fact]:
-        """Yield what had ended but was not on record when the run stopped; cancel other calls."""
+    def _wind_up_calls(self) -> Iterator[Fact]:
+        """Yield what had ended but was not on record, and abandon the calls that still run."""
         attempt = self._in_flight.attempt
         if attempt is not None and attempt.is_whole_reply:
             yield attempt.make_proposal()

@@ -127,6 +127,8 @@ async def make_attempt(
     wait_s = backoff_s(
         recorder.setup.retries, move.attempt - 1, fault, world.clock.random_fraction()
     )
+    # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
+    # text that was streamed.
     await recorder.record(attempt.make_failure(fault, wait_s))
     in_flight.attempt = None
 
@@ -160,6 +162,7 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
         AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"),
     )
     attempt = in_flight.attempt = ModelAttempt(move, world.models[model])
+    # No watcher is shown how a summary is written.
     fault = await attempt.stream(world.timeouts, lambda _: False)
     in_flight.attempt = None
     text = attempt.partial_text
@@ -206,7 +209,9 @@ async def run_calls(move: RunCalls, world: World, recorder: Recorder, in_flight:
 async def _reconcile_call(
     cleared: ClearedCall, move: RunCalls, world: World, recorder: Recorder
 ) -> CallFinished | CallJudged:
+    """Ask the tool what became of a write, and return the fact that follows from its answer."""
     call = cleared.call
+    # Looking is not running: what a reconcile reports as paid is not charged to the run.
     context = _call_context(cleared, world, recorder, InFlight())
     match await world.tools.reconcile(cleared, context):
         case ToolResult() as result:

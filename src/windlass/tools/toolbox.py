@@ -159,6 +159,7 @@ class Toolbox:
         if tool.timeout_s is not None:
             until = loop.time() + tool.timeout_s
         attempts_max = 1
+        # The tool may be another one than when the call was recorded: both must be repeatable.
         if cleared.repeatable and tool.spec.effect != "write":
             attempts_max += tool.retries
         attempt = 1

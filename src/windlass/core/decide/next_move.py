@@ -188,6 +188,7 @@ def _compact_view(
 def _request_reply(
     state: State, setup: Setup, run: RunState, model: ModelInfo, *, landing: bool
 ) -> Move:
+    """Return the next request, or the move that must come first because of its cost."""
     input_tokens = input_tokens_max(state, setup, model.name)
     reservation = reserve_request(
         state, setup, run, _fit_output_to_window(state, model), input_tokens

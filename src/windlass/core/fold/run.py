@@ -186,7 +186,7 @@ def _install_setup(state: State, setup: Setup | None) -> State:
 def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
     """Close the open calls, so that the next request is valid whatever happened."""
     if fact.outcome == "suspended":
-        raise_illegal_fact(fact, "a pause is not an end")
+        raise_illegal_fact(fact, "a run that waits for a person has not ended")
     state = add_charges(settle_open_attempt(state, run, fact.charge), fact.charges)
     for call in state.step_calls:
         if call.phase != "closed":
