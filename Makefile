@@ -77,6 +77,7 @@ simulate: $(DEV) ## random runs with faults and crashes: make simulate SEEDS=0:2
 
 crash: $(DEV) ## kill a real process at random moments, and count what it cost: make crash KILLS=300
 	$(BIN)/python -m proof.crash --kills $(KILLS)
+	$(BIN)/python -m proof.crash --kills $(KILLS) --keep-open
 
 soak: $(DEV) ## sessions, faults, kills and people for a long time: what grows? make soak MINUTES=10
 	$(BIN)/python bench/soak/run.py --minutes $(MINUTES)

@@ -19,6 +19,7 @@ from pathlib import Path
 from proof.crash.provider import CrashProvider
 from proof.crash.script import STEPS
 from proof.crash.trial import (
+    RECORD_S,
     SessionRecord,
     TrialCount,
     count_faults,
@@ -35,7 +36,9 @@ WORKERS_MAX = 2
 class CrashCampaign:
     """Runs trials until the planned number of kills has hit a live process."""
 
-    def __init__(self, *, kills: int, seed: int, dsn: str, folder: Path) -> None:
+    def __init__(
+        self, *, kills: int, seed: int, dsn: str, folder: Path, keep_open: bool = False
+    ) -> None:
         self.kills = kills
         self.seed = seed
         self.dsn = dsn
@@ -47,7 +50,7 @@ class CrashCampaign:
         self._folder = folder
         self._numbers = count(1)
         self._context = fork_context()
-        self._provider = CrashProvider()
+        self._provider = CrashProvider(keep_open=keep_open)
         self._one_at_a_time = threading.Lock()
         self._twin = SessionRecord()
         self._kills_planned = 0
@@ -79,7 +82,7 @@ class CrashCampaign:
                 self.hits += record.hits
                 self.misses += record.misses
                 self.asks += len(asks)
-                self.replies += sum(ask.whole for ask in asks)
+                self.replies += sum(ask.sent_at is not None for ask in asks)
                 if trial_count.faults:
                     why = record.trouble or "; ".join(record.broken)
                     self.findings.append(f"trial {number} in {job.folder}: {trial_count} {why}")
@@ -109,6 +112,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=300, help="kills that must hit (300)")
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--dsn", default="", help="the Postgres server, for --store postgres")
+    parser.add_argument(
+        "--keep-open", action="store_true", help="the provider keeps each response open at its end"
+    )
     parser.add_argument("--workers", type=int, default=WORKERS_MAX, help="processes at once (2)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
@@ -116,7 +122,13 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--store postgres and --dsn go together")
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="windlass-crash-"))
-    campaign = CrashCampaign(kills=options.kills, seed=options.seed, dsn=options.dsn, folder=folder)
+    campaign = CrashCampaign(
+        kills=options.kills,
+        seed=options.seed,
+        dsn=options.dsn,
+        folder=folder,
+        keep_open=options.keep_open,
+    )
     try:
         campaign.run(options.workers)
     finally:
@@ -143,6 +155,8 @@ def report_lines(campaign: CrashCampaign, store: str) -> Iterator[str]:
         ("runs that finished", f"{trials - total.unfinished} of {trials}"),
         ("requests to the provider, whole replies", f"{campaign.asks}, {campaign.replies}"),
         ("recorded replies that were requested again", total.paid_twice),
+        ("replies sent whole and requested again", total.asked_again),
+        (f"of these, sent over {RECORD_S * 1000:g} ms before the kill", total.sent_in_vain),
         ("requests that are not recorded", total.off_record),
         ("effects done twice", total.done_twice),
         ("effects lost", total.lost),

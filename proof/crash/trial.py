@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -37,6 +38,11 @@ LIFE_MAX_S = 60.0
 """A process that takes longer counts as hung."""
 START_S = 0.03
 """Seconds in which a process starts and opens or creates its file."""
+RECORD_S = 0.05
+"""Seconds in which a reply that was sent whole must be on record, on a machine that is busy.
+
+A kill can always hit between the last byte of a reply and its record. Nothing may add to that time.
+"""
 EARLY = 0.15
 """The share of the kills that hit during the start."""
 _ONE_AT_A_TIME = threading.Lock()
@@ -49,6 +55,8 @@ class SessionRecord:
 
     hits: int = 0
     """Kills that hit a live process."""
+    killed_at: list[float] = field(default_factory=list[float])
+    """When those kills were, in seconds since the epoch."""
     misses: int = 0
     lives: int = 0
     last_s: float = 0.0
@@ -66,10 +74,17 @@ class SessionRecord:
 
 @dataclass(slots=True)
 class TrialCount:
-    """The result of one trial or of many. All but `unknown` and `killed_after` should be zero."""
+    """The result of one trial or of many.
+
+    All but `asked_again`, `unknown` and `killed_after` should be zero.
+    """
 
     unfinished: int = 0
     paid_twice: int = 0
+    sent_in_vain: int = 0
+    """Replies that were requested again although there was time to record them before the kill."""
+    asked_again: int = 0
+    """Replies that the provider had sent whole and that were requested again."""
     off_record: int = 0
     """Requests that were sent but are not recorded."""
     done_twice: int = 0
@@ -84,7 +99,7 @@ class TrialCount:
     @property
     def faults(self) -> int:
         """The number of broken promises."""
-        replies = self.paid_twice + self.off_record
+        replies = self.paid_twice + self.sent_in_vain + self.off_record
         effects = self.done_twice + self.lost
         return self.unfinished + replies + effects + self.differing + self.broken
 
@@ -119,11 +134,12 @@ def run_with_kills(
     record = SessionRecord()
     for delay in (*delays, None):
         began = time.monotonic()
-        code = _run_process(context, job, delay)
+        code, killed_at = _run_process(context, job, delay)
         record.lives += 1
         record.last_s = time.monotonic() - began
         if code == -signal.SIGKILL and delay is not None:
             record.hits += 1
+            record.killed_at.append(killed_at)
         elif code != 0:
             log = Path(job.folder, "worker.log")
             output = log.read_text("utf-8").strip() if log.exists() else "no output"
@@ -135,16 +151,23 @@ def run_with_kills(
     return record
 
 
-def _run_process(context: ForkServerContext, job: WorkerJob, delay: float | None) -> int | None:
-    """Start a process, kill it after the delay if it still runs, and return its exit code."""
+def _run_process(
+    context: ForkServerContext, job: WorkerJob, delay: float | None
+) -> tuple[int | None, float]:
+    """Start a process, and kill it after the delay if it still runs.
+
+    Returns its exit code, and when it was killed or ended, in seconds since the epoch.
+    """
     process = context.Process(target=run_worker, args=(job,), daemon=True)
     with _ONE_AT_A_TIME:
         process.start()
-    if not wait([process.sentinel], LIFE_MAX_S if delay is None else delay):
+    ended = wait([process.sentinel], LIFE_MAX_S if delay is None else delay)
+    killed_at = time.time()
+    if not ended:
         process.kill()
     wait([process.sentinel])
     with _ONE_AT_A_TIME:
-        return process.exitcode
+        return process.exitcode, killed_at
 
 
 async def _read_journal(job: WorkerJob, record: SessionRecord) -> None:
@@ -173,19 +196,34 @@ def count_faults(
         return count
     known = results_by_call(twin.messages)
     count.differing = int(settle_unknown_sends(record.messages, known) != twin.messages)
-    _count_replies(count, record.facts, asks)
+    _count_replies(count, record, asks)
     _count_effects(count, record, folder)
     return count
 
 
-def _count_replies(count: TrialCount, facts: Sequence[Fact], asks: Sequence[StepRequest]) -> None:
-    proposed = [fact for fact in facts if isinstance(fact, StepProposed)]
+def _count_replies(count: TrialCount, record: SessionRecord, asks: Sequence[StepRequest]) -> None:
+    proposed = [fact for fact in record.facts if isinstance(fact, StepProposed)]
     for step, fact in enumerate(proposed, 1):
+        requests = [ask for ask in asks if ask.step == step]
         # A request for a step after its reply was recorded was paid for in vain.
-        count.paid_twice += sum(ask.step == step and ask.at > fact.at for ask in asks)
-    started = Counter(fact.step for fact in facts if isinstance(fact, AttemptStarted))
+        count.paid_twice += sum(ask.at > fact.at for ask in requests)
+        for ask in requests[:-1]:
+            lived_s = _lived_after_reply_s(ask, record.killed_at)
+            count.asked_again += lived_s > 0
+            count.sent_in_vain += lived_s > RECORD_S
+    started = Counter(fact.step for fact in record.facts if isinstance(fact, AttemptStarted))
     asked = Counter(ask.step for ask in asks)
     count.off_record += sum((asked - started).values())
+
+
+def _lived_after_reply_s(ask: StepRequest, killed_at: Sequence[float]) -> float:
+    """Return how long the process that asked lived on after its whole reply had been sent.
+
+    It is zero or less if the process died before that, or if the reply was never sent whole.
+    """
+    if ask.sent_at is None:
+        return 0.0
+    return min((at for at in killed_at if at > ask.at), default=inf) - ask.sent_at
 
 
 def _count_effects(count: TrialCount, record: SessionRecord, folder: Path) -> None:

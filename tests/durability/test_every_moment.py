@@ -10,7 +10,14 @@ import pytest
 from proof.crash.__main__ import main
 from proof.crash.provider import CrashProvider, StepRequest
 from proof.crash.script import NOTES, SENT, STEPS
-from proof.crash.trial import SessionRecord, TrialCount, count_faults, fork_context, run_with_kills
+from proof.crash.trial import (
+    RECORD_S,
+    SessionRecord,
+    TrialCount,
+    count_faults,
+    fork_context,
+    run_with_kills,
+)
 from proof.crash.worker import WorkerJob, append_mark
 from windlass.testing.fault_server import serve_in_thread
 
@@ -67,6 +74,22 @@ def test_a_reply_that_was_paid_for_again_counts(undisturbed: Undisturbed) -> Non
     assert (count.paid_twice, count.off_record) == (1, 1)
 
 
+@pytest.mark.contract("S8")
+@pytest.mark.parametrize(
+    ("lived_s", "asked_again", "sent_in_vain"),
+    [(-0.01, 0, 0), (RECORD_S / 2, 1, 0), (RECORD_S * 2, 1, 1)],
+)
+def test_a_whole_reply_that_was_requested_again_counts(
+    undisturbed: Undisturbed, lived_s: float, asked_again: int, sent_in_vain: int
+) -> None:
+    """J3, S8: unless the process had died before the reply had been sent whole."""
+    first = undisturbed.asks[0]
+    assert first.sent_at is not None
+    killed = replace(undisturbed.lived, killed_at=[first.sent_at + lived_s])
+    count = count_of(undisturbed, killed, [first, *undisturbed.asks])
+    assert (count.asked_again, count.sent_in_vain) == (asked_again, sent_in_vain)
+
+
 def test_a_run_that_did_not_come_to_its_end_counts(undisturbed: Undisturbed) -> None:
     cut = replace(undisturbed.lived, facts=undisturbed.lived.facts[:-1])
     assert count_of(undisturbed, cut).unfinished == 1
@@ -78,6 +101,17 @@ def test_killed_at_any_moment(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--kills", "20", "--seed", "7"]) == 0
     said = capsys.readouterr().out
     assert "kills that hit a live process                                20" in said
+
+
+@pytest.mark.slow
+@pytest.mark.contract("S8")
+def test_killed_while_the_provider_keeps_its_responses_open(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """S8, J3: no reply that was sent whole is requested again, and no step takes longer."""
+    assert main(["--kills", "20", "--seed", "7", "--keep-open"]) == 0
+    said = capsys.readouterr().out
+    assert "of these, sent over 50 ms before the kill                     0" in said
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import asyncio
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class ReceivedRequest:
     """The number of the connection it came on, from 1."""
     client_left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the client closes the connection before the answer is over."""
+    acts_done: list[float] = field(default_factory=list[float])
+    """When each act of the answer was done, in seconds since the epoch."""
 
     @property
     def json(self) -> Any:  # noqa: ANN401 - whatever the client sent
@@ -168,7 +171,7 @@ class FaultServer:
         writer: asyncio.StreamWriter,
     ) -> None:
         """Send the answer. Raises _ConnectionClosed if the client leaves before it is over."""
-        playing = asyncio.ensure_future(_play_answer(answer, writer))
+        playing = asyncio.ensure_future(_play_answer(answer, writer, http_request.acts_done))
         leaving = asyncio.ensure_future(reader.client_left.wait())
         try:
             await asyncio.wait((playing, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -218,12 +221,13 @@ async def _read_request(reader: asyncio.StreamReader, connection: int) -> Receiv
     return ReceivedRequest(method, path, headers, body, connection)
 
 
-async def _play_answer(answer: WireAnswer, writer: asyncio.StreamWriter) -> None:
+async def _play_answer(answer: WireAnswer, writer: asyncio.StreamWriter, done: list[float]) -> None:
     for act in answer.before:
         await _perform_act(act, writer, chunked=False)
     writer.write(answer.encode_head())
     for act in answer.acts:
         await _perform_act(act, writer, chunked=answer.chunked)
+        done.append(time.time())
     if answer.chunked:
         writer.write(b"0\r\n\r\n")
     await writer.drain()
