@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windlass.agent.agent import Agent
     from windlass.agent.approvals import answer
     from windlass.agent.attachments import attach
-    from windlass.agent.events import EventStream
+    from windlass.agent.event_stream import EventStream
     from windlass.agent.knowledge_tools import (
         knowledge_tools,
         project_instructions,
@@ -241,7 +241,7 @@ LAZY_MODULES: LazyModules = {
     "ContextCompacted": "windlass.core.events",
     "Deny": "windlass.core.verdicts",
     "Event": "windlass.core.events",
-    "EventStream": "windlass.agent.events",
+    "EventStream": "windlass.agent.event_stream",
     "Fact": "windlass.core.events",
     "FailedByBug": "windlass.core.errors",
     "FailedByJournal": "windlass.core.errors",

@@ -28,7 +28,7 @@ from windlass import (
     WindlassError,
     tool,
 )
-from windlass.agent.events import EventStream
+from windlass.agent.event_stream import EventStream
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed, ModelError
 from windlass.core.events import AttemptDiscarded, CallFinished, ReplyPiece, ThinkingDelta
 from windlass.core.setup import LoopPolicy, ModelInfo, Price, RetryPolicy

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from windlass import Agent, CallFinished, RunEnded, RunStarted, StepProposed, TextDelta, tool
-from windlass.agent.events import EventStream
+from windlass.agent.event_stream import EventStream
 from windlass.core.events import CallDelta, CallProgress, Event, ThinkingDelta, UsageDelta
 from windlass.core.messages import Usage
 from windlass.journals.memory import MemoryJournal

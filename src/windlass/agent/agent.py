@@ -11,7 +11,7 @@ from weakref import finalize
 from typing_extensions import Unpack
 
 from windlass.agent.build import build_parts
-from windlass.agent.events import EventStream
+from windlass.agent.event_stream import EventStream
 from windlass.agent.openings import RunTask
 from windlass.agent.options import (
     AgentOptions,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from windlass.agent.approvals import consult_approver
-from windlass.agent.events import EventStream
+from windlass.agent.event_stream import EventStream
 from windlass.agent.observers import (
     Observation,
     ObservedTools,

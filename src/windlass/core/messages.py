@@ -147,6 +147,7 @@ Message = UserMessage | AssistantMessage | ToolResults
 Effect = Literal["read", "idempotent", "write"]
 """What a tool does: only reads, may be repeated safely, or must not run twice."""
 Label = Literal["untrusted", "private", "external"]
+"""Of a tool: its results are text from outside, or private data; it sends its arguments out."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -25,6 +25,7 @@ LabelUpdate = Literal["keep", "replace"]
 """Storing a source again keeps its labels; only reading its place again replaces them."""
 ScopeKind = Literal["user", "project", "session"]
 Taint = Literal["untrusted", "private"]
+"""The labels that a note can have. The third one, `external`, is only for tools."""
 TAINTS: tuple[Taint, ...] = ("untrusted", "private")
 
 

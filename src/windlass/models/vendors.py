@@ -1,4 +1,7 @@
-"""The vendors, read from `vendors.toml` when they are first needed."""
+"""The vendors of models: each is a provider that `provider:model` can name.
+
+They are read from `vendors.toml` when they are first needed. A new one is an entry there.
+"""
 
 from collections.abc import Mapping
 from functools import cache
