@@ -38,7 +38,7 @@ LIFE_MAX_S = 60.0
 """A process that takes longer counts as hung."""
 START_S = 0.03
 """Seconds in which a process starts and opens or creates its file."""
-RECORD_S = 0.05
+RECORD_S = 0.25
 """Seconds in which a reply that was sent whole must be on record, on a machine that is busy.
 
 A kill can always hit between the last byte of a reply and its record. Nothing may add to that time.
@@ -208,7 +208,7 @@ def _count_replies(count: TrialCount, record: SessionRecord, asks: Sequence[Step
         # A request for a step after its reply was recorded was paid for in vain.
         count.paid_twice += sum(ask.at > fact.at for ask in requests)
         for ask in requests[:-1]:
-            lived_s = _lived_after_reply_s(ask, record.killed_at)
+            lived_s = _lived_after_reply_s(ask, record)
             count.asked_again += lived_s > 0
             count.sent_in_vain += lived_s > RECORD_S
     started = Counter(fact.step for fact in record.facts if isinstance(fact, AttemptStarted))
@@ -216,14 +216,17 @@ def _count_replies(count: TrialCount, record: SessionRecord, asks: Sequence[Step
     count.off_record += sum((asked - started).values())
 
 
-def _lived_after_reply_s(ask: StepRequest, killed_at: Sequence[float]) -> float:
+def _lived_after_reply_s(ask: StepRequest, record: SessionRecord) -> float:
     """Return how long the process that asked lived on after its whole reply had been sent.
 
     It is zero or less if the process died before that, or if the reply was never sent whole.
     """
     if ask.sent_at is None:
         return 0.0
-    return min((at for at in killed_at if at > ask.at), default=inf) - ask.sent_at
+    # The provider may read a request after the death of its sender, which had recorded it before.
+    attempts = (fact for fact in record.facts if isinstance(fact, AttemptStarted))
+    began = max(fact.at for fact in attempts if fact.step == ask.step and fact.at <= ask.at)
+    return min((at for at in record.killed_at if at > began), default=inf) - ask.sent_at
 
 
 def _count_effects(count: TrialCount, record: SessionRecord, folder: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_reply_that_was_paid_for_again_counts(undisturbed: Undisturbed) -> Non
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize(
     ("lived_s", "asked_again", "sent_in_vain"),
-    [(-0.01, 0, 0), (RECORD_S / 2, 1, 0), (RECORD_S * 2, 1, 1)],
+    [(-0.0001, 0, 0), (RECORD_S / 2, 1, 0), (RECORD_S * 2, 1, 1)],
 )
 def test_a_whole_reply_that_was_requested_again_counts(
     undisturbed: Undisturbed, lived_s: float, asked_again: int, sent_in_vain: int
@@ -111,7 +111,7 @@ def test_killed_while_the_provider_keeps_its_responses_open(
     """S8, J3: no reply that was sent whole is requested again, and no step takes longer."""
     assert main(["--kills", "20", "--seed", "7", "--keep-open"]) == 0
     said = capsys.readouterr().out
-    assert "of these, sent over 50 ms before the kill                     0" in said
+    assert "of these, sent over 250 ms before the kill                    0" in said
 
 
 @pytest.mark.slow

@@ -7,7 +7,16 @@ import asyncio
 
 import pytest
 
-from windlass import Agent, FailedByModel, LoopPolicy, RetryPolicy, RunFailed, RunResult, Timeouts
+from windlass import (
+    Agent,
+    FailedByModel,
+    Limits,
+    LoopPolicy,
+    RetryPolicy,
+    RunFailed,
+    RunResult,
+    Timeouts,
+)
 from windlass.core.events import AttemptFailed, AttemptStarted, Event
 from windlass.core.fold.run import fold
 from windlass.journals.memory import MemoryJournal
@@ -164,6 +173,29 @@ async def test_an_error_in_place_of_a_reply_costs_nothing(clock: VirtualClock) -
             await agent.run("Hello?", session="s")
         (failure,) = (fact for fact in await store.read("s") if isinstance(fact, AttemptFailed))
         assert (failure.charge is not None) is costs, name
+
+
+@pytest.mark.contract("B5")
+@pytest.mark.parametrize("reports", [True, False], ids=["usage", "no_usage"])
+async def test_a_server_that_ignores_the_output_cap_is_left(
+    reports: bool,  # noqa: FBT001
+    clock: VirtualClock,
+) -> None:
+    """B5: what was sent by then is kept, and charged as what it is."""
+    usage = chat_chunk(usage={"prompt_tokens": 90, "completion_tokens": 1})
+    flood = stream_answer(*[usage] * reports, *[text_chunk("word " * 200)] * 10_000, stall())
+    async with FaultServer(flood) as server:
+        agent = Agent(
+            "openai-compatible:m", base_url=server.url, clock=clock, limits=Limits(tokens=2_000)
+        )
+        result = await agent.run("Hello?")
+        await asyncio.wait_for(server.requests[0].client_left.wait(), 5)
+    assert server.requests[0].json["max_tokens"] < 2_000
+    assert (result.outcome, len(server.requests)) == ("truncated", 1)
+    assert 16 * 1_500 < len(result.text) < 16 * 2_000 + 4_000
+    assert result.usage is not None
+    assert result.usage.output == len(result.text) // 4
+    assert result.usage.estimated
 
 
 async def test_a_cancel_closes_the_connection(clock: VirtualClock) -> None:

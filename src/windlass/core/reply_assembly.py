@@ -52,12 +52,14 @@ class _TextBlock:
 class ReplyAssembly:
     """The reply of one attempt, as far as it has come."""
 
-    __slots__ = ("_blocks", "_calls", "_open_text", "stop", "usage")
+    __slots__ = ("_blocks", "_calls", "_open_text", "output_chars", "stop", "usage")
 
     def __init__(self) -> None:
         self._blocks: list[_TextBlock | _CallDraft] = []
         self._calls: list[_CallDraft] = []
         self._open_text: _TextBlock | None = None
+        self.output_chars = 0
+        """Characters of text, thinking and calls so far, without signatures."""
         self.usage: Usage | None = None
         self.stop: StopReason | None = None
         """None until the provider's end marker has come."""
@@ -67,12 +69,14 @@ class ReplyAssembly:
         match piece:
             case TextDelta():
                 if piece.text:
+                    self.output_chars += len(piece.text)
                     self._open_text_block(thinking=False).pieces.append(piece.text)
             case ThinkingDelta(text="", signature=None):
                 pass
             case ThinkingDelta(text, signature):
                 block = self._open_text_block(thinking=True)
                 block.pieces.append(text)
+                self.output_chars += len(text)
                 block.signature = signature or block.signature
             case CallDelta():
                 self._add_call_fragment(piece)
@@ -97,6 +101,7 @@ class ReplyAssembly:
         return block
 
     def _add_call_fragment(self, piece: CallDelta) -> None:
+        self.output_chars += len(piece.name or "") + len(piece.arguments)
         call = self._find_call_draft(piece)
         if piece.name and piece.name != call.name:
             call.name += piece.name

@@ -25,9 +25,11 @@ from windlass.core.faults import Fault
 from windlass.core.messages import Charge, Purpose
 from windlass.core.moves import RequestReply, Summarize
 from windlass.core.reply_assembly import ReplyAssembly
+from windlass.logs import get_logger
 from windlass.ports import Model, Timeouts
 from windlass.runtime.deadlines import TIMER_GRAIN_S
 
+_log = get_logger(__name__)
 CLOSE_S = 1.0
 """How long a model may take to close its stream once the reply is whole."""
 
@@ -37,8 +39,10 @@ _BROKEN_STREAM_KINDS = frozenset(("incomplete_stream", "malformed_stream", "netw
 class ModelAttempt:
     """One request, and what has come of it so far."""
 
-    def __init__(self, move: RequestReply | Summarize, model: Model) -> None:
+    def __init__(self, move: RequestReply | Summarize, model: Model, output_chars_max: int) -> None:
         self._move = move
+        self._output_chars_max = output_chars_max
+        """No reply of a server that keeps to the output cap is longer."""
         self.purpose: Purpose = "main" if isinstance(move, RequestReply) else "compaction"
         self._model = model
         self._assembly = ReplyAssembly()
@@ -47,6 +51,8 @@ class ModelAttempt:
         self._has_content = False
         self._was_seen = False
         """A watcher saw some of the text."""
+        self._was_cut = False
+        """The reply was ended here, because it ran on beyond its cap."""
 
     async def stream(
         self, timeouts: Timeouts, show_piece: Callable[[ContentPiece], bool]
@@ -59,11 +65,15 @@ class ModelAttempt:
         try:
             pieces = self._model.stream(self._move.prompt)
             async with _watch_silence(timeouts) as watchdog, aclosing(pieces):
-                async for piece in pieces:
+                async for streamed in pieces:
                     self._established = True
-                    if isinstance(piece, StreamOpened):
+                    if isinstance(streamed, StreamOpened):
                         continue
                     self._has_content = True
+                    piece = streamed
+                    # Looked at before the piece counts: a reply that ends here was not too long.
+                    if assembly.output_chars > self._output_chars_max:
+                        piece = self._end_overlong_reply(streamed)
                     assembly.add_piece(piece)
                     watchdog.note_piece(piece)
                     if show_piece(piece):
@@ -82,6 +92,20 @@ class ModelAttempt:
             fault = Fault("stalled", "the model sent nothing for too long", retryable=True)
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
+
+    def _end_overlong_reply(self, piece: ContentPiece) -> ContentPiece:
+        """Replace more output by the end that the server should have sent at its cap (B5)."""
+        if isinstance(piece, UsageDelta | ReplyEnd):
+            return piece
+        self._was_cut = True
+        _log.warning(
+            "%s ignores the output cap: it was asked for %s tokens at most and has sent %s "
+            "characters; the reply was cut there",
+            self._model.info.name,
+            self._move.reserved.output,
+            self._assembly.output_chars,
+        )
+        return ReplyEnd("length")
 
     @property
     def is_whole(self) -> bool:
@@ -120,7 +144,8 @@ class ModelAttempt:
             self._move.reserved,
             self._assembly.usage,
             self._assembly.output_bytes,
-            whole=self.is_whole,
+            whole=self.is_whole and not self._was_cut,
+            overlong=self._assembly.output_chars > self._output_chars_max,
         )
         return replace(charge, purpose=self.purpose)
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.decide.next_move import decide
+from windlass.core.decide.reserving import output_chars_max
 from windlass.core.decide.retrying import backoff_s
 from windlass.core.decide.summarizing import format_summary
 from windlass.core.events import (
@@ -116,7 +117,7 @@ async def make_attempt(
     await recorder.record(
         AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
     )
-    attempt = in_flight.attempt = ModelAttempt(move, world.models[model])
+    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state)
     fault = await attempt.stream(world.timeouts, recorder.publisher.show_piece)
     if fault is None:
         in_flight.attempt = None
@@ -131,6 +132,11 @@ async def make_attempt(
     # text that was streamed.
     await recorder.record(attempt.make_failure(fault, wait_s))
     in_flight.attempt = None
+
+
+def _new_attempt(move: RequestReply | Summarize, world: World, state: State) -> ModelAttempt:
+    model = move.prompt.model
+    return ModelAttempt(move, world.models[model], output_chars_max(state, model, move.reserved))
 
 
 async def _announce_retry(
@@ -161,7 +167,7 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
     await recorder.record(
         AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"),
     )
-    attempt = in_flight.attempt = ModelAttempt(move, world.models[model])
+    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state)
     # No watcher is shown how a summary is written.
     fault = await attempt.stream(world.timeouts, lambda _: False)
     in_flight.attempt = None

@@ -514,3 +514,10 @@ def test_cached_input_falls_back_to_the_price_of_input() -> None:
 
 def test_no_price_is_no_cost() -> None:
     assert usage_cost(None, Usage(1, 1)) is None
+
+
+@pytest.mark.contract("B5")
+def test_a_reply_beyond_its_cap_counts_as_what_came() -> None:
+    """B5: the cap tells nothing about what a server that ignores it has done."""
+    charge = settle_attempt(INFO, RESERVED, None, 1_000_000, whole=False, overlong=True)
+    assert charge.usage == Usage(2_000, 250_000, estimated=True)

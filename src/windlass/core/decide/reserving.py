@@ -18,6 +18,13 @@ from windlass.core.state import RunState, State
 
 MILLION = Decimal(1_000_000)
 CHARS_PER_TOKEN = 4
+OUTPUT_MARGIN = 4
+"""A reply may be so many times as long as its cap would make it with tokens of the usual length.
+
+Prose has up to 6 characters a token, and tables that are padded with spaces more than that.
+"""
+OUTPUT_SLACK_CHARS = 2_000
+"""Characters that a reply may have besides, as a few long tokens can make up a short reply."""
 TOOLS_OVERHEAD = 600
 """The most tokens that a provider adds to a prompt to explain to the model what tools are.
 
@@ -114,12 +121,24 @@ def estimate_tokens(state: State, model: str) -> float:
 
     A token counts as four bytes until the model's usage has shown how long its tokens are.
     """
-    bytes_per_token = max(1.0, dict(state.calibration).get(model, float(CHARS_PER_TOKEN)))
+    bytes_per_token = max(1.0, _bytes_per_token(state, model))
     measure = state.measure
     if measure is not None and measure.model == model:
         grown = state.fixed - measure.fixed + state.size - measure.size
         return max(0.0, measure.tokens + grown / bytes_per_token)
     return (state.fixed + state.size) / bytes_per_token
+
+
+def output_chars_max(state: State, model: str, reserved: Reservation) -> int:
+    """Return how many characters a reply can have if its server keeps to the output cap (B5)."""
+    # Usage may be reported wrongly, and the prompt may be of another kind than the reply.
+    calibrated = min(2.0 * CHARS_PER_TOKEN, _bytes_per_token(state, model))
+    chars_per_token = max(CHARS_PER_TOKEN, calibrated)
+    return int(reserved.output * chars_per_token * OUTPUT_MARGIN) + OUTPUT_SLACK_CHARS
+
+
+def _bytes_per_token(state: State, model: str) -> float:
+    return dict(state.calibration).get(model, float(CHARS_PER_TOKEN))
 
 
 def spent_amount(ledger: Ledger) -> Amount:
@@ -193,11 +212,12 @@ def settle_attempt(
     output_size: int,
     *,
     whole: bool,
+    overlong: bool = False,
 ) -> Charge:
     """Return the charge of an attempt: as reported, else estimated from what was sent and came.
 
     `output_size` is in bytes. A broken attempt counts as the most that it can have cost, so that a
-    limit holds.
+    limit holds. If it was `overlong`, its server ignores the output cap, and what came counts.
     """
     reported = _plausible_usage(reported)
     if whole:
@@ -206,7 +226,9 @@ def settle_attempt(
         )
     else:
         known = reported or Usage(reserved.input)
-        output = min(max(known.output, output_size), max(known.output, reserved.output))
+        output = max(known.output, min(output_size, reserved.output))
+        if overlong:
+            output = max(output, output_size // CHARS_PER_TOKEN)
         usage = replace(known, output=output, estimated=True)
     return Charge(model.name, usage=usage, usd=usage_cost(model.price, usage))
 
