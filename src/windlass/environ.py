@@ -9,11 +9,26 @@ CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CAPTURE_VALUES = ("true", "1", "span_only", "span_and_event")
 
 SECRET_CHARS_MIN = 8
-SECRET_SUFFIXES = ("APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
-SECRET_WORDS = frozenset((*SECRET_SUFFIXES, "KEY", "CREDENTIAL", "CREDENTIALS", "COOKIE"))
-HARMLESS_SUFFIXES = frozenset(
-    ("FILE", "PATH", "DIR", "URL", "URI", "NAME", "USER", "TYPE", "ID", "COUNT")
+SECRET_SUFFIXES = ("APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "PASSCODE")
+SECRET_WORDS = frozenset(
+    (
+        *SECRET_SUFFIXES,
+        *(f"{suffix}S" for suffix in SECRET_SUFFIXES),
+        *("KEY", "KEYS", "CREDENTIAL", "CREDENTIALS", "CREDS", "COOKIE", "COOKIES"),
+        *("JWT", "BEARER"),
+    )
 )
+SECRET_LAST_WORDS = frozenset(
+    ("PASS", "PWD", "PW", "PAT", "AUTH", "DBPASS", "SSHPASS", "USERPASS", "CRED", "PIN", "WEBHOOK")
+)
+"""Words that mean a secret at the end of a name only: `PASS_THROUGH` and `AUTH_MODE` hold none."""
+SECRET_LISTS = frozenset(("TOKENS", "KEYS", "SECRETS", "APIKEYS", "PASSWORDS"))
+HARMLESS_SUFFIXES = frozenset(
+    ("FILE", "PATH", "DIR", "URL", "URI", "NAME", "USER", "TYPE", "ID", "COUNT", "SOCK")
+)
+HARMLESS_NAMES = frozenset(("PWD", "OLDPWD"))
+"""The folder that a shell is in, and the one before it."""
+LIST_SEPARATORS = re.compile(r"[\s,;|]+")
 URL_PASSWORD = re.compile(r"://[^\s/@:]*+:([^\s/@]++)@")
 ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*)")
 
@@ -47,10 +62,14 @@ def captures_content(environ: Mapping[str, str] | None = None) -> bool:
 def find_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values that look secret, by the names of their variables.
 
-    A variable is secret by its name (`…_KEY`, `…_TOKEN`). So is the password inside a URL, whatever
-    the name of its variable.
+    A variable is secret by its name (`…_KEY`, `…_TOKEN`, `…_PASS`). So is the password inside a
+    URL, whatever the name of its variable. In a list of secrets, each item counts by itself too.
     """
     found = {name: value for name, value in environ.items() if _is_secret(name, value)}
+    for name, value in list(found.items()):
+        if not SECRET_LISTS.isdisjoint(_words_of(name)):
+            items = [item for item in LIST_SEPARATORS.split(value) if len(item) >= SECRET_CHARS_MIN]
+            found |= {f"{name}.{number}": item for number, item in enumerate(items, 1)}
     for name, value in environ.items():
         address = URL_PASSWORD.search(value) if "://" in value else None
         if address and len(address[1]) >= SECRET_CHARS_MIN:
@@ -59,12 +78,26 @@ def find_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    words = name.upper().split("_")
-    has_secret_name = words[-1] not in HARMLESS_SUFFIXES and (
-        not SECRET_WORDS.isdisjoint(words) or words[-1].endswith(SECRET_SUFFIXES)
+    if name.upper() in HARMLESS_NAMES or len(value) < SECRET_CHARS_MIN:
+        return False
+    words = _words_of(name)
+    last = words[-1]
+    if last in HARMLESS_SUFFIXES:
+        return False
+    if last == "TOKENS" and value.isdigit():
+        return False  # How many tokens a model may use.
+    has_secret_name = (
+        not SECRET_WORDS.isdisjoint(words)
+        or last in SECRET_LAST_WORDS
+        or last.endswith(SECRET_SUFFIXES)
     )
     # The value of some variables is only the path of the file that holds the secret.
-    return has_secret_name and len(value) >= SECRET_CHARS_MIN and not _is_path(value)
+    return has_secret_name and not _is_path(value)
+
+
+def _words_of(name: str) -> list[str]:
+    """Return the words of a name, without numbers at its end: `DB_PASS_2` ends with `PASS`."""
+    return name.upper().rstrip("0123456789").rstrip("_").split("_")
 
 
 def _is_path(value: str) -> bool:

@@ -161,17 +161,29 @@ async def test_a_sub_agent_keeps_the_secrets_of_its_caller(clock: VirtualClock) 
 
 
 @pytest.mark.contract("G8")
-@pytest.mark.xfail(
-    strict=True,
-    reason="the name of a call is not masked: a mask does not know which names are tools, and a "
-    "tool whose name holds a short secret would be lost",
-)
 async def test_the_name_of_a_call_keeps_no_secret(clock: VirtualClock) -> None:
-    journal = MemoryJournal()
+    """A name that the model made up is masked, and stays one that every provider accepts."""
+    journal, seen = MemoryJournal(), list[Event]()
     model = ScriptedModel([[call(KEY, {})], "Done."])
     agent = Agent(model, tools=[send], journal=journal, clock=clock, secrets=SECRETS)
-    await agent.run("Go.", session="s")
-    assert not holds(await journal.read("s"), KEY)
+    result = await agent.run("Go.", session="s", on_event=seen.append)
+    facts = await journal.read("s")
+    assert not holds([facts, seen, result], KEY)
+    assert "secret_vault" in str(facts)
+
+
+@pytest.mark.contract("G8")
+async def test_a_tool_keeps_its_name_whatever_it_is(clock: VirtualClock) -> None:
+    """A tool whose name holds a secret's value is still found and called."""
+
+    @tool
+    def send_letter(to: str) -> str:
+        """Send a letter."""
+        return f"sent to {to}"
+
+    model = ScriptedModel([[call("send_letter", {"to": "ann"})], "Done."])
+    agent = Agent(model, tools=[send_letter], clock=clock, secrets={"x": "send_letter"})
+    assert "sent to ann" in str((await agent.run("Go.")).messages)
 
 
 @pytest.mark.contract("G8")

@@ -400,6 +400,61 @@ def test_the_environment_says_by_its_names_what_is_secret() -> None:
     assert find_secrets(ENVIRON)["CACHE_ADDRESS"] == "cachepass99"
 
 
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "DB_PASS",
+            "MYSQL_PWD",
+            "GITHUB_PAT",
+            "AUTH",
+            "NPM_CONFIG__AUTH",
+            "API_TOKENS",
+            "SSHPASS",
+        ),
+        *(
+            "db_pass",
+            "DB_PASS_2",
+            "TOKEN1",
+            "APP_SECRETS",
+            "MASTER_KEYS",
+            "SESSION_JWT",
+            "AWS_CREDS",
+        ),
+    ],
+)
+def test_more_names_that_mean_a_secret(name: str) -> None:
+    assert find_secrets({name: "open-sesame-77"})[name] == "open-sesame-77"
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PWD", "/somewhere/over/there"),
+        ("OLDPWD", "/somewhere/over/there"),
+        ("PATH", "/usr/bin:/usr/local/bin"),
+        ("SSH_AUTH_SOCK", "/run/somewhere/agent.123"),
+        ("AUTH_MODE", "passwordless"),
+        ("PASS_THROUGH", "everything"),
+        ("COMPASS", "north-by-northwest"),
+        ("MAX_OUTPUT_TOKENS", "100000000"),
+        ("PATTERN", "some-pattern"),
+        ("AUTHOR", "somebody-else"),
+    ],
+)
+def test_names_that_only_sound_like_a_secret(name: str, value: str) -> None:
+    assert find_secrets({name: value}) == {}
+
+
+@pytest.mark.contract("G8")
+def test_each_item_of_a_list_of_secrets_is_one() -> None:
+    found = find_secrets({"API_TOKENS": "first-token-1, second-token-2;short"})
+    assert {"first-token-1", "second-token-2"} <= set(found.values())
+    assert "short" not in found.values()
+
+
 # ── logs ─────────────────────────────────────────────────────────────────────
 
 

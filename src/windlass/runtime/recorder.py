@@ -211,7 +211,7 @@ class Recorder:
         now = self._clock.now()
         batch: list[Fact] = []
         for fact in facts:
-            masked = self._mask.mask_fact(fact)
+            masked = self._mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
             # Time never runs backwards in a journal, whatever the wall clock does.
             stamped = replace(masked, seq=state.seq + 1, at=max(now, state.at))
             state = apply_fact(state, stamped)

@@ -5,6 +5,7 @@ them are masked. The law: a fact in which nothing changes is returned as the sam
 the common case costs no more than the search in its texts.
 """
 
+import re
 from collections.abc import Callable
 from typing import TypeVar, cast, final
 
@@ -45,16 +46,25 @@ _STRUCT_FIELDS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     OutputMismatch: ("message",),
 }
 """The fields that can hold a secret, of each struct that stands in a masked field of a fact."""
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 @final
 class FactMask:
-    """Masks facts with a function that returns the same text if it has nothing to mask."""
+    """Masks facts with a function that returns the same text if it has nothing to mask.
 
-    __slots__ = ("_mask_text",)
+    `find_tool` knows the tools of the run. The name of a call is masked unless it is one of them.
+    """
 
-    def __init__(self, mask_text: Callable[[str], str]) -> None:
+    __slots__ = ("_find_tool", "_mask_text")
+
+    def __init__(
+        self,
+        mask_text: Callable[[str], str],
+        find_tool: Callable[[str], ToolSpec | None] | None = None,
+    ) -> None:
         self._mask_text = mask_text
+        self._find_tool = find_tool
 
     def mask_fact(self, fact: Fact) -> Fact:
         """Return the fact without its secrets; the same object if it has none."""
@@ -98,10 +108,19 @@ class FactMask:
                 return ThinkingPart(masked)
             case FilePart():
                 return self._mask_file(value)
+            case ToolCall():
+                return self._mask_fields(self._mask_name(value), _STRUCT_FIELDS[ToolCall])
             case msgspec.Struct():
                 return self._mask_fields(value, _STRUCT_FIELDS[type(value)])
             case _:
                 return value
+
+    def _mask_name(self, call: ToolCall) -> ToolCall:
+        """Mask the name of a call that the model made up. It stays a name that providers accept."""
+        masked = self._mask_text(call.name)
+        if masked is call.name or self._find_tool is None or self._find_tool(call.name) is not None:
+            return call
+        return replace(call, name=_NOT_IN_NAMES.sub("_", masked).strip("_"))
 
     def _mask_items(self, items: tuple[object, ...]) -> tuple[object, ...]:
         masked = tuple(self._mask_value(item) for item in items)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from windlass.core.secrets.public_shapes import PUBLIC_SHAPES, Alphabet, PublicShape
+
 Span = tuple[int, int]
 _KeyJudge = Callable[[str, int, int], Span | None]
 
@@ -19,6 +21,8 @@ class KeyShape(NamedTuple):
     prefix: str
     run: re.Pattern[str]
     judge: _KeyJudge
+    is_glued: bool = False
+    """Whether the prefix may follow a letter or digit."""
 
 
 class KeySearch(NamedTuple):
@@ -42,9 +46,22 @@ _USER = _run_of(r"""[^\s/@"'<>`|{}\[\]\\^#?*$]""")
 # Base64 in lines, whose breaks may be escaped, with the header lines of old encrypted keys.
 _PEM = _run_of(r"[A-Za-z0-9+/=:,]|-(?!-)|(?<=:)[ ]|[\r\n]+[ \t]*|\\{1,4}+[nrt]|\\+\Z")
 
+_RUNS: dict[Alphabet, re.Pattern[str]] = {
+    "hex": _run_of("[A-Fa-f0-9]"),
+    "plain": _PLAIN,
+    "words": _WORDS,
+    "dashed": _DASHED,
+    "dotted": _run_of("[A-Za-z0-9_.~-]"),
+    "path": _run_of("[A-Za-z0-9_/-]"),
+    "base64": _run_of("[A-Za-z0-9+/=]"),
+    "percent": _run_of("[A-Za-z0-9%]"),
+    "header": _HEADER,
+}
+
 _APART = re.compile(r"[^A-Za-z0-9]+")
 _LINE = re.compile(r"[A-Za-z0-9+/=]{40}")
 _AWS = re.compile(r"[A-Z0-9]{16}")
+_RANDOM_WORD_CHARS = 12
 _SAMPLES = ("pass", "password", "passwd", "pwd", "pw", "secret", "token", "xxx", "changeme")
 
 
@@ -106,6 +123,33 @@ def _judge_password(text: str, start: int, end: int) -> Span | None:
     return None if ordinary else (at, end)
 
 
+def _judge_public(shape: PublicShape) -> _KeyJudge:
+    """Return the test of a shape of the table: its length, and that it is not a word."""
+    form = re.compile(shape.form)
+
+    def judge(text: str, start: int, end: int) -> Span | None:
+        size = end - start
+        if size < shape.chars_min or (shape.chars_max is not None and size > shape.chars_max):
+            return None
+        body = text[start:end]
+        if shape.form:
+            return (start, end) if form.match(body) else None
+        # A key is random: it has digits, or both cases. A name or a sentence has neither.
+        words = [word for word in _APART.split(body) if len(word) >= _RANDOM_WORD_CHARS]
+        is_random = any(not (word.islower() or word.isupper()) or _is_mixed(word) for word in words)
+        return (start, end) if is_random else None
+
+    return judge
+
+
+def _public_groups() -> dict[str, tuple[KeyShape, ...]]:
+    groups: dict[str, tuple[KeyShape, ...]] = {}
+    for shape in PUBLIC_SHAPES:
+        key = KeyShape(shape.prefix, _RUNS[shape.alphabet], _judge_public(shape), shape.is_glued)
+        groups[shape.prefix] = (key,)
+    return groups
+
+
 URL_PREFIX = "://"
 SHAPE_GROUPS: dict[str, tuple[KeyShape, ...]] = {
     URL_PREFIX: (KeyShape(URL_PREFIX, _USER, _judge_password),),
@@ -116,7 +160,10 @@ SHAPE_GROUPS: dict[str, tuple[KeyShape, ...]] = {
     **{f"gh{kind}_": (KeyShape(f"gh{kind}_", _WORDS, _judge_token(30)),) for kind in "pousr"},
     "github_pat_": (KeyShape("github_pat_", _WORDS, _judge_token(40)),),
     "glpat-": (KeyShape("glpat-", _DASHED, _judge_token(18, 8)),),
-    "xox": tuple(KeyShape(f"xox{kind}-", _DASHED, _judge_token(20, 8)) for kind in "abceprs"),
+    **{
+        f"xox{kind}-": (KeyShape(f"xox{kind}-", _DASHED, _judge_token(20, 8)),)
+        for kind in "abceoprs"
+    },
     "xapp-": (KeyShape("xapp-", _DASHED, _judge_token(20, 8)),),
     "hf_": (KeyShape("hf_", _PLAIN, _judge_letters(30)),),
     "gsk_": (KeyShape("gsk_", _PLAIN, _judge_token(40)),),
@@ -127,11 +174,10 @@ SHAPE_GROUPS: dict[str, tuple[KeyShape, ...]] = {
     "Basic ": (KeyShape("Basic ", _HEADER, _judge_token(16, 6)),),
     "PRIVATE KEY-----": (KeyShape("PRIVATE KEY-----", _PEM, _judge_pem),),
     "eyJ": (KeyShape("eyJ", _DOTTED, _judge_jwt),),
+    **_public_groups(),
 }
 """The shapes, each under a text that every match of them contains."""
 PREFIX_CHARS_MAX = max(len(shape.prefix) for group in SHAPE_GROUPS.values() for shape in group)
-_RARE_MARKS = ("-", "_", "/", "AIza", "IA", "eyJ", "earer ", "asic ")
-"""Every prefix contains one of these, and most short texts contain none of them."""
 
 
 def compile_any(words: Iterable[str]) -> re.Pattern[str]:
@@ -142,29 +188,117 @@ def compile_any(words: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_first.items()))
 
 
-_ANY_SHAPE_START = compile_any(SHAPE_GROUPS)
+_JOINTS = "-_"
+_JOINT_CONTEXT = 2
+_JOINT_TAIL = 4
+_JointStarts = dict[str, tuple[tuple[str, int], ...]]
 
 
-def has_no_key(text: str) -> bool:
-    """Whether no secret begins in a text. For most short texts this is very cheap."""
-    for rare in _RARE_MARKS:
-        if rare in text:
-            return _ANY_SHAPE_START.search(text) is None
-    return True
+def _starts_by_joint(joint: str) -> _JointStarts:
+    """Return the starts with this joint in them, by the characters before it, with its place."""
+    starts: _JointStarts = {}
+    for known in SHAPE_GROUPS:
+        at = _joint_of(known)
+        if at and known[at] == joint:
+            before = known[at - _JOINT_CONTEXT : at]
+            starts[before] = (*starts.get(before, ()), (known, at))
+    return starts
+
+
+def _joint_of(known: str) -> int:
+    """Return the place of the joint by which a start is found; 0 if it has none.
+
+    It stands near the end of the start: a stream looks for joints in what is new only, and in the
+    last characters before that.
+    """
+    first = max(_JOINT_CONTEXT, len(known) - 1 - _JOINT_TAIL)
+    places = (at for at in range(first, len(known)) if known[at] in _JOINTS)
+    return next(places, 0)
+
+
+_DASH_STARTS = _starts_by_joint("-")
+_SCORE_STARTS = _starts_by_joint("_")
+_PLAIN_STARTS = tuple(known for known in SHAPE_GROUPS if not _joint_of(known))
+
+
+def has_no_key(text: str, since: int = 0) -> bool:
+    """Whether no secret begins in a text. For most short texts this is very cheap.
+
+    `since`: no start was complete before this place.
+
+    It is called for every piece of every stream, so each question is a plain search for something
+    that few texts contain. Those about capital letters are asked only if there are any.
+    """
+    if "-" in text and _has_start(text, "-", since, _DASH_STARTS):
+        return False
+    if "_" in text and _has_start(text, "_", since, _SCORE_STARTS):
+        return False
+    if "/" in text and ("://" in text or "s/T" in text or "ook" in text):
+        return False
+    if "." in text and (
+        "hv" in text or "SG." in text or ".pt." in text or "c01." in text or "sv1." in text
+    ):
+        return False
+    if "earer " in text or "~" in text or "sig=" in text:
+        return False
+    return text.islower() or not (
+        "IA" in text
+        or "eyJ" in text
+        or "AIza" in text
+        or ":AA" in text
+        or "Key=" in text
+        or "Basic " in text
+        or "SK" in text
+        or "LTAI" in text
+        or "EZAK" in text
+        or "ATATT3" in text
+    )
+
+
+def _has_start(text: str, joint: str, since: int, starts: _JointStarts) -> bool:
+    """Whether a start with this joint is in a text: `_find_starts`, up to the first one."""
+    at = text.find(joint, since - _JOINT_TAIL - 1 if since > _JOINT_TAIL else 0)
+    while at >= 0:
+        for known, before in starts.get(text[at - _JOINT_CONTEXT : at], ()):
+            if at >= before and text.startswith(known, at - before):
+                return True
+        at = text.find(joint, at + 1)
+    return False
+
+
+def _find_starts(text: str, joint: str, starts: _JointStarts) -> Iterator[str]:
+    """Yield the starts with this joint that are in a text."""
+    at = text.find(joint)
+    while at >= 0:
+        for known, before in starts.get(text[at - _JOINT_CONTEXT : at], ()):
+            if at >= before and text.startswith(known, at - before):
+                yield known
+        at = text.find(joint, at + 1)
+
+
+def _find_groups(text: str) -> Iterator[KeyShape]:
+    """Yield the shapes whose start is in a text."""
+    if has_no_key(text):
+        return
+    jointed = {
+        *_find_starts(text, "-", _DASH_STARTS),
+        *_find_starts(text, "_", _SCORE_STARTS),
+    }
+    for known in (*(known for known in _PLAIN_STARTS if known in text), *jointed):
+        yield from SHAPE_GROUPS[known]
 
 
 def find_keys(text: str, *, whole: bool) -> KeySearch:
     """Return the secrets in a text. Unless it is `whole`, also what its end leaves open."""
     spans: list[Span] = []
     size = hold = keep = len(text)
-    for known, group in SHAPE_GROUPS.items() if not has_no_key(text) else ():
-        for shape in group if known in text else ():
-            for at, start, end in _find_runs(shape, text):
-                if end == size and not whole:
-                    keep = min(keep, at)
-                    hold = min(hold, _secret_start(shape, text, start))
-                elif span := shape.judge(text, start, end):
-                    spans.append(span)
+    for shape in _find_groups(text):
+        for at, start, end in _find_runs(shape, text):
+            if end == size and not whole:
+                keep = min(keep, at)
+                hold = min(hold, _secret_start(shape, text, start))
+            elif span := shape.judge(text, start, end):
+                spans.append(span)
     return KeySearch(spans, hold, keep)
 
 
@@ -174,7 +308,7 @@ def _find_runs(shape: KeyShape, text: str) -> Iterator[tuple[int, int, int]]:
     at = text.find(prefix)
     while at >= 0:
         start = end = at + len(prefix)
-        if at == 0 or not (text[at - 1].isalnum() and text[at].isalpha()):
+        if at == 0 or shape.is_glued or not (text[at - 1].isalnum() and text[at].isalpha()):
             found = shape.run.match(text, start)
             end = found.end() if found else start
             yield at, start, end

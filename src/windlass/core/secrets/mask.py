@@ -4,28 +4,26 @@ The law: a fact is masked once, before it is folded and written. So the state, t
 watchers and the model all hold the same text, and none of it is a secret.
 """
 
-import json
 import re
-from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import cast, final
-from urllib.parse import quote, quote_plus
 
 from typing_extensions import override
 
 from windlass.core.events import Fact
+from windlass.core.messages import ToolSpec
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.fact_masks import FactMask
 from windlass.core.secrets.secret import Secret
+from windlass.core.secrets.value_forms import encoded_forms
 from windlass.core.setup import Setup
 
 VALUE_CHARS_MIN = 6
 """A shorter value would be found in ordinary words."""
-_ENCODED_CHARS_MIN = 8
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-_HTML_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-_HTML = _HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&#x27;"})
-_PERCENT = re.compile(r"%[0-9A-F]{2}")
+
+_FORM_SIGNS = ("%", "\\u", "&")
+"""Most texts contain none of these, so the many forms with one of them are rarely searched for."""
 
 MaskedSpan = tuple[int, int, str]
 """Start, end, and the marker that takes its place."""
@@ -35,11 +33,11 @@ MaskedSpan = tuple[int, int, str]
 class Mask:
     """Masks known secret values, and text that looks like a key.
 
-    A value is recognized in the forms in which it travels: plain, in JSON, in a URL, in HTML and in
-    Base64. `Mask(key_like=False)` masks nothing.
+    A value is recognized in the forms in which it travels: plain, in JSON, in a URL, in HTML, in
+    hexadecimal, in Base64 and in Base32. `Mask(key_like=False)` masks nothing.
     """
 
-    __slots__ = ("_held", "forms", "key_like")
+    __slots__ = ("_forms_by_sign", "_held", "forms", "key_like")
 
     def __init__(
         self,
@@ -61,12 +59,21 @@ class Mask:
         known = [(_marker_for(name), value.strip()) for name, value in named]
         forms: dict[str, str] = {}
         for marker, value in known:
-            for form in _encoded_forms(value) if len(value) >= VALUE_CHARS_MIN else ():
+            for form in encoded_forms(value) if len(value) >= VALUE_CHARS_MIN else ():
                 forms.setdefault(form, marker)
-        self.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
-        """Each form of each value, the shortest first, with its marker."""
+        self._set_forms(forms)
         self.key_like = key_like
         self._held = tuple(Secret(value) for _, value in known if hold)
+
+    def _set_forms(self, forms: dict[str, str]) -> None:
+        self.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
+        """Each form of each value, the shortest first, with its marker."""
+        by_sign: dict[str, list[tuple[str, str]]] = {}
+        for form, marker in self.forms:
+            sign = next((sign for sign in _FORM_SIGNS if sign in form), "")
+            by_sign.setdefault(sign, []).append((form, marker))
+        self._forms_by_sign = tuple((sign, tuple(found)) for sign, found in by_sign.items())
+        """The same, by what a text must contain to hold any of them."""
 
     def combine_with(self, other: "Mask") -> "Mask":
         """Return this mask with the values of another one as well, for a sub-agent."""
@@ -74,7 +81,7 @@ class Mask:
             return self
         both = Mask(key_like=self.key_like)
         forms = {**dict(other.forms), **dict(self.forms)}
-        both.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
+        both._set_forms(forms)
         both._held = self._held + other._held  # noqa: SLF001 - of the same class
         return both
 
@@ -92,11 +99,14 @@ class Mask:
     def may_hold_secret(self, text: str) -> bool:
         """Whether a text may hold a secret: a cheap test that never misses one."""
         size = len(text)
-        for form, _ in self.forms:
-            if len(form) > size:
-                break
-            if form in text:
-                return True
+        for sign, forms in self._forms_by_sign:
+            if sign not in text:
+                continue
+            for form, _ in forms:
+                if len(form) > size:
+                    break
+                if form in text:
+                    return True
         return self.key_like and size > VALUE_CHARS_MIN and not key_shapes.has_no_key(text)
 
     def find_secrets(self, text: str) -> list[MaskedSpan]:
@@ -108,17 +118,27 @@ class Mask:
 
     def find_known_values(self, text: str) -> Iterator[MaskedSpan]:
         """Yield where known values are. They may overlap."""
-        for form, marker in self.forms:
+        for form, marker in self._forms_for(text):
             at = text.find(form)
             while at >= 0:
                 yield at, at + len(form), marker
                 at = text.find(form, at + 1)
 
-    def mask_fact(self, fact: Fact) -> Fact:
-        """Return the fact without its secrets; the same object if it has none."""
+    def _forms_for(self, text: str) -> Iterator[tuple[str, str]]:
+        for sign, forms in self._forms_by_sign:
+            if sign in text:
+                yield from forms
+
+    def mask_fact(
+        self, fact: Fact, find_tool: Callable[[str], ToolSpec | None] | None = None
+    ) -> Fact:
+        """Return the fact without its secrets; the same object if it has none.
+
+        `find_tool` finds the tools of the run: the names of other calls are masked as well.
+        """
         if not fact.masked_fields or not (self.forms or self.key_like):
             return fact
-        return FactMask(self.mask_text).mask_fact(fact)
+        return FactMask(self.mask_text, find_tool).mask_fact(fact)
 
     def mask_setup(self, setup: Setup) -> Setup:
         """Return the setup without its secrets, as it will be recorded."""
@@ -133,28 +153,6 @@ def _marker_for(name: str) -> str:
     if name:
         return f"[secret: {name}]"
     return SECRET_MARKER
-
-
-def _encoded_forms(value: str) -> Iterator[str]:
-    """Yield the value in each way in which it may be written."""
-    yield value
-    for escaped in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
-        yield escaped[1:-1]
-        yield escaped[1:-1].replace("/", r"\/")
-    for escaped in (quote(value, safe=""), quote(value), quote_plus(value)):
-        yield escaped
-        yield _PERCENT.sub(lambda found: found[0].lower(), escaped)
-    yield from (value.translate(_HTML), value.translate(_HTML_TEXT))
-    data = value.encode("utf-8", "surrogatepass")
-    yield from (data.hex(), data.hex().upper())
-    for before in range(3):
-        # In the middle of other data, only those characters are certain that encode nothing else.
-        encoded = b64encode(b"\0" * before + data).decode()
-        rest = (before + len(data)) % 3
-        core = encoded[(0, 2, 3)[before] : len(encoded) - (0, 3, 2)[rest]]
-        if len(core) >= _ENCODED_CHARS_MIN:
-            yield core
-            yield core.replace("+", "-").replace("/", "_")
 
 
 def merge_spans(found: list[MaskedSpan]) -> list[MaskedSpan]:

@@ -33,6 +33,7 @@ class PieceMask:
         "_call_streams",
         "_heads",
         "_mask",
+        "_name_streams",
         "_progress_streams",
         "_text_stream",
         "_thinking",
@@ -49,6 +50,7 @@ class PieceMask:
         self._text_stream = self._new_stream()
         self._thinking = False
         self._call_streams: dict[int | str, TextStreamMask] = {}
+        self._name_streams: dict[int | str, TextStreamMask] = {}
 
     def _new_stream(self) -> TextStreamMask:
         return TextStreamMask(self._mask, self._heads)
@@ -101,21 +103,34 @@ class PieceMask:
         if at not in self._call_streams:
             yield from self._end_block()
             self._call_streams[at] = self._new_stream()
+            self._name_streams[at] = self._new_stream()
         arguments = self._call_streams[at].feed(piece.arguments)
-        if arguments == piece.arguments:
+        name = self._mask_name(piece, self._name_streams[at])
+        if arguments == piece.arguments and name == piece.name:
             yield piece
-        elif arguments or piece.id or piece.name or piece.signature:
-            yield replace(piece, arguments=arguments)
+        elif arguments or piece.id or name or piece.signature:
+            yield replace(piece, arguments=arguments, name=name)
+
+    def _mask_name(self, piece: CallDelta, stream: TextStreamMask) -> str | None:
+        """Return what may be shown of a name: the model may have made it up, from a secret."""
+        name = stream.feed(piece.name) if piece.name else ""
+        if piece.arguments:
+            # A name is complete once the arguments begin.
+            name += stream.end()
+        return name or None
 
     def _release_rest(self) -> Iterator[ContentPiece]:
         """Yield what was held back, now that the reply is complete."""
         yield from self._end_block()
         for at, stream in self._call_streams.items():
+            name = self._name_streams[at].end() or None
             rest = stream.end()
-            if rest and isinstance(at, int):
-                yield CallDelta(index=at, arguments=rest)
-            elif rest:
-                yield CallDelta(id=str(at) or None, arguments=rest)
+            if not (rest or name):
+                continue
+            if isinstance(at, int):
+                yield CallDelta(index=at, name=name, arguments=rest)
+            else:
+                yield CallDelta(id=str(at) or None, name=name, arguments=rest)
 
     def mask_so_far(self, text: str) -> str:
         """Return what a watcher may see of a text that it joins in the middle."""

@@ -103,7 +103,7 @@ class TextStreamMask:
     def _is_harmless(self, text: str, passed: int) -> bool:
         if len(text) > _GLANCE_CHARS:
             return False
-        if self._mask.key_like and not key_shapes.has_no_key(text):
+        if self._mask.key_like and not key_shapes.has_no_key(text, passed):
             return False
         return self._heads.has_no_head(text, passed - 2 * _HEAD_CHARS)
 

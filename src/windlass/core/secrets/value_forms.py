@@ -1,0 +1,86 @@
+"""The ways in which a known secret value may be written.
+
+The law: each form is found by a plain search, so only encodings that give one text for one value
+are listed here. A value that was changed in another way, say reversed or in halves, is not found.
+"""
+
+import json
+import re
+from base64 import b32encode, b64encode
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
+
+_ENCODED_CHARS_MIN = 8
+_HTML_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_HTML = _HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&#x27;"})
+_PERCENT = re.compile(r"%[0-9A-F]{2}")
+_HTML_SAFE_JSON = "<>&'\u2028\u2029"
+"""What some encoders of JSON escape, so that it can stand in a page."""
+
+
+def encoded_forms(value: str) -> Iterator[str]:
+    """Yield the value in each way in which it may be written."""
+    data = value.encode("utf-8", "surrogatepass")
+    yield value
+    yield from _json_forms(value)
+    yield from _url_forms(value)
+    yield from (value.translate(_HTML), value.translate(_HTML_TEXT))
+    yield from (data.hex(), data.hex().upper())
+    yield from _base64_forms(data)
+    yield from _base32_forms(data)
+
+
+def _json_forms(value: str) -> Iterator[str]:
+    for escaped in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        yield escaped[1:-1]
+        yield escaped[1:-1].replace("/", r"\/")
+    # `\u0041` is the same letter as `A`. Encoders escape what is not safe for them, or everything.
+    for unsafe in (value, _HTML_SAFE_JSON, _not_alphanumeric(value)):
+        for digits in ("04x", "04X"):
+            yield "".join(
+                _escape(letter, digits) if letter in unsafe else letter for letter in value
+            )
+
+
+def _not_alphanumeric(value: str) -> str:
+    return "".join(letter for letter in value if not (letter.isascii() and letter.isalnum()))
+
+
+def _escape(letter: str, digits: str) -> str:
+    """Return a letter as `u` with four digits behind a backslash (two for some letters)."""
+    units = letter.encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(f"\\u{code:{digits}}" for code in codes)
+
+
+def _url_forms(value: str) -> Iterator[str]:
+    """Yield the forms in a URL, also if the URL is part of another one."""
+    every = "".join(f"%{byte:02X}" for byte in value.encode("utf-8", "surrogatepass"))
+    data = value.encode("utf-8", "surrogatepass")
+    for once in (quote(data, safe=""), quote(data), quote_plus(data), every):
+        for escaped in (once, quote(once, safe=""), quote(once)):
+            yield escaped
+            yield _PERCENT.sub(lambda found: found[0].lower(), escaped)
+
+
+def _base64_forms(data: bytes) -> Iterator[str]:
+    for before in range(3):
+        # In the middle of other data, only those characters are certain that encode nothing else.
+        encoded = b64encode(b"\0" * before + data).decode()
+        rest = (before + len(data)) % 3
+        core = encoded[(0, 2, 3)[before] : len(encoded) - (0, 3, 2)[rest]]
+        if len(core) >= _ENCODED_CHARS_MIN:
+            yield core
+            yield core.replace("+", "-").replace("/", "_")
+            yield quote(core, safe="")
+
+
+def _base32_forms(data: bytes) -> Iterator[str]:
+    for before in range(5):
+        encoded = b32encode(b"\0" * before + data).decode()
+        # A character holds five bits: those that hold bits of a neighbour are left out.
+        first = -(-before * 8 // 5)
+        last = (before + len(data)) * 8 // 5
+        core = encoded[first:last]
+        if len(core) >= _ENCODED_CHARS_MIN:
+            yield from (core, core.lower())
