@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from windlass.core.events import CallDelta, ReplyEnd, ReplyPiece
+from windlass.core.events import CallDelta, ContentPiece, ReplyEnd
 from windlass.core.secrets import key_shapes, public_shapes
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.mask_pieces import PieceMask
@@ -169,7 +169,7 @@ def test_a_text_without_escapes_is_left_as_it_is() -> None:
 def test_the_name_of_a_call_streams_without_a_secret(cut: int) -> None:
     """The model may make a name up, also in pieces; the rest of the call is passed on."""
     pieces = PieceMask(Mask({"vault": VALUE}))
-    given: list[ReplyPiece] = [
+    given: list[ContentPiece] = [
         CallDelta(0, "p1", VALUE[at : at + cut]) for at in range(0, len(VALUE), cut)
     ]
     given += [CallDelta(0, arguments="{}"), ReplyEnd("calls")]
