@@ -136,6 +136,27 @@ async def test_a_crash_does_not_lose_it(clock: VirtualClock) -> None:
     assert said(model.prompts[-1]) == ["Go.", "Make it blue.", "And large."]
 
 
+@pytest.mark.contract("G6")
+async def test_days_until_it_is_said_are_no_work(clock: VirtualClock) -> None:
+    """Three days after the crash somebody speaks, and days later somebody resumes the run."""
+    store = MemoryJournal()
+    limits = Limits(seconds=60)
+    dying = ScriptedModel([[pause(10), call("look", {"number": 1})], "never"])
+    cut = PowerCutJournal(store, 4)
+    agent = Agent(dying, tools=[look], journal=cut, clock=clock, limits=limits)
+    with pytest.raises((PowerCut, FailedByBug)):
+        await agent.run("Go.", session="s")
+    with ScriptedModel(["Blue it is."]) as model:
+        agent = Agent(model, tools=[look], journal=store, clock=clock, limits=limits)
+        for _ in range(3):
+            await asyncio.sleep(3 * 86_400)
+            await agent.steer("s", "Make it blue.")
+        await asyncio.sleep(3 * 86_400)
+        result = await agent.resume("s")
+    assert result.outcome == "completed"
+    assert 10 <= result.duration_s < 60
+
+
 async def test_it_needs_an_open_run(clock: VirtualClock) -> None:
     with ScriptedModel(["Hello."]) as model:
         agent = Agent(model, clock=clock)

@@ -1,4 +1,4 @@
-"""Real disks that are full, limits that are reached, files that may not be written: told as such."""
+"""Real disks that are full, limits that are reached, files that may not be written: named so."""
 
 import shutil
 import subprocess

@@ -553,6 +553,28 @@ def test_a_late_result_before_the_next_driver_moves_no_clock() -> None:
     assert story.run.elapsed_s == 1.0
 
 
+def test_a_message_before_the_next_driver_moves_no_clock() -> None:
+    """G6: a message that is written days after the driver died adds nothing to the time at work."""
+    story = asking().add(SteeringGiven((TextPart("Hurry."),)), after_s=86_400.0)
+    story.resume(after_s=86_400.0).start_attempt()
+    assert story.run.elapsed_s == story.state.elapsed_s == 2.0
+
+
+def test_an_answer_before_the_next_driver_moves_no_clock() -> None:
+    """G6: also if the run did not wait for it, because another call had yet to be judged."""
+    story = opened().take_calls(make_call("a"), make_call("b")).add(CallJudged("a", Ask("May I?")))
+    before = story.run.elapsed_s
+    story.add(CallAnswered("a", Allow(), digest({})), after_s=86_400.0).resume(after_s=86_400.0)
+    assert story.run.elapsed_s == before
+
+
+def test_a_message_to_a_driver_at_work_takes_no_time_away() -> None:
+    """The next fact of the driver counts all of the time since its last one."""
+    story = asking().add(SteeringGiven((TextPart("Hurry."),)), after_s=5.0)
+    story.add(failed_attempt(), after_s=8.0)
+    assert story.run.elapsed_s == 1.0 + 8.0
+
+
 # ── usage and money ──────────────────────────────────────────────────────────
 
 

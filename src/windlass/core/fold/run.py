@@ -78,19 +78,31 @@ def apply_fact(state: State, fact: Fact) -> State:
     if fact.seq != state.seq + 1:
         raise_illegal_fact(fact, f"record {state.seq + 1} was expected")
     after = _apply_in_session(_advance_time(state, fact), fact)
-    # A late result is not work, and a clock that is set back takes no time away.
-    at = state.at if isinstance(fact, CallLate) else max(state.at, fact.at)
-    return replace(after, seq=fact.seq, at=at)
+    if _may_come_from_outside(state, fact):
+        return replace(after, seq=fact.seq)
+    # A clock that is set back takes no time away.
+    return replace(after, seq=fact.seq, at=max(state.at, fact.at))
 
 
 def _advance_time(state: State, fact: Fact) -> State:
     """Count time at work. Time between two drivers, or waiting for a person, does not count."""
-    idle = not state.is_active or state.is_waiting or isinstance(fact, RunResumed | CallLate)
-    if idle or state.run is None or fact.at <= state.at:
+    idle = not state.is_active or state.is_waiting or isinstance(fact, RunResumed)
+    if idle or _may_come_from_outside(state, fact) or state.run is None or fact.at <= state.at:
         return state
     passed_s = fact.at - state.at
     run = replace(state.run, elapsed_s=state.run.elapsed_s + passed_s)
     return replace(state, run=run, elapsed_s=state.elapsed_s + passed_s)
+
+
+def _may_come_from_outside(state: State, fact: Fact) -> bool:
+    """Whether the fact says nothing about a driver at work: anyone may write it, days later.
+
+    If a driver is at work, its own next fact counts the time from its last one. While the run waits
+    for a person, the answer is what ends the waiting.
+    """
+    if isinstance(fact, CallAnswered):
+        return not state.is_waiting
+    return isinstance(fact, CallLate | SteeringGiven)
 
 
 def _apply_in_session(state: State, fact: Fact) -> State:
