@@ -91,6 +91,11 @@ def _no_earlier_result(_call_id: str) -> ToolResult | None:
     """There were no earlier calls."""
 
 
+async def _always_driving() -> bool:
+    """Nobody else can take the session over."""
+    return True
+
+
 class CallContext(msgspec.Struct, frozen=True):
     """What a running call may know of its run.
 
@@ -115,6 +120,11 @@ class CallContext(msgspec.Struct, frozen=True):
     """Return a text without its secrets: for text that is kept outside of the journal."""
     blobs: "BlobStore | None" = None
     """Where the rest of a clipped result can be kept with the session."""
+    fencing_token: int = 0
+    """Grows with each driver of the session: what is done with a lower one comes from a dead one.
+    """
+    still_driving: Callable[[], Awaitable[bool]] = _always_driving
+    """Ask the journal whether this driver still has the session."""
 
 
 ReconcileOutcome = ToolResult | Literal["not_done", "unknown"]
@@ -170,6 +180,15 @@ class Lease(Protocol):
     """The right to drive a session, until it is released or its holder dies."""
 
     def release(self) -> None: ...
+
+
+@runtime_checkable
+class ConfirmableLease(Protocol):
+    """A lease that can be lost while its holder lives: the server that grants it is elsewhere."""
+
+    async def confirm(self) -> bool:
+        """Ask the server whether it is held. One that was lost is taken again if it is free."""
+        ...
 
 
 @runtime_checkable

@@ -93,6 +93,8 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     number: int
     new_from: int
     """Where the run begins in the transcript: the index of its prompt."""
+    opening_seq: int = 0
+    """The number of the fact by which the present driver opened the run: its fencing token."""
     elapsed_s: float = 0.0
     """Seconds at work in this run."""
     steps: int = 0

@@ -33,6 +33,7 @@ from windlass.core.state import State
 from windlass.ports import Lease, RecoverableTools, SessionLeases, Watcher, World
 from windlass.runtime.deadlines import TIMER_GRAIN_S, Deadlines
 from windlass.runtime.in_flight import InFlight
+from windlass.runtime.leases import is_still_driving
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.loop import run_loop
 from windlass.runtime.recorder import Recorder
@@ -90,7 +91,7 @@ class RunDriver:
         self._has_let_go = False
         """Whether the driver is done with the session: a lease that comes later is released."""
         self._opening_facts: Sequence[Fact] = ()
-        self._in_flight = InFlight()
+        self._in_flight = InFlight(still_driving=self._is_still_driving)
         self._decided_from: State | None = None
         """The state from which the loop decided to end or to wait; None while it runs."""
         self._requested_end: tuple[Outcome, str] | None = None
@@ -360,6 +361,13 @@ class RunDriver:
         end = RunEnded(outcome, reason, _fault_from(error))
         state = self._recorder.announce_unrecorded_end(*facts, end)
         return build_result(state, recorded=False)
+
+    async def _is_still_driving(self) -> bool:
+        """Return whether this driver has the session: nobody can have taken it over."""
+        if self._has_let_go or self._recorder.is_closed:
+            return False
+        seq = self._recorder.state.seq
+        return await is_still_driving(self._world.journal, self._lease, self.session, seq)
 
     def _release_session(self) -> None:
         """Let go of the session, also if its lease is granted only later."""

@@ -1,13 +1,21 @@
 """What a run has under way: not on record yet, and not to be lost when the run is stopped."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from windlass.core.events import CallFinished
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.state import State, find_call
 from windlass.runtime.attempt import ModelAttempt
+
+PROOF_LASTS_S = 0.25
+"""How long after its start was recorded a call may begin without asking who drives the session."""
+
+
+async def _always_driving() -> bool:
+    return True
 
 
 @dataclass(slots=True)
@@ -24,6 +32,29 @@ class InFlight:
         default_factory=dict[str, Sequence[Charge]]
     )
     """What each call has paid to models of its own so far; it may grow while the call runs."""
+
+    still_driving: Callable[[], Awaitable[bool]] = _always_driving
+    """Ask the journal whether this driver still has the session."""
+
+    _starts_recorded_at: float = 0.0
+    """When the starts of the latest calls were on record, by the clock of the event loop."""
+
+    def note_starts(self) -> None:
+        """Say that the starts of the next calls are on record: nobody else drives the session."""
+        self._starts_recorded_at = asyncio.get_running_loop().time()
+
+    async def run_if_driving(self, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+        """Run a call, unless its start was recorded a while ago and the session is lost meanwhile.
+
+        A process that was stopped in between, and goes on now, must ask again.
+        """
+        passed_s = asyncio.get_running_loop().time() - self._starts_recorded_at
+        if passed_s > PROOF_LASTS_S and not await self.still_driving():
+            work.close()
+            return ToolResult.from_text(
+                "cancelled", "The call did not start: another driver has taken the session over."
+            )
+        return await work
 
     def take_finished(self, task: asyncio.Task[ToolResult]) -> CallFinished:
         """Remove a call that is over, and return its end."""

@@ -8,7 +8,12 @@ has. If a lease is lost all the same, the journal's sequence numbers still refus
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from windlass.ports import Journal, Lease, SessionLeases
+from windlass.core.errors import WindlassError
+from windlass.core.events import RunResumed, RunStarted
+from windlass.logs import get_logger
+from windlass.ports import ConfirmableLease, Journal, Lease, SessionLeases
+
+_log = get_logger(__name__)
 
 
 async def hold_session(journal: Journal, session: str) -> AbstractContextManager[None]:
@@ -27,3 +32,21 @@ def _release_after(lease: Lease) -> Generator[None]:
         yield
     finally:
         lease.release()
+
+
+async def is_still_driving(
+    journal: Journal, lease: Lease | None, session: str, last_seq: int
+) -> bool:
+    """Return whether no other driver has the session, or opened it after fact `last_seq`.
+
+    A journal that does not answer proves nothing: then the answer is False.
+    """
+    try:
+        if isinstance(lease, ConfirmableLease) and not await lease.confirm():
+            return False
+        # A lease that was lost and taken again says nothing about the time between.
+        facts = await journal.read(session, last_seq)
+    except WindlassError:
+        _log.warning("session %s: it is not known who drives it", session, exc_info=True)
+        return False
+    return not any(isinstance(fact, RunStarted | RunResumed) for fact in facts)

@@ -207,18 +207,19 @@ async def run_calls(move: RunCalls, world: World, recorder: Recorder, in_flight:
     if interrupted:
         await recorder.flush()
     for cleared in interrupted:
-        await recorder.record(await _reconcile_call(cleared, move, world, recorder))
+        await recorder.record(await _reconcile_call(cleared, move, world, recorder, in_flight))
     if not interrupted:
         await _run_side_by_side(move, world, recorder, in_flight)
 
 
 async def _reconcile_call(
-    cleared: ClearedCall, move: RunCalls, world: World, recorder: Recorder
+    cleared: ClearedCall, move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
 ) -> CallFinished | CallJudged:
     """Ask the tool what became of a write, and return the fact that follows from its answer."""
     call = cleared.call
     # Looking is not running: what a reconcile reports as paid is not charged to the run.
-    context = _call_context(cleared, world, recorder, InFlight())
+    apart = InFlight(still_driving=in_flight.still_driving)
+    context = _call_context(cleared, world, recorder, apart)
     match await world.tools.reconcile(cleared, context):
         case ToolResult() as result:
             return CallFinished(call.id, result)
@@ -245,10 +246,11 @@ async def _run_side_by_side(
         starts = [CallStarted(cleared.call.id, cleared.key) for cleared in starting]
         if ended_calls or starts:
             await recorder.record(*ended_calls, *starts)
+            in_flight.note_starts()
             ended_calls.clear()
         for cleared in starting:
             context = _call_context(cleared, world, recorder, in_flight)
-            work = world.tools.run(cleared, context)
+            work = in_flight.run_if_driving(world.tools.run(cleared, context))
             bounded = work if move.timeout_s is None else _limit_time(move.timeout_s, work)
             running[asyncio.create_task(bounded)] = cleared.call.id
         done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -288,4 +290,7 @@ def _call_context(
         labels=state.labels,
         mask_text=recorder.mask.mask_text,
         blobs=world.blobs,
+        fencing_token=state.run.opening_seq if state.run else 0,
+        # Not the method itself, which would lead a tool to the driver.
+        still_driving=lambda: in_flight.still_driving(),  # noqa: PLW0108 - as above
     )

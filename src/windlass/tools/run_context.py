@@ -1,5 +1,6 @@
 """What a running tool knows about its run: the first parameter of a tool that asks for it."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class RunContext(Generic[DepsT_co]):
     """Set once the tool should stop; `cancelled` reads it."""
     call: CallContext | None = field(default=None, repr=False)
     """What the runtime itself knows of the call; None in a unit test."""
+    loop: asyncio.AbstractEventLoop | None = field(default=None, repr=False)
+    """The event loop of the run; None in a unit test."""
 
     @property
     def cancelled(self) -> bool:
@@ -53,3 +56,26 @@ class RunContext(Generic[DepsT_co]):
     def wait(self, seconds: float) -> bool:
         """Sleep in a sync tool. Returns True at once when the tool should stop."""
         return self.stopping.wait(seconds)
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that grows with each process that drives the session.
+
+        A service that remembers the highest one for an `idempotency_key`, and refuses lower ones,
+        cannot be called by a process that was stopped, replaced and woken. It is the sequence
+        number of the fact by which this driver opened the run.
+        """
+        return self.call.fencing_token if self.call else 0
+
+    async def still_driving(self) -> bool:
+        """Ask the journal whether this process still has the session; False if it cannot tell.
+
+        For an async tool that runs for long: ask right before each effect.
+        """
+        return self.call is None or await self.call.still_driving()
+
+    def check_driving(self) -> bool:
+        """Do the same as `still_driving` for a sync tool, from its thread."""
+        if self.loop is None:
+            return True
+        return asyncio.run_coroutine_threadsafe(self.still_driving(), self.loop).result()

@@ -174,6 +174,8 @@ class Toolbox:
             if not is_worth_retrying(outcome) or attempt >= attempts_max or is_out_of_time:
                 return build_result(tool, outcome, attempt)
             await asyncio.sleep(wait_s)
+            if not await context.still_driving():
+                return build_result(tool, outcome, attempt)
             attempt += 1
 
     async def _run_attempt(
@@ -228,6 +230,7 @@ class Toolbox:
             attempt=attempt,
             report=progress,
             call=context,
+            loop=asyncio.get_running_loop(),
         )
 
     async def _clip_result(self, result: ToolResult, context: CallContext) -> ToolResult:

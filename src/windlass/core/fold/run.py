@@ -163,6 +163,7 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
     run = RunState(
         number=fact.run,
         new_from=len(state.transcript),
+        opening_seq=fact.seq,
         caller=fact.caller,
         context=fact.context,
     )
@@ -185,8 +186,9 @@ def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
         calls = tuple(take_over_call(call, before, fact.setup, fact) for call in state.step.calls)
         state = replace(state, step=replace(state.step, calls=calls))
     # A budget may have taken back meanwhile what it allotted to the dead driver.
-    state = replace(state, run=replace(current_run(state), asking_since=None, allotments=()))
-    return _install_setup(state, fact.setup)
+    run = current_run(state)
+    reopened = replace(run, opening_seq=fact.seq, asking_since=None, allotments=())
+    return _install_setup(replace(state, run=reopened), fact.setup)
 
 
 def _install_setup(state: State, setup: Setup | None) -> State:

@@ -48,6 +48,14 @@ class PostgresLease:
         self._connection: LeaseConnection | None = connection
         self._session = session
 
+    async def confirm(self) -> bool:
+        """Ask the server whether the lease is held. One that was lost is taken again if it is free.
+
+        Raises JournalFailed if the server does not answer.
+        """
+        connection = self._connection
+        return connection is not None and await connection.confirm_lease(self._session)
+
     def release(self) -> None:
         """Release the lease, from any thread. A second call does nothing."""
         connection = self._connection
@@ -90,6 +98,16 @@ class LeaseConnection:
             raise
         self.release_lease(session)
         raise session_busy_error(session)
+
+    async def confirm_lease(self, session: str) -> bool:
+        """Return whether the server has granted a lease of this process, as of now."""
+
+        async def ask(server: PostgresConnection) -> bool:
+            # The lock lives as long as the connection, so any answer on it proves the lock.
+            await server.fetchval("SELECT 1")
+            return await self._try_lock(server, session)
+
+        return session in self._held and await self._run_on_connection(ask)
 
     async def held_lock_keys(self) -> set[int]:
         """Return the numbers of all advisory locks that are held in this database."""
