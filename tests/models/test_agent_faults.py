@@ -21,7 +21,14 @@ from windlass.core.events import AttemptFailed, AttemptStarted, Event
 from windlass.core.fold.run import fold
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import Trace, VirtualClock
-from windlass.testing.chat_wire import chat_chunk, sse_event, text_answer, text_chunk
+from windlass.testing.chat_wire import (
+    call_chunks,
+    chat_answer,
+    chat_chunk,
+    sse_event,
+    text_answer,
+    text_chunk,
+)
 from windlass.testing.fault_server import FaultServer
 from windlass.testing.wire import WireAnswer, drop, hang_up, refuse_with, stall, stream_answer, wait
 from windlass.testing.wire_faults import BREAKS, PING, REFUSALS, STALLS, WireFault
@@ -196,6 +203,24 @@ async def test_a_server_that_ignores_the_output_cap_is_left(
     assert result.usage is not None
     assert result.usage.output == len(result.text) // 4
     assert result.usage.estimated
+
+
+@pytest.mark.contract("S9")
+async def test_a_name_without_end_is_not_sent_back(clock: VirtualClock) -> None:
+    """S9: no tool has a name of 100 kB, so its beginning tells the model enough."""
+    name = "look_" * 20_000
+    async with FaultServer(chat_answer(call_chunks(name, "{}")), text_answer("Done")) as server:
+        agent = Agent("openai-compatible:m", base_url=server.url, clock=clock, tools=[look])
+        assert (await agent.run("Hello?")).text == "Done"
+        assert len(server.requests[1].body) < 4_000
+    asked, told = server.requests[1].json["messages"][-2:]
+    assert asked["tool_calls"][0]["function"]["name"] == name[:64]
+    assert told["content"].startswith("There is no tool 'look_look_")
+
+
+def look() -> str:
+    """Look around."""
+    return "a door"
 
 
 async def test_a_cancel_closes_the_connection(clock: VirtualClock) -> None:

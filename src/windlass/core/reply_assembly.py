@@ -27,6 +27,9 @@ from windlass.core.messages import (
     Usage,
 )
 
+NAME_CHARS_MAX = 128
+"""How much of the name of a call is kept. The names of tools have 64 characters at most."""
+
 
 @dataclass(slots=True)
 class _CallDraft:
@@ -103,8 +106,9 @@ class ReplyAssembly:
     def _add_call_fragment(self, piece: CallDelta) -> None:
         self.output_chars += len(piece.name or "") + len(piece.arguments)
         call = self._find_call_draft(piece)
-        if piece.name and piece.name != call.name:
-            call.name += piece.name
+        if piece.name and piece.name != call.name and len(call.name) <= NAME_CHARS_MAX:
+            # Longer than it is kept, so that it is seen to be too long, but not without end.
+            call.name = (call.name + piece.name)[: NAME_CHARS_MAX + 1]
         call.id = call.id or piece.id
         call.signature = call.signature or piece.signature
         call.origin = call.origin or piece.origin
@@ -169,4 +173,8 @@ def _build_text_part(block: _TextBlock) -> TextPart | ThinkingPart | None:
 
 def _build_tool_call(call: _CallDraft, call_id: str) -> ToolCall:
     arguments = "".join(call.arguments)
-    return ToolCall(call_id, call.name, arguments, call.id, call.signature, call.origin)
+    name = call.name
+    # No tool has such a name, and it would come back to the model in every later request.
+    if len(name) > NAME_CHARS_MAX:
+        name = name[: NAME_CHARS_MAX - 1] + "…"
+    return ToolCall(call_id, name, arguments, call.id, call.signature, call.origin)
