@@ -205,6 +205,92 @@ async def test_a_server_that_ignores_the_output_cap_is_left(
     assert result.usage.estimated
 
 
+HOUR = refuse_with(429, {"error": {"message": "Slow down."}}, {"Retry-After": "3600"})
+ONCE = RetryPolicy(attempts_max=1)
+SAID: dict[str, tuple[WireAnswer, Timeouts, RetryPolicy, str]] = {
+    "silent": (
+        stream_answer(stall()),
+        Timeouts(first_byte_s=20),
+        ONCE,
+        (
+            "openai-compatible: the model sent nothing for 20 s after the request. If it needs longer "
+            "to begin, set Timeouts(first_byte_s=…)."
+        ),
+    ),
+    "fell_silent": (
+        stream_answer(text_chunk("Once"), stall()),
+        Timeouts(idle_s=30),
+        ONCE,
+        (
+            "openai-compatible: the model fell silent: nothing came for 30 s in the middle of its "
+            "reply. If it pauses for longer, set Timeouts(idle_s=…)."
+        ),
+    ),
+    "talking": (
+        stream_answer(*(part for _ in range(99) for part in (wait(1), text_chunk("a ")))),
+        Timeouts(step_s=7),
+        ONCE,
+        (
+            "openai-compatible: the reply was not complete after 7 s, the limit Timeouts(step_s=…), "
+            "and was cut off. Set a longer step_s, or None for no limit."
+        ),
+    ),
+    "no_end": (
+        stream_answer(wait(3), text_chunk("Once")),
+        Timeouts(),
+        ONCE,
+        (
+            "openai-compatible: the stream ended without its end marker after 3.0 s. If this happens "
+            "again, a proxy or a server limit may cut long replies off."
+        ),
+    ),
+    "hour": (
+        HOUR,
+        Timeouts(),
+        RetryPolicy(),
+        (
+            "openai-compatible: too many requests (429): Slow down. The provider asks to wait 3600 s, "
+            "and RetryPolicy(retry_after_max_s=60) allows less. Run it again after that time, allow a "
+            "longer wait, or give the agent fallbacks."
+        ),
+    ),
+}
+
+
+@pytest.mark.contract("U1")
+@pytest.mark.parametrize(
+    ("answer", "timeouts", "retries", "message"), SAID.values(), ids=SAID.keys()
+)
+async def test_an_error_says_who_and_how_long_and_what_to_do(
+    answer: WireAnswer,
+    timeouts: Timeouts,
+    retries: RetryPolicy,
+    message: str,
+    clock: VirtualClock,
+) -> None:
+    """U1, S2: the provider, the seconds, and the fix."""
+    async with FaultServer(answer) as server:
+        agent = Agent(
+            "openai-compatible:m",
+            base_url=server.url,
+            clock=clock,
+            timeouts=timeouts,
+            retries=retries,
+        )
+        with pytest.raises(FailedByModel) as raised:
+            await agent.run("Hello?")
+    assert raised.value.fault.message == message
+    assert message in str(raised.value)
+
+
+async def test_a_connection_that_breaks_says_after_how_long(clock: VirtualClock) -> None:
+    """U1."""
+    async with FaultServer(stream_answer(text_chunk("Once"), wait(4), drop())) as server:
+        agent = Agent("openai-compatible:m", base_url=server.url, clock=clock, retries=ONCE)
+        with pytest.raises(FailedByModel, match=r"in the middle of its reply, after 4\.0 s\. If"):
+            await agent.run("Hello?")
+
+
 @pytest.mark.contract("S9")
 async def test_a_name_without_end_is_not_sent_back(clock: VirtualClock) -> None:
     """S9: no tool has a name of 100 kB, so its beginning tells the model enough."""

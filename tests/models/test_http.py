@@ -388,7 +388,7 @@ def key_of(host: str) -> ConnectionKey:
 def test_what_a_network_does_is_told_in_words(
     error: Exception, told: str, retryable: object
 ) -> None:
-    broken = http._network_error(error, target("https://api.acme.ai/v1"), TIMEOUTS)
+    broken = http._network_error(error, target("https://api.acme.ai/v1"), TIMEOUTS, 1.0)
     assert told in str(broken)
     assert (broken.fault.kind, broken.fault.retryable) == ("network", retryable)
 

@@ -7,6 +7,7 @@ rest of the stream is not awaited. One attempt makes one request; retries are de
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from windlass.core.events import (
     TextDelta,
     UsageDelta,
 )
-from windlass.core.faults import Fault
+from windlass.core.faults import Fault, FaultKind
 from windlass.core.messages import Charge, Purpose
 from windlass.core.moves import RequestReply, Summarize
 from windlass.core.reply_assembly import ReplyAssembly
@@ -33,6 +34,7 @@ _log = get_logger(__name__)
 CLOSE_S = 1.0
 """How long a model may take to close its stream once the reply is whole."""
 
+_FIX_INCOMPLETE = "If this happens again, a proxy or a server limit may cut long replies off."
 _BROKEN_STREAM_KINDS = frozenset(("incomplete_stream", "malformed_stream", "network"))
 
 
@@ -62,6 +64,7 @@ class ModelAttempt:
         `show_piece` gets each piece and returns whether a watcher has seen text of it.
         """
         assembly = self._assembly
+        watchdog: _SilenceWatchdog | None = None
         try:
             pieces = self._model.stream(self._move.prompt)
             async with _watch_silence(timeouts) as watchdog, aclosing(pieces):
@@ -81,17 +84,18 @@ class ModelAttempt:
                     # Nothing is read behind the end marker: a server may leave the stream open.
                     if assembly.stop is not None:
                         break
-            fault = Fault(
-                "incomplete_stream",
-                "the stream ended before the reply was complete",
-                retryable=True,
-            )
+            problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
+            fault = self._make_fault("incomplete_stream", f"{problem}. {_FIX_INCOMPLETE}")
         except ModelError as error:
             fault = error.fault
         except TimeoutError:
-            fault = Fault("stalled", "the model sent nothing for too long", retryable=True)
+            fault = self._make_fault("stalled", _describe_timeout(timeouts, watchdog))
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
+
+    def _make_fault(self, kind: FaultKind, problem: str) -> Fault:
+        provider = self._model.info.name.partition(":")[0]
+        return Fault(kind, f"{provider}: {problem}", retryable=True)
 
     def _end_overlong_reply(self, piece: ContentPiece) -> ContentPiece:
         """Replace more output by the end that the server should have sent at its cap (B5)."""
@@ -183,10 +187,26 @@ class _SilenceWatchdog:
         self._time = loop.time
         self._call_later = loop.call_later
         self._guard = guard
+        self._began_at = loop.time()
+        self._found_silence = False
         self._idle_s = timeouts.idle_s
         self._last_content_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.restart_timer(timeouts.first_byte_s)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the request was made."""
+        return self._time() - self._began_at
+
+    @property
+    def ended(self) -> Literal["no_content", "idle", "too_long"] | None:
+        """Why it ended the wait, if it did. Too long: the limit of the whole attempt."""
+        if not self._guard.expired():
+            return None
+        if not self._found_silence:
+            return "too_long"
+        return "no_content" if self._last_content_at is None else "idle"
 
     def note_piece(self, piece: ContentPiece) -> None:
         """Note that content came. Usage does not count: servers send it as a keep-alive."""
@@ -213,6 +233,7 @@ class _SilenceWatchdog:
         if self._last_content_at is not None and self._idle_s is not None:
             remaining_s = self._last_content_at + self._idle_s - now
         if remaining_s < TIMER_GRAIN_S:
+            self._found_silence = True
             self._guard.reschedule(now)
         else:
             self.restart_timer(remaining_s)
@@ -226,3 +247,30 @@ async def _watch_silence(timeouts: Timeouts) -> AsyncGenerator[_SilenceWatchdog]
             yield watchdog
         finally:
             watchdog.restart_timer(None)
+
+
+def _describe_timeout(timeouts: Timeouts, watchdog: _SilenceWatchdog | None) -> str:
+    """Return which limit of time ended an attempt, and what to do about it."""
+    match watchdog and watchdog.ended:
+        case "no_content":
+            return (
+                f"the model sent nothing for {timeouts.first_byte_s:g} s after the request. If it "
+                "needs longer to begin, set Timeouts(first_byte_s=…)."
+            )
+        case "idle":
+            return (
+                f"the model fell silent: nothing came for {timeouts.idle_s:g} s in the middle of "
+                "its reply. If it pauses for longer, set Timeouts(idle_s=…)."
+            )
+        case "too_long":
+            return (
+                f"the reply was not complete after {timeouts.step_s:g} s, the limit "
+                "Timeouts(step_s=…), and was cut off. Set a longer step_s, or None for no limit."
+            )
+        case _:
+            age = _describe_age(watchdog)
+            return f"the connection timed out{age}. Check the network and the server."
+
+
+def _describe_age(watchdog: _SilenceWatchdog | None) -> str:
+    return f" after {watchdog.age_s:.1f} s" if watchdog is not None else ""

@@ -16,7 +16,7 @@ import msgspec
 
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import output_chars_max
-from windlass.core.decide.retrying import backoff_s
+from windlass.core.decide.retrying import backoff_s, explain_long_wait
 from windlass.core.decide.summarizing import format_summary
 from windlass.core.events import (
     AttemptDiscarded,
@@ -125,9 +125,9 @@ async def make_attempt(
         return
     if fault.kind == "stalled":
         recorder.publisher.show_delta(StreamStalled(move.step, move.attempt))
-    wait_s = backoff_s(
-        recorder.setup.retries, move.attempt - 1, fault, world.clock.random_fraction()
-    )
+    retries = recorder.setup.retries
+    fault = explain_long_wait(retries, fault)
+    wait_s = backoff_s(retries, move.attempt - 1, fault, world.clock.random_fraction())
     # In flight until its failure is on record: if the run is stopped meanwhile, its end keeps the
     # text that was streamed.
     await recorder.record(attempt.make_failure(fault, wait_s))

@@ -1,5 +1,7 @@
 """Which model a step asks, whether again and when: a pure rule over the failures on record."""
 
+from msgspec.structs import replace
+
 from windlass.core.events import AttemptFailed
 from windlass.core.faults import Fault
 from windlass.core.setup import LoopPolicy, ModelInfo, RetryPolicy, Setup
@@ -15,6 +17,24 @@ def backoff_s(retries: RetryPolicy, failures: int, fault: Fault, roll: float) ->
     if fault.retry_after_s is not None:
         return fault.retry_after_s
     return roll * min(retries.wait_max_s, retries.wait_base_s * 2.0**failures)
+
+
+def wait_max_s(retries: RetryPolicy) -> float:
+    """Return the longest wait after which a step asks again."""
+    return max(retries.retry_after_max_s, retries.wait_max_s)
+
+
+def explain_long_wait(retries: RetryPolicy, fault: Fault) -> Fault:
+    """Return the fault, with what to do if the provider asks for a wait that is too long."""
+    wait_s = fault.retry_after_s
+    if not fault.retryable or wait_s is None or wait_s <= wait_max_s(retries):
+        return fault
+    return replace(
+        fault,
+        message=f"{fault.message.rstrip('.')}. The provider asks to wait {wait_s:g} s, and "
+        f"RetryPolicy(retry_after_max_s={retries.retry_after_max_s:g}) allows less. Run it again "
+        "after that time, allow a longer wait, or give the agent fallbacks.",
+    )
 
 
 def can_retry_same_model(
@@ -33,7 +53,7 @@ def can_retry_same_model(
     return (
         can_ask_any_model(rules, last)
         and len(failures) < attempts_max
-        and last.wait_s <= max(retries.retry_after_max_s, retries.wait_max_s)
+        and last.wait_s <= wait_max_s(retries)
         and last.at + last.wait_s - since <= retries.budget_s
     )
 

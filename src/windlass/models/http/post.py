@@ -85,6 +85,8 @@ async def post_sse(
     # After two turns of the loop it is known which pooled connections the server has closed.
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    began_at = loop.time()
     limit = aiohttp.ClientTimeout(connect=timeouts.connect_s)
     data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
     try:
@@ -105,7 +107,7 @@ async def post_sse(
         finally:
             _leave_response(response, reply_ended=progress is not None and progress.ended)
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        fault = _network_error(error, target, timeouts)
+        fault = _network_error(error, target, timeouts, loop.time() - began_at)
     else:
         return
     raise fault  # Without its cause: the library's error may hold the headers, and so the key.
@@ -215,7 +217,9 @@ def _refusal_error(
     )
 
 
-def _network_error(error: Exception, target: RequestTarget, timeouts: Timeouts) -> ModelError:
+def _network_error(
+    error: Exception, target: RequestTarget, timeouts: Timeouts, elapsed_s: float
+) -> ModelError:
     """Return what went wrong in the network. Wrong certificates and URLs are not worth a retry."""
     import aiohttp
 
@@ -223,7 +227,10 @@ def _network_error(error: Exception, target: RequestTarget, timeouts: Timeouts) 
     retryable = True
     match error:
         case aiohttp.ClientPayloadError():
-            message = f"{target.vendor}: {host} closed the connection in the middle of its reply"
+            message = (
+                f"{target.vendor}: {host} closed the connection in the middle of its reply, after "
+                f"{elapsed_s:.1f} s. {_FIX_INCOMPLETE}"
+            )
             return ModelError("incomplete_stream", message)
         case aiohttp.ClientConnectorCertificateError():
             problem = f"the certificate of {host} is not trusted. {_FIX_CERTIFICATE}"
@@ -250,6 +257,7 @@ def _network_error(error: Exception, target: RequestTarget, timeouts: Timeouts) 
 
 
 _FIX_CERTIFICATE = "If a proxy stands in between, set SSL_CERT_FILE to its certificate authority."
+_FIX_INCOMPLETE = "If this happens again, a proxy or a server limit may cut long replies off."
 _FIX_TLS = "Does base_url need http:// instead of https://?"
 _FIX_REFUSED = "Is the server running, and is base_url right?"
 _FIX_URL = "base_url should look like https://host/v1."
