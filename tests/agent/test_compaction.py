@@ -12,6 +12,7 @@ from windlass import (
     Compaction,
     ConfigError,
     ContextCompacted,
+    Event,
     FailedByModel,
     Limits,
     ModelInfo,
@@ -434,3 +435,20 @@ async def test_a_failed_summary_is_on_record_with_its_cause(clock: VirtualClock)
         await agent.run("Look at all.", session="s")
     (failed,) = [one for one in await journal.read("s") if isinstance(one, AttemptFailed)]
     assert failed.fault.message == "slow down"
+
+
+@pytest.mark.contract("X2")
+async def test_a_watcher_is_told_what_a_compaction_saved(clock: VirtualClock) -> None:
+    """X2: derived, and not stored."""
+    journal, events = MemoryJournal(), list[Event]()
+    with ScriptedModel([*looks(8), "Seen."], info=SMALL) as model:
+        compaction = Compaction(strategies=("window",))
+        agent = Agent(model, tools=[look], compaction=compaction, journal=journal, clock=clock)
+        await agent.run("Look at all of it.", session="s", on_event=events.append)
+    told = [event for event in events if isinstance(event, ContextCompacted)]
+    assert told
+    assert all(event.messages_saved > 1 for event in told)
+    assert all(WINDOW / 4 < event.tokens_saved < WINDOW for event in told)
+    assert "saves" in told[0].describe()
+    kept = [fact for fact in await journal.read("s") if isinstance(fact, ContextCompacted)]
+    assert [(fact.messages_saved, fact.tokens_saved) for fact in kept] == [(0, 0)] * len(told)

@@ -1,6 +1,7 @@
 """Anthropic's messages: what is sent, and what is read."""
 
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -597,3 +598,16 @@ def test_a_block_that_comes_whole_at_its_start() -> None:
         CallDelta(2, "t", "look", '{"at":1}'),
         ReplyEnd("calls"),
     ]
+
+
+def test_a_reply_with_one_call_at_most_can_be_asked_for() -> None:
+    """P2: the API's own words for `parallel_tool_calls`."""
+    for choice, kind in (("auto", "auto"), ("required", "any")):
+        sent = request_body(
+            AnthropicMessages(), replace(make_prompt(tool_choice=choice), parallel_tool_calls=False)
+        )
+        assert sent["tool_choice"] == {"type": kind, "disable_parallel_tool_use": True}
+    sent = request_body(
+        AnthropicMessages(), replace(make_prompt(tool_choice="none"), parallel_tool_calls=False)
+    )
+    assert sent["tool_choice"] == {"type": "none"}

@@ -605,3 +605,11 @@ class TestReader:
         with pytest.raises(ModelError) as caught:
             ChatReader().read_event("", data)
         assert caught.value.fault.kind == "malformed_stream"
+
+
+def test_a_reply_with_one_call_at_most_can_be_asked_for() -> None:
+    """P2: unless the server does not know the field."""
+    single = prompt(tools=(READ,), parallel_tool_calls=False)
+    assert body(single)["parallel_tool_calls"] is False
+    assert "parallel_tool_calls" not in body(prompt(tools=(READ,)))
+    assert "parallel_tool_calls" not in body(single, ChatQuirks(parallel_choice=False))

@@ -1,6 +1,7 @@
 """OpenAI's responses: what is sent, and what is read."""
 
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -443,3 +444,10 @@ def test_a_call_that_comes_whole_when_it_is_done() -> None:
         CallDelta(0, arguments="{}"),
         ReplyEnd("calls"),
     ]
+
+
+def test_a_reply_with_one_call_at_most_can_be_asked_for() -> None:
+    """P2."""
+    sent = request_body(OpenAIResponses(), replace(make_prompt(), parallel_tool_calls=False))
+    assert sent["parallel_tool_calls"] is False
+    assert "parallel_tool_calls" not in request_body(OpenAIResponses(), make_prompt())

@@ -12,7 +12,13 @@ import pytest
 from typing_extensions import override
 
 from windlass.agent.agent import Agent
-from windlass.core.errors import FailedByJournal, FailedByModel, RunFailed, SessionBusy
+from windlass.core.errors import (
+    ConfigError,
+    FailedByJournal,
+    FailedByModel,
+    RunFailed,
+    SessionBusy,
+)
 from windlass.core.events import (
     CallFinished,
     CallLate,
@@ -21,6 +27,7 @@ from windlass.core.events import (
     Fact,
     ReplyPiece,
     RunEnded,
+    RunStarted,
     StepProposed,
     StreamOpened,
 )
@@ -238,10 +245,76 @@ async def test_writes_run_alone_and_in_order(clock: VirtualClock) -> None:
     calls = [call("look"), call("look"), call("send"), call("send"), call("look")]
     many = [call("look", {"at": at}) for at in range(7)]
     with ScriptedModel([calls, many, "Done."]) as model:
-        await Agent(model, tools=tools, clock=clock).run("Go.")
+        rules = LoopPolicy(calls_at_once_max=4)
+        await Agent(model, tools=tools, clock=clock, rules=rules).run("Go.")
     assert [ran.name for ran in tools.calls[:5]] == ["look", "look", "send", "send", "look"]
     assert clock.elapsed_s == 4.0 + 2.0
-    assert tools.at_once_max == 5
+    assert tools.at_once_max == 4
+
+
+@pytest.mark.contract("T2")
+async def test_32_reads_run_at_once_by_default(clock: VirtualClock) -> None:
+    """T2: and the default is written into the record, whose own default keeps its meaning."""
+    journal = MemoryJournal()
+    tools = RecordingTools({"look": Delay(1)}, effects={"look": "read"})
+    with ScriptedModel([[call("look", {"at": at}) for at in range(40)], "Done."]) as model:
+        await Agent(model, tools=tools, clock=clock, journal=journal).run("Go.", session=SESSION)
+    assert tools.at_once_max == 32
+    started = (await journal.read(SESSION))[0]
+    assert isinstance(started, RunStarted)
+    assert started.setup is not None
+    assert started.setup.rules.reads_at_once_max == 32
+
+
+@pytest.mark.contract("B5")
+async def test_calls_beyond_the_bound_of_a_reply_do_not_run(clock: VirtualClock) -> None:
+    """B5: the reply is kept, and each call beyond the bound has a result that says so."""
+    tools = RecordingTools({"send": "sent"})
+    calls = [call("send", {"at": at}) for at in range(500)]
+    with ScriptedModel([calls, "Done."]) as model:
+        result = await Agent(model, tools=tools, clock=clock).run("Go.")
+    assert result.completed
+    assert [ran.arguments["at"] for ran in tools.calls] == list(range(128))
+    results = results_of(result)
+    assert len(results) == 500
+    assert {kind for kind, _ in results[:128]} == {"value"}
+    assert {kind for kind, _ in results[128:]} == {"invalid"}
+    assert "at most 128 calls" in results[200][1]
+
+
+@pytest.mark.contract("T2")
+async def test_calls_can_be_made_to_run_one_after_another(clock: VirtualClock) -> None:
+    """T2: the provider is told, and a model that makes several calls all the same is held to it."""
+    tools = RecordingTools({"look": Delay(1)}, effects={"look": "read"})
+    with ScriptedModel([[call("look", {"at": at}) for at in range(3)], "Done."]) as model:
+        rules = LoopPolicy(parallel_tool_calls=False)
+        await Agent(model, tools=tools, clock=clock, rules=rules).run("Go.")
+    assert tools.at_once_max == 1
+    assert not model.prompts[0].parallel_tool_calls
+
+
+@pytest.mark.contract("E1")
+async def test_the_start_and_the_end_of_a_call_carry_the_name_of_its_tool(
+    clock: VirtualClock,
+) -> None:
+    """E1: so that a watcher need not look the call up."""
+    events: list[Event] = []
+    tools = RecordingTools({"look": "seen"})
+    with ScriptedModel([call("look"), "Done."]) as model:
+        await Agent(model, tools=tools, clock=clock).run("Go.", on_event=events.append)
+    named = [event for event in events if isinstance(event, CallStarted | CallFinished)]
+    assert [event.name for event in named] == ["look", "look"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"), [("loook", "Did you mean look"), ("required", "no tools")]
+)
+@pytest.mark.contract("L12")
+def test_a_tool_choice_that_no_reply_can_satisfy_is_refused(choice: str, told: str) -> None:
+    """L12: when the agent is made, not by the provider."""
+    tools = RecordingTools({} if choice == "required" else {"look": "seen"})
+    with pytest.raises(ConfigError, match=told):
+        Agent(ScriptedModel([]), tools=tools, rules=LoopPolicy(tool_choice=choice))
 
 
 async def test_two_writers_of_a_new_session(clock: VirtualClock) -> None:

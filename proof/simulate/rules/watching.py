@@ -2,11 +2,14 @@
 
 from itertools import takewhile
 
+from msgspec.structs import replace
+
 from proof.simulate.play import PlayedSession, ProcessDrive
 from proof.simulate.rules.broken import require
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
+    ContextCompacted,
     Event,
     Fact,
     NestedEvent,
@@ -91,6 +94,9 @@ def _is_kept(event: Event, facts: list[Fact], drive: ProcessDrive) -> bool:
         return True
     if isinstance(event, RunEnded) and (not drive.powered or _is_unrecorded(drive)):
         return True  # An end is shown even if the journal did not accept it.
+    if isinstance(event, ContextCompacted):
+        # What it saved is told to live watchers only.
+        event = replace(event, messages_saved=0, tokens_saved=0)
     kept = facts[event.seq - 1] if event.seq <= len(facts) else None
     if kept == event:
         return True

@@ -21,7 +21,8 @@ from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits, SessionLimits
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
-from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup
+from windlass.core.setup import DEFAULT_RETRIES, LoopPolicy, Setup, fill_loop_defaults
+from windlass.core.suggestions import suggest_names
 from windlass.environ import read_environment
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import (
@@ -80,7 +81,7 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
         compaction=options.get("compaction") or Compaction(),
         hydration=options.get("hydration"),
         retries=options.get("retries") or DEFAULT_RETRIES,
-        rules=options.get("rules") or LoopPolicy(),
+        rules=fill_loop_defaults(options.get("rules") or LoopPolicy()),
     )
     mask = build_mask(options.get("secrets"), [*all_models, world.tools])
     setup = mask.mask_setup(_build_setup(world, settings))
@@ -206,7 +207,25 @@ def _build_setup(world: World, settings: Setup) -> Setup:
     except msgspec.ValidationError as error:
         raise ConfigError(f"a setting has the wrong type: {error}") from None
     _check_budgets(setup, world.journal)
+    _check_tool_choice(setup)
     return setup
+
+
+def _check_tool_choice(setup: Setup) -> None:
+    """Raise ConfigError for a tool choice that no reply could satisfy."""
+    choice = setup.rules.tool_choice
+    names = [spec.name for spec in setup.tools]
+    if choice in ("auto", "none") or choice in names:
+        return
+    if choice == "required":
+        if names:
+            return
+        raise ConfigError('LoopPolicy(tool_choice="required"): the agent has no tools')
+    words = ("auto", "none", "required", *names)
+    raise ConfigError(
+        f"LoopPolicy(tool_choice={choice!r}): there is no such tool.{suggest_names(choice, words)}"
+        " Give auto, none, required or the name of a tool."
+    )
 
 
 def _check_budgets(setup: Setup, journal: Journal) -> None:

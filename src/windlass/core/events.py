@@ -216,6 +216,8 @@ class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):
     masked_fields: ClassVar = ()
     call_id: str
     key: str
+    name: str = ""
+    """The name of the tool. Empty in records that were written before it was recorded."""
 
 
 class CallFinished(PlacedEvent, frozen=True, tag="CallFinished"):
@@ -226,6 +228,8 @@ class CallFinished(PlacedEvent, frozen=True, tag="CallFinished"):
     result: ToolResult
     charges: tuple[Charge, ...] = ()
     """What the tool paid to models of its own, such as those of a sub-agent."""
+    name: str = ""
+    """The name of the tool. Empty in records that were written before it was recorded."""
 
 
 class CallLate(PlacedEvent, frozen=True, tag="CallLate"):
@@ -281,13 +285,25 @@ class ContextCompacted(PlacedEvent, frozen=True, tag="Compacted"):
     note: str = ""
     how: Literal["window", "summary", "mask"] = "window"
     charge: Charge | None = None
+    messages_saved: int = 0
+    """How many messages fewer the model sees. Only live watchers are told: no record has it."""
+    tokens_saved: int = 0
+    """How many tokens shorter the view is, as estimated. Only live watchers are told."""
 
     def describe(self) -> str:
         messages = f"The first {format_count(self.upto, 'message')}"
         if self.how == "mask":
-            return f"{messages}: the results in them were removed from the view"
+            return f"{messages}: the results in them were removed from the view{self._savings}"
         verb = "were summarized" if self.how == "summary" else "were removed from the view"
-        return f"{messages} {verb}: {quote_text(self.note)}{format_charge(self.charge)}"
+        note = quote_text(self.note)
+        return f"{messages} {verb}: {note}{format_charge(self.charge)}{self._savings}"
+
+    @property
+    def _savings(self) -> str:
+        if not self.tokens_saved:
+            return ""
+        messages = format_count(self.messages_saved, "message")
+        return f" (saves {messages}, about {format_count(self.tokens_saved, 'token')})"
 
 
 class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):

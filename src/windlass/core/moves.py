@@ -62,6 +62,8 @@ class ProposedCall:
     maybe_cut_off: bool
     """The reply was cut off at the output limit, so the arguments may be incomplete."""
     seal: InitVar[_MoveSeal]
+    calls_max: int | None = None
+    """Set if this call is beyond the number of calls that a reply may make."""
 
 
 @final

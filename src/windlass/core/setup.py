@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.core.context import Compaction, Hydration
 from windlass.core.limits import (
@@ -21,6 +22,10 @@ from windlass.core.limits import (
 )
 from windlass.core.messages import ToolSpec
 
+READS_AT_ONCE = 32
+"""Reads that run at the same time, unless a policy says otherwise."""
+CALLS_PER_REPLY = 128
+"""Calls of one reply that may run, unless a policy says otherwise."""
 ToolChoice = str
 """`auto`, `none`, `required`, or the name of a tool."""
 
@@ -103,8 +108,17 @@ class LoopPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A write that a crash interrupted and no tool can check: tell the model, or ask a person."""
     tool_choice: ToolChoice = "auto"
     """It holds until it is satisfied once. After that it is `auto`."""
+    parallel_tool_calls: bool = True
+    """Whether a reply may make several calls. If not, providers that know such a setting are told
+    so, and if a reply still makes several, they run one after another."""
     calls_at_once_max: int = 5
     """Calls of one step that run at the same time."""
+    reads_at_once_max: int | None = None
+    """Reads of one step that run at the same time. By default 32, or `calls_at_once_max` if that is
+    set to another number. In records, None is the rule of their time: `calls_at_once_max`."""
+    calls_per_reply_max: int | None = None
+    """Calls of one reply that may run; the model is told that the others did not. By default 128.
+    In records, None is the rule of their time: no bound."""
     same_call_note: int = 3
     """After so many equal calls with equal results in a row, the model gets a note."""
     same_call_stop: int = 2
@@ -120,11 +134,29 @@ class LoopPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check_numbers(
             self,
             "calls_at_once_max",
+            "reads_at_once_max",
+            "calls_per_reply_max",
             "same_call_note",
             "same_call_stop",
             "denials_max",
             "outages_max",
         )
+
+
+def fill_loop_defaults(policy: LoopPolicy) -> LoopPolicy:
+    """Return the policy of a new run, with today's defaults written out.
+
+    A default that is left out of a record must keep its meaning for ever, so defaults that have
+    changed are recorded in full.
+    """
+    reads = policy.reads_at_once_max
+    if reads is None and policy.calls_at_once_max == LoopPolicy().calls_at_once_max:
+        reads = READS_AT_ONCE
+    return replace(
+        policy,
+        reads_at_once_max=reads,
+        calls_per_reply_max=policy.calls_per_reply_max or CALLS_PER_REPLY,
+    )
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

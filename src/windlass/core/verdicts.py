@@ -56,7 +56,7 @@ class InvalidCall(
     Only the runtime gives this verdict, not a gate.
     """
 
-    code: Literal["unknown_tool", "invalid_arguments", "arguments_truncated"]
+    code: Literal["unknown_tool", "invalid_arguments", "arguments_truncated", "too_many_calls"]
     message: str
 
 

@@ -28,6 +28,8 @@ class Prompt:
     output_max: int
     """The most output tokens to ask for."""
     output_schema: dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
+    """Whether the reply may make several calls."""
 
 
 def build_prompt(
@@ -50,6 +52,7 @@ def build_prompt(
         tool_choice="none" if landing else choice,
         output_max=output_max,
         output_schema=setup.output_schema,
+        parallel_tool_calls=setup.rules.parallel_tool_calls,
     )
 
 

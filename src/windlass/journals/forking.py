@@ -98,4 +98,5 @@ def _settle_unknown_call(call: CallState, session: str, *, ask: bool) -> CallFin
         question = f"{call.call.name} had started in session {session}. Run it again here?"
         return CallJudged(call.id, Ask(question, "interrupted"))
     message = "Interrupted: it had started, and it is not known whether it took effect."
-    return CallFinished(call.id, ToolResult.from_text("unknown", message))
+    result = ToolResult.from_text("unknown", message)
+    return CallFinished(call.id, result, name=call.call.name)

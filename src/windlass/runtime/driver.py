@@ -325,11 +325,12 @@ class RunDriver:
             yield attempt.make_proposal()
         yield from self._in_flight.unrecorded_ends(self._recorder.expected_state)
         running_calls = self._in_flight.running_calls
-        for task, call_id in tuple(running_calls.items()):
+        for task, cleared in tuple(running_calls.items()):
             if task.done() and not task.cancelled():
                 yield self._in_flight.take_finished(task)
             else:
-                self._leftovers.abandon_call(task, partial(self._record_late_result, call_id))
+                on_late_result = partial(self._record_late_result, cleared.call.id)
+                self._leftovers.abandon_call(task, on_late_result)
         running_calls.clear()
 
     def _record_late_result(self, call_id: str, result: ToolResult) -> None:

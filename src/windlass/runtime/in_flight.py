@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.core.events import CallFinished
 from windlass.core.messages import Charge, ToolResult
+from windlass.core.moves import ClearedCall
 from windlass.core.state import State, find_call
 from windlass.runtime.attempt import ModelAttempt
 
@@ -23,10 +24,10 @@ class InFlight:
     """The request, the running calls, and the ended calls that are on their way to the journal."""
 
     attempt: ModelAttempt | None = None
-    running_calls: dict[asyncio.Task[ToolResult], str] = field(
-        default_factory=dict[asyncio.Task[ToolResult], str]
+    running_calls: dict[asyncio.Task[ToolResult], ClearedCall] = field(
+        default_factory=dict[asyncio.Task[ToolResult], ClearedCall]
     )
-    """The id of each call, by its task."""
+    """Each call, by its task."""
     ended_calls: list[CallFinished] = field(default_factory=list[CallFinished])
     charges_by_call: dict[str, Sequence[Charge]] = field(
         default_factory=dict[str, Sequence[Charge]]
@@ -58,9 +59,10 @@ class InFlight:
 
     def take_finished(self, task: asyncio.Task[ToolResult]) -> CallFinished:
         """Remove a call that is over, and return its end."""
-        call_id = self.running_calls.pop(task)
+        cleared = self.running_calls.pop(task)
+        call_id = cleared.call.id
         charges = tuple(self.charges_by_call.pop(call_id, ()))
-        return CallFinished(call_id, result_of_task(task), charges)
+        return CallFinished(call_id, result_of_task(task), charges, cleared.spec.name)
 
     def unrecorded_ends(self, state: State) -> Iterator[CallFinished]:
         """Yield the ended calls that are still open in a state, so that they can be recorded."""

@@ -44,12 +44,10 @@ async def judge_call(
     call = proposed_call.call
     spec = proposed_call.spec
     if spec is None:
-        message = f"There is no tool {call.name!r}.{suggest_names(call.name, tool_names)}"
-        return CallJudged(call.id, InvalidCall("unknown_tool", message))
-    if proposed_call.maybe_cut_off and spec.effect != "read":
-        # The missing part of the call is not known, and an effect cannot be taken back.
-        message = f"{call.name}: your reply was cut off at its length limit. Repeat the whole call."
-        return CallJudged(call.id, InvalidCall("arguments_truncated", message))
+        return CallJudged(call.id, _unknown_tool(call, tool_names))
+    refusal = _refuse_call(proposed_call, spec)
+    if refusal is not None:
+        return CallJudged(call.id, refusal)
     prepared = prepare_arguments(
         call.arguments, world.schemas[spec.name], cut=proposed_call.maybe_cut_off
     )
@@ -68,6 +66,26 @@ async def judge_call(
         prepared.changes,
         world.tools.resource_of(call.name, effective_arguments),
     )
+
+
+def _refuse_call(proposed_call: ProposedCall, spec: ToolSpec) -> InvalidCall | None:
+    """Return why a call cannot be made, whatever its arguments are; None if it can be."""
+    if proposed_call.calls_max is not None:
+        message = (
+            f"A reply may make at most {proposed_call.calls_max} calls. This call was beyond that "
+            "and did not run. If it is still needed, make it in your next reply."
+        )
+        return InvalidCall("too_many_calls", message)
+    if proposed_call.maybe_cut_off and spec.effect != "read":
+        # The missing part of the call is not known, and an effect cannot be taken back.
+        message = f"{spec.name}: your reply was cut off at its length limit. Repeat the whole call."
+        return InvalidCall("arguments_truncated", message)
+    return None
+
+
+def _unknown_tool(call: ToolCall, tool_names: Sequence[str]) -> InvalidCall:
+    message = f"There is no tool {call.name!r}.{suggest_names(call.name, tool_names)}"
+    return InvalidCall("unknown_tool", message)
 
 
 def _gate_request(

@@ -222,7 +222,7 @@ async def _reconcile_call(
     context = _call_context(cleared, world, recorder, apart)
     match await world.tools.reconcile(cleared, context):
         case ToolResult() as result:
-            return CallFinished(call.id, result)
+            return CallFinished(call.id, result, name=cleared.spec.name)
         case "not_done":
             return CallJudged(call.id, Allow("reconcile: it had not happened"))
         case "unknown" if move.ask_if_unknown:
@@ -230,7 +230,8 @@ async def _reconcile_call(
             return CallJudged(call.id, Ask(question, "interrupted"))
         case "unknown":
             message = "Interrupted: the call had started. It is not known whether it took effect."
-            return CallFinished(call.id, ToolResult.from_text("unknown", message))
+            result = ToolResult.from_text("unknown", message)
+            return CallFinished(call.id, result, name=cleared.spec.name)
 
 
 async def _run_side_by_side(
@@ -243,7 +244,9 @@ async def _run_side_by_side(
     while waiting or running:
         free_slots = min(len(waiting), move.at_once_max - len(running))
         starting = [waiting.popleft() for _ in range(free_slots)]
-        starts = [CallStarted(cleared.call.id, cleared.key) for cleared in starting]
+        starts = [
+            CallStarted(cleared.call.id, cleared.key, cleared.spec.name) for cleared in starting
+        ]
         if ended_calls or starts:
             await recorder.record(*ended_calls, *starts)
             in_flight.note_starts()
@@ -252,7 +255,7 @@ async def _run_side_by_side(
             context = _call_context(cleared, world, recorder, in_flight)
             work = in_flight.run_if_driving(world.tools.run(cleared, context))
             bounded = work if move.timeout_s is None else _limit_time(move.timeout_s, work)
-            running[asyncio.create_task(bounded)] = cleared.call.id
+            running[asyncio.create_task(bounded)] = cleared
         done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         ended_calls += [in_flight.take_finished(task) for task in tuple(running) if task in done]
     # The last results are written with the next fact, which follows at once.

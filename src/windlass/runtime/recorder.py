@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import JournalFailed, WindlassError
-from windlass.core.events import CallLate, Fact, RunEnded
+from windlass.core.events import CallLate, ContextCompacted, Fact, RunEnded
 from windlass.core.fold.run import apply_fact
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
@@ -186,11 +187,12 @@ class Recorder:
             self._failure = self._classify_error(error)
         else:
             batch = append.facts
+            shown = [_with_savings(fact, self._durable_state, append.state) for fact in batch]
             self._publisher.prepare_for(batch)
             self._state = append.state
             self._durable_state = append.state
             self._last_fact = batch[-1]
-            self._publisher.publish_facts(batch, append.state)
+            self._publisher.publish_facts(shown, append.state)
             if isinstance(batch[-1], RunEnded):
                 self.close()
             return
@@ -250,3 +252,13 @@ class Recorder:
             self._late_results = []
             for fact in late_results:
                 self._on_late_result(fact)
+
+
+def _with_savings(fact: Fact, before: State, after: State) -> Fact:
+    """Return the fact as watchers see it: a compaction with what it saved, which is no record."""
+    if not isinstance(fact, ContextCompacted):
+        return fact
+    model = after.setup.model.name if after.setup else ""
+    tokens = estimate_tokens(before, model) - estimate_tokens(after, model)
+    messages = len(before.shown) - len(after.shown)
+    return replace(fact, messages_saved=max(0, messages), tokens_saved=max(0, round(tokens)))

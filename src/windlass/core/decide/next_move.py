@@ -19,7 +19,7 @@ from windlass.core.decide.reserving import (
     reserve_request,
 )
 from windlass.core.decide.retrying import choose_model
-from windlass.core.decide.scheduling import plan_wave
+from windlass.core.decide.scheduling import WavePlan, plan_wave
 from windlass.core.decide.stopping import check_exhausted, check_time_limits, explain_no_room
 from windlass.core.decide.summarizing import build_summary_prompt
 from windlass.core.events import StopReason
@@ -77,7 +77,12 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
         return EndRun("max_steps", "the last reply still called tools", _SEAL)
     unjudged = [call for call in step.calls if NEXT_ACTION[call.phase] == "judge"]
     if unjudged:
-        proposed = tuple(_propose_call(call, setup, step.stop) for call in unjudged)
+        calls_max = setup.rules.calls_per_reply_max
+        beyond_max = () if calls_max is None else step.calls[calls_max:]
+        excess = {call.id for call in beyond_max}
+        proposed = tuple(
+            _propose_call(call, setup, step.stop, is_excess=call.id in excess) for call in unjudged
+        )
         return JudgeCalls(proposed, setup.tools, _SEAL)
     questions = tuple((call, call.question) for call in step.calls if call.question is not None)
     if questions:
@@ -85,15 +90,27 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
     wave = plan_wave(state, setup, run, step)
     return RunCalls(
         tuple(_clear_call(state, call, spec, wave.share) for call, spec in wave.calls),
-        setup.rules.calls_at_once_max,
+        _calls_at_once(setup, wave),
         setup.rules.on_unknown == "ask",
         wave.timeout_s,
         _SEAL,
     )
 
 
-def _propose_call(call: CallState, setup: Setup, stop: StopReason) -> ProposedCall:
-    return ProposedCall(call.call, setup.find_tool(call.call.name), stop == "length", _SEAL)
+def _calls_at_once(setup: Setup, wave: WavePlan) -> int:
+    """Return how many calls of a wave may run at the same time."""
+    reads_max = setup.rules.reads_at_once_max
+    if reads_max is not None and all(spec.effect == "read" for _, spec in wave.calls):
+        return reads_max
+    return setup.rules.calls_at_once_max
+
+
+def _propose_call(
+    call: CallState, setup: Setup, stop: StopReason, *, is_excess: bool
+) -> ProposedCall:
+    calls_max = setup.rules.calls_per_reply_max if is_excess else None
+    spec = setup.find_tool(call.call.name)
+    return ProposedCall(call.call, spec, stop == "length", _SEAL, calls_max)
 
 
 def _clear_call(state: State, call: CallState, spec: ToolSpec, share: Amount) -> ClearedCall:

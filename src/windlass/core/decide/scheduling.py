@@ -38,10 +38,13 @@ def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> Wav
 def next_wave(calls: Iterable[CallState], setup: Setup) -> list[PlannedCall]:
     """Return the next calls that may run together, in the model's order.
 
-    Reads run together. A write runs only with calls that name other resources than its own.
+    Reads run together, unless calls must run one after another. A write runs only with calls that
+    name other resources than its own.
     """
     wave: list[PlannedCall] = []
     for call in calls:
+        if wave and not setup.rules.parallel_tool_calls:
+            break
         # A tool may have disappeared since its call was cleared. It counts as a write here, and the
         # toolbox tells the model that it is gone.
         spec = setup.find_tool(call.call.name) or ToolSpec(call.call.name, "", {})

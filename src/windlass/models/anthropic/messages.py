@@ -89,12 +89,15 @@ def _request_settings(prompt: Prompt, model: str, options: ModelOptions) -> Json
     settings |= drop_unset(
         {"stop_sequences": options.stop or None, "service_tier": options.service_tier}
     )
-    if prompt.tools and prompt.tool_choice != "auto":
+    is_single = not prompt.parallel_tool_calls and prompt.tool_choice != "none"
+    if prompt.tools and (prompt.tool_choice != "auto" or is_single):
         settings["tool_choice"] = _encode_tool_choice(prompt.tool_choice)
+        if is_single:
+            settings["tool_choice"]["disable_parallel_tool_use"] = True
     return settings
 
 
-def _encode_tool_choice(choice: ToolChoice) -> dict[str, str]:
+def _encode_tool_choice(choice: ToolChoice) -> JsonObject:
     match choice:
         case "auto" | "none":
             return {"type": choice}

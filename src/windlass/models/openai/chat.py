@@ -107,6 +107,8 @@ def _tool_settings(prompt: Prompt, quirks: ChatQuirks) -> JsonObject:
     choice = _encode_tool_choice(prompt.tool_choice, quirks)
     if choice != "auto":
         settings["tool_choice"] = choice
+    if not prompt.parallel_tool_calls and quirks.parallel_choice:
+        settings["parallel_tool_calls"] = False
     return settings
 
 

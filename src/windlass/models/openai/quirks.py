@@ -27,6 +27,8 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The server's word for "call some tool"; `auto` if it has none."""
     named_choice: bool = True
     """Can be told which tool to call."""
+    parallel_choice: bool = True
+    """Accepts `parallel_tool_calls`."""
     json_schema: Literal["always", "without_tools", "never"] = "without_tools"
     """When the output schema may be enforced: on many servers it would rule out tool calls."""
     seed: str = "seed"

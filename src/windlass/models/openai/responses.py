@@ -69,6 +69,8 @@ class OpenAIResponses(Dialect):
         if prompt.tools:
             head["tool_choice"] = _encode_tool_choice(prompt.tool_choice)
             head["tools"] = _encode_tools(prompt)
+            if not prompt.parallel_tool_calls:
+                head["parallel_tool_calls"] = False
         if prompt.system:
             head["instructions"] = prompt.system
         history = self._histories.encode_messages(prompt.messages, prompt.model)
