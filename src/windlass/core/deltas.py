@@ -61,10 +61,10 @@ class UsageDelta(PlacedEvent, frozen=True, tag="UsageDelta"):
     usage: Usage
 
 
-class StreamOpened(PlacedEvent, frozen=True, tag="StreamOpened"):
+class StreamOpened(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="StreamOpened"):
     """The provider accepted the request: the head of its response has come, and maybe no more.
 
-    A model may stream it first. It is no content, and watchers are not shown it.
+    A model may stream it first. It is no event: it has no content and no place, and is never shown.
     """
 
 
