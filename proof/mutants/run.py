@@ -31,6 +31,7 @@ TESTS = (
     "tests/core",
     "tests/journals/test_lost_files.py",
     "tests/tools/test_sandbox_escapes.py",
+    "tests/gates/test_typed_addresses.py",
 )
 SIMULATION_S = 30.0
 """The time limit of the simulator for a mutant, unless the machine is slow."""

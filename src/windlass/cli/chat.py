@@ -39,6 +39,7 @@ from windlass.project.agents import AgentSession
 from windlass.project.launches import launch_context
 from windlass.project.session_names import find_session, new_session_name
 
+PROMPTS_KEPT = 10
 PROMPT_STYLE = "\x1b[1;36m{}\x1b[0m"
 CONTINUATION_STYLE = "\x1b[2m{}\x1b[0m"
 
@@ -91,6 +92,8 @@ class ChatSession:
         self._session = session
         self._usage = ChatUsage()
         self._leaving = False
+        self._prompts: list[str] = []
+        """What the person typed last, the latest first."""
 
     async def run_chat(self) -> None:
         """Talk until the person leaves. A new model means a new agent, in the same session."""
@@ -147,6 +150,9 @@ class ChatSession:
 
     async def _run_prompt(self, opened: AgentSession, text: str) -> None:
         session = self._session
+        # An address may be looked at again, in a later run of the same chat.
+        self._prompts = [text, *self._prompts][:PROMPTS_KEPT]
+        typed = "\n".join(self._prompts)
         await self._drive_run(
             opened,
             lambda watch: opened.agent.run(
@@ -154,7 +160,7 @@ class ChatSession:
                 session=session,
                 on_event=watch,
                 caller=login_name(),
-                context=launch_context(self._context.agent),
+                context=launch_context(self._context.agent, typed),
             ),
         )
 
@@ -189,6 +195,7 @@ class ChatSession:
             case "clear" | "new":
                 self._session = new_session_name(self._context.agent.folder)
                 self._usage = ChatUsage()
+                self._prompts = []
                 click.clear()
                 self._show_note("A new session.")
             case _:

@@ -12,23 +12,40 @@ import msgspec
 from windlass.agent.attachments import attach
 from windlass.cli.options import read_option_file
 from windlass.core.errors import ConfigError
-from windlass.core.messages import ContentPart, TextPart
+from windlass.core.messages import ContentPart, Label, TextPart
 from windlass.core.schema import JsonSchema
 
 PATIENCE_S = 3.0
 """How long standard input may be silent before a message says that it is being read."""
 
 
-def read_prompt(words: Sequence[str], images: Sequence[str] = ()) -> tuple[ContentPart, ...]:
-    """The parts of a prompt; raises ConfigError if it is empty."""
-    text = " ".join(words)
+class PromptInput(msgspec.Struct, frozen=True):
+    """A prompt, and how far its words are the person's own."""
+
+    parts: tuple[ContentPart, ...]
+    typed: str
+    """What the person wrote on the command line."""
+    labels: tuple[Label, ...]
+    """What came in by a pipe may be private, and anyone may have written it."""
+
+
+def read_prompt(words: Sequence[str], images: Sequence[str] = ()) -> PromptInput:
+    """Read the prompt; raises ConfigError if it is empty."""
+    typed = " ".join(words)
+    text = typed
+    labels: tuple[Label, ...] = ()
     if text == "-":
+        # The prompt itself was piped in, as scripts do it.
         text = _read_stdin()
     elif _is_piped():
-        text = "\n\n".join(part for part in (text, _read_stdin().rstrip("\n")) if part)
+        piped = _read_stdin().rstrip("\n")
+        text = "\n\n".join(part for part in (text, piped) if part)
+        if typed and piped:
+            labels = ("untrusted", "private")
     if not text.strip():
         raise ConfigError('the prompt is empty: write windlass run "…", or pipe it in')
-    return (TextPart(text), *(attach(image) for image in images))
+    parts = (TextPart(text), *(attach(image) for image in images))
+    return PromptInput(parts, typed, labels)
 
 
 def read_schema(path: str | None) -> dict[str, Any] | None:

@@ -19,12 +19,11 @@ from windlass.cli.options import (
     show_options,
 )
 from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
-from windlass.cli.prompt_input import read_prompt, read_schema
+from windlass.cli.prompt_input import PromptInput, read_prompt, read_schema
 from windlass.cli.screen import QUIET
 from windlass.cli.session_picker import choose_session
 from windlass.cli.terminal_run import TerminalRun
 from windlass.core.errors import ConfigError, RunUnfinished
-from windlass.core.messages import ContentPart
 from windlass.journals.forking import fork as fork_session
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
@@ -99,13 +98,11 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter per option
         output_format=output_format,
         quiet=quiet,
     )
-    parts = read_prompt(prompt, images)
-    sys.exit(asyncio.run(_run_prompt(context.with_chosen_model(), parts, choice)))
+    given_prompt = read_prompt(prompt, images)
+    sys.exit(asyncio.run(_run_prompt(context.with_chosen_model(), given_prompt, choice)))
 
 
-async def _run_prompt(
-    context: CommandContext, prompt: tuple[ContentPart, ...], choice: SessionChoice
-) -> int:
+async def _run_prompt(context: CommandContext, prompt: PromptInput, choice: SessionChoice) -> int:
     folder = context.agent.folder
     if not choice.keep:
         return await run_once(context, MemoryJournal(), new_session_name(folder), prompt)
@@ -129,7 +126,7 @@ async def _remind_unfinished(terminal: TerminalRun, journal: SqliteJournal, fold
 
 
 async def run_once(
-    context: CommandContext, journal: Journal, session: str, prompt: tuple[ContentPart, ...]
+    context: CommandContext, journal: Journal, session: str, prompt: PromptInput
 ) -> int:
     """Do one run, show it, and return its exit code."""
     is_kept = isinstance(journal, SqliteJournal)
@@ -139,11 +136,12 @@ async def run_once(
             opened.agent,
             session,
             lambda watch: opened.agent.run(
-                prompt,
+                prompt.parts,
                 session=session,
                 on_event=watch,
                 caller=login_name(),
-                context=launch_context(context.agent),
+                context=launch_context(context.agent, prompt.typed),
+                labels=prompt.labels,
             ),
             is_kept=is_kept,
         )

@@ -25,6 +25,42 @@ _AMBIGUOUS_CHARS = frozenset("ßς\u200c\u200d\u3002")
 """Characters that the two editions of IDNA turn into different hosts."""
 
 
+_WRITTEN_URL = re.compile(r"https?://[^\s<>\"`]+", re.IGNORECASE)
+_WRITTEN_HOST = re.compile(r"(?<![\w@./:-])[\w-]+(?:\.[\w-]+)+(?:[:/?][^\s<>\"`]*)?")
+_CLOSING_CHARS = ".,;:!?)]}'*_"
+"""Characters that end a sentence or a quotation rather than an address."""
+WRITTEN_ADDRESSES_MAX = 16
+
+
+def find_addresses(text: str) -> tuple[str, ...]:
+    """The web addresses in a text that a person wrote, each as `plain_address` spells it.
+
+    An address without a scheme counts with both. What may be the end of the sentence, or of the
+    address, is counted with and without it. At most WRITTEN_ADDRESSES_MAX are returned: which one
+    of them is fetched is all that a model can tell by it, and should not become an alphabet.
+    """
+    urls = [ending for url in _WRITTEN_URL.findall(text) for ending in _possible_ends(url)]
+    hosts = [ending for host in _WRITTEN_HOST.findall(text) for ending in _possible_ends(host)]
+    with_scheme = [f"{scheme}://{host}" for host in hosts for scheme in ("https", "http")]
+    found = dict.fromkeys(map(plain_address, [*urls, *with_scheme]))
+    return tuple(found)[:WRITTEN_ADDRESSES_MAX]
+
+
+def _possible_ends(written: str) -> list[str]:
+    """An address without more and more of the characters that may not belong to it."""
+    ends = [written]
+    while written[-1:] and written[-1] in _CLOSING_CHARS:
+        written = written[:-1]
+        ends.insert(0, written)
+    return ends
+
+
+def plain_address(url: str) -> str:
+    """A URL as it is requested: without its fragment, and with a path if it has none."""
+    plain = url.strip().partition("#")[0]
+    return f"{plain}/" if re.fullmatch(r"https?://[^/?]+", plain) else plain
+
+
 @dataclass(frozen=True, slots=True)
 class UrlParts:
     """A URL in its normal form."""

@@ -26,7 +26,7 @@ from windlass.gates.presets import allow_all, ask, read_only
 from windlass.knowledge.instructions import read_instructions
 from windlass.knowledge.skills import Skills
 from windlass.models.resolve import resolve_model
-from windlass.ports import Approver, Gate, Journal
+from windlass.ports import Approver, Gate, GateRequest, Journal
 from windlass.project.files import load_settings, read_mcp_servers
 from windlass.project.layers import LoadedSettings
 from windlass.project.settings import Settings
@@ -49,6 +49,8 @@ DEFAULT_INSTRUCTIONS = (
 """The system prompt if the settings have none."""
 TOOLLESS_INSTRUCTIONS = "Answer briefly and to the point."
 """The system prompt if the settings have none and the agent has no tools."""
+ADDRESSES_KEY = "windlass_typed_addresses"
+"""The key of the addresses that the person typed, in the context of a run."""
 SCHEMA_FAULTS_MAX = 3
 
 
@@ -89,7 +91,8 @@ class ProjectAgent:
     @asynccontextmanager
     async def open_toolbox(self) -> AsyncGenerator[tuple[Toolbox, Mapping[str, str]]]:
         """Connect to the MCP servers and yield the tools, and the servers that failed and why."""
-        async with McpServers(configured_servers(self.settings, self.folder)) as servers:
+        configured = configured_servers(self.settings, self.folder)
+        async with McpServers(configured, private=True) as servers:
             toolbox = build_toolbox(self.settings, self.folder, await servers.tools())
             yield toolbox, servers.failures
 
@@ -154,7 +157,10 @@ def build_toolbox(
     """The tools that the settings ask for: by profile, or by patterns over their names."""
     if settings.tools == ("none",):
         return Toolbox(())
-    tools = [*core_tools(folder, environ=read_environment(folder)), *(extra_tools or ())]
+    # The folder is the person's own, and strangers wrote some of it: after a look at it, the flow
+    # guard asks before anything is sent out.
+    core = core_tools(folder, private=True, untrusted=True, environ=read_environment(folder))
+    tools = [*core, *(extra_tools or ())]
     skills = Skills.from_project(folder)
     if len(skills):
         tools.append(tool(skills.skill, effect="read"))
@@ -176,8 +182,17 @@ def build_gate(settings: Settings, folder: Path) -> Gate:
     else:
         gate = GATE_PRESETS[settings.permission_mode]()
     if settings.flow_guard:
-        return all_of(gate, flow_guard())
+        return all_of(gate, flow_guard(typed_addresses=_read_typed_addresses))
     return gate
+
+
+def _read_typed_addresses(request: GateRequest) -> tuple[str, ...]:
+    """The addresses that `launch_context` recorded with the run."""
+    try:
+        return msgspec.convert(request.context.get(ADDRESSES_KEY, ()), tuple[str, ...])
+    except msgspec.ValidationError:
+        # Another program may use the same key for something else.
+        return ()
 
 
 def build_instructions(settings: Settings, folder: Path, toolbox: Toolbox) -> str:

@@ -14,8 +14,9 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact, RunStarted
 from windlass.core.fold.run import fold
+from windlass.gates.urls import find_addresses
 from windlass.ports import Journal
-from windlass.project.agents import ProjectAgent, load_agent
+from windlass.project.agents import ADDRESSES_KEY, ProjectAgent, load_agent
 from windlass.project.settings import NO_LIMIT, SETTING_KEYS
 
 CONTEXT_KEY = "windlass"
@@ -49,9 +50,18 @@ def build_launch(agent: ProjectAgent) -> SessionLaunch:
     return SessionLaunch(str(agent.folder), flags, agent.schema)
 
 
-def launch_context(agent: ProjectAgent) -> Mapping[str, Any]:
-    """The context to start a run with, so that `load_recorded_agent` can build its agent again."""
-    return {CONTEXT_KEY: msgspec.to_builtins(build_launch(agent))}
+def launch_context(agent: ProjectAgent, typed: str = "") -> Mapping[str, Any]:
+    """The context to start a run with, so that `load_recorded_agent` can build its agent again.
+
+    `typed` is what the person wrote with their own hands. The flow guard does not ask before one of
+    the web addresses in it is fetched. Nothing that came from a file, a pipe or a tool belongs in
+    it.
+    """
+    context: dict[str, Any] = {CONTEXT_KEY: msgspec.to_builtins(build_launch(agent))}
+    addresses = find_addresses(typed)
+    if addresses:
+        context[ADDRESSES_KEY] = list(addresses)
+    return context
 
 
 def last_launch(facts: Sequence[Fact]) -> SessionLaunch | None:

@@ -66,8 +66,9 @@ McpCall = Callable[..., Awaitable[ToolResult]]
 class McpServer:
     """One server. It is connected when it is first needed, and closed at the end of the block."""
 
-    def __init__(self, settings: McpSettings) -> None:
+    def __init__(self, settings: McpSettings, *, private: bool = False) -> None:
         self.settings = settings
+        self._private = private
         self.skipped: Mapping[str, str] = {}
         """The tools that could not be used, and why."""
         self._link = McpLink(settings)
@@ -133,6 +134,8 @@ class McpServer:
     def _build_tool(self, name: str, listed: "ServerTool | ExtraTool") -> Tool[..., Any]:
         """Build one tool; raises ConfigError if its schema cannot be used."""
         effect, labels = _classify_tool(listed, trust_hints=self.settings.trust_hints)
+        if self._private:
+            labels = (*labels, "private")
         if isinstance(listed, ExtraTool):
             request = listed.request
         else:
@@ -172,11 +175,14 @@ class McpServer:
 
 @final
 class McpServers:
-    """Several servers, opened and closed together."""
+    """Several servers, opened and closed together.
 
-    def __init__(self, settings: Iterable[McpSettings]) -> None:
+    `private`: what their tools return is private data, unless the settings give a tool its labels.
+    """
+
+    def __init__(self, settings: Iterable[McpSettings], *, private: bool = False) -> None:
         all_settings = list(settings)
-        self.servers = {one.name: McpServer(one) for one in all_settings}
+        self.servers = {one.name: McpServer(one, private=private) for one in all_settings}
         self.failures: Mapping[str, str] = {}
         """The servers that are not required and could not be reached, and why."""
         if len(self.servers) < len(all_settings):
