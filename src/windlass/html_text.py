@@ -15,6 +15,9 @@ FED_CHARS = 16_384
 """The parser reads unfinished input again on each feed, so it is fed a little at a time."""
 UNFINISHED_CHARS_MAX = 65_536
 """A tag or comment that is longer is taken as text. Otherwise the cost would be quadratic."""
+MARKS_MAX = 150_000
+"""Tags that are read of a page. Each costs several microseconds, and a page of nothing else would
+take as long as 20 s. An ordinary page of 2 MB has less than half as many."""
 ITEMS_DEEP_MAX = 8
 TITLE_CHARS_MAX = 300
 
@@ -39,13 +42,27 @@ def html_to_text(html: str, base: str = "", *, show_links: bool = True) -> tuple
     Links are shown as `text (address)` if `show_links`; `base` is the address of the page, against
     which relative links are resolved.
     """
+    html, is_cut = _cut_marks(html)
     page = _TextExtractor(base, show_links=show_links)
     for start in range(0, len(html), FED_CHARS):
         page.feed(html[start : start + FED_CHARS])
         if len(page.rawdata) > UNFINISHED_CHARS_MAX:
             page.flush_unfinished()
     page.finish_page()
-    return page.title.strip(), page.collected_text()
+    text = page.collected_text()
+    if is_cut:
+        text += f"\n\n[only the first {MARKS_MAX} tags of the page were read]"
+    return page.title.strip(), text
+
+
+def _cut_marks(html: str) -> tuple[str, bool]:
+    """The page up to the most tags that are read, and whether there were more."""
+    # The parser fails on a section that has no name, and a browser takes all of them as comments.
+    html = html.replace("<![", "<!")
+    parts = html.split("<", MARKS_MAX)
+    if len(parts) <= MARKS_MAX:
+        return html, False
+    return html[: len(html) - len(parts[-1]) - 1], True
 
 
 class _TextExtractor(HTMLParser):

@@ -12,7 +12,7 @@ import pytest
 from old_sessions import ASKED, LEFT_OPEN, READING, SAMPLES, WRITING, World, agent_of
 from windlass.core.audit.explain import explain
 from windlass.core.audit.replay import replay
-from windlass.core.events import CallStarted, Fact, RunStarted
+from windlass.core.events import CallStarted, Fact, RunStarted, SessionImported
 from windlass.core.fold.run import fold
 from windlass.core.messages import ImagePart
 from windlass.core.result import open_questions
@@ -147,14 +147,17 @@ async def test_a_database_of_an_older_version_is_read_and_gone_on_with(
 @versions
 async def test_what_an_older_version_exported_is_taken_in(version: Path, tmp_path: Path) -> None:
     journal = MemoryJournal()
+    unmarked = MemoryJournal()
     with SqliteJournal(unpacked(version, tmp_path)) as file:
         for page in exports(version):
             session = await import_session(journal, io.BytesIO(page))
-            facts = await journal.read(session)
-            assert facts == await file.read(session)
-            sound(session, facts)
+            *facts, mark = await journal.read(session)
+            assert isinstance(mark, SessionImported)
+            assert facts == list(await file.read(session))
+            sound(session, [*facts, mark])
+            await unmarked.append(session, facts)
             again = io.BytesIO()
-            await export_session(journal, session, again.write)
+            await export_session(unmarked, session, again.write)
             # Byte for byte: nothing that was recorded is written otherwise today.
             assert again.getvalue().splitlines()[1:] == page.splitlines()[1:]
-    await go_on(journal)
+    await go_on(unmarked)

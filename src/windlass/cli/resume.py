@@ -15,7 +15,7 @@ from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
 from windlass.cli.screen import TROUBLE, Screen
 from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
 from windlass.ports import Journal
-from windlass.project.launches import load_recorded_agent
+from windlass.project.launches import is_run_imported, load_recorded_agent
 from windlass.project.session_names import find_latest, find_session
 
 
@@ -106,7 +106,10 @@ async def resume_run(
     """Finish a session's open run with the agent that it was started with; its exit code."""
     context = replace(context, agent=await load_recorded_agent(journal, session, flags))
     terminal = context.terminal
-    terminal.live.learn_calls(await journal.read(session))
+    facts = await journal.read(session)
+    terminal.live.learn_calls(facts)
+    if is_run_imported(facts):
+        _show_import(terminal.screen, context)
     async with context.open_session(journal) as opened:
         try:
             result = await terminal.drive_run(
@@ -118,6 +121,16 @@ async def resume_run(
             _show_drift(terminal.screen, error)
             raise ConfigError("to resume anyway, add --consent") from None
     return terminal.report_result(result, context.agent.settings.model)
+
+
+def _show_import(screen: Screen, context: CommandContext) -> None:
+    screen.write_line(
+        "This session was imported. What was allowed in it does not count, and you are asked about "
+        f"each call that it left unfinished. It goes on in {context.agent.folder}, with your own "
+        "settings instead of those in the file.",
+        TROUBLE,
+        mark=screen.glyphs.trouble,
+    )
 
 
 def _show_drift(screen: Screen, error: SetupDrifted) -> None:

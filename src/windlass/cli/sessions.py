@@ -223,7 +223,8 @@ def export(session: str, path: Path, output: str) -> None:
 def import_(file: str, path: Path, into: str | None) -> None:
     """Import a session that was exported to FILE (- is stdin), and print its name.
 
-    Nothing is written if any part of the file was changed after the export.
+    Nothing is written if any part of the file was changed after the export. Answers, permissions
+    and settings in the file do not count here: `windlass resume` asks about each unfinished call.
     """
 
     async def read_archive(journal: SqliteJournal) -> str:

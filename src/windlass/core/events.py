@@ -9,8 +9,7 @@ journal, and the deltas that are still to come (`LiveRuns.watch` in `agent/runs.
 
 Each fact declares beside its fields what the rest of the package must know about it:
 
-- `masked_fields`: the fields whose text is masked before the fact is written. The other fields
-  hold ids, numbers and names that the runtime itself made.
+- `masked_fields`: those whose text is masked before it is written. Others hold ids and numbers.
 - `from_outside`: True if the world says it (a model, a person, a crash), so that a replay takes it
   from the record. Otherwise the rules decide it, and a replay compares it.
 - `describe()`: its words for `windlass explain` and the terminal. Facts that need the session to
@@ -241,6 +240,20 @@ class CallLate(PlacedEvent, frozen=True, tag="CallLate"):
     result: ToolResult
 
 
+class SessionImported(PlacedEvent, frozen=True, tag="SessionImported"):
+    """The facts before are from a file of `source`: no permission counts, `calls` begin again."""
+
+    masked_fields: ClassVar = ("source",)
+    from_outside: ClassVar = True
+    source: str = ""
+    calls: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        return (
+            f"Imported from a file of {printable_line(self.source)}: no earlier permission counts"
+        )
+
+
 class ReplyJudged(PlacedEvent, frozen=True, tag="ReplyJudged"):
     """A final reply passed, was denied, or did not fit the output type."""
 
@@ -385,7 +398,7 @@ InRunFact = (
     | RunEnded
 )
 """The facts that only an open run can have."""
-Fact = RunStarted | InRunFact | CallLate
+Fact = RunStarted | InRunFact | CallLate | SessionImported
 ContentPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a reply consists of."""
 ReplyPiece = ContentPiece | StreamOpened

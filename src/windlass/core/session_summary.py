@@ -22,6 +22,7 @@ from windlass.core.events import (
     Outcome,
     RunEnded,
     RunStarted,
+    SessionImported,
     StepProposed,
 )
 from windlass.core.messages import TextPart
@@ -84,6 +85,8 @@ def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
             return replace(summary, proposed=max(summary.proposed - 1, 0), asked=asked)
         case CallAnswered():
             return replace(summary, asked=max(summary.asked - 1, 0))
+        case SessionImported(calls=calls):
+            return replace(summary, proposed=len(calls), asked=0)
         case RunEnded(outcome=outcome):
             return replace(summary, outcome=outcome, proposed=0, asked=0)
         case _:

@@ -54,6 +54,8 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     """A person has decided about it."""
     began: bool = False
     """It started at least once, so its effect may have happened."""
+    imported: bool = False
+    """It came with an imported session, and nobody here has decided about it yet."""
     result: ToolResult | None = None
 
     @property
@@ -225,6 +227,11 @@ class State(msgspec.Struct, frozen=True, gc=False):
     def step_calls(self) -> tuple[CallState, ...]:
         """The calls of the open step; empty if no step is open."""
         return self.step.calls if self.step else ()
+
+    @property
+    def unfinished_calls(self) -> tuple[str, ...]:
+        """The ids of the calls of the open step that have no result yet."""
+        return tuple(call.id for call in self.step_calls if call.phase != "closed")
 
     @property
     def is_waiting(self) -> bool:

@@ -11,15 +11,20 @@ Both need a journal that can read and append, and nothing else.
 import base64
 import binascii
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from importlib import metadata
-from itertools import islice
-from typing import IO, Protocol, runtime_checkable
+from typing import IO
 
 import msgspec
 
-from windlass.core.errors import JournalCorrupt, JournalFailed, SessionBusy
-from windlass.core.events import Fact
+from windlass.core.errors import (
+    ConfigError,
+    IllegalFact,
+    JournalCorrupt,
+    JournalFailed,
+    SessionBusy,
+)
+from windlass.core.events import Fact, SessionImported
+from windlass.core.fold.run import fold
 from windlass.journals.chain import ChainLink, chain_hash, chain_root
 from windlass.journals.codec import UnreadableRecord, check_blob, decode_fact, encode_fact
 from windlass.journals.wording import no_session_error, session_exists_error
@@ -28,18 +33,12 @@ from windlass.ports import Journal
 FILE_FORMAT = "windlass-session"
 FILE_VERSION = 1
 """The version of the file. The records in it have a version of their own."""
-BATCH_RECORDS = 500
-"""How many records are appended at a time."""
+LINE_BYTES_MAX = 256 * 2**20
+"""Of one line, which may hold an attachment."""
+NAME_CHARS_MAX = 200
 
 ProgressCallback = Callable[[int], None]
 """Is called with the number of records that are done."""
-
-
-@runtime_checkable
-class DeletingJournal(Protocol):
-    """A journal that can delete a session."""
-
-    async def delete(self, session: str) -> bool: ...
 
 
 class _ArchiveHead(msgspec.Struct, forbid_unknown_fields=True):
@@ -123,36 +122,43 @@ async def import_session(
 ) -> str:
     """Append a session from an exported file to a journal; returns the session's name.
 
-    The file is read twice: all of it is checked before any of it is written. With another name
-    (`into`), the records are chained again under that name.
+    The whole file is checked before any of it is written, and it is written in one append: never
+    without the fact `SessionImported` behind it, which makes void what the file says was allowed.
+    With another name (`into`), the records are chained again under that name.
 
     Raises JournalCorrupt, with the number of the line, if the file is not as it was exported,
-    JournalFailed if it is of a newer version, and ConfigError if the session exists already.
+    JournalFailed if it is of a newer version, and ConfigError if the session exists already or its
+    name cannot be shown on one line.
     """
-    for _ in _ArchiveReader(file).read_facts():
-        pass
     reader = _ArchiveReader(file)
     session = into or reader.session
-    facts = reader.read_facts()
-    records_done = 0
+    _check_name(session)
+    facts = list(reader.read_facts())
+    facts.append(_mark_import(session, facts, reader.session))
     try:
-        while batch := list(islice(facts, BATCH_RECORDS)):
-            await journal.append(session, batch)
-            records_done = batch[-1].seq
-            if progress is not None:
-                progress(records_done)
+        await journal.append(session, facts)
     except SessionBusy:
-        if records_done:
-            raise
         raise session_exists_error(session) from None
-    except BaseException:
-        # Half of a session is removed again. A journal that cannot delete keeps its beginning,
-        # which is at least a correct one.
-        if records_done and isinstance(journal, DeletingJournal):
-            with suppress(Exception):
-                await journal.delete(session)
-        raise
+    if progress is not None:
+        progress(len(facts))
     return session
+
+
+def _check_name(session: str) -> None:
+    if not session or len(session) > NAME_CHARS_MAX or not session.isprintable():
+        raise ConfigError(
+            "the name of the session in the file is too long or cannot be shown: choose another "
+            "name for it (`--as NAME`, or `into=`)"
+        )
+
+
+def _mark_import(session: str, facts: Sequence[Fact], source: str) -> SessionImported:
+    """Return the fact that ends an imported session. Raises JournalCorrupt if it is no session."""
+    try:
+        state = fold(session, facts)
+    except IllegalFact as error:
+        raise JournalCorrupt(f"the file is not a session: {error}") from None
+    return SessionImported(source, state.unfinished_calls, seq=state.seq + 1, at=state.at)
 
 
 class _ArchiveReader:
@@ -169,7 +175,7 @@ class _ArchiveReader:
     def _read_head(self) -> _ArchiveHead:
         try:
             head = _decode_head(self._next_line())
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             head = None
         if head is None or head.format != FILE_FORMAT:
             raise self._corrupt_error("this is not an exported session")
@@ -199,7 +205,7 @@ class _ArchiveReader:
             yield self._decode_record(last.seq, body)
         if (line.end, line.hash) != (last.seq, last.hash.hex()):
             raise self._corrupt_error(f"the session ends at record {line.end}, not at {last.seq}")
-        if self._file.readline().strip():
+        if self._file.readline(LINE_BYTES_MAX).strip():
             raise self._corrupt_error("there are more lines after the end of the session")
 
     def _decode_record(self, seq: int, body: bytes) -> Fact:
@@ -207,6 +213,8 @@ class _ArchiveReader:
             fact = decode_fact(body, self._fetch_blob)
         except UnreadableRecord as error:
             raise self._corrupt_error(f"record {seq} cannot be read: {error}") from None
+        except RecursionError:
+            raise self._corrupt_error(f"record {seq} is nested too deeply") from None
         if fact.seq != seq:
             raise self._corrupt_error(f"record {seq} says that it is record {fact.seq}")
         return fact
@@ -232,10 +240,14 @@ class _ArchiveReader:
             return _decode_line(self._next_line())
         except msgspec.MsgspecError as error:
             raise self._corrupt_error(f"this is not a line of a session: {error}") from None
+        except RecursionError:
+            raise self._corrupt_error("it is nested too deeply") from None
 
     def _next_line(self) -> bytes:
-        line = self._file.readline()
+        line = self._file.readline(LINE_BYTES_MAX + 1)
         self._line_number += 1
+        if len(line) > LINE_BYTES_MAX:
+            raise self._corrupt_error(f"it is longer than {LINE_BYTES_MAX} bytes")
         if not line.strip():
             raise self._corrupt_error("the file ends before the session does")
         return line

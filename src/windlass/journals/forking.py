@@ -10,7 +10,14 @@ from itertools import islice
 from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError, SessionBusy
-from windlass.core.events import RULES_VERSION, CallFinished, CallJudged, Fact, RunResumed
+from windlass.core.events import (
+    RULES_VERSION,
+    CallFinished,
+    CallJudged,
+    Fact,
+    RunResumed,
+    SessionImported,
+)
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResult
 from windlass.core.setup import Setup
@@ -43,6 +50,11 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
     if not 1 <= at <= len(facts):
         raise ConfigError(f"session {session!r} has records 1 to {len(facts)}, but no record {at}")
     copied = list(facts[:at])
+    if any(isinstance(fact, SessionImported) for fact in facts[at:]):
+        # The copied records came from a file too, although the fact that says so comes later.
+        state = fold(session, copied)
+        mark = SessionImported(session, state.unfinished_calls, seq=state.seq + 1, at=state.at)
+        copied.append(mark)
     copied += _settle_open_calls(fold(session, copied))
     names = [into] if into else islice(_fork_names(session, at), FORKS_MAX)
     for name in names:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.errors import ConfigError
-from windlass.core.events import Fact, RunStarted
+from windlass.core.events import Fact, RunStarted, SessionImported
 from windlass.core.fold.run import fold
 from windlass.gates.urls import find_addresses
 from windlass.ports import Journal
@@ -65,7 +65,13 @@ def launch_context(agent: ProjectAgent, typed: str = "") -> Mapping[str, Any]:
 
 
 def last_launch(facts: Sequence[Fact]) -> SessionLaunch | None:
-    """The launch of a session's last run; None if it was not started with one."""
+    """The launch of a session's last run; None if it was not started with one.
+
+    The folder and the settings of an imported run are not returned: the file that it came from may
+    name any folder, and settings that ask nobody.
+    """
+    if is_run_imported(facts):
+        return None
     started = [fact for fact in facts if isinstance(fact, RunStarted)]
     recorded = started[-1].context.get(CONTEXT_KEY) if started else None
     if not recorded:
@@ -77,14 +83,28 @@ def last_launch(facts: Sequence[Fact]) -> SessionLaunch | None:
         return None
 
 
+def is_run_imported(facts: Sequence[Fact]) -> bool:
+    """Whether the last run of a session began elsewhere, and came here in a file."""
+    for fact in reversed(facts):
+        if isinstance(fact, RunStarted):
+            return False
+        if isinstance(fact, SessionImported):
+            return True
+    return False
+
+
 async def load_recorded_agent(
     journal: Journal, session: str, flags: Mapping[str, object]
 ) -> ProjectAgent:
     """The agent that a session's last run was started with; `flags` replace single settings.
 
+    For an imported run, it is the agent of this folder and of the user's own settings.
+
     Raises ConfigError if the folder of the session no longer exists.
     """
     facts = await journal.read(session)
+    if is_run_imported(facts):
+        return load_agent(flags)
     launch = last_launch(facts)
     if launch is None:
         # Another program started the run. Its model is in the journal; its tools are not.

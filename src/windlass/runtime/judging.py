@@ -12,7 +12,7 @@ from windlass.core.events import CallJudged
 from windlass.core.json_repair.arguments import RefusedArguments, prepare_arguments
 from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall
-from windlass.core.state import State
+from windlass.core.state import State, find_call
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import (
     Allow,
@@ -56,6 +56,7 @@ async def judge_call(
         return CallJudged(call.id, InvalidCall(prepared.code, message))
     arguments = prepared.arguments
     verdict = await _ask_gate(_gate_request(call, spec, arguments, world, state), world)
+    verdict = _ask_about_imported(verdict, call, state)
     effective_arguments = _new_arguments(verdict)
     if effective_arguments is None:
         effective_arguments = arguments
@@ -121,6 +122,22 @@ async def _ask_gate(request: GateRequest, world: World) -> Verdict:
     if new_arguments is not None and schema is not None and not schema.accepts(new_arguments):
         return Deny("the arguments that the gate put in do not fit the tool", verdict.rule)
     return verdict
+
+
+def _ask_about_imported(verdict: Verdict, call: ToolCall, state: State) -> Verdict:
+    """Return a question instead of a permission, if the call came with an imported session.
+
+    Rules that allow such a call were written for what this agent's model proposes, and the call may
+    have been written into the file by hand.
+    """
+    call_state = find_call(state, call.id)
+    if call_state is None or not call_state.imported or isinstance(verdict, Deny | Ask):
+        return verdict
+    history = "It has not run here."
+    if call_state.began:
+        history = "It had started where it was exported, and may have taken effect there."
+    question = f"{call.name} comes from a session that was imported. {history} Run it here?"
+    return Ask(question, "imported", arguments=_new_arguments(verdict))
 
 
 def _new_arguments(verdict: Verdict) -> dict[str, Any] | None:

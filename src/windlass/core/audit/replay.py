@@ -39,6 +39,7 @@ from windlass.core.events import (
     RunEnded,
     RunResumed,
     RunStarted,
+    SessionImported,
     SteeringGiven,
     SteeringTaken,
 )
@@ -127,7 +128,7 @@ class _Replayer:
                 if fact.run == number:
                     return None
                 return ReplayDifference(fact.seq, f"run {fact.run}", f"begin run {number}")
-            case RunResumed():
+            case RunResumed() | SessionImported():
                 # The next driver asks for a move, whatever the last one was doing.
                 self._reset()
                 return None

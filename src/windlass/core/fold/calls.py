@@ -54,6 +54,8 @@ UNUSUAL_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 def apply_call_judged(state: State, fact: CallJudged) -> State:
     """Clear a call, ask a person about it, or close it."""
     call, phase = _move_call(state, fact)
+    if call.imported and isinstance(fact.verdict, Allow | Modify):
+        raise_illegal_fact(fact, "a person has to be asked about a call of an imported session")
     call = replace(call, changes=(*call.changes, *fact.changes), resource=fact.resource)
     given = None if fact.arguments is None else _encode_arguments(fact.arguments)
     if isinstance(fact.verdict, InvalidCall):
@@ -98,7 +100,7 @@ def apply_call_answered(state: State, fact: CallAnswered) -> State:
         state = replace(state, grants=(*state.grants, fact.grant))
     # Nobody knows which resource other arguments would touch.
     resource = None if isinstance(fact.verdict, Modify) else call.resource
-    call = replace(call, question=None, answered=True, resource=resource)
+    call = replace(call, question=None, answered=True, resource=resource, imported=False)
     return _apply_verdict(state, call, fact.verdict, phase)
 
 
@@ -138,6 +140,17 @@ def take_over_call(
     if phase == "proposed":
         return replace(call, phase=phase, arguments=None, changes=(), resource=None)
     return replace(call, phase=phase)
+
+
+def disown_call(call: CallState, fact: Fact) -> CallState:
+    """Return a call of a session that was imported: whatever was decided about it is void."""
+    phase = next_phase(call, "SessionImported")
+    if phase is None:  # pragma: no cover - every phase can be imported
+        raise_illegal_fact(fact, f"the call is {call.phase}")
+    if phase == "closed":
+        return call
+    began = call.began
+    return CallState(call.call, phase, began=began, imported=True)
 
 
 def apply_call_finished(state: State, fact: CallFinished) -> State:

@@ -25,6 +25,7 @@ PhaseFact = Literal[
     "RunResumed",
     "RunResumed: changed",
     "RunResumed: changed, repeatable",
+    "SessionImported",
     "RunEnded",
 ]
 """The facts that move a call, as far as the table tells them apart.
@@ -42,6 +43,7 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
         "RunResumed": "proposed",
         "RunResumed: changed": "proposed",
         "RunResumed: changed, repeatable": "proposed",
+        "SessionImported": "proposed",
         "RunEnded": "closed",
     },
     "asked": {
@@ -50,6 +52,7 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
         "RunResumed": "asked",
         "RunResumed: changed": "asked",
         "RunResumed: changed, repeatable": "asked",
+        "SessionImported": "proposed",
         "RunEnded": "closed",
     },
     "cleared": {
@@ -61,6 +64,7 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
         # Another gate, or another tool, has not allowed it.
         "RunResumed: changed": "proposed",
         "RunResumed: changed, repeatable": "proposed",
+        "SessionImported": "proposed",
         "RunEnded": "closed",
     },
     "started": {
@@ -69,6 +73,7 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
         "RunResumed": "interrupted",
         "RunResumed: changed": "interrupted",
         "RunResumed: changed, repeatable": "proposed",
+        "SessionImported": "proposed",
         "RunEnded": "closed",
     },
     "interrupted": {
@@ -82,12 +87,14 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
         "RunResumed": "interrupted",
         "RunResumed: changed": "interrupted",
         "RunResumed: changed, repeatable": "proposed",
+        "SessionImported": "proposed",
         "RunEnded": "closed",
     },
     "closed": {
         "RunResumed": "closed",
         "RunResumed: changed": "closed",
         "RunResumed: changed, repeatable": "closed",
+        "SessionImported": "closed",
         "RunEnded": "closed",
     },
 }

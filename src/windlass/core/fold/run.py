@@ -30,6 +30,7 @@ from windlass.core.events import (
     RunEnded,
     RunResumed,
     RunStarted,
+    SessionImported,
     SteeringGiven,
     SteeringTaken,
     StepProposed,
@@ -42,6 +43,7 @@ from windlass.core.fold.calls import (
     apply_call_judged,
     apply_call_started,
     close_call,
+    disown_call,
     raise_illegal_fact,
     take_over_call,
 )
@@ -86,7 +88,8 @@ def apply_fact(state: State, fact: Fact) -> State:
 
 def _advance_time(state: State, fact: Fact) -> State:
     """Count time at work. Time between two drivers, or waiting for a person, does not count."""
-    idle = not state.is_active or state.is_waiting or isinstance(fact, RunResumed)
+    between_drivers = isinstance(fact, RunResumed | SessionImported)
+    idle = not state.is_active or state.is_waiting or between_drivers
     if idle or _may_come_from_outside(state, fact) or state.run is None or fact.at <= state.at:
         return state
     passed_s = fact.at - state.at
@@ -110,6 +113,8 @@ def _apply_in_session(state: State, fact: Fact) -> State:
         return _apply_run_started(state, fact)
     if isinstance(fact, CallLate):
         return state
+    if isinstance(fact, SessionImported):
+        return _apply_session_imported(state, fact)
     if state.run is None or state.run.outcome is not None:
         raise_illegal_fact(fact, "no run is open")
     return _apply_in_run(state, state.run, fact)
@@ -189,6 +194,19 @@ def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
     run = current_run(state)
     reopened = replace(run, opening_seq=fact.seq, asking_since=None, allotments=())
     return _install_setup(replace(state, run=reopened), fact.setup)
+
+
+def _apply_session_imported(state: State, fact: SessionImported) -> State:
+    """Void every permission, because whoever wrote the file may have invented it."""
+    if fact.calls != state.unfinished_calls:
+        raise_illegal_fact(fact, "it does not name the calls that are unfinished")
+    if state.step is not None:
+        calls = tuple(disown_call(call, fact) for call in state.step.calls)
+        state = replace(state, step=replace(state.step, calls=calls))
+    if state.run is not None:
+        run = replace(state.run, caller="", context={}, allotments=())
+        state = replace(state, run=run)
+    return add_labels(replace(state, grants=()), ("untrusted",), "the file it was imported from")
 
 
 def _install_setup(state: State, setup: Setup | None) -> State:
