@@ -39,6 +39,8 @@ class ToolTimedOut(msgspec.Struct, frozen=True):
     """The time was up. `late_outcome` is how the function ended while it was being stopped."""
 
     late_outcome: ToolReturned | ToolRaised | None
+    is_running: bool = False
+    """Whether it did not stop: a thread cannot be killed."""
 
 
 @final
@@ -106,7 +108,8 @@ class ToolAttempt:
                 return ToolStopped(late_outcome)
             raise
         if not done:
-            return ToolTimedOut(await self._stop_task(task, grace_s))
+            late_outcome = await self._stop_task(task, grace_s)
+            return ToolTimedOut(late_outcome, is_running=not task.done())
         if task.cancelled():
             return ToolRaised(asyncio.CancelledError("the tool cancelled itself"))
         return task.result()

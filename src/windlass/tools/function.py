@@ -10,6 +10,7 @@ from enum import Enum
 from typing import (
     Any,
     Generic,
+    Literal,
     ParamSpec,
     TypeAlias,
     TypedDict,
@@ -28,6 +29,7 @@ from windlass.logs import get_logger
 from windlass.ports import CallerRun
 from windlass.tools.annotations import is_short_type
 from windlass.tools.docstrings import DocstringParts, read_docstring
+from windlass.tools.process_calls import FunctionAddress, locate_function
 from windlass.tools.run_context import RunContext
 from windlass.tools.schemas import ParameterList, object_schema
 from windlass.tools.signature import (
@@ -58,6 +60,7 @@ NOT_DONE = Reconciliation.NOT_DONE
 UNKNOWN = Reconciliation.UNKNOWN
 """It is not known whether the effect happened."""
 
+ToolExecutor = Literal["thread", "process"]
 ResourceRule: TypeAlias = str | Callable[[Mapping[str, Any]], str | None]
 
 
@@ -85,6 +88,10 @@ class ToolTraits(TypedDict, total=False):
     """
     endpoint: str
     """Tools with the same endpoint share a circuit breaker. By default the tool's name."""
+    executor: ToolExecutor
+    """Where a sync function runs: `thread`, the default, or `process`. A process can be killed when
+    the call is cancelled or times out. Its function must be at the top of a module and cannot take
+    the context; arguments and result travel as plain data."""
 
 
 class ToolOptions(ToolTraits, total=False):
@@ -113,6 +120,8 @@ class Tool(Generic[P, R]):
     """Where the tool comes from, for error messages about two tools with the same name."""
     recover: Callable[[], Sequence[str]] | None = field(default=None, repr=False)
     """Ends what a dead process left running, and returns a line about each."""
+    address: FunctionAddress | None = field(default=None, repr=False)
+    """Where a process of its own finds the function; None if it runs in this process."""
     bind_run: Callable[[CallerRun], Callable[P, R]] | None = field(default=None, repr=False)
     """Makes the function for one run; only for tools that give tasks to sub-agents."""
 
@@ -232,6 +241,12 @@ def _build_tool(
     reconcile = options.get("reconcile")
     if reconcile is not None:
         _check_reconcile(reconcile, spec)
+    address = None
+    if options.get("executor") == "process":
+        is_plain = signature.parameters is None
+        address = locate_function(
+            fn, name, takes_context=signature.takes_context, is_plain=is_plain
+        )
     return Tool(
         spec,
         fn,
@@ -242,6 +257,7 @@ def _build_tool(
         reconcile,
         options.get("endpoint", name),
         f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', name)}",
+        address=address,
     )
 
 
@@ -261,6 +277,10 @@ def _check_options(name: str, options: ToolOptions) -> None:
     if effect not in get_args(Effect):
         near = suggest_names(effect, get_args(Effect))
         raise ConfigError(f"tool {name!r}: there is no effect {effect!r}.{near}")
+    executor = options.get("executor", "thread")
+    if executor not in get_args(ToolExecutor):
+        near = suggest_names(executor, get_args(ToolExecutor))
+        raise ConfigError(f"tool {name!r}: there is no executor {executor!r}.{near}")
     timeout = options.get("timeout", 60.0)
     if timeout is not None and not (math.isfinite(timeout) and timeout > 0):
         raise ConfigError(

@@ -55,6 +55,8 @@ def build_result(tool: Tool[..., Any], outcome: AttemptOutcome, attempts: int) -
             return ToolResult.from_text("error", text, outage=is_unavailable(error))
         case ToolTimedOut(late_outcome):
             text = f"The tool timed out after {tool.timeout_s:g} s."
+            if outcome.is_running:
+                text += " It did not stop when it was asked to and may still be running."
             return _build_late_result("timed_out", text, late_outcome, tool)
         case ToolStopped(late_outcome):
             text = "The tool was cancelled while it was running."

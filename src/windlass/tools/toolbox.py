@@ -42,6 +42,7 @@ from windlass.tools.outcomes import (
     circuit_open_text,
     is_worth_retrying,
 )
+from windlass.tools.process_calls import call_in_process
 from windlass.tools.profile import Profile
 from windlass.tools.results import clip_result
 from windlass.tools.run_context import RunContext
@@ -209,6 +210,8 @@ class Toolbox:
         verdict: EndpointVerdict = "nothing"
         try:
             job = partial(tool.function, *positional, **named)
+            if tool.address is not None:
+                job = partial(call_in_process, tool.address, cleared.arguments)
             attempt = ToolAttempt(job, tool.name, run_context.stopping, on_late_result)
             outcome = await attempt.run(seconds_left, self._stop_grace_s)
             verdict = breaker_verdict(outcome)

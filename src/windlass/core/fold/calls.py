@@ -173,7 +173,7 @@ def add_charges(state: State, charges: Sequence[Charge]) -> State:
 def abandoned_result(call: CallState, end: RunEnded) -> ToolResult:
     """Return the result of a call that the end of its run closed."""
     if call.began:
-        effect = "The call had started; whether it took effect is unknown."
+        effect = "The call had started and may still be running; whether it took effect is unknown."
     else:
         effect = "The call had not started."
     return ToolResult.from_text("cancelled", f"Cancelled: the run ended ({end.outcome}). {effect}")

@@ -1,0 +1,128 @@
+"""Sync tools that can be killed: each call runs in a process of its own.
+
+A thread cannot be stopped from outside. A process can, with everything that it started: its whole
+group is killed when the call is cancelled, times out or is over.
+"""
+
+import asyncio
+import builtins
+import inspect
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from windlass.core.errors import ConfigError, ModelRetry
+
+WORKER_PROGRAM = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from windlass.tools.process_worker import serve_one_call
+serve_one_call()
+"""
+
+
+class FunctionAddress(NamedTuple):
+    """Where another process finds a function."""
+
+    module: str
+    script: str
+    """The file of the program, if the function is in its main module; otherwise empty."""
+    name: str
+    is_plain: bool
+    """Whether it gets its arguments as plain JSON, because a schema describes them."""
+
+
+def locate_function(
+    function: Callable[..., Any], tool: str, *, takes_context: bool, is_plain: bool
+) -> FunctionAddress:
+    """Return where to find a function; raises ConfigError if another process cannot run it."""
+
+    def refuse(reason: str, fix: str) -> NoReturn:
+        raise ConfigError(f"tool {tool!r}: executor='process' cannot be used: {reason}; {fix}")
+
+    if inspect.iscoroutinefunction(function):
+        refuse("the function is async", "leave executor out, because a cancel stops it anyway")
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>":
+        refuse("this is not a plain function", "use a function at the top of a module")
+    if "<locals>" in function.__qualname__:
+        refuse(
+            "the function is defined inside another one, where a new process cannot find it",
+            "move it to the top of a module",
+        )
+    if takes_context:
+        refuse("a RunContext cannot be sent to another process", "take what it needs as parameters")
+    script = ""
+    if function.__module__ == "__main__":
+        script = getattr(sys.modules["__main__"], "__file__", "") or ""
+        if not script:
+            refuse("the program has no file (a notebook, or -c)", "move it to a module")
+        script = str(Path(script).absolute())
+    return FunctionAddress(function.__module__, script, function.__qualname__, is_plain)
+
+
+async def call_in_process(address: FunctionAddress, arguments: Mapping[str, Any]) -> object:
+    """Call a function in a new process, and return its value as plain data; raises its error."""
+    request = {**address._asdict(), "arguments": dict(arguments)}
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-c",
+        WORKER_PROGRAM,
+        json.dumps(sys.path),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        answer = await _exchange(worker, json.dumps(request).encode())
+        if answer is None:
+            await worker.wait()
+    finally:
+        # The worker waits for this, so its id is still its own, and its group is killed with it.
+        if worker.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGKILL)
+        if worker.stdin is not None:
+            worker.stdin.close()
+        exit_code = await worker.wait()
+    if answer is None:
+        raise RuntimeError(
+            f"the process of the tool ended without a result (exit code {exit_code})"
+        )
+    if "error" in answer:
+        _raise_error(answer)
+    return answer["value"]
+
+
+async def _exchange(worker: asyncio.subprocess.Process, request: bytes) -> dict[str, Any] | None:
+    """Send the request and return the answer; None if the process ended before."""
+    if worker.stdin is None or worker.stdout is None:
+        return None
+    with suppress(BrokenPipeError, ConnectionResetError):
+        worker.stdin.write(len(request).to_bytes(8, "big") + request)
+        await worker.stdin.drain()
+    try:
+        size = int.from_bytes(await worker.stdout.readexactly(8), "big")
+        return json.loads(await worker.stdout.readexactly(size))
+    except asyncio.IncompleteReadError:
+        return None
+
+
+def _raise_error(answer: Mapping[str, Any]) -> NoReturn:
+    """Raise an error like the one in the other process: of the same type if it is Python's own."""
+    if answer["retry"]:
+        raise ModelRetry(answer["text"])
+    kind = getattr(builtins, answer["error"], None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            error = kind(answer["text"])
+        except TypeError:  # A type that needs more than a text, as UnicodeDecodeError does.
+            error = None
+        if error is not None:
+            raise error
+    raise RuntimeError(f"{answer['error']}: {answer['text']}")
