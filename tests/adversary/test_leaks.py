@@ -428,9 +428,6 @@ def test_what_runs_another_command_is_looked_into(command: str) -> None:
 
 
 @pytest.mark.contract("G4")
-@pytest.mark.xfail(
-    strict=True, reason="the scripts of sed and awk are not read: a star swallows what they run"
-)
 @pytest.mark.parametrize("command", ["sed '1e rm x' f", "awk 'BEGIN {system(\"rm x\")}' f"])
 def test_a_script_is_looked_into(command: str) -> None:
     starred = RuleGate([Rule("allow", f"bash({command.split(maxsplit=1)[0]} *)")])

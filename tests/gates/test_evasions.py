@@ -18,7 +18,9 @@ EVASIONS = tomllib.loads(DATA.read_text("utf-8"))["evasion"]
 BASH = ToolSpec("bash", "", {"type": "object", "properties": {"command": {"type": "string"}}})
 
 ALLOWED = ["git status*", "echo *", "cat src/*", "find *", "xargs *", "printf *", "test *"]
-ALLOWED += ["export *", "sh *", "sudo *", "env *", "eval *", "trap *", "source *"]
+ALLOWED += ["export *", "sh *", "sudo *", "env *", "eval *", "trap *", "source *", "cd *", "make"]
+ALLOWED += [f"{name} *" for name in ("awk", "jobs", "sed", "sort", "split", "tar", "uniq", "wget")]
+ALLOWED += ["git archive *", "git bisect *", "git submodule *", "grep *", "ls *", "dd *", "gawk *"]
 LOOSE = RuleGate([Rule("allow", f"bash({pattern})") for pattern in ALLOWED])
 NO_RM = RuleGate([Rule("deny", "bash(rm *)")], default="allow")
 
@@ -84,6 +86,26 @@ HARMLESS = [
     "find . -name '*.py'",
     "printf '%s\\n' $X",
     "test -f x",
+    "sed -n '1,20p' src/a",
+    "sed -E 's/(a|b)/[\\1]/g; /^#/d' src/a",
+    "sed -n '/start/,/end/{p;q}' src/a",
+    "sed -e 's|a|b|' -e '$!d' src/a",
+    "awk '{print $1, $NF}' src/a",
+    "awk -F: '$3 > 100 && NR > 1 {print $1}' src/a",
+    "awk '/a|b/' src/a",
+    "awk 'BEGIN {n = 0} {if ($1 > 3) n++} END {print n}' src/a",
+    "tar czf a.tgz src",
+    "tar -xf a.tgz",
+    "split -l 5 src/a",
+    "sort -rn src/a",
+    "uniq -c",
+    "git status -uno",
+    "git archive HEAD src",
+    "cd src && ls -la",
+    "cd src && grep -rn x .",
+    "cd . && git status",
+    "grep -rn 'a|b' src",
+    "ls -la src",
 ]
 
 

@@ -125,7 +125,7 @@ class PreparedCall:
         if name is None or (given := self.argument_value(name)) is None:
             return (CallPiece(None),)
         if self.argument_kind(name) == "command" and isinstance(given, str):
-            return tuple(CallPiece(given, part) for part in split_command(given))
+            return tuple(CallPiece(given, part) for part in split_command(given, self.root))
         if isinstance(given, list) and given:
             return tuple(map(CallPiece, cast("list[object]", given)))
         return (CallPiece(cast("object", given)),)
@@ -186,9 +186,8 @@ class CallPattern:
             return match_value(self.value_pattern, piece.value, piece.part, kind, call.root)
         given = call.argument_value(self.argument)
         if kind == "command" and isinstance(given, str):
-            return combine_matches(
-                [match_command_part(self.value_pattern, part) for part in split_command(given)]
-            )
+            parts = split_command(given, call.root)
+            return combine_matches([match_command_part(self.value_pattern, part) for part in parts])
         return match_value(self.value_pattern, given, None, kind, call.root)
 
     def _names_tool(self, tool: ToolSpec) -> bool:

@@ -4,12 +4,16 @@ The law: each command that would run is a part, and so is each redirection to or
 (`> build/log`, `< notes`) and each assignment (`FOO=1`). All parts must be allowed, and any part
 can be denied. If a command runs another one, the other one counts, too:
 - `nice`, `nohup`, `timeout` and `command` are removed, and what they run is a part.
-- For `sudo`, `xargs`, `sh -c` and the like, and for options such as `find -exec`, a star in a rule
-  does not match the words behind them, and everything that might be run is an aside.
+- For `sudo`, `xargs`, `sh -c` and the like, and for words such as `find -exec`, a star in a rule
+  does not match the words behind them, and everything that might be run is an aside. Which words of
+  which programs these are stands in `programs.py`.
+- After `cd FOLDER`, a program that obeys what it finds in its folder, as git does, is the part
+  `git -C FOLDER …`, which a rule must allow as such.
 
 An aside can be denied or asked about, but no rule has to allow it.
 """
 
+import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +21,7 @@ from dataclasses import dataclass
 from windlass.core.errors import ConfigError
 from windlass.gates.globs import HOLE, QUOTED_SPACE, STAR_BARRIER, printable_text
 from windlass.gates.paths import simplify_path
+from windlass.gates.programs import FOLDER_READERS, find_hazards, takes_script
 from windlass.gates.shell_reader import (
     OPENING_WORDS,
     FileRedirection,
@@ -40,10 +45,12 @@ TRANSPARENT_WRAPPERS = {
 """Commands that only run another one, and the words that may stand before that one."""
 RUNNERS = frozenset(
     """
-    ash bash builtin busybox bwrap chroot chrt command csh dash doas env exec firejail fish flock
-    gosu ionice ksh ltrace nice nohup nsenter numactl parallel pkexec prlimit proxychains runuser
-    screen script setpriv setsid sg sh ssh stdbuf strace su sudo systemd-run taskset tcsh time
-    timeout tmux toybox unbuffer unshare watch xargs zsh
+    ash bash builtin busybox bwrap chpst chroot chrt command cpulimit csh dash dbus-run-session doas
+    entr env exec fakeroot faketime firejail fish flock gosu ionice ksh linux32 linux64 ltrace nice
+    nohup nsenter numactl parallel perf pkexec prlimit proot proxychains rlwrap runuser screen
+    script setarch setpriv setsid sg sh ssh sshpass start-stop-daemon stdbuf strace su sudo
+    systemd-inhibit systemd-run taskset tcsh time timeout tmux torsocks toybox unbuffer unshare
+    valgrind watch xargs xvfb-run zsh
     """.split()  # noqa: SIM905 - a list of words
 )
 """Commands that run another one, which they get as words or as text."""
@@ -61,24 +68,7 @@ ARITHMETIC_BUILTINS = SETTERS | frozenset(
     ["[", "getopts", "let", "mapfile", "printf", "read", "readarray", "test", "unset", "wait"]
 )
 """Builtins that may run a command in the index of an array, even if it is quoted."""
-DANGEROUS_OPTIONS: dict[str, str] = {
-    "compgen": "-C -F -W",
-    "fd": "-x -X --exec --exec-batch",
-    "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls",
-    "git": "-c -O --config-env --exec --exec-path --ext-diff --output --open-files-in-pager "
-    "--receive-pack --upload-pack",
-    "go": "-exec -toolexec -vettool",
-    "man": "-H -P --html --pager",
-    "mapfile": "-C",
-    "readarray": "-C",
-    "rg": "--pre --hostname-bin",
-    "rsync": "-e --rsh --rsync-path",
-    "sed": "-i --in-place",
-    "sort": "-o --output --compress-program",
-    "tar": "-I -F --checkpoint-action --info-script --new-volume-script --rsh-command --to-command "
-    "--use-compress-program",
-}
-"""Options that run or write something: a star does not match them. The list is not complete."""
+FOLDER_CHANGERS = frozenset(["cd", "chdir", "popd", "pushd"])
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _ODD_NAME = re.compile(rf"^-|[{QUOTED_SPACE}\n]")
@@ -105,10 +95,14 @@ class CommandPart:
         return printable_text(self.spellings[0])
 
 
-def split_command(command: str) -> tuple[CommandPart, ...]:
-    """All parts of a command line; a single hole, which might be anything, if it is unreadable."""
+def split_command(command: str, root: str | None = None) -> tuple[CommandPart, ...]:
+    """All parts of a command line; a single hole, which might be anything, if it is unreadable.
+
+    `root`: the folder that the command runs in. Going to it is not a change of folder.
+    """
     try:
-        parts = tuple(_split_items(read_shell_command(command), 0))
+        items = read_shell_command(command)
+        parts = tuple(_split_items(items, 0, folder=_find_folder(items, root)))
     except UnreadableCommand as error:
         return (CommandPart((HOLE,), doubt=str(error)),)
     if len(parts) > PARTS_MAX:
@@ -128,19 +122,43 @@ def check_command_pattern(pattern: str) -> None:
         raise ConfigError(f"{first!r} is removed before rules are matched: write what follows it")
 
 
+def _find_folder(items: list[ShellItem], root: str | None) -> str:
+    """The folder that a command line goes to; empty if it stays where it is.
+
+    It counts for all of its commands, because a loop may run an earlier one again.
+    """
+    folder = ""
+    for item in items:
+        if isinstance(item, FileRedirection):
+            continue
+        texts = [word.text for word in item.words if not _ASSIGNMENT.match(word.text)]
+        if texts[:1] == ["command"]:
+            texts = texts[1:]
+        if not texts or texts[0] not in FOLDER_CHANGERS:
+            continue
+        named = [text for text in texts[1:] if not text.startswith(("-", "+"))]
+        folder = posixpath.join(folder, named[0] if len(named) == 1 else HOLE)
+    if not folder or HOLE in folder or folder.startswith("~"):
+        return HOLE if folder else ""
+    if root is not None and folder.startswith("/"):
+        folder = posixpath.relpath(folder, root)
+    folder = simplify_path(folder)
+    return "" if folder in {".", "./"} else folder
+
+
 def _split_items(
-    items: list[ShellItem], depth: int, *, aside: bool = False
+    items: list[ShellItem], depth: int, *, aside: bool = False, folder: str = ""
 ) -> Iterator[CommandPart]:
     for item in items:
         if isinstance(item, FileRedirection):
             sign = ">" if item.writes else "<"
             yield CommandPart((f"{sign} {simplify_path(item.target)}",), aside)
         else:
-            yield from _split_simple_command(item.words, depth, aside=aside)
+            yield from _split_simple_command(item.words, depth, aside=aside, folder=folder)
 
 
 def _split_simple_command(
-    words: tuple[ShellWord, ...], depth: int, *, aside: bool = False
+    words: tuple[ShellWord, ...], depth: int, *, aside: bool, folder: str
 ) -> Iterator[CommandPart]:
     while words and (assigned := _ASSIGNMENT.match(words[0].text)):
         if words[0].unquoted_chars < assigned.end():
@@ -148,11 +166,11 @@ def _split_simple_command(
         yield CommandPart((words[0].text,), aside)
         words = words[1:]
     if words:
-        yield from _split_named_command(words, depth, aside=aside)
+        yield from _split_named_command(words, depth, aside=aside, folder=folder)
 
 
 def _split_named_command(
-    words: tuple[ShellWord, ...], depth: int, *, aside: bool
+    words: tuple[ShellWord, ...], depth: int, *, aside: bool, folder: str
 ) -> Iterator[CommandPart]:
     """The parts of a command without assignments before it."""
     texts = [word.text for word in words]
@@ -167,18 +185,27 @@ def _split_named_command(
     inner = _count_wrapped_words(texts)
     if inner:
         yield CommandPart((" ".join(texts),), is_aside=True)
-        yield from _split_simple_command(words[len(words) - inner :], depth, aside=aside)
+        rest = words[len(words) - inner :]
+        yield from _split_simple_command(rest, depth, aside=aside, folder=folder)
         return
     loose = [word.has_expansion and "/" in word.text for word in words]
-    yield CommandPart(_path_spellings(_add_star_barriers(name, texts), loose), aside)
+    spellings = _path_spellings(_add_star_barriers(name, texts), loose)
+    if folder and name in FOLDER_READERS:
+        there = f"{texts[0]} {STAR_BARRIER}-C {STAR_BARRIER}{folder}"
+        yield CommandPart(spellings, is_aside=True)
+        spellings = tuple(there + text.removeprefix(texts[0]) for text in spellings)
+    yield CommandPart(spellings, aside)
     if name in SETTERS:
         yield from (CommandPart((text,), is_aside=True) for text in texts[1:] if "=" in text)
     if _may_evaluate(name, texts) or (
         name in ARITHMETIC_BUILTINS and any(word.has_code for word in words)
     ):
         yield CommandPart((HOLE,), is_aside=True, doubt=f"{name} may evaluate its words")
-    if name in RUNNERS or name in EVALUATORS or _has_dangerous_option(name, texts):
+    hazards = find_hazards(name, texts[1:])
+    if name in RUNNERS or name in EVALUATORS or "runs" in hazards:
         yield from _find_asides(name, texts, depth)
+    if "runs" in hazards and takes_script(name):
+        yield CommandPart((HOLE,), is_aside=True, doubt=f"{name} may run what its script says")
 
 
 def _may_evaluate(name: str, texts: list[str]) -> bool:
@@ -214,16 +241,11 @@ def _add_star_barriers(name: str, texts: list[str]) -> list[str]:
             # This word is the other command; its own arguments may match a star.
             return [head, STAR_BARRIER + rest[0], *rest[1:]]
         return [head, *(STAR_BARRIER + text for text in rest)]
-    options = DANGEROUS_OPTIONS.get(name, "").split()
-    if not options:
-        return texts
-    barred = [head]
-    for text in rest:
-        if HOLE in text or _is_option_of(text, options):
-            barred.append(STAR_BARRIER + text)
-        else:
-            barred.append(text)
-    return barred
+    hazards = find_hazards(name, rest)
+    barred = [
+        STAR_BARRIER + text if hazard else text for text, hazard in zip(rest, hazards, strict=True)
+    ]
+    return [head, *barred]
 
 
 def _is_plain_command(text: str) -> bool:
@@ -236,22 +258,6 @@ def _may_calculate(name: str, rest: list[str]) -> bool:
     if name == "printf" and not (rest and rest[0].startswith(("-v", HOLE))):
         return False
     return any(HOLE in text or "$" in text or "`" in text for text in rest)
-
-
-def _has_dangerous_option(name: str, texts: list[str]) -> bool:
-    return any(_is_option_of(text, DANGEROUS_OPTIONS.get(name, "").split()) for text in texts[1:])
-
-
-def _is_option_of(text: str, options: list[str]) -> bool:
-    """Whether a word is one of these options, also abbreviated or with its value appended."""
-    given = text.partition("=")[0]
-    for option in options:
-        if option.startswith("--"):
-            if given.startswith("--") and len(given) > len("--") and option.startswith(given):
-                return True
-        elif given == option or (len(option) == len("-x") and re.match(rf"-\w*{option[1]}", text)):
-            return True
-    return False
 
 
 def _path_spellings(texts: list[str], loose: list[bool]) -> tuple[str, ...]:

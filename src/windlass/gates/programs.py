@@ -1,0 +1,190 @@
+"""What programs can do besides their own work: run other programs, write files, follow a folder.
+
+The law: a star of a rule matches no word that makes a program run or write something else. The
+table says which words those are. For programs that take a script (`sed`, `awk`), a script that is
+not known to be harmless counts as one that runs programs. A program that is not listed is taken at
+its word: a rule that names it allows what it does.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from windlass.gates.globs import HOLE
+from windlass.gates.script_words import Hazard, awk_hazards, sed_hazards
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the words of one program can do."""
+
+    runs: str = ""
+    """Options that run another program, or load code or settings that may."""
+    writes: str = ""
+    """Options that write or delete a file that they name."""
+    words: str = ""
+    """A pattern of other words that do either, such as `of=…`."""
+    is_bundled: bool = False
+    """Whether the first word may be options without a dash: `tar cIf`."""
+    inputs: int | None = None
+    """How many operands are read; those after them are written. None: all are read."""
+    script: Callable[[list[str]], list[Hazard]] | None = None
+    """What a script among the words does, word by word."""
+
+
+_AWK = Program(script=awk_hazards)
+_SED = Program(script=sed_hazards)
+_CURL_WRITES = (
+    "-o -O -D -c -K --output --remote-name --remote-name-all --dump-header --cookie-jar --config "
+    "--trace --trace-ascii --stderr --output-dir --libcurl --hsts --alt-svc --etag-save"
+)
+
+PROGRAMS: Mapping[str, Program] = {
+    "apt": Program(runs="-o -c --option --config-file"),
+    "apt-get": Program(runs="-o -c --option --config-file"),
+    "ack": Program(runs="--pager --ackrc"),
+    "ag": Program(runs="--pager"),
+    "ar": Program(is_bundled=True, writes="-d -q -r -m"),
+    "awk": _AWK,
+    "bat": Program(runs="--pager"),
+    "bind": Program(runs="-x -f"),
+    "cc": Program(runs="-B -wrapper -fplugin -specs"),
+    "compgen": Program(runs="-C -F -W"),
+    "complete": Program(runs="-C -F -W"),
+    "ctags": Program(runs="--options", writes="-o -f"),
+    "curl": Program(writes=_CURL_WRITES),
+    "dd": Program(words=r"of="),
+    "fd": Program(runs="-x -X --exec --exec-batch"),
+    "file": Program(writes="-C --compile"),
+    "find": Program(
+        runs="-exec -execdir -ok -okdir", writes="-delete -fprint -fprint0 -fprintf -fls"
+    ),
+    "gawk": _AWK,
+    "gcc": Program(runs="-B -wrapper -fplugin -specs"),
+    "gdb": Program(runs="-x -ex -ix -iex --command --eval-command --init-command"),
+    "git": Program(
+        runs="-c -C -O -x --config --config-env --exec --exec-path --ext-diff --git-dir --textconv "
+        "--work-tree --open-files-in-pager --receive-pack --upload-pack --template --extcmd",
+        writes="--output --output-directory",
+        # `-o` writes a file in some of its commands; in others, as in `status -uno`, it does not.
+        words=r"(config|difftool|filter-branch|foreach|mergetool|run|send-email|instaweb)$|ext::|"
+        r"-[0-9lv]*o",
+    ),
+    "go": Program(runs="-exec -toolexec -vettool -overlay"),
+    "gpg": Program(writes="-o --output"),
+    "gsed": _SED,
+    "history": Program(writes="-a -w"),
+    "iconv": Program(writes="-o --output"),
+    "ip": Program(runs="-b -batch", words=r"exec$"),
+    "jobs": Program(runs="-x"),
+    "less": Program(runs="-k --lesskey-file --lesskey-src", writes="-o -O --log-file", words=r"\+"),
+    "man": Program(runs="-H -P -C -X --html --pager --config-file --gxditview --preprocessor"),
+    "mapfile": Program(runs="-C"),
+    "mawk": _AWK,
+    "mysql": Program(runs="-e --execute --pager", writes="--tee"),
+    "nawk": _AWK,
+    "nc": Program(runs="-c -e"),
+    "ncat": Program(runs="-c -e --exec --sh-exec --lua-exec", writes="-o -x --output --hex-dump"),
+    "nmap": Program(runs="--script --datadir", writes="-oN -oX -oS -oG -oA"),
+    "openssl": Program(runs="-engine -provider -provider-path", writes="-out -keyout -writerand"),
+    "psql": Program(runs="-c -f -v --command --file --set", writes="-o -L --output --log-file"),
+    "readarray": Program(runs="-C"),
+    "rg": Program(runs="--pre --hostname-bin"),
+    "rsync": Program(
+        runs="-e --rsh --rsync-path --files-from",
+        writes="--log-file --write-batch --only-write-batch",
+        words=r"--daemon",
+    ),
+    "scp": Program(runs="-S -o -F -D"),
+    "sdiff": Program(runs="--diff-program", writes="-o --output"),
+    "sed": _SED,
+    "sftp": Program(runs="-S -D -b -o -F"),
+    "shuf": Program(writes="-o --output"),
+    "socat": Program(words=r"(?i).*(exec|system|shell|open|create|file)"),
+    "sort": Program(runs="--compress-program", writes="-o --output"),
+    "split": Program(runs="--filter"),
+    "sqlite3": Program(
+        runs="-cmd -init", words=r"(?s)(.*\n)?\s*\.[a-z]|.*(load_extension|writefile|edit\()"
+    ),
+    "tar": Program(
+        runs="-I -F -T --checkpoint-action --files-from --info-script --new-volume-script "
+        "--rmt-command --rsh-command --to-command --use-compress-program",
+        words=r"[^/]+:",
+        is_bundled=True,
+    ),
+    "tcpdump": Program(runs="-z", writes="-w"),
+    "tree": Program(writes="-o -R"),
+    "tshark": Program(runs="-X", writes="-w"),
+    "uniq": Program(inputs=1),
+    "vi": Program(runs="-c -S -u -s --cmd", writes="-w -W", words=r"\+"),
+    "view": Program(runs="-c -S -u -s --cmd", writes="-w -W", words=r"\+"),
+    "vim": Program(runs="-c -S -u -s --cmd", writes="-w -W", words=r"\+"),
+    "wget": Program(
+        runs="-e --execute --use-askpass --config",
+        writes="-O -o -a -P --output-document --output-file --append-output --directory-prefix "
+        "--save-cookies --warc-file --hsts-file --rejected-log",
+    ),
+    "xxd": Program(inputs=1),
+    "yq": Program(writes="-i -s --inplace --split-exp"),
+    "zip": Program(runs="-TT --unzip-command"),
+}
+"""What is known of programs. Tests hold each entry; an entry can only make rules stricter."""
+
+FOLDER_READERS = frozenset(
+    """
+    ack bazel bundle bun bunx cargo cmake composer deno direnv docker docker-compose eslint git gh
+    gmake go gradle gradlew invoke jest just make meson mise mvn mvnw mypy nox npm npx pdm pip pnpm
+    podman poetry pre-commit prettier pytest rake ruff rustc tox tsc uv uvx vagrant terraform yarn
+    """.split()  # noqa: SIM905 - a list of words
+)
+"""Programs that run or obey what they find in the current folder, as git does with its `config`."""
+
+_OPTION_CHARS = len("-x")
+
+
+def find_hazards(name: str, rest: list[str]) -> list[Hazard]:
+    """What each word of a program does besides the work of the program; "" for nothing."""
+    program = PROGRAMS.get(name)
+    if program is None:
+        return [""] * len(rest)
+    if program.script is not None:
+        return program.script(rest)
+    runs = program.runs.split()
+    writes = program.writes.split()
+    hazards: list[Hazard] = []
+    operands = 0
+    for at, word in enumerate(rest):
+        text = word
+        if program.is_bundled and at == 0 and not word.startswith("-"):
+            text = f"-{word}"
+        if HOLE in text:
+            hazards.append("unknown")
+        elif _is_option_of(text, runs) or (program.words and re.match(program.words, text)):
+            hazards.append("runs")
+        elif _is_option_of(text, writes):
+            hazards.append("writes")
+        else:
+            operands += not text.startswith("-")
+            is_output = program.inputs is not None and operands > program.inputs
+            hazards.append("writes" if is_output else "")
+    return hazards
+
+
+def takes_script(name: str) -> bool:
+    """Whether the program runs a script that is among its words."""
+    program = PROGRAMS.get(name)
+    return program is not None and program.script is not None
+
+
+def _is_option_of(text: str, options: list[str]) -> bool:
+    """Whether a word is one of these options, also abbreviated or with its value appended."""
+    given = text.partition("=")[0]
+    for option in options:
+        if option.startswith("--"):
+            if given.startswith("--") and len(given) > len("--") and option.startswith(given):
+                return True
+        elif given == option or (
+            len(option) == _OPTION_CHARS and re.match(rf"-\w*{option[1]}", text)
+        ):
+            return True
+    return False
