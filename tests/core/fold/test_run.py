@@ -461,7 +461,8 @@ def test_a_call_that_started_before_a_crash_says_so_even_when_it_waits_for_a_per
     story = interrupted().add(CallJudged("a", Ask("Run it again?"))).end_run("cancelled")
     results = story.state.transcript[-1]
     assert isinstance(results, ToolResults)
-    assert "The call had started" in results.items[0].result.text
+    # C4: nothing waited for its end, and a thread cannot be stopped.
+    assert "The call had started and may still be running" in results.items[0].result.text
 
 
 def test_the_end_keeps_what_was_heard_and_paid() -> None:
