@@ -15,8 +15,8 @@ OWN_SERVER = Path(__file__).parent.parent / "mcp" / "own_server.py"
 def test_the_tools_in_lines_and_as_json(cli: Cli) -> None:
     said = cli("tools", "--tools", "read,bash")
     assert [line.split()[:2] for line in said.stdout.splitlines()] == [
-        ["read", "read"],
-        ["bash", "write"],
+        ["read", "read,"],  # Labels follow: what it shows is private, and strangers wrote it.
+        ["bash", "write,"],
         ["read_artifact", "read"],
     ]
     listed = json.loads(cli("tools", "--json").stdout)

@@ -12,7 +12,7 @@ import click
 from windlass.cli.session_picker import PICK
 from windlass.core.errors import ConfigError
 from windlass.project.files import read_failure
-from windlass.project.settings import PERMISSION_MODES, SETTING_KEYS, THINKING_MODES
+from windlass.project.settings import PERMISSION_MODES, SANDBOX_MODES, SETTING_KEYS, THINKING_MODES
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 SETTING_OF_OPTION = {"system": "instructions", "no_flow_guard": "flow_guard"}
@@ -50,6 +50,11 @@ def agent_options(command: CommandT) -> CommandT:
                 "--permission-mode",
                 type=click.Choice(PERMISSION_MODES),
                 help="For calls that change things: ask, deny them, or allow them.",
+            ),
+            click.option(
+                "--sandbox",
+                type=click.Choice(SANDBOX_MODES),
+                help="require: do not start where commands cannot be confined.",
             ),
             click.option(
                 "--no-flow-guard",

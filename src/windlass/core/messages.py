@@ -162,6 +162,8 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What its results bring into the session, or where its arguments go."""
     version: str = ""
     """Changes when the implementation behind the tool changes, if that can happen."""
+    notice: str = ""
+    """What a person who is asked about a call must know, such as that nothing confines it."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -18,7 +18,7 @@ import msgspec
 from windlass.agent.agent import Agent
 from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
-from windlass.environ import read_environment
+from windlass.environ import read_environment, xdg_folder
 from windlass.gates.combined import all_of
 from windlass.gates.data_flow import flow_guard
 from windlass.gates.policy_file import load_policy
@@ -35,6 +35,7 @@ from windlass.tools.function import Tool, tool
 from windlass.tools.mcp.config import McpHttp, McpStdio
 from windlass.tools.mcp.servers import McpServers
 from windlass.tools.profile import Profile
+from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.toolbox import Toolbox
 
 TOOL_PROFILES = ("all", "none", "core", "read-only")
@@ -49,6 +50,8 @@ DEFAULT_INSTRUCTIONS = (
 """The system prompt if the settings have none."""
 TOOLLESS_INSTRUCTIONS = "Answer briefly and to the point."
 """The system prompt if the settings have none and the agent has no tools."""
+USER_FOLDERS = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state"}
+"""The user's own folders, which hold what Windlass believes: by XDG's name, and their place."""
 ADDRESSES_KEY = "windlass_typed_addresses"
 """The key of the addresses that the person typed, in the context of a run."""
 SCHEMA_FAULTS_MAX = 3
@@ -159,7 +162,14 @@ def build_toolbox(
         return Toolbox(())
     # The folder is the person's own, and strangers wrote some of it: after a look at it, the flow
     # guard asks before anything is sent out.
-    core = core_tools(folder, private=True, untrusted=True, environ=read_environment(folder))
+    sandbox = Sandbox(
+        require="bubblewrap" if settings.sandbox == "require" else None,
+        # The folder may be the home folder: settings, sessions and keys are then inside of it.
+        hidden=tuple(xdg_folder(kind, default) for kind, default in USER_FOLDERS.items()),
+    )
+    core = core_tools(
+        folder, private=True, untrusted=True, sandbox=sandbox, environ=read_environment(folder)
+    )
     tools = [*core, *(extra_tools or ())]
     skills = Skills.from_project(folder)
     if len(skills):

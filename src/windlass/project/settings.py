@@ -16,9 +16,11 @@ import msgspec
 from windlass.core.suggestions import suggest_names
 
 PermissionMode: TypeAlias = Literal["ask", "read-only", "allow-all"]
+SandboxMode: TypeAlias = Literal["auto", "require"]
 ThinkingMode: TypeAlias = Literal["show", "fold", "hide"]
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = ("ask", "read-only", "allow-all")
+SANDBOX_MODES: tuple[SandboxMode, ...] = ("auto", "require")
 THINKING_MODES: tuple[ThinkingMode, ...] = ("show", "fold", "hide")
 NO_LIMIT = "none"
 """How a file says that there is no limit, because TOML has no null."""
@@ -45,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     permission_mode: PermissionMode = "ask"
     policy: str = ""
     flow_guard: bool = True
+    sandbox: SandboxMode = "auto"
     mcp_config: str = ""
     max_steps: int | None = STEPS_DEFAULT
     max_usd: Decimal | None = None
@@ -158,6 +161,9 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     "policy": SettingKey(parse_text, "a file of rules, instead of a permission mode", is_path=True),
     "flow_guard": SettingKey(
         parse_flag, "ask before private data could be sent out by untrusted text"
+    ),
+    "sandbox": SettingKey(
+        parse_choice(*SANDBOX_MODES), "auto, or require: do not start where commands run unconfined"
     ),
     "mcp_config": SettingKey(
         parse_text, "MCP servers; without it, the project's .mcp.json", is_path=True

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
+from msgspec.structs import replace
+
 from windlass.core.events import CallJudged
 from windlass.core.json_repair.arguments import RefusedArguments, prepare_arguments
 from windlass.core.messages import ToolCall, ToolSpec
@@ -117,6 +119,8 @@ async def _ask_gate(request: GateRequest, world: World) -> Verdict:
         return _deny_on_failure(error)
     if not is_sound_verdict(verdict, Verdict):
         return NO_VERDICT
+    if isinstance(verdict, Ask) and request.tool.notice:
+        verdict = replace(verdict, question=f"{verdict.question} {request.tool.notice}")
     new_arguments = _new_arguments(verdict)
     schema = world.schemas.get(request.tool.name)
     if new_arguments is not None and schema is not None and not schema.accepts(new_arguments):

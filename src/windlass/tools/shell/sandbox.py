@@ -115,6 +115,17 @@ class ActiveSandbox:
             return "no sandbox"
         return f"bubblewrap, network {'on' if self.has_network else 'off'}"
 
+    @property
+    def notice(self) -> str:
+        """What a person must know who is asked about a command."""
+        if self.tier == "process":
+            return (
+                "There is no sandbox here: the command can read and change whatever you can, and "
+                "use the network."
+            )
+        network = "with the network" if self.has_network else "without a network"
+        return f"It runs in a sandbox {network}, and can change only the workspace."
+
     def describe(self) -> str:
         """Return a line for a person."""
         if self.tier == "process":
@@ -175,7 +186,10 @@ def activate_sandbox(
     else:
         probe = probe_bubblewrap(network=options.network, root=root)
     if probe.fault and options.require == "bubblewrap":
-        raise ConfigError(f"the sandbox must be bubblewrap, but {probe.fault}")
+        raise ConfigError(
+            f"the sandbox must be bubblewrap, but {probe.fault}. Without it, commands are not "
+            "confined."
+        )
     return ActiveSandbox(root.resolve(), options, probe, environ or {})
 
 

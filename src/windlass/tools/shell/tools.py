@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, final
 
 from msgspec import Meta
+from msgspec.structs import replace as struct_replace
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import ToolResult
@@ -145,7 +146,9 @@ class WorkspaceShell:
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
         """`bash`, `bash_output` and `bash_kill`."""
-        bash = replace(_build_bash(self), recover=self.recover)
+        bash = _build_bash(self)
+        spec = struct_replace(bash.spec, notice=self.sandbox.notice)
+        bash = replace(bash, spec=spec, recover=self.recover)
         return bash, _build_bash_output(self), _build_bash_kill(self)
 
 
