@@ -138,6 +138,33 @@ async def test_whoever_answers_from_elsewhere_leaves_no_secret_of_the_environmen
 
 
 @pytest.mark.contract("G8")
+@pytest.mark.parametrize("same_agent", [False, True])
+async def test_an_answer_from_elsewhere_carries_no_secret_of_the_agent_in(
+    clock: VirtualClock, *, same_agent: bool
+) -> None:
+    """Whoever answers knows only the journal; the agent masks the answer when it takes it up."""
+    journal, seen = MemoryJournal(), list[Event]()
+    gate = FixedGate(Ask("May it?"))
+
+    def make_agent(model: ScriptedModel) -> Agent[str]:
+        return Agent(model, tools=[send], gate=gate, journal=journal, clock=clock, secrets=SECRETS)
+
+    model = letter()
+    agent = make_agent(model)
+    (question,) = (await agent.run("Go.", session="s")).questions
+    # The text has no known shape, and is not in the environment: only the agent knows it.
+    await answer(journal, "s", question.call.id, Deny(f"not with {KEY}"), by=KEY, clock=clock)
+    if not same_agent:
+        model = ScriptedModel(["Done."])
+        agent = make_agent(model)
+    watched = [event async for event in agent.watch("s")]
+    result = await agent.resume("s", on_event=seen.append)
+    assert "not with [secret: vault]" in str(model.prompts[-1])
+    assert not holds([model.prompts, result, seen, watched], KEY)
+    assert not holds([event async for event in agent.watch("s")], KEY)
+
+
+@pytest.mark.contract("G8")
 async def test_a_sub_agent_keeps_the_secrets_of_its_caller(clock: VirtualClock) -> None:
     """Its session is kept in the same journal, and its events are its caller's."""
 

@@ -71,7 +71,7 @@ class LiveRuns:
         self._withholds_replies = setup.withhold_replies
         self._has_idle_limit = setup.limits.idle_seconds is not None
         self._leftovers = LeftoverTasks()
-        self._state_cache = StateCache()
+        self._state_cache = StateCache(mask)
         self._services = DriverServices(self._leftovers, self._state_cache, consult_approver)
         self._drivers: dict[str, RunDriver] = {}
         self._late_writes: dict[str, asyncio.Task[None]] = {}
@@ -186,7 +186,8 @@ class LiveRuns:
         withhold = self._withholds_replies
         driver = self._find_live(session)
         if driver is None:
-            async for event in follow_session(journal, session, after, withhold=withhold):
+            following = follow_session(journal, session, after, self._mask, withhold=withhold)
+            async for event in following:
                 yield event
             return
         events = EventStream[Any]()
@@ -194,9 +195,8 @@ class LiveRuns:
         text_so_far = driver.attach_watcher(events.push, events.close)
         try:
             seen = after
-            for fact in visible_facts(
-                await journal.read(session, after), withhold=withhold, live=True
-            ):
+            facts = list(self._mask.mask_foreign(await journal.read(session, after)))
+            for fact in visible_facts(facts, withhold=withhold, live=True):
                 seen = fact.seq
                 yield fact
             if text_so_far is not None and text_so_far.seq == seen:
@@ -265,7 +265,7 @@ class LiveRuns:
 
 
 async def follow_session(
-    journal: Journal, session: str, after: int, *, withhold: bool
+    journal: Journal, session: str, after: int, mask: Mask, *, withhold: bool
 ) -> AsyncGenerator[Event]:
     """Yield the facts of a session that another agent may drive, for as long as it is driven."""
     seen = after
@@ -277,7 +277,7 @@ async def follow_session(
             and isinstance(journal, AppendSignals)
             and await journal.is_leased(session)
         )
-        facts = await journal.read(session, seen)
+        facts = list(mask.mask_foreign(await journal.read(session, seen)))
         for fact in visible_facts(facts, withhold=withhold, live=is_driven):
             seen = fact.seq
             yield fact

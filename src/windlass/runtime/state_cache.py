@@ -1,7 +1,8 @@
 """The states of sessions that were folded lately, so that not every turn reads its session anew.
 
 The law: the journal decides. A cached state counts only if the journal still goes on from its last
-fact; otherwise the session is read from the start.
+fact; otherwise the session is read from the start. What others have written into the journal is
+masked before it is folded, so that the model never sees a secret of the agent in it.
 """
 
 from collections import OrderedDict
@@ -9,6 +10,7 @@ from functools import reduce
 
 from windlass.core.events import Fact
 from windlass.core.fold.run import apply_fact, fold
+from windlass.core.secrets.mask import Mask
 from windlass.core.state import State
 from windlass.ports import Journal
 from windlass.runtime.recorder import Recorder
@@ -19,7 +21,8 @@ CACHED_SESSIONS_MAX = 64
 class StateCache:
     """The last states of the sessions that one agent drove; the oldest are dropped first."""
 
-    def __init__(self) -> None:
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
         self._states: OrderedDict[str, tuple[State, Fact]] = OrderedDict()
 
     def remember(self, recorder: Recorder) -> None:
@@ -43,5 +46,5 @@ class StateCache:
             # The last fact is read again: it shows that this is still the same session.
             facts = await journal.read(session, state.seq - 1)
             if facts and facts[0] == last_fact:
-                return reduce(apply_fact, facts[1:], state)
-        return fold(session, await journal.read(session))
+                return reduce(apply_fact, self._mask.mask_foreign(facts[1:]), state)
+        return fold(session, list(self._mask.mask_foreign(await journal.read(session))))

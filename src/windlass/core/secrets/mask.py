@@ -5,12 +5,12 @@ watchers and the model all hold the same text, and none of it is a secret.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import cast, final
 
 from typing_extensions import override
 
-from windlass.core.events import Fact
+from windlass.core.events import CallAnswered, Fact, SteeringGiven
 from windlass.core.messages import ToolSpec
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.fact_masks import FactMask
@@ -139,6 +139,18 @@ class Mask:
         if not fact.masked_fields or not (self.forms or self.key_like):
             return fact
         return FactMask(self.mask_text, find_tool).mask_fact(fact)
+
+    def mask_foreign(self, facts: Iterable[Fact]) -> Iterator[Fact]:
+        """Yield the facts of a journal, masked where somebody without this mask may have spoken.
+
+        An answer needs nothing but the journal, so whoever wrote it did not know the secrets of
+        the agent. All other facts were masked by the agent when they were written.
+        """
+        for fact in facts:
+            if isinstance(fact, CallAnswered | SteeringGiven):
+                yield self.mask_fact(fact)
+            else:
+                yield fact
 
     def mask_setup(self, setup: Setup) -> Setup:
         """Return the setup without its secrets, as it will be recorded."""
