@@ -14,12 +14,18 @@ from windlass.cli.output import OutputFormat
 from windlass.cli.screen import QUIET, TROUBLE
 from windlass.cli.terminal import read_stdin_line
 from windlass.cli.terminal_run import TerminalRun, open_terminal
+from windlass.core.errors import ConfigError
 from windlass.environ import read_environment
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.project.agents import AgentSession, ProjectAgent, load_agent
 from windlass.project.journals import journal_path, open_journal
-from windlass.project.local_servers import LocalServer, choose_model
+from windlass.project.local_servers import (
+    LocalServer,
+    choose_model,
+    explain_no_base_url,
+    find_servers,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +38,13 @@ class CommandContext:
     def with_chosen_model(self) -> "CommandContext":
         """The same context with a model, if the settings name none. Shows which model it is.
 
-        Raises ConfigError, with what to do, if no model can be used.
+        Raises ConfigError, with what to do, if no model can be used, or if the model's server is
+        not known.
         """
         if self.agent.settings.model:
-            return self
+            return self._with_server() if self.agent.needs_base_url() else self
+        if self.agent.settings.base_url:
+            raise ConfigError("base_url needs a model: add -m openai-compatible:MODEL.")
         terminal = self.terminal
         can_ask = terminal.question_prompt is not None
         folder = self.agent.folder
@@ -46,10 +55,24 @@ class CommandContext:
             terminal.screen.write_line(note, QUIET, mark=terminal.screen.glyphs.progress)
         return replace(self, agent=self.agent.with_model(choice.model))
 
+    def _with_server(self) -> "CommandContext":
+        """The same context with the model's server, if one on this machine may be used."""
+        model = self.agent.settings.model
+        servers = asyncio.run(find_servers())
+        for server in servers if self.terminal.question_prompt is not None else ():
+            if self._ask_to_use(f"No address is set for {model}, but a server is at {server.url}."):
+                return replace(self, agent=self.agent.with_base_url(server.url))
+        raise ConfigError(explain_no_base_url(model, servers))
+
     def _accept_server(self, server: LocalServer) -> bool:
         """Ask the person whether a server on this machine may be used."""
+        return self._ask_to_use(
+            f"No key is set, but {server.model} is running on port {server.port}."
+        )
+
+    def _ask_to_use(self, found: str) -> bool:
         screen = self.terminal.screen
-        screen.write_line(f"No key is set, but {server.model} is running on port {server.port}.")
+        screen.write_line(found)
         screen.write_verbatim("Use it? [Y/n] ")
         answer = read_stdin_line()
         screen.forget_line()

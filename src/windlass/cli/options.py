@@ -32,6 +32,9 @@ def agent_options(command: CommandT) -> CommandT:
         command,
         [
             click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model to use."),
+            click.option(
+                "--base-url", metavar="URL", help="The model's server: http://localhost:8000/v1."
+            ),
             click.option("--agent", metavar="NAME", help="An agent from windlass.toml."),
             click.option(
                 "-s",

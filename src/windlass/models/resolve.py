@@ -111,7 +111,10 @@ def _choose_base_url(
     # People paste the address of one endpoint where the base of all of them is wanted.
     url = _ENDPOINT_PATHS.sub("", url.strip()).rstrip("/")
     if not url:
-        raise ConfigError(f'"{provider}" needs base_url=, for example "http://localhost:8000/v1".')
+        raise ConfigError(
+            f'"{provider}" needs the address of a server, for example "http://localhost:8000/v1". '
+            f"Pass base_url=, or set {vendor.url_env}; on the command line, use --base-url."
+        )
     if not re.match(r"https?://[^/\s]", url):
         source = f"{vendor.url_env}=" if from_environ and not base_url else "base_url "
         raise ConfigError(

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from windlass.agent.agent import Agent
+from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
 from windlass.environ import read_environment, xdg_folder
@@ -25,9 +26,11 @@ from windlass.gates.policy_file import load_policy
 from windlass.gates.presets import allow_all, ask, read_only
 from windlass.knowledge.instructions import read_instructions
 from windlass.knowledge.skills import Skills
-from windlass.models.resolve import resolve_model
+from windlass.models.http.errors import mask_keys
+from windlass.models.resolve import is_local_url, resolve_model
+from windlass.models.vendors import load_vendors
 from windlass.ports import Approver, Gate, GateRequest, Journal
-from windlass.project.files import load_settings, read_mcp_servers
+from windlass.project.files import load_settings, read_mcp_servers, settings_files
 from windlass.project.layers import LoadedSettings
 from windlass.project.settings import Settings
 from windlass.tools.core_toolset import core_tools
@@ -83,13 +86,51 @@ class ProjectAgent:
         return self.loaded.settings
 
     def with_model(self, model: str) -> "ProjectAgent":
-        """The same agent with another model, written as `provider:model`."""
+        """The same agent with another model, written as `provider:model`.
+
+        It keeps its base URL only if the provider stays the same.
+        """
         settings = msgspec.structs.replace(self.settings, model=model)
+        if provider_of(model) != provider_of(self.settings.model):
+            settings = msgspec.structs.replace(settings, base_url="")
+        return self._with_settings(settings)
+
+    def with_base_url(self, url: str) -> "ProjectAgent":
+        """The same agent with its model at another server."""
+        return self._with_settings(msgspec.structs.replace(self.settings, base_url=url))
+
+    def _with_settings(self, settings: Settings) -> "ProjectAgent":
         return replace(self, loaded=replace(self.loaded, settings=settings))
+
+    def needs_base_url(self) -> bool:
+        """Whether the provider has no address of its own, and nobody has set one."""
+        vendor = load_vendors().get(provider_of(self.settings.model))
+        if vendor is None or vendor.url or self.settings.base_url:
+            return False
+        return not (vendor.url_env and read_environment(self.folder).get(vendor.url_env))
 
     def check_model(self) -> None:
         """Raise ConfigError if the model cannot be used: unknown provider, or no key."""
-        resolve_model(self.settings.model, environ=read_environment(self.folder))
+        environ = read_environment(self.folder)
+        resolve_model(self.settings.model, environ=environ, base_url=self.checked_base_url())
+
+    def checked_base_url(self) -> str | None:
+        """The base URL of the settings; None if they have none.
+
+        Raises ConfigError if a project's file would have a key of this person sent to a stranger.
+        """
+        url = self.settings.base_url
+        vendor = load_vendors().get(provider_of(self.settings.model))
+        origin = self.loaded.origins.get("base_url", "")
+        if not url or vendor is None or vendor.keyless or is_local_url(url):
+            return url or None
+        if origin.startswith(str(settings_files(self.folder)[-1])):
+            raise ConfigError(
+                f"{origin}: base_url would send {vendor.key_env} to {mask_keys(url)}. A project's "
+                "file cannot decide that. If you trust it, use --base-url or WINDLASS_BASE_URL, or "
+                "name the model openai-compatible:MODEL, which has a key of its own."
+            )
+        return url
 
     @asynccontextmanager
     async def open_toolbox(self) -> AsyncGenerator[tuple[Toolbox, Mapping[str, str]]]:
@@ -111,6 +152,7 @@ class ProjectAgent:
         async with self.open_toolbox() as (toolbox, mcp_failures):
             agent = Agent[Any](
                 settings.model,
+                base_url=self.checked_base_url(),
                 fallbacks=settings.fallbacks,
                 name=settings.agent,
                 instructions=build_instructions(settings, self.folder, toolbox),
@@ -130,6 +172,11 @@ class ProjectAgent:
                 yield AgentSession(agent, journal, toolbox, mcp_failures)
             finally:
                 await agent.aclose()
+
+
+def provider_of(model: str) -> str:
+    """The provider in the name of a model, `provider:model` or `provider/model`."""
+    return model.replace("/", ":", 1).partition(":")[0].strip()
 
 
 def load_agent(

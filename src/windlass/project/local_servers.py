@@ -59,6 +59,10 @@ class LocalServer:
         """Its first model, as `vendor:model`; empty if it has none loaded."""
         return f"{self.vendor}:{self.models[0]}" if self.models else ""
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
@@ -103,6 +107,19 @@ def explain_no_model(servers: Sequence[LocalServer] = ()) -> str:
         f"no model is configured: set {first}, {second} or {third} (also in .env), or name a model "
         f"with -m.\n{local}\nWithout a model: windlass demo."
     )
+
+
+def explain_no_base_url(model: str, servers: Sequence[LocalServer] = ()) -> str:
+    """What to do if nobody has said where a model is served."""
+    example = servers[0].url if servers else "http://localhost:8000/v1"
+    text = (
+        f"{model} needs the address of its server: add --base-url {example}, or set "
+        "WINDLASS_BASE_URL, or base_url in windlass.toml."
+    )
+    if servers:
+        found = ", ".join(f"{server.url} ({server.vendor})" for server in servers)
+        text += f"\nRunning on this machine: {found}."
+    return text
 
 
 async def find_servers(ports: Mapping[str, int] = KNOWN_PORTS) -> list[LocalServer]:

@@ -41,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str = ""
     """`provider:model`; if empty, a model that is available is chosen."""
+    base_url: str = ""
+    """The address of the model's server; if empty, the provider's own."""
     fallbacks: tuple[str, ...] = ()
     instructions: str = ""
     tools: tuple[str, ...] = ("all",)
@@ -150,6 +152,7 @@ def parse_choice(*options: str) -> Callable[[object], str]:
 
 SETTING_KEYS: Mapping[str, SettingKey] = {
     "model": SettingKey(parse_text, "the model, as provider:model"),
+    "base_url": SettingKey(parse_text, "the address of the model's server, up to /v1"),
     "fallbacks": SettingKey(parse_texts, "models to use when the first one keeps failing"),
     "instructions": SettingKey(parse_text, "the system prompt"),
     "tools": SettingKey(

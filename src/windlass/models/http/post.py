@@ -75,10 +75,7 @@ async def post_sse(
     proxy: str | None = None,
     progress: ReplyProgress | None = None,
 ) -> AsyncGenerator[SseEvent]:
-    """Send the body and yield STREAM_OPENED, then the events of the response.
-
-    Only connecting has a time limit here.
-    """
+    """Send the body; yield STREAM_OPENED, then the events. Only connecting has a limit of time."""
     import aiohttp
 
     session = await _loop_session()
@@ -87,13 +84,8 @@ async def post_sse(
     await asyncio.sleep(0)
     loop = asyncio.get_running_loop()
     began_at = loop.time()
-    limit = aiohttp.ClientTimeout(connect=timeouts.connect_s)
-    data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
     try:
-        # Redirects are not followed: a key must not be sent to another host.
-        response = await session.post(
-            url, data=data, headers=headers, timeout=limit, proxy=proxy, allow_redirects=False
-        )
+        response = await _send_post(session, url, body, headers, timeouts, proxy)
         try:
             if not _is_event_stream(response):
                 raise _refusal_error(response, await _read_error_body(response), target)
@@ -111,6 +103,27 @@ async def post_sse(
     else:
         return
     raise fault  # Without its cause: the library's error may hold the headers, and so the key.
+
+
+async def _send_post(
+    session: "aiohttp.ClientSession",
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    timeouts: Timeouts,
+    proxy: str | None,
+) -> "aiohttp.ClientResponse":
+    """Send the request, and return its response once the head is there."""
+    import aiohttp
+
+    return await session.post(
+        url,
+        data=body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body),
+        headers=headers,
+        timeout=aiohttp.ClientTimeout(connect=timeouts.connect_s),
+        proxy=proxy,
+        allow_redirects=False,  # A key must not be sent to another host.
+    )
 
 
 async def _read_chunk(response: "aiohttp.ClientResponse", progress: ReplyProgress | None) -> bytes:
