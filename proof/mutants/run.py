@@ -32,6 +32,8 @@ TESTS = (
     "tests/journals/test_lost_files.py",
     "tests/tools/test_sandbox_escapes.py",
     "tests/gates/test_typed_addresses.py",
+    "tests/adversary/test_hostile_exports.py",
+    "tests/adversary/test_hostile_schemas.py",
 )
 SIMULATION_S = 30.0
 """The time limit of the simulator for a mutant, unless the machine is slow."""

@@ -10,6 +10,7 @@ from windlass.cli.screen import BAD, GOOD, QUIET, Screen
 from windlass.cli.slash_commands import show_tools
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.suggestions import suggest_names
+from windlass.core.text_clip import printable_line
 from windlass.project.file_edits import read_mcp_entries, write_mcp_entries
 from windlass.project.files import MCP_FILE, read_mcp_servers
 from windlass.tools.mcp.config import McpHttp, McpStdio
@@ -80,7 +81,9 @@ def list_() -> None:
     screen = Screen()
     found = read_mcp_entries()
     for name, entry in found.items():
-        screen.write_line(_describe_target(entry), mark=f"{name:<16}", mark_style=GOOD)
+        # The file is the project's, and its names are written to the terminal as they are.
+        mark = f"{printable_line(name):<16}"
+        screen.write_line(_describe_target(entry), mark=mark, mark_style=GOOD)
     if not found:
         screen.write_line("No MCP servers. To add one: windlass mcp add NAME COMMAND …", QUIET)
 

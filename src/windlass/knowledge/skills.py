@@ -43,7 +43,14 @@ class Skills:
     A skill that cannot be used is a warning, and a line in `problems`.
     """
 
-    def __init__(self, folders: Sequence[str | os.PathLike[str]]) -> None:
+    def __init__(
+        self,
+        folders: Sequence[str | os.PathLike[str]],
+        *,
+        within: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Find the skills in these folders; with `within`, none that leads out of that folder."""
+        self._within = None if within is None else Path(within).resolve()
         self.problems: list[str] = []
         """What could not be used and why, one line each."""
         found: dict[str, Skill] = {}
@@ -58,7 +65,7 @@ class Skills:
     @classmethod
     def from_project(cls, root: str | os.PathLike[str]) -> "Skills":
         """The skills of a project, in the usual folders."""
-        return cls([Path(root) / place for place in SKILL_FOLDERS])
+        return cls([Path(root) / place for place in SKILL_FOLDERS], within=root)
 
     def __len__(self) -> int:
         return len(self._skills)
@@ -96,7 +103,11 @@ class Skills:
     def _find_skills(self, folders: Sequence[Path]) -> Iterator[Skill]:
         for root in folders:
             try:
-                inside = sorted(root.resolve(strict=True).iterdir())
+                real = root.resolve(strict=True)
+                if self._within is not None and not real.is_relative_to(self._within):
+                    self._add_problem(root, f"it leads out of {self._within}")
+                    continue
+                inside = sorted(real.iterdir())
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:

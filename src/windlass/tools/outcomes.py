@@ -4,6 +4,7 @@ from typing import Any
 
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import ResultKind, TextPart, ToolResult
+from windlass.core.text_clip import printable_line
 from windlass.logs import get_logger
 from windlass.tools.attempts import (
     AttemptOutcome,
@@ -18,6 +19,16 @@ from windlass.tools.results import error_message, error_text, to_content
 from windlass.tools.unavailable import is_unavailable
 
 _log = get_logger(__name__)
+
+
+def log_tool_error(tool: str, event: str, error: BaseException) -> None:
+    """Log what went wrong in one printable line; the traceback only for those who debug.
+
+    Without handlers, a warning goes to the terminal, and the message of an exception may be the
+    text of a stranger.
+    """
+    _log.warning("tool %s %s: %s", tool, event, printable_line(error_text(error)))
+    _log.debug("tool %s %s", tool, event, exc_info=error)
 
 
 def is_worth_retrying(outcome: AttemptOutcome) -> bool:
@@ -48,8 +59,8 @@ def build_result(tool: Tool[..., Any], outcome: AttemptOutcome, attempts: int) -
         case ToolRaised(ModelRetry() as retry):
             return ToolResult.from_text("error", error_message(retry) or "Try another way.")
         case ToolRaised(error):
-            _log.warning("tool %s failed", tool.name, exc_info=error)
             text = error_text(error)
+            log_tool_error(tool.name, "failed", error)
             if attempts > 1:
                 text += f" (tried {attempts} times)"
             return ToolResult.from_text("error", text, outage=is_unavailable(error))
@@ -67,7 +78,7 @@ def _build_value_result(tool: Tool[..., Any], value: object) -> ToolResult:
     try:
         return ToolResult("value", to_content(value))
     except TypeError as error:
-        _log.warning("the result of tool %s cannot be shown", tool.name, exc_info=True)
+        log_tool_error(tool.name, "returned a result that cannot be shown", error)
         return ToolResult.from_text(
             "error", f"{tool.name} ran, but its result cannot be shown: {error}"
         )

@@ -41,6 +41,7 @@ from windlass.tools.outcomes import (
     build_result,
     circuit_open_text,
     is_worth_retrying,
+    log_tool_error,
 )
 from windlass.tools.process_calls import call_in_process
 from windlass.tools.profile import Profile
@@ -282,7 +283,7 @@ class Toolbox:
             case ToolReturned():
                 return await self._clip_result(build_result(tool, outcome, 1), context)
             case ToolRaised(error):
-                _log.warning("reconcile of tool %s failed", tool.name, exc_info=error)
+                log_tool_error(tool.name, "failed to reconcile", error)
                 return "unknown"
             case ToolTimedOut() | ToolStopped():
                 return "unknown"
