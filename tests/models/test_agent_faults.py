@@ -213,7 +213,7 @@ SAID: dict[str, tuple[WireAnswer, Timeouts, RetryPolicy, str]] = {
         Timeouts(first_byte_s=20),
         ONCE,
         (
-            "openai-compatible: the model sent nothing for 20 s after the request. If it needs longer "
+            "the model sent nothing for 20 s after the request. If it needs longer "
             "to begin, set Timeouts(first_byte_s=…)."
         ),
     ),
@@ -222,7 +222,7 @@ SAID: dict[str, tuple[WireAnswer, Timeouts, RetryPolicy, str]] = {
         Timeouts(idle_s=30),
         ONCE,
         (
-            "openai-compatible: the model fell silent: nothing came for 30 s in the middle of its "
+            "the model fell silent: nothing came for 30 s in the middle of its "
             "reply. If it pauses for longer, set Timeouts(idle_s=…)."
         ),
     ),
@@ -231,7 +231,7 @@ SAID: dict[str, tuple[WireAnswer, Timeouts, RetryPolicy, str]] = {
         Timeouts(step_s=7),
         ONCE,
         (
-            "openai-compatible: the reply was not complete after 7 s, the limit Timeouts(step_s=…), "
+            "the reply was not complete after 7 s, the limit Timeouts(step_s=…), "
             "and was cut off. Set a longer step_s, or None for no limit."
         ),
     ),
@@ -240,7 +240,7 @@ SAID: dict[str, tuple[WireAnswer, Timeouts, RetryPolicy, str]] = {
         Timeouts(),
         ONCE,
         (
-            "openai-compatible: the stream ended without its end marker after 3.0 s. If this happens "
+            "the stream ended without its end marker after 3.0 s. If this happens "
             "again, a proxy or a server limit may cut long replies off."
         ),
     ),
@@ -249,7 +249,7 @@ SAID: dict[str, tuple[WireAnswer, Timeouts, RetryPolicy, str]] = {
         Timeouts(),
         RetryPolicy(),
         (
-            "openai-compatible: too many requests (429): Slow down. The provider asks to wait 3600 s, "
+            "too many requests (429): Slow down. The provider asks to wait 3600 s, "
             "and RetryPolicy(retry_after_max_s=60) allows less. Run it again after that time, allow a "
             "longer wait, or give the agent fallbacks."
         ),
@@ -279,7 +279,7 @@ async def test_an_error_says_who_and_how_long_and_what_to_do(
         )
         with pytest.raises(FailedByModel) as raised:
             await agent.run("Hello?")
-    assert raised.value.fault.message == message
+    assert raised.value.fault.message == f"openai-compatible: {message}"
     assert message in str(raised.value)
 
 
