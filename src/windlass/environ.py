@@ -1,9 +1,12 @@
 """The environment and the `.env` file: the only module that reads environment variables."""
 
+import codecs
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from windlass.core.errors import ConfigError
 
 CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CAPTURE_VALUES = ("true", "1", "span_only", "span_and_event")
@@ -37,10 +40,23 @@ def read_environment(folder: Path | None = None) -> Mapping[str, str]:
     """Return the environment with what the folder's `.env` file adds; set variables stay."""
     path = (folder or Path.cwd()) / ".env"
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+        data = path.read_bytes()
+    except OSError:
         return os.environ
+    text = _decode_env_file(data, path)
     return {**dict(parse_assignments(text)), **os.environ}
+
+
+def _decode_env_file(data: bytes, path: Path) -> str:
+    """Return the text of a `.env` file. Raises ConfigError: a file in doubt is never ignored."""
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = data.decode("utf-16" if is_utf16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ConfigError(f"{path} is not UTF-8 text, so it cannot be read: save it as UTF-8")
+    return text
 
 
 def xdg_folder(kind: str, default: str) -> Path:

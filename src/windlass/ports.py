@@ -266,6 +266,13 @@ class SessionCatalog(Protocol):
         ...
 
 
+@runtime_checkable
+class ClosableJournal(Protocol):
+    """A journal that holds something open, such as a file."""
+
+    def close(self) -> None: ...
+
+
 class Clock(Protocol):
     """Time and random numbers."""
 
@@ -283,8 +290,12 @@ class Clock(Protocol):
 Watcher = Callable[[Event], None]
 """Is told of every event of a run; must return at once."""
 
-Approver = Callable[[Question], Awaitable[PersonAnswer | None]]
-"""Asks a person, who may take their time. None means no answer yet: the run waits durably."""
+ApproverReply = PersonAnswer | bool | None
+Approver = Callable[[Question], Awaitable[ApproverReply] | ApproverReply]
+"""Asks a person, who may take their time. None means no answer yet: the run waits durably.
+
+True allows the call and False denies it. A function that is not async runs in a thread.
+"""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):

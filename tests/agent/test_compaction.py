@@ -449,6 +449,6 @@ async def test_a_watcher_is_told_what_a_compaction_saved(clock: VirtualClock) ->
     assert told
     assert all(event.messages_saved > 1 for event in told)
     assert all(WINDOW / 4 < event.tokens_saved < WINDOW for event in told)
-    assert "saves" in told[0].describe()
+    assert "tokens fewer" in told[0].describe()
     kept = [fact for fact in await journal.read("s") if isinstance(fact, ContextCompacted)]
     assert [(fact.messages_saved, fact.tokens_saved) for fact in kept] == [(0, 0)] * len(told)

@@ -5,13 +5,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import PurePath
 from typing import Any, Generic
 from weakref import finalize
 
 from typing_extensions import Unpack
 
 from windlass.agent.build import build_parts
-from windlass.agent.event_stream import EventStream
+from windlass.agent.event_stream import EventStream, StreamBlock
 from windlass.agent.openings import RunTask
 from windlass.agent.options import (
     AgentOptions,
@@ -20,19 +21,20 @@ from windlass.agent.options import (
     check_agent_options,
     check_prompt,
     check_run_options,
+    check_session,
+    choose_session,
 )
 from windlass.agent.output import OutputType
-from windlass.agent.runs import new_session
 from windlass.agent.subagents import make_agent_tool, unreported_charges
 from windlass.agent.sync import BackgroundLoop
-from windlass.core.errors import ConfigError, failure_error
+from windlass.core.errors import ConfigError, NothingToDo, failure_error
 from windlass.core.events import Event, Fact, SteeringGiven
 from windlass.core.faults import Fault
 from windlass.core.messages import ContentPart
 from windlass.core.result import OutputT, RunResult
 from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
-from windlass.ports import Model, RefusesContent, Watcher
+from windlass.ports import ClosableJournal, Model, RefusesContent, Watcher
 from windlass.runtime.driver import Opening
 from windlass.runtime.leftover_tasks import wait_until_done
 from windlass.tools.function import Tool
@@ -60,6 +62,7 @@ class Agent(Generic[OutputT]):
         check_agent_options(options)
         self._output = OutputType(output_type)
         self.parts = build_parts(model, self._output, options)
+        self._owns_journal = isinstance(options.get("journal"), str | PurePath)
         self._main_model = self.parts.world.models[self.parts.setup.model.name]
         self._openings = self.parts.make_openings()
         self._runs = self.parts.make_runs()
@@ -93,7 +96,7 @@ class Agent(Generic[OutputT]):
         last run is still open.
         """
         opening = self._open_run(prompt, options)
-        driver = self._runs.make_driver(session or new_session(), opening, on_event)
+        driver = self._runs.make_driver(choose_session(session), opening, on_event)
         return self._finish(await self._runs.drive_to_end(driver))
 
     def run_sync(
@@ -108,7 +111,7 @@ class Agent(Generic[OutputT]):
 
         Ctrl-C stops the run, which ends and is recorded before KeyboardInterrupt is raised.
         """
-        session = session or new_session()
+        session = choose_session(session)
         work = self.run(prompt, session=session, on_event=on_event, **options)
         run = self._background.submit(work)
         try:
@@ -119,26 +122,32 @@ class Agent(Generic[OutputT]):
                 run.result()
             raise
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self,
         prompt: PromptInput,
         *,
         session: str | None = None,
         **options: Unpack[RunOptions],
-    ) -> AsyncGenerator[EventStream[OutputT]]:
-        """Run a prompt and watch it: iterate over the events, then read `events.result`.
+    ) -> StreamBlock[OutputT]:
+        """Run a prompt and watch it, in an `async with` block.
 
-        Leaving the block early does not stop the run: it is waited for. An error in the block stops
-        it. Raises RunFailed on leaving the block if the run failed.
+        Iterate over the events, then read `events.result`. Leaving the block early does not stop
+        the run: it is waited for. An error in the block stops it. Raises RunFailed on leaving the
+        block if the run failed.
         """
+        return StreamBlock(self._stream(prompt, session=session, **options))
+
+    @asynccontextmanager
+    async def _stream(
+        self, prompt: PromptInput, *, session: str | None, **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[EventStream[OutputT]]:
         opening = self._open_run(prompt, options)
 
         def cancel(reason: str) -> None:
             driver.cancel(reason)
 
         events: EventStream[OutputT] = EventStream(cancel=cancel)
-        driver = self._runs.make_driver(session or new_session(), opening, events.push)
+        driver = self._runs.make_driver(choose_session(session), opening, events.push)
 
         async def drive() -> RunResult[OutputT]:
             return self._parse_output(await self._runs.drive_to_end(driver))
@@ -164,8 +173,7 @@ class Agent(Generic[OutputT]):
         is given.
         """
         opening = partial(self._openings.open_resumed, consent=consent)
-        driver = self._runs.make_driver(session, opening, on_event)
-        return self._finish(await self._runs.drive_to_end(driver))
+        return await self._go_on(session, opening, on_event)
 
     async def answer(
         self,
@@ -190,8 +198,7 @@ class Agent(Generic[OutputT]):
                 state, call_id, verdict, digest=digest, by=by, consent=consent
             )
 
-        driver = self._runs.make_driver(session, opening, on_event)
-        return self._finish(await self._runs.drive_to_end(driver))
+        return await self._go_on(session, opening, on_event)
 
     def cancel(self, session: str, reason: str = "cancelled") -> bool:
         """Stop the run of a session, from any thread. Returns whether this agent drives one."""
@@ -202,7 +209,9 @@ class Agent(Generic[OutputT]):
 
         Raises NothingToDo if no run is open, SessionBusy if it is still driven.
         """
-        state = await self._runs.read_state(session)
+        state = await self._runs.read_state(check_session(session))
+        if not state.seq:
+            raise await self._runs.unknown_session(session)
         charges = await unreported_charges(self.parts.world.journal, state)
         opening = partial(self._openings.close_abandoned, reason=reason, charges=charges)
         return await self._runs.write_facts(session, opening)
@@ -217,6 +226,9 @@ class Agent(Generic[OutputT]):
         if self._background.is_running:
             await asyncio.wrap_future(self._background.submit(self._runs.close()))
         self._background.stop()
+        journal = self.parts.world.journal
+        if self._owns_journal and isinstance(journal, ClosableJournal):
+            journal.close()
 
     async def steer(self, session: str, prompt: PromptInput, *, by: str = "") -> None:
         """Say something to a run while it is running; it is taken up before the next step.
@@ -237,6 +249,18 @@ class Agent(Generic[OutputT]):
             if refusal is not None:
                 raise ConfigError(refusal)
         return parts
+
+    async def _go_on(
+        self, session: str, opening: Opening, on_event: Watcher | None
+    ) -> RunResult[OutputT]:
+        """Go on with a session that should have an open run."""
+        driver = self._runs.make_driver(check_session(session), opening, on_event)
+        try:
+            return self._finish(await self._runs.drive_to_end(driver))
+        except NothingToDo:
+            if (await self._runs.read_state(session)).seq:
+                raise
+        raise await self._runs.unknown_session(session)
 
     def _finish(self, result: RunResult[Any]) -> RunResult[OutputT]:
         return self._raise_if_failed(self._parse_output(result))

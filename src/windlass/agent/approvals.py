@@ -6,6 +6,7 @@ fails has said no.
 """
 
 import asyncio
+import inspect
 from collections.abc import Iterator
 from functools import partial
 
@@ -30,11 +31,13 @@ from windlass.core.verdicts import (
     PersonAnswer,
     is_sound_verdict,
 )
+from windlass.logs import get_logger
 from windlass.ports import Approver, Clock, Journal, World
 from windlass.runtime.clock import RealClock
 from windlass.runtime.leases import hold_session
 from windlass.runtime.recorder import Recorder
 
+_log = get_logger(__name__)
 EXPIRED_DENIAL = Deny("the question had expired", "expiry")
 
 
@@ -188,11 +191,36 @@ async def _ask_approver(
         timeout_s = max(0.0, question.expires_at - now)
     try:
         async with asyncio.timeout(timeout_s):
-            reply = await approver(question)
+            reply = await call_approver(approver, question)
     except TimeoutError:
         return question, EXPIRED_DENIAL
     except Exception as error:  # noqa: BLE001 - an approver that fails has said no
+        _log.exception("the approver failed, so the call of %s is denied", question.call.name)
         return question, Deny(f"the approver failed: {type(error).__name__}", "approver-failure")
     if reply is None or isinstance(reply, AllowAlways) or is_sound_verdict(reply, AnswerVerdict):
         return question, reply
+    _log.error(
+        "the approver returned a %s, which is not an answer, so the call of %s is denied",
+        type(reply).__name__,
+        question.call.name,
+    )
     return question, Deny("the approver did not return an answer", "approver-failure")
+
+
+async def call_approver(approver: Approver, question: Question) -> PersonAnswer | None:
+    """Ask an approver, which may be async or not; True means Allow, and False means Deny."""
+    if _is_async(approver):
+        reply = approver(question)
+    else:
+        # It may wait for a person, as `input` does, and must not stop the event loop meanwhile.
+        reply = await asyncio.to_thread(approver, question)
+    if inspect.isawaitable(reply):
+        reply = await reply
+    if isinstance(reply, bool):
+        return Allow("approver") if reply else Deny("the approver said no", "approver")
+    return reply
+
+
+def _is_async(approver: Approver) -> bool:
+    call = getattr(approver, "__call__", None)  # noqa: B004 - an object with `__call__`
+    return inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call)

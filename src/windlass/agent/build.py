@@ -5,6 +5,7 @@ The law: an agent that cannot keep what it promises is refused here, before anyt
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -147,8 +148,10 @@ def _build_world(
 ) -> World:
     tools = options.get("tools", ())
     toolbox = Toolbox(tools) if isinstance(tools, Sequence) else tools
+    if isinstance(toolbox, Toolbox):
+        toolbox.check_deps()
     approver = options.get("approver")
-    journal = options.get("journal") or MemoryJournal()
+    journal = _open_journal(options.get("journal"))
     return World(
         models={model.info.name: model for model in models},
         tools=toolbox,
@@ -163,6 +166,12 @@ def _build_world(
         check_output=None if output.is_text else output.describe_mismatch,
         recall=options.get("knowledge"),
     )
+
+
+def _open_journal(given: Journal | str | None) -> Journal:
+    if isinstance(given, str | PurePath):
+        return lazy_imports.open_journal(given)
+    return given if given is not None else MemoryJournal()
 
 
 def _blobs_only(store: BlobStore) -> BlobStore:

@@ -7,7 +7,9 @@ adjacent fragments are merged; everything else is kept, however much it is.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Generic
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Never
 
 from msgspec.structs import replace
 from typing_extensions import override
@@ -25,6 +27,10 @@ from windlass.core.events import (
 from windlass.core.result import OutputT, RunResult
 
 BUFFER_EVENTS_MAX = 256
+STREAM_USAGE = (
+    "stream() must be entered first: `async with agent.stream(…) as events:`, and then "
+    "`async for event in events:`"
+)
 
 
 class EventStream(AsyncIterator[Event], Generic[OutputT]):
@@ -125,3 +131,30 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
         """Stop the run. Its remaining events still come, up to the last one."""
         if self._cancel is not None:
             self._cancel(reason)
+
+
+class StreamBlock(Generic[OutputT]):
+    """The block of `async with agent.stream(…) as events:`. Nothing runs before it is entered."""
+
+    def __init__(self, block: AbstractAsyncContextManager[EventStream[OutputT]]) -> None:
+        self._block = block
+
+    async def __aenter__(self) -> EventStream[OutputT]:
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._block.__aexit__(kind, error, traceback)
+
+    if not TYPE_CHECKING:
+        # Type checkers refuse both uses by themselves.
+
+        def __aiter__(self) -> Never:
+            raise TypeError(STREAM_USAGE)
+
+        def __await__(self) -> Never:
+            raise TypeError(STREAM_USAGE)

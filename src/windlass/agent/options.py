@@ -4,6 +4,7 @@ The law: what is given is checked before anything is written, and an option that
 refused instead of ignored.
 """
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypedDict, cast, get_args, runtime_checkable
@@ -26,6 +27,24 @@ from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Time
 LABELS: tuple[str, ...] = get_args(Label)
 KEY_CHARS_MIN = 8
 """A shorter key is a placeholder, for a server that wants none."""
+
+OTHER_NAMES = {
+    "api_key": "key",
+    "functions": "tools",
+    "max_steps": "limits=Limits(steps=…)",
+    "max_tokens": "limits=Limits(tokens=…)",
+    "max_turns": "limits=Limits(steps=…)",
+    "max_usd": "limits=Limits(usd=…)",
+    "memory": "journal or knowledge",
+    "model_settings": "options=ModelOptions(…)",
+    "policy": "gate",
+    "session_id": "session",
+    "system": "instructions",
+    "system_prompt": "instructions",
+    "temperature": "options=ModelOptions(temperature=…)",
+    "timeout": "limits=Limits(seconds=…) or timeouts",
+}
+"""What options are called elsewhere."""
 
 PromptInput: TypeAlias = str | Sequence[ContentPart]
 Secrets: TypeAlias = Mapping[str, str] | Collection[str] | Mask
@@ -93,8 +112,9 @@ class AgentOptions(TypedDict, total=False):
     knowledge: Recaller | None
     """Finds what is known about a prompt, to be shown to the model beside it."""
 
-    journal: Journal | None
-    """Where sessions are kept; in memory by default."""
+    journal: Journal | str | None
+    """Where sessions are kept; in memory by default. A path or URL opens the journal of that name,
+    as `sessions.db` or `postgresql://…`; closing the agent closes it."""
     rules: LoopPolicy | None
     """How the loop itself behaves, for example how many calls run at once."""
     retries: RetryPolicy | None
@@ -113,8 +133,30 @@ def check_agent_options(options: AgentOptions) -> None:
     known = AgentOptions.__optional_keys__
     for option in options:
         if option not in known:
-            near = suggest_names(option, known)
-            raise ConfigError(f"Agent() has no option {option!r}.{near}")
+            raise ConfigError(f"Agent() has no option {option!r}.{_suggest_option(option, known)}")
+
+
+def _suggest_option(option: str, known: Collection[str]) -> str:
+    """Return a sentence to append to an error: what the option is called here."""
+    if option in OTHER_NAMES:
+        return f" Did you mean {OTHER_NAMES[option]}?"
+    return suggest_names(option, known)
+
+
+def choose_session(session: str | None) -> str:
+    """Return the name of a session, a new one for None. Raises ConfigError if it is not a name."""
+    if session is None:
+        return os.urandom(8).hex()
+    return check_session(session)
+
+
+def check_session(session: str) -> str:
+    """Return the name of a session. Raises ConfigError if it is empty or not a str."""
+    if not isinstance(session, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+        raise ConfigError(f"session={session!r}: the name of a session must be a str")
+    if not session.strip():
+        raise ConfigError(f"session={session!r}: the name is empty; leave it out for a new session")
+    return session
 
 
 class RunOptions(TypedDict, total=False):
@@ -141,6 +183,10 @@ class CheckedRunOptions(TypedDict):
 
 def check_run_options(options: RunOptions) -> CheckedRunOptions:
     """Fill in the defaults. Raises ConfigError for a label or a context that cannot be used."""
+    known = RunOptions.__optional_keys__
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"run() has no option {option!r}.{_suggest_option(option, known)}")
     labels = tuple(options.get("labels", ()))
     for label in labels:
         if label not in LABELS:

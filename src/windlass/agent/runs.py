@@ -5,7 +5,6 @@ so that two runs of one agent never share a session; everything else is in the j
 """
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -27,11 +26,13 @@ from windlass.core.result import RunResult, build_result
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
+from windlass.core.suggestions import find_near_names
 from windlass.ports import (
     AppendSignals,
     CallerRun,
     Journal,
     RunBoundTools,
+    SessionCatalog,
     SessionLeases,
     Watcher,
     World,
@@ -48,11 +49,6 @@ LEASE_POLL_S = 1.0
 """How often to look whether a session that is watched is still driven."""
 
 ValueT = TypeVar("ValueT")
-
-
-def new_session() -> str:
-    """Return an id for a new session."""
-    return os.urandom(8).hex()
 
 
 class LiveRuns:
@@ -215,6 +211,15 @@ class LiveRuns:
             driver.cancel("the agent was closed")
         await asyncio.gather(*(driver.finished.wait() for driver in drivers))
         await self._leftovers.drain()
+
+    async def unknown_session(self, session: str) -> NothingToDo:
+        """Return the error for a session that the journal does not have, with near names."""
+        names: list[str] = []
+        if isinstance(self._world.journal, SessionCatalog):
+            names = [one.session for one in await self._world.journal.sessions(limit=500)]
+        near = find_near_names(session, names)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return NothingToDo(f"there is no session {session!r} in this journal.{hint}")
 
     async def read_state(self, session: str) -> State:
         return await self._state_cache.read_state(self._world.journal, session)

@@ -12,6 +12,7 @@ from dataclasses import replace as with_fields
 from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
+from windlass.agent.approvals import call_approver
 from windlass.core.errors import ConfigError
 from windlass.core.events import Fact, RunStarted
 from windlass.core.fold.run import fold
@@ -78,7 +79,7 @@ def _ask_or_deny(approver: Approver | None, name: str) -> Approver:
         named_question = with_fields(question, question=f"{name}: {question.question}")
         reply = None
         if approver is not None:
-            reply = await approver(named_question)
+            reply = await call_approver(approver, named_question)
         return reply or Deny(NOBODY_TO_ASK, "unattended")
 
     return ask

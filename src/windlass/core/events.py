@@ -21,7 +21,6 @@ A new fact goes into the union at the end of this module. Pyright then refuses i
 name a fact with attachments or long texts, and `testing/samples.py` needs a sample of each fact.
 """
 
-from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -44,7 +43,7 @@ from windlass.core.deltas import (
     UsageDelta,
 )
 from windlass.core.faults import Fault
-from windlass.core.limits import Amount
+from windlass.core.limits import Amount, Reservation
 from windlass.core.messages import (
     ArgumentChange,
     AssistantMessage,
@@ -104,14 +103,6 @@ Outcome = Literal[
     "suspended",
 ]
 """How a run ended. `suspended` is not an end: the run waits for a person."""
-
-
-class Reservation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The most that an attempt may cost, in tokens and US dollars."""
-
-    input: int
-    output: int
-    usd: Decimal | None = None
 
 
 class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
@@ -299,24 +290,16 @@ class ContextCompacted(PlacedEvent, frozen=True, tag="Compacted"):
     how: Literal["window", "summary", "mask"] = "window"
     charge: Charge | None = None
     messages_saved: int = 0
-    """How many messages fewer the model sees. Only live watchers are told: no record has it."""
     tokens_saved: int = 0
-    """How many tokens shorter the view is, as estimated. Only live watchers are told."""
+    """What the view became shorter by. Only live watchers are told: no record has it."""
 
     def describe(self) -> str:
         messages = f"The first {format_count(self.upto, 'message')}"
+        saved = f" (about {self.tokens_saved} tokens fewer)" if self.tokens_saved else ""
         if self.how == "mask":
-            return f"{messages}: the results in them were removed from the view{self._savings}"
+            return f"{messages}: the results in them were removed from the view{saved}"
         verb = "were summarized" if self.how == "summary" else "were removed from the view"
-        note = quote_text(self.note)
-        return f"{messages} {verb}: {note}{format_charge(self.charge)}{self._savings}"
-
-    @property
-    def _savings(self) -> str:
-        if not self.tokens_saved:
-            return ""
-        messages = format_count(self.messages_saved, "message")
-        return f" (saves {messages}, about {format_count(self.tokens_saved, 'token')})"
+        return f"{messages} {verb}: {quote_text(self.note)}{format_charge(self.charge)}{saved}"
 
 
 class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
+from windlass.core.suggestions import suggest_names
+
 Money: TypeAlias = Decimal | int | float | str
 """US dollars as a caller may write them. They are kept as an exact Decimal: 0.1 is `0.1`."""
 
@@ -34,7 +36,20 @@ def check_numbers(settings: msgspec.Struct, *names: str, zero_allowed: bool = Fa
             raise ValueError(f"{type(settings).__name__}({name}={number}): it must be {wanted}")
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _LimitsMeta(type(msgspec.Struct)):
+    """Explains an argument that does not exist, as msgspec does not."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: object, **options: object) -> msgspec.Struct:
+            for name in options:
+                if name not in cls.__struct_fields__:
+                    near = suggest_names(name.removeprefix("max_"), cls.__struct_fields__)
+                    raise TypeError(f"{cls.__name__}() has no limit {name!r}.{near}")
+            return super().__call__(*args, **options)
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, metaclass=_LimitsMeta):
     """Where a run must stop. None means no limit."""
 
     steps: int | None = 25
@@ -133,3 +148,11 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError(f"Budget({self.name!r}): give usd= or tokens=")
         if self.per not in (None, "hour", "day", "month"):
             raise ValueError(f"Budget({self.name!r}, per={self.per!r}): use hour, day or month")
+
+
+class Reservation(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The most that an attempt may cost, in tokens and US dollars."""
+
+    input: int
+    output: int
+    usd: Decimal | None = None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from windlass.journals.memory import MemoryJournal
     from windlass.journals.postgres.journal import PostgresJournal
     from windlass.journals.sqlite.journal import SqliteJournal
+    from windlass.journals.urls import open_journal
 
 __all__ = [
     "MemoryJournal",
@@ -26,6 +27,7 @@ __all__ = [
     "export_session",
     "fork",
     "import_session",
+    "open_journal",
 ]
 
 LAZY_MODULES: LazyModules = {
@@ -37,6 +39,7 @@ LAZY_MODULES: LazyModules = {
     "export_session": "windlass.journals.archive",
     "fork": "windlass.journals.forking",
     "import_session": "windlass.journals.archive",
+    "open_journal": "windlass.journals.urls",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

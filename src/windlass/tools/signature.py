@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 
@@ -58,6 +58,8 @@ class ToolSignature:
     """None: the arguments are passed by name, as plain JSON."""
     takes_context: bool
     return_annotation: object = None
+    deps_type: type | None = None
+    """What the deps in the context must be, if the annotation names a class."""
 
     def bind_arguments(
         self, arguments: Mapping[str, Any], context: RunContext[Any]
@@ -90,10 +92,21 @@ def read_signature(function: ToolFunction, tool: str) -> ToolSignature:
     hints = _read_type_hints(function, tool)
     declared = list(_open_parameters(function, tool))
     takes_context = bool(declared) and is_context_annotation(hints.get(declared[0].name))
+    deps_type = None
     if takes_context:
+        deps_type = _deps_type(hints[declared[0].name])
         del declared[0]
     parameters = tuple(_read_parameter(parameter, hints, tool) for parameter in declared)
-    return ToolSignature(parameters, takes_context, hints.get("return", _EMPTY))
+    return ToolSignature(parameters, takes_context, hints.get("return", _EMPTY), deps_type)
+
+
+def _deps_type(annotation: object) -> type | None:
+    """Return the class in `RunContext[…]`; None if it is not one that values can be checked by."""
+    (named,) = get_args(annotation) or (None,)
+    is_checkable = isinstance(named, type) and named not in (object, Any, type(None))
+    if not is_checkable or getattr(named, "_is_protocol", False) or is_typeddict(named):
+        return None
+    return named
 
 
 def takes_context(function: ToolFunction, tool: str) -> bool:

@@ -125,6 +125,16 @@ class Toolbox:
         other._deps = deps  # noqa: SLF001 - a copy of our own
         return other
 
+    def check_deps(self) -> None:
+        """Raise ConfigError if the deps are not what a tool's `RunContext[…]` says."""
+        for tool in self._tools.values():
+            wanted = tool.signature.deps_type
+            if wanted is not None and not isinstance(self._deps, wanted):
+                raise ConfigError(
+                    f"tool {tool.name!r} needs deps of type {wanted.__name__}, but they are "
+                    f"{type(self._deps).__name__}: give Toolbox(tools, deps=…)"
+                )
+
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         tool = self._tools.get(name)
         return None if tool is None else tool.find_resource(arguments)
