@@ -250,8 +250,8 @@ SAID: dict[str, tuple[WireAnswer, Timeouts, RetryPolicy, str]] = {
         RetryPolicy(),
         (
             "too many requests (429): Slow down. The provider asks to wait 3600 s, "
-            "and RetryPolicy(retry_after_max_s=60) allows less. Run it again after that time, allow a "
-            "longer wait, or give the agent fallbacks."
+            "and RetryPolicy(retry_after_max_s=60) allows less. Run it again after that time, "
+            "allow a longer wait, or give the agent fallbacks."
         ),
     ),
 }
