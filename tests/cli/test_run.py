@@ -161,6 +161,52 @@ def test_what_changes_things_waits_for_a_person(
     assert (project / "out.txt").read_text() == "x"
 
 
+@pytest.mark.contract("G6")
+def test_all_that_would_run_is_shown_before_and_when_it_is_approved(
+    cli: Cli, server: FaultServer
+) -> None:
+    """W4: the tail of a command is not cut off, however long its beginning is."""
+    command = f": {'x' * 400} ; : the-tail"
+    server.add_answers(
+        chat_answer(call_chunks("bash", f'{{"command":"{command}"}}')), text_answer("Done.")
+    )
+    asks = cli(*RUN, "do it")
+    assert command in asks.stderr
+    yes = cli("approve", session_in(asks.stderr))
+    assert command in yes.stderr
+    assert (yes.exit_code, yes.stdout) == (0, "Done.\n")
+
+
+@pytest.mark.contract("G6")
+def test_a_long_call_is_approved_only_by_its_digest(cli: Cli, server: FaultServer) -> None:
+    """W4: nobody approves by habit what does not fit on a screen."""
+    command = "\\n".join([": x"] * 100 + [": the-tail"])
+    server.add_answers(
+        chat_answer(call_chunks("bash", f'{{"command":"{command}"}}')), text_answer("Done.")
+    )
+    asks = cli(*RUN, "do it")
+    name = session_in(asks.stderr)
+    assert "    : the-tail" in asks.stderr
+    digest = asks.stderr.rsplit("--digest ", 1)[1].split()[0]
+    for options in ((), ("-q",), ("--always",), ("--digest", "0" * 32)):
+        refused = cli("approve", name, "c1_0", *options)
+        assert refused.exit_code == 2
+        assert "nothing was approved" in refused.stderr
+    assert len(server.requests) == 1
+    yes = cli("approve", name, "c1_0", "--digest", digest)
+    assert (yes.exit_code, yes.stdout) == (0, "Done.\n")
+
+
+@pytest.mark.contract("G6")
+def test_a_long_call_can_be_denied_at_once(cli: Cli, server: FaultServer) -> None:
+    command = "\\n".join([": x"] * 100)
+    server.add_answers(
+        chat_answer(call_chunks("bash", f'{{"command":"{command}"}}')), text_answer("All right.")
+    )
+    name = session_in(cli(*RUN, "do it").stderr)
+    assert cli("deny", name).stdout == "All right.\n"
+
+
 def test_a_denial_reaches_the_model_with_its_reason(
     cli: Cli, server: FaultServer, project: Path
 ) -> None:

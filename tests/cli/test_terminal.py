@@ -108,8 +108,12 @@ def test_a_long_command_can_be_seen_whole_before_it_is_approved(shell: Shell) ->
     with shell.windlass("run", *MODEL, "go") as terminal:
         asked = terminal.wait_for_text(KEYS)
         assert "+8 lines: s shows all" in asked
+        terminal.type("y")
+        assert "8 lines are not shown yet" in terminal.wait_for_text(KEYS, count=2)
+        terminal.type("a")
+        terminal.wait_for_text(KEYS, count=3)
         terminal.type("s")
-        assert "    touch the-last-line" in terminal.wait_for_text(KEYS, count=2)
+        assert "    touch the-last-line" in terminal.wait_for_text(KEYS, count=4)
         terminal.type("q")
         assert terminal.wait_for_exit() == 3
 

@@ -10,8 +10,7 @@ from windlass.agent.approvals import answer
 from windlass.cli.command_context import load_context, login_name
 from windlass.cli.exit_codes import DONE
 from windlass.cli.options import CommandT, collect_flags, show_options
-from windlass.cli.output import show_answer_commands
-from windlass.cli.renderer import format_arguments
+from windlass.cli.output import is_long_call, show_answer_commands, show_whole_call
 from windlass.cli.resume import resume_run
 from windlass.cli.screen import QUIET
 from windlass.core.errors import ConfigError, NothingToDo
@@ -55,21 +54,29 @@ Examples:
     flag_value=EXACT_CALL,
     help="Do not ask again in this session: about exactly this call, or calls that match PATTERN.",
 )
+@click.option(
+    "--digest",
+    metavar="DIGEST",
+    help="Approve only the call with this digest. Needed for a long call, which shows it.",
+)
 @_answer_options
 def approve(
     session: str,
     call: str | None,
     always: str | None,
+    digest: str | None,
     quiet: bool,
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> None:
     """Allow a call that a run waits for, and resume the run.
 
     SESSION may be part of the session's name. CALL is needed only if several calls wait. The answer
-    is valid only for the arguments that were shown.
+    is valid only for the arguments that were shown, and all of them are shown. A long call must be
+    approved with its digest.
     """
     reply = Allow("person") if always is None else AllowAlways(always, "person")
-    sys.exit(asyncio.run(_answer_question(session, call, reply, quiet=quiet, **given)))
+    answering = _answer_question(session, call, reply, quiet=quiet, digest=digest, **given)
+    sys.exit(asyncio.run(answering))
 
 
 @click.command(
@@ -104,6 +111,7 @@ async def _answer_question(
     quiet: bool,
     no_resume: bool,
     consent: bool,
+    digest: str | None = None,
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> int:
     flags = collect_flags(given)
@@ -114,9 +122,11 @@ async def _answer_question(
         question = await _find_question(journal, name, call)
         if not quiet:
             word = "no" if isinstance(reply, Deny) else "yes"
-            arguments = format_arguments(question.arguments)
-            line = screen.clip_to_line(f"{word} to {question.call.name}({arguments})")
+            line = f"{word} to {question.call.name}"
             screen.write_line(line, QUIET, mark=screen.glyphs.person)
+            show_whole_call(screen, question)
+        if not isinstance(reply, Deny):
+            _check_was_read(question, digest)
         remaining = await answer(
             journal, name, question.call.id, reply, digest=question.digest, by=login_name()
         )
@@ -124,6 +134,20 @@ async def _answer_question(
             show_answer_commands(screen, name, remaining)
             return DONE
         return await resume_run(context, journal, name, flags, consent=consent)
+
+
+def _check_was_read(question: Question, digest: str | None) -> None:
+    """Raise ConfigError unless the answer is for this call, and a long one was read to its end."""
+    if digest is None and is_long_call(question):
+        raise ConfigError(
+            f"nothing was approved: call {question.call.id} is long, and its end is easily "
+            f"overlooked. Read all of it, then approve it with --digest {question.digest}"
+        )
+    if digest is not None and digest != question.digest:
+        raise ConfigError(
+            f"nothing was approved: --digest {digest} is not the digest of call "
+            f"{question.call.id}. Look at the question again"
+        )
 
 
 async def _find_question(journal: Journal, session: str, call: str | None) -> Question:

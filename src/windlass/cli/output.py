@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.cli.exit_codes import OUTCOME_CODES
 from windlass.cli.renderer import format_arguments
-from windlass.cli.screen import BAD, QUIET, TROUBLE, Screen
+from windlass.cli.screen import BAD, CALL_STYLE, QUIET, TROUBLE, Screen
 from windlass.cli.status import format_figures
 from windlass.core.events import Event
 from windlass.core.phrases import format_count
@@ -18,6 +18,9 @@ from windlass.core.result import Question, RunResult
 
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 OUTPUT_FORMATS: tuple[OutputFormat, ...] = ("text", "json", "stream-json")
+
+LONG_CALL_LINES = 20
+LONG_CALL_CHARS = 1_000
 
 _encode_json = msgspec.json.Encoder(decimal_format="string").encode
 
@@ -66,6 +69,26 @@ def result_as_json(result: RunResult[Any], model: str) -> dict[str, Any]:
     }
 
 
+def show_whole_call(screen: Screen, question: Question) -> None:
+    """Write all that would run, and leave nothing out: what is not shown cannot be approved."""
+    for name, value in question.arguments.items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        first, *others = text.splitlines() or [""]
+        screen.write_verbatim(f"  {name}: ", QUIET)
+        screen.write_verbatim(first, CALL_STYLE)
+        screen.start_new_line()
+        for line in others:
+            screen.write_verbatim(f"    {line}", CALL_STYLE)
+            screen.start_new_line()
+
+
+def is_long_call(question: Question) -> bool:
+    """Whether a call is too long to be seen at one glance, so that its end may be overlooked."""
+    text = format_arguments(question.arguments)
+    lines = text.count("\\n") + text.count("\\r")
+    return lines > LONG_CALL_LINES or len(text) > LONG_CALL_CHARS
+
+
 def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool = True) -> None:
     """Write the last line of a run: its outcome, what it cost, and the session's name."""
     glyphs = screen.glyphs
@@ -83,10 +106,14 @@ def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool =
 
 
 def show_answer_commands(screen: Screen, session: str, questions: tuple[Question, ...]) -> None:
-    """Write the calls that a run waits for, and the commands that answer them."""
+    """Write the calls that a run waits for, whole, and the commands that answer them."""
     for question in questions:
         call = question.call
-        line = f"waiting for your answer: {call.name}({format_arguments(question.arguments)})"
-        screen.write_line(screen.clip_to_line(line), TROUBLE, mark=screen.glyphs.trouble)
-        screen.write_line(f"windlass approve {session} {call.id}", indent=2)
+        line = f"waiting for your answer: {call.name}"
+        screen.write_line(line, TROUBLE, mark=screen.glyphs.trouble)
+        show_whole_call(screen, question)
+        digest = f" --digest {question.digest}" if is_long_call(question) else ""
+        # In one piece, so that it can be copied.
+        screen.write_verbatim(f"  windlass approve {session} {call.id}{digest}")
+        screen.start_new_line()
         screen.write_line(f"windlass deny {session} {call.id} --reason WHY", indent=2)

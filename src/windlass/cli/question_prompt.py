@@ -60,11 +60,16 @@ class QuestionPrompt:
             return reply
 
     async def _ask_until_answered(self, question: Question) -> PersonAnswer | None:
-        self._show_question(question)
+        hidden_lines = self._show_question(question)
         while True:
             reply: PersonAnswer | None = None
             key = await self._keyboard.read_key(self._show_keys)
             match key.lower():
+                case "y" | "a" if hidden_lines:
+                    # Nobody approves the end of a command unseen.
+                    self._show_error(
+                        f"{hidden_lines} lines are not shown yet: press s, and read on"
+                    )
                 case "y":
                     self._screen.write_verbatim("yes", GOOD)
                     return Allow("person")
@@ -77,7 +82,7 @@ class QuestionPrompt:
                     reply = await self._edit_arguments(question)
                 case "s":
                     self._screen.write_verbatim("show all", QUIET)
-                    self._show_question(question, lines_max=None)
+                    hidden_lines = self._show_question(question, lines_max=None)
                 case "q" | "\x04" | "\x1b":  # Ctrl-D and Escape mean "later" too.
                     self._screen.write_verbatim("later", QUIET)
                     return None
@@ -91,25 +96,33 @@ class QuestionPrompt:
         self._screen.begin_line(self._screen.glyphs.person, TROUBLE)
         self._screen.write_verbatim(f"{ANSWER_KEYS}  ", QUIET)
 
-    def _show_question(self, question: Question, lines_max: int | None = VALUE_LINES_MAX) -> None:
-        """Write the question and the arguments; long values are cut unless `lines_max` is None."""
+    def _show_question(self, question: Question, lines_max: int | None = VALUE_LINES_MAX) -> int:
+        """Write the question and the arguments. Returns how many lines are hidden.
+
+        Long values are cut, unless `lines_max` is None.
+        """
         screen = self._screen
+        hidden_lines = 0
         screen.end_line()
         screen.write_line(question.question, TROUBLE, mark=screen.glyphs.trouble)
         for name, value in question.arguments.items():
             screen.write_verbatim(f"  {name}: ", QUIET)
             edits = _format_edits(value) if name == "edits" else None
             if edits is not None:
-                self._show_value("", edits, lines_max, is_diff=True)
+                hidden_lines += self._show_value("", edits, lines_max, is_diff=True)
                 continue
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             first, *others = text.splitlines() or [""]
-            self._show_value(first, others, lines_max)
+            hidden_lines += self._show_value(first, others, lines_max)
+        return hidden_lines
 
     def _show_value(
         self, first: str, others: Sequence[str], lines_max: int | None, *, is_diff: bool = False
-    ) -> None:
-        """Write the first line of a value behind its name, and the others below it."""
+    ) -> int:
+        """Write the first line of a value behind its name, and the others below it.
+
+        Returns how many lines are hidden.
+        """
         screen = self._screen
         screen.write_verbatim(first, CALL_STYLE)
         screen.start_new_line()
@@ -122,6 +135,7 @@ class QuestionPrompt:
         if hidden:
             screen.write_verbatim(f"    {screen.glyphs.cut} +{hidden} lines: s shows all", QUIET)
             screen.start_new_line()
+        return hidden
 
     async def _read_line(self, prompt: str) -> str | None:
         self._screen.end_line()
