@@ -1,8 +1,14 @@
-"""The environment and the `.env` file: the only module that reads environment variables."""
+"""The environment and the `.env` file: the only module that reads environment variables.
+
+The law: a `.env` file may have come with a cloned repository. It can add keys and a program's own
+variables, but it never says where requests go, which programs run or what is allowed.
+"""
 
 import codecs
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -34,20 +40,94 @@ HARMLESS_NAMES = frozenset(("PWD", "OLDPWD"))
 LIST_SEPARATORS = re.compile(r"[\s,;|]+")
 URL_PASSWORD = re.compile(r"://[^\s/@:]*+:([^\s/@]++)@")
 ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*)")
+DOTENV_FILE = ".env"
+DOTENV_BYTES_MAX = 262_144
+# Where requests go, how programs are found and started, whose files they are, and what Windlass
+# may do. A repository must not decide any of that for the person who cloned it.
+_NEVER_FROM_DOTENV = re.compile(
+    r"WINDLASS_.*|OTEL_.*"
+    r"|.*_BASE_URL|.*_API_(?:BASE|URL|HOST)|.*_ENDPOINT|OLLAMA_HOST|.*PROXY.*"
+    r"|PATH|(?:LIBRARY|CLASS|GO|MAN|C|INFO)_?PATH|HOME|SHELL|USER|LOGNAME|LANG|LC_.*|TZ|TERM|TMPDIR|TMP|TEMP|XDG_.*"
+    r"|LD_.*|DYLD_.*|PYTHON.*|NODE_.*|NPM_.*|PERL5.*|RUBY.*|_?JAVA_.*|JDK_.*|BASH.*|ENV|IFS|PS\d"
+    r"|SHELLOPTS|PROMPT_COMMAND|SSL.*|REQUESTS_CA_BUNDLE|CURL_.*|GIT_.*|SSH_.*|DOCKER_HOST"
+    r"|VIRTUAL_ENV|PIP_.*|UV_.*|EDITOR|VISUAL|PAGER|BROWSER|HOSTALIASES|LOCALDOMAIN|RES_OPTIONS"
+    r"|SOURCE_DATE_EPOCH|MALLOC_.*|GLIBC_.*|GCONV_.*",
+    re.IGNORECASE,
+)
 
 
 def read_environment(folder: Path | None = None) -> Mapping[str, str]:
-    """Return the environment with what the folder's `.env` file adds; set variables stay."""
-    path = (folder or Path.cwd()) / ".env"
-    try:
-        data = path.read_bytes()
-    except OSError:
+    """Return the environment with what the folder's `.env` file adds; set variables stay.
+
+    Of the file, only variables count that `may_come_from_dotenv`.
+    """
+    added = read_dotenv(folder or Path.cwd())
+    if not added:
         return os.environ
-    text = _decode_env_file(data, path)
-    return {**dict(parse_assignments(text)), **os.environ}
+    usable = {name: value for name, value in added.items() if may_come_from_dotenv(name)}
+    return {**usable, **os.environ}
 
 
-def _decode_env_file(data: bytes, path: Path) -> str:
+def read_process_environment() -> Mapping[str, str]:
+    """Return the environment of this process alone, without any file."""
+    return os.environ
+
+
+def read_dotenv(folder: Path) -> dict[str, str]:
+    """Return all variables of a folder's `.env` file; none if there is no plain file.
+
+    Raises ConfigError if it is not text.
+    """
+    path = folder / DOTENV_FILE
+    try:
+        data = read_regular_file(path, inside=folder, bytes_max=DOTENV_BYTES_MAX)
+    except OSError:
+        return {}
+    return dict(parse_assignments(decode_env_file(data, path)))
+
+
+def may_come_from_dotenv(name: str) -> bool:
+    """Whether a `.env` file may set a variable: keys and a program's own variables.
+
+    Base URLs, proxies, `WINDLASS_*`, `PATH`, `LD_*`, `PYTHON*` and their like it may not set.
+    """
+    return _NEVER_FROM_DOTENV.fullmatch(name) is None
+
+
+def read_regular_file(path: Path, *, inside: Path | None = None, bytes_max: int) -> bytes:
+    """Return the content of a regular file. Never waits, whatever else has this name.
+
+    Raises OSError, with the reason as its `strerror`, if there is no such file, if it is a pipe, a
+    device or a folder, if it is a link that leads out of the folder `inside`, or if it is larger
+    than `bytes_max`.
+    """
+    try:
+        real = path.resolve(strict=True)
+    except RuntimeError:
+        raise OSError(errno.ELOOP, "it is a link that leads to itself", str(path)) from None
+    if inside is not None and not real.is_relative_to(inside.resolve()):
+        reason = f"it is a link that leads out of {inside}"
+        raise OSError(errno.EPERM, reason, str(path))
+    # Looked at before it is opened, because opening a device can have an effect of its own.
+    _require_regular(real.lstat(), path)
+    # The path may have been replaced since: a link is not followed, and a pipe does not block.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(real, flags), "rb") as file:
+        _require_regular(os.fstat(file.fileno()), path)
+        data = file.read(bytes_max + 1)
+    if len(data) > bytes_max:
+        reason = f"it is larger than {bytes_max // 1024} KiB"
+        raise OSError(errno.EFBIG, reason, str(path))
+    return data
+
+
+def _require_regular(found: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        reason = "it is not a regular file but a pipe, a device, a socket or a folder"
+        raise OSError(errno.EINVAL, reason, str(path))
+
+
+def decode_env_file(data: bytes, path: Path) -> str:
     """Return the text of a `.env` file. Raises ConfigError: a file in doubt is never ignored."""
     is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
@@ -60,7 +140,7 @@ def _decode_env_file(data: bytes, path: Path) -> str:
 
 
 def xdg_folder(kind: str, default: str) -> Path:
-    """Return the user's folder for Windlass; `kind` is CONFIG, STATE or CACHE (XDG)."""
+    """Return the user's folder for Windlass; `kind` is CONFIG, DATA, STATE or CACHE (XDG)."""
     folder = Path(os.environ.get(f"XDG_{kind}_HOME", ""))
     if not folder.is_absolute():
         # The XDG specification says that a relative path must be ignored.

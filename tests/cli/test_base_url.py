@@ -41,7 +41,7 @@ def test_the_address_is_given_in_three_ways(
         monkeypatch.setenv("WINDLASS_BASE_URL", server.url)
     if way == "file":
         (project / "windlass.toml").write_text(f'base_url = "{server.url}"\n')
-    done = cli("run", "-q", "-m", MODEL, *flags, "go")
+    done = cli("run", "-q", "--trust", "-m", MODEL, *flags, "go")
     assert (done.exit_code, done.stdout) == (0, "Done.\n")
 
 
@@ -83,12 +83,13 @@ def test_the_file_of_a_project_cannot_send_a_key_away(
     """P3: a key belongs to its provider; only the person at the keyboard may send it elsewhere."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
     (project / "windlass.toml").write_text('base_url = "https://models.invalid/v1"\n')
-    done = cli("run", "-m", "openai:gpt-5", "go")
+    done = cli("run", "--trust", "-m", "openai:gpt-5", "go")
     assert done.exit_code == 2
     assert "would send OPENAI_API_KEY to https://models.invalid/v1" in " ".join(done.stderr.split())
-    assert load_context({"model": MODEL}).agent.checked_base_url() == "https://models.invalid/v1"
+    trusting = load_context({"model": MODEL}, trust=True)
+    assert trusting.agent.checked_base_url() == "https://models.invalid/v1"
     flags = {"model": "openai:gpt-5", "base_url": "https://mine.invalid/v1"}
-    assert load_context(flags).agent.checked_base_url() == "https://mine.invalid/v1"
+    assert load_context(flags, trust=True).agent.checked_base_url() == "https://mine.invalid/v1"
     assert home.is_dir()
 
 

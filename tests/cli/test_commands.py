@@ -40,6 +40,7 @@ def test_the_providers_and_which_can_be_asked(cli: Cli, monkeypatch: pytest.Monk
 
 def test_settings_are_shown_with_their_places(cli: Cli, project: Path) -> None:
     (project / "windlass.toml").write_text('# here\nmodel = "ollama:qwen3"\n[agents.a]\n')
+    assert cli("trust", "--yes").exit_code == 0
     lines = {
         line.split()[0]: line.split()[1:] for line in cli("config", "show").stdout.splitlines()
     }

@@ -280,7 +280,7 @@ def test_an_agent_of_the_project_runs_by_name(cli: Cli, server: FaultServer, pro
         'instructions = "Be harsh."\ntools = ["none"]\n'
     )
     server.add_answers(text_answer("Bad."))
-    assert cli("run", "--agent", "critic", "look").stdout == "Bad.\n"
+    assert cli("run", "--trust", "--agent", "critic", "look").stdout == "Bad.\n"
     sent = server.requests[0].json
     assert (sent["model"], sent["messages"][0]["content"], "tools" in sent) == (
         "m",
@@ -313,7 +313,7 @@ def test_the_tools_of_mcp_servers_are_tools_like_others(
     own = {"command": sys.executable, "args": [str(OWN_SERVER), str(tmp_path)]}
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": own}}))
     server.add_answers(text_answer("Hello."))
-    assert cli(*RUN, "go").exit_code == 0
+    assert cli(*RUN, "go", "--trust").exit_code == 0
     names = {tool["function"]["name"] for tool in server.requests[0].json["tools"]}
     assert any(name.startswith("own") for name in names)
     assert {"read", "bash"} <= names
@@ -326,11 +326,11 @@ def test_a_server_that_cannot_be_reached_stops_the_run_before_it_begins(
     bad = {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"bad": bad}}))
     server.add_answers(text_answer("Hello."))
-    done = cli(*RUN, "go")
+    done = cli(*RUN, "go", "--trust")
     assert (done.exit_code, len(server.requests)) == (2, 0)
     bad["required"] = False
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"bad": bad}}))
-    without = cli(*RUN, "go")
+    without = cli(*RUN, "go", "--trust")
     assert (without.exit_code, "continuing without the MCP server bad" in without.stderr) == (
         0,
         True,
@@ -378,7 +378,7 @@ def test_what_the_project_tells_its_agents_is_read(
     (deep / "AGENTS.md").write_text("Not here.")
     monkeypatch.chdir(deep)
     server.add_answers(text_answer("Yes."))
-    assert cli(*RUN, "go", "-s", "Be brief.").exit_code == 0
+    assert cli(*RUN, "go", "--trust", "-s", "Be brief.").exit_code == 0
     system = server.requests[0].json["messages"][0]["content"]
     assert system.index("Be brief.") < system.index("Use tabs.") < system.index("Not here.")
 
@@ -393,7 +393,7 @@ def test_the_skills_of_the_project_can_be_read(
     server.add_answers(
         chat_answer(call_chunks("skill", '{"name":"release"}')), text_answer("Read.")
     )
-    assert cli(*RUN, "go").exit_code == 0
+    assert cli(*RUN, "go", "--trust").exit_code == 0
     first, second = (asked.json["messages"] for asked in server.requests)
     assert "- release: How to." in first[0]["content"]
     assert "Tag it." not in first[0]["content"]

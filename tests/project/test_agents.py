@@ -17,7 +17,7 @@ pytestmark = pytest.mark.realtime
 
 def test_settings_come_from_the_folder_and_flags_go_before_them(project: Path) -> None:
     (project / "windlass.toml").write_text('model = "ollama:a"\nmax_steps = 3\n')
-    agent = load_agent({"model": "ollama:b"}, project)
+    agent = load_agent({"model": "ollama:b"}, project, trust=True)
     assert (agent.settings.model, agent.settings.max_steps) == ("ollama:b", 3)
     assert agent.with_model("ollama:c").settings.model == "ollama:c"
     with pytest.raises(ConfigError, match="unknown provider"):
@@ -30,7 +30,7 @@ async def test_a_toolbox_needs_no_model(project: Path) -> None:
         assert {spec.effect for spec in toolbox.specs} == {"read"}
         assert "fetch" not in {spec.name for spec in toolbox.specs}
     assert failures == {}
-    prompt = build_instructions(agent.settings, project, toolbox)
+    prompt = build_instructions(agent.settings, project, toolbox, agent.project)
     assert str(project) in prompt
 
 

@@ -9,20 +9,21 @@ from windlass import ConfigError
 from windlass.environ import parse_assignments, read_environment
 from windlass.project.files import load_settings, read_mcp_servers
 from windlass.project.journals import default_journal_path
+from windlass.project.trust import open_project
 
 
 def test_a_dotenv_file_adds_to_the_environment_and_changes_nothing_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P3: what is set already goes first."""
-    monkeypatch.setenv("WINDLASS_A", "set")
-    (tmp_path / ".env").write_text("WINDLASS_A=file\nexport WINDLASS_B='b # c' # d\nnonsense\n")
+    monkeypatch.setenv("MY_A", "set")
+    (tmp_path / ".env").write_text("MY_A=file\nexport MY_B='b # c' # d\nnonsense\n")
     environ = read_environment(tmp_path)
-    assert (environ["WINDLASS_A"], environ["WINDLASS_B"]) == ("set", "b # c")
+    assert (environ["MY_A"], environ["MY_B"]) == ("set", "b # c")
 
 
 def test_without_a_dotenv_file_there_is_only_the_environment(tmp_path: Path) -> None:
-    assert "WINDLASS_B" not in read_environment(tmp_path)
+    assert "MY_B" not in read_environment(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -74,32 +75,30 @@ def test_sessions_are_kept_where_the_environment_says(environ: dict[str, str], p
     assert default_journal_path(environ) == Path(path).expanduser()
 
 
-def test_the_files_of_system_user_and_project_are_read_in_this_order(
+def test_the_files_of_project_system_and_user_are_read_in_this_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(windlass.project.files, "SYSTEM_FILE", tmp_path / "etc.toml")
     deep = tmp_path / "project" / "src" / "deep"
-    for file, number in (
-        (tmp_path / "etc.toml", 1),
-        (tmp_path / "config" / "windlass" / "config.toml", 2),
-        (tmp_path / "project" / "windlass.toml", 3),
+    deep.mkdir(parents=True)
+
+    def model_here(flags: dict[str, object] | None = None) -> str:
+        project = open_project(deep).as_trusted()
+        return load_settings(flags, folder=deep, project=project).settings.model
+
+    for file, model in (
+        (tmp_path / "project" / "windlass.toml", "a:1"),
+        (tmp_path / "etc.toml", "a:2"),
+        (tmp_path / "config" / "windlass" / "config.toml", "a:3"),
     ):
-        before = load_settings(folder=deep if deep.is_dir() else tmp_path).settings.max_steps
-        assert before != number
+        assert model_here() != model
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"max_steps = {number}")
-        deep.mkdir(parents=True, exist_ok=True)
-        assert load_settings(folder=deep).settings.max_steps == number
-    monkeypatch.setenv("WINDLASS_MAX_STEPS", "4")
-    assert load_settings(folder=deep).settings.max_steps == 4
-    assert load_settings({"max_steps": "5"}, folder=deep).settings.max_steps == 5
-
-
-def test_a_dotenv_file_may_set_what_a_variable_may(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("WINDLASS_MODEL=ollama:qwen3\n")
-    loaded = load_settings(folder=tmp_path)
-    assert (loaded.settings.model, loaded.origins["model"]) == ("ollama:qwen3", "WINDLASS_MODEL")
+        file.write_text(f'model = "{model}"')
+        assert model_here() == model
+    monkeypatch.setenv("WINDLASS_MODEL", "a:4")
+    assert model_here() == "a:4"
+    assert model_here({"model": "a:5"}) == "a:5"
 
 
 def test_a_settings_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -7,11 +7,15 @@ import pytest
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.project.journals import journal_path, open_existing_journal, open_journal
 from windlass.project.settings import Settings
+from windlass.project.snapshot import take_snapshot
+from windlass.project.trust import TrustStore
 
 
 def test_a_name_goes_before_the_settings_and_these_before_the_default(project: Path) -> None:
     (project / "windlass.toml").write_text('journal = "kept.db"\n')
     assert journal_path(named="~/mine.db") == Path("~/mine.db").expanduser()
+    assert journal_path().name == "sessions.db", "the project is not trusted yet"
+    TrustStore().remember(take_snapshot(project))
     assert journal_path() == project / "kept.db"
     assert journal_path(Settings(journal="/d/j.db")) == Path("/d/j.db")
     assert journal_path(Settings()).name == "sessions.db"

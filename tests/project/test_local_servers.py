@@ -38,7 +38,7 @@ def test_the_usual_model_of_each_vendor_is_one_with_a_known_price() -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_the_first_key_decides(tmp_path: Path) -> None:
-    found = asyncio.run(choose_model({"OPENAI_API_KEY": "x", "MISTRAL_API_KEY": "y"}, tmp_path))
+    found = asyncio.run(choose_model({"OPENAI_API_KEY": "x", "MISTRAL_API_KEY": "y"}))
     assert found.model == f"openai:{DEFAULT_MODELS['openai']}"
     assert "OPENAI_API_KEY is set" in found.note
 
@@ -46,7 +46,7 @@ def test_the_first_key_decides(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("alone")
 def test_without_anything_it_is_said_in_three_lines(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        asyncio.run(choose_model({}, tmp_path))
+        asyncio.run(choose_model({}))
     lines = str(error.value).splitlines()
     assert len(lines) == 3
     assert "ANTHROPIC_API_KEY" in lines[0]
@@ -91,11 +91,11 @@ def test_a_server_is_offered_and_taken_only_if_that_is_wanted(
         monkeypatch.setattr(
             local_servers.find_servers, "__defaults__", ({"ollama": port_of(server)},)
         )
-        assert asyncio.run(choose_model({}, tmp_path, lambda _: True)).model == "ollama:qwen3"
+        assert asyncio.run(choose_model({}, (), lambda _: True)).model == "ollama:qwen3"
         with pytest.raises(ConfigError, match="windlass run -m ollama:qwen3"):
-            asyncio.run(choose_model({}, tmp_path, lambda _: False))
+            asyncio.run(choose_model({}, (), lambda _: False))
         with pytest.raises(ConfigError, match="a server is running"):
-            asyncio.run(choose_model({}, tmp_path))
+            asyncio.run(choose_model({}))
 
 
 def test_weights_that_were_fetched_are_used(
@@ -111,10 +111,8 @@ def test_weights_that_were_fetched_are_used(
             raise ConfigError("not here")
 
     monkeypatch.setattr(local_servers, "build_local_model", model)
-    deep = tmp_path / "a" / "b"
-    deep.mkdir(parents=True)
-    assert find_small_model({}, deep) is None
+    assert find_small_model({}) is None
     weights = tmp_path / ".cache" / "local" / "tiny.gguf"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"GGUF")
-    assert find_small_model({}, deep) == f"local:{weights}"
+    assert find_small_model({}, [weights]) == f"local:{weights}"

@@ -7,6 +7,7 @@ refused instead of ignored.
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypedDict, cast, get_args, runtime_checkable
 
 import msgspec
@@ -20,7 +21,7 @@ from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
-from windlass.environ import find_secrets, read_environment
+from windlass.environ import find_secrets, read_dotenv, read_process_environment
 from windlass.models.options import ModelOptions
 from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Timeouts, Tools
 
@@ -252,7 +253,8 @@ def build_mask(given: Secrets | None, parts: Sequence[object] = ()) -> Mask:
         for name, secret in part.secrets.items()
         if len(secret.reveal()) >= KEY_CHARS_MIN
     }
-    environment = find_secrets(read_environment())
+    # Also what a `.env` file may not set: its values are secrets all the same.
+    environment = find_secrets({**read_dotenv(Path.cwd()), **read_process_environment()})
     # If one value has two names, the mask shows the first: so the names that were given come first.
     return Mask((*named.items(), *part_secrets.items(), *environment.items()))
 

@@ -13,6 +13,7 @@ from windlass.cli.options import CommandT, collect_flags, show_options
 from windlass.cli.output import is_long_call, show_answer_commands, show_whole_call
 from windlass.cli.resume import resume_run
 from windlass.cli.screen import QUIET
+from windlass.cli.trust import trust_option
 from windlass.core.errors import ConfigError, NothingToDo
 from windlass.core.fold.run import fold
 from windlass.core.result import Question, open_questions
@@ -29,6 +30,7 @@ def _answer_options(command: CommandT) -> CommandT:
     """The options that `approve` and `deny` share."""
     for option in (
         show_options,
+        trust_option,
         click.option(
             "--consent", is_flag=True, help="Resume although the configuration has changed."
         ),
@@ -115,7 +117,7 @@ async def _answer_question(
     **given: Any,  # noqa: ANN401 - the shared options, by name
 ) -> int:
     flags = collect_flags(given)
-    context = load_context(flags, quiet=quiet)
+    context = load_context(flags, quiet=quiet, trust=given["trust"])
     screen = context.terminal.screen
     with context.open_journal() as journal:
         name = (await find_session(journal, session)).session

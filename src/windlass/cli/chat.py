@@ -70,7 +70,8 @@ def chat(
     if not sys.stdin.isatty():
         raise ConfigError("a chat needs a terminal. In scripts, use windlass run.")
     refuse_without_session(no_session=no_session, latest=latest, session=session)
-    context = load_context(collect_flags(given), quiet=quiet).with_chosen_model()
+    flags = collect_flags(given)
+    context = load_context(flags, quiet=quiet, trust=given["trust"]).with_chosen_model()
     new_name = new_session_name(context.agent.folder)
     if no_session:
         asyncio.run(ChatSession(context, MemoryJournal(), new_name).run_chat())

@@ -8,14 +8,15 @@ import getpass
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from windlass.cli.output import OutputFormat
 from windlass.cli.screen import QUIET, TROUBLE
 from windlass.cli.terminal import read_stdin_line
 from windlass.cli.terminal_run import TerminalRun, open_terminal
+from windlass.cli.trust import open_trusted
 from windlass.core.errors import ConfigError
-from windlass.environ import read_environment
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.project.agents import AgentSession, ProjectAgent, load_agent
@@ -26,6 +27,7 @@ from windlass.project.local_servers import (
     explain_no_base_url,
     find_servers,
 )
+from windlass.project.trust import ProjectFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class CommandContext:
 
     agent: ProjectAgent
     terminal: TerminalRun
+    trust: bool | None = None
+    """The flag `--trust` or `--no-trust`; None to ask about a project that is not trusted."""
 
     def with_chosen_model(self) -> "CommandContext":
         """The same context with a model, if the settings name none. Shows which model it is.
@@ -47,9 +51,9 @@ class CommandContext:
             raise ConfigError("base_url needs a model: add -m openai-compatible:MODEL.")
         terminal = self.terminal
         can_ask = terminal.question_prompt is not None
-        folder = self.agent.folder
+        project = self.agent.project
         accept = self._accept_server if can_ask else None
-        choice = asyncio.run(choose_model(read_environment(folder), folder, accept))
+        choice = asyncio.run(choose_model(project.environ, project.weights, accept))
         if not terminal.quiet:
             note = f"model {choice.model}: {choice.note}"
             terminal.screen.write_line(note, QUIET, mark=terminal.screen.glyphs.progress)
@@ -78,6 +82,13 @@ class CommandContext:
         screen.forget_line()
         return answer is not None and answer.lower() in ("", "y", "yes")
 
+    def open_folder(self, folder: Path) -> ProjectFolder:
+        """The project of a session's folder; the person is asked about it once."""
+        project = self.agent.project
+        if folder.resolve() == project.snapshot.folder:
+            return project
+        return open_trusted(folder, self.trust)
+
     def open_journal(self) -> AbstractContextManager[SqliteJournal]:
         """The journal of the settings; it is created if it does not exist."""
         return open_journal(journal_path(self.agent.settings))
@@ -102,13 +113,17 @@ def load_context(
     schema: dict[str, Any] | None = None,
     output_format: OutputFormat = "text",
     quiet: bool = False,
+    trust: bool | None = None,
 ) -> CommandContext:
-    """The context of the current folder, with the flags of the command line."""
-    agent = load_agent(flags, schema=schema)
+    """The context of the current folder, with the flags of the command line.
+
+    Raises FolderNotTrusted if the project here is not trusted and nobody can be asked.
+    """
+    agent = load_agent(flags, schema=schema, project=open_trusted(trust=trust))
     terminal = open_terminal(
         output_format=output_format, quiet=quiet, thinking=agent.settings.thinking
     )
-    return CommandContext(agent, terminal)
+    return CommandContext(agent, terminal, trust)
 
 
 def login_name() -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from windlass.cli.run import run
     from windlass.cli.sessions import sessions
     from windlass.cli.tools import tools
+    from windlass.cli.trust import trust
 
 __all__ = [
     "COMMANDS",
@@ -40,6 +41,7 @@ __all__ = [
     "run",
     "sessions",
     "tools",
+    "trust",
 ]
 
 COMMANDS: Mapping[str, str] = {
@@ -51,6 +53,7 @@ COMMANDS: Mapping[str, str] = {
     "tools": "List the tools that an agent would have here.",
     "models": "List providers, models and prices.",
     "mcp": "Add, list, remove and test MCP servers.",
+    "trust": "Trust the settings of this project; list what is trusted.",
     "config": "Show the settings, and where each comes from.",
     "demo": "Watch an agent stall, be killed and finish. Needs no key.",
     "doctor": "Show what this machine can do, and what is missing.",
@@ -74,6 +77,7 @@ LAZY_MODULES: LazyModules = {
     "run": "windlass.cli.run",
     "sessions": "windlass.cli.sessions",
     "tools": "windlass.cli.tools",
+    "trust": "windlass.cli.trust",
 }
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -2,22 +2,24 @@
 
 import click
 
-from windlass.cli.screen import GOOD, QUIET, Screen
+from windlass.cli.screen import GOOD, QUIET, TROUBLE, Screen
+from windlass.cli.trust import describe_trust
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
 from windlass.project.file_edits import write_setting
 from windlass.project.files import load_settings, settings_files
 from windlass.project.layers import DEFAULT_ORIGIN
 from windlass.project.settings import SETTING_KEYS
+from windlass.project.trust import keep_trust, open_project
 
 VALUE_CHARS_MAX = 48
 
 
 @click.group(
     epilog="""\b
-Later places override earlier ones: defaults, /etc/windlass/config.toml, the user's
-config.toml, the project's windlass.toml (searched upwards), its [agents.NAME],
-WINDLASS_* variables (also in .env), flags."""
+Later places override earlier ones: defaults, the project's windlass.toml (searched
+upwards), /etc/windlass/config.toml, the user's config.toml, WINDLASS_* variables, flags.
+Of what allows things, the strictest counts. A project counts after `windlass trust`."""
 )
 def config() -> None:
     """Show the settings and where each comes from; change them."""
@@ -27,8 +29,12 @@ def config() -> None:
 @click.option("--agent", metavar="NAME", default="", help="The settings of this agent.")
 def show(agent: str) -> None:
     """Show every setting, its value and its origin."""
-    loaded = load_settings(agent=agent)
+    project = open_project()
+    loaded = load_settings(agent=agent, project=project)
     screen = Screen()
+    is_trusted, note = describe_trust(project)
+    if not is_trusted:
+        screen.write_line(note, TROUBLE, mark=screen.glyphs.trouble)
     for key in SETTING_KEYS:
         value = _shorten(_format_value(getattr(loaded.settings, key)), screen.glyphs.cut)
         origin = loaded.origins[key]
@@ -40,7 +46,7 @@ def show(agent: str) -> None:
 
 @config.command()
 def path() -> None:
-    """List the files that are read; later ones override earlier ones."""
+    """List the files that are read: of the system, the user and the project."""
     screen = Screen()
     for file in settings_files():
         if file.is_file():
@@ -70,7 +76,8 @@ def set_(key: str, value: str, user: bool) -> None:
     _check_key(key)
     _, user_file, project_file = settings_files()
     file = user_file if user else project_file
-    click.echo(f"{file}: {write_setting(file, key, value)}")
+    with keep_trust(file):
+        click.echo(f"{file}: {write_setting(file, key, value)}")
 
 
 def _format_value(value: object) -> str:

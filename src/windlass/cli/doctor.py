@@ -14,14 +14,18 @@ import click
 
 from windlass.cli.exit_codes import FAILED
 from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
+from windlass.cli.trust import describe_trust
 from windlass.core.errors import ConfigError, WindlassError
-from windlass.environ import read_environment
-from windlass.gates.policy_file import load_policy
+from windlass.gates.policy_file import load_policy, parse_policy
 from windlass.models.vendors import load_vendors
-from windlass.project.files import load_settings, read_mcp_servers, settings_files
+from windlass.project.effects import describe_effects
+from windlass.project.files import load_settings, parse_mcp_servers, settings_files
 from windlass.project.journals import journal_path, open_journal
+from windlass.project.layers import LoadedSettings
 from windlass.project.local_servers import LocalServer, find_servers, find_small_model
 from windlass.project.settings import Settings
+from windlass.project.snapshot import MCP_FILE, ProjectSnapshot
+from windlass.project.trust import ProjectFolder, open_project
 from windlass.tools.shell.sandbox import describe_sandbox, probe_bubblewrap
 
 EXTRA_PACKAGES = {
@@ -72,19 +76,22 @@ def doctor() -> None:
 def _collect_findings() -> Iterator[DoctorFinding]:
     windlass = _package_version("windlass")
     yield DoctorFinding("windlass", f"{windlass} on Python {platform.python_version()}")
-    settings = Settings()
+    project = open_project()
+    loaded = LoadedSettings(Settings(), {}, {})
     try:
-        settings = load_settings().settings
+        loaded = load_settings(project=project)
         files = [str(path) for path in settings_files() if path.is_file()]
         yield DoctorFinding("settings", ", ".join(files) or "no settings file: defaults are used")
     except ConfigError as error:
         yield DoctorFinding("settings", str(error), "wrong")
-    yield from _check_policy(settings)
+    settings = loaded.settings
+    yield from _check_trust(project)
+    yield from _check_policies(loaded, project.snapshot)
     is_sandboxed = not probe_bubblewrap().fault
     yield _optional("sandbox", describe_sandbox(), is_there=is_sandboxed)
     yield _check_journal(settings)
-    yield from _check_models(settings)
-    yield from _check_mcp()
+    yield from _check_models(settings, project)
+    yield from _check_mcp(project)
     for extra, package in EXTRA_PACKAGES.items():
         is_there = find_spec(package) is not None
         text = "installed" if is_there else f"not installed: pip install 'windlass[{extra}]'"
@@ -95,14 +102,28 @@ def _optional(name: str, text: str, *, is_there: bool) -> DoctorFinding:
     return DoctorFinding(name, text, "fine" if is_there else "missing")
 
 
-def _check_policy(settings: Settings) -> Iterator[DoctorFinding]:
-    if not settings.policy:
-        return
-    try:
-        gate = load_policy(settings.policy)
-        yield DoctorFinding("policy", f"{settings.policy}: {len(gate.rules)} rules")
-    except ConfigError as error:
-        yield DoctorFinding("policy", str(error), "wrong")
+def _check_trust(project: ProjectFolder) -> Iterator[DoctorFinding]:
+    """Whether the project is trusted, and if not, what it would do."""
+    is_trusted, text = describe_trust(project)
+    yield _optional("trust", text, is_there=is_trusted)
+    for problem in project.snapshot.problems:
+        yield DoctorFinding("trust", problem, "wrong")
+    if not is_trusted:
+        for effect in describe_effects(project.snapshot):
+            yield DoctorFinding("untrusted", effect, "missing")
+
+
+def _check_policies(loaded: LoadedSettings, snapshot: ProjectSnapshot) -> Iterator[DoctorFinding]:
+    for source in loaded.policies:
+        data = snapshot.read(Path(source.path)) if source.by_project else None
+        try:
+            if data is None:
+                gate = load_policy(source.path)
+            else:
+                gate = parse_policy(data.decode("utf-8", "replace"), source=source.path)
+            yield DoctorFinding("policy", f"{source.path}: {len(gate.rules)} rules")
+        except ConfigError as error:
+            yield DoctorFinding("policy", str(error), "wrong")
 
 
 def _check_journal(settings: Settings) -> DoctorFinding:
@@ -116,8 +137,8 @@ def _check_journal(settings: Settings) -> DoctorFinding:
     return DoctorFinding("journal", f"{journal.path}: {counts}; SQLite {_package_version('apsw')}")
 
 
-def _check_models(settings: Settings) -> Iterator[DoctorFinding]:
-    environ = read_environment()
+def _check_models(settings: Settings, project: ProjectFolder) -> Iterator[DoctorFinding]:
+    environ = project.environ
     if settings.model:
         yield DoctorFinding("model", f"{settings.model} is set")
     for name, vendor in load_vendors().items():
@@ -127,7 +148,7 @@ def _check_models(settings: Settings) -> Iterator[DoctorFinding]:
             yield _optional(name, text, is_there=is_set)
     for server in asyncio.run(find_servers()):
         yield DoctorFinding(server.vendor, describe_server(server))
-    small_model = find_small_model(environ, Path.cwd())
+    small_model = find_small_model(environ, project.weights)
     if small_model is not None:
         yield DoctorFinding("local", f"{small_model} can be run: a very small model")
 
@@ -138,13 +159,17 @@ def describe_server(server: LocalServer) -> str:
     return f"answers on port {server.port}: {models}"
 
 
-def _check_mcp() -> Iterator[DoctorFinding]:
+def _check_mcp(project: ProjectFolder) -> Iterator[DoctorFinding]:
+    path = project.snapshot.folder / MCP_FILE
+    data = project.snapshot.read(path)
+    if data is None:
+        return
     try:
-        found = read_mcp_servers()
+        found = parse_mcp_servers(data, project.environ, path)
     except ConfigError as error:
         yield DoctorFinding("mcp", str(error), "wrong")
         return
-    if found:
+    if found and project.is_trusted:
         names = ", ".join(server.name for server in found)
         yield DoctorFinding("mcp", f"{names}. To test them: windlass mcp test")
 

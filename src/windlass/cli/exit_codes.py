@@ -13,6 +13,7 @@
 10  the journal cannot be read or written
 11  the session is busy, or its last run is still open
 12  there is nothing to do: no such session, run or question
+13  the project is not trusted: windlass trust
 129 the terminal was closed; the run is still open: windlass resume
 130 interrupted (Ctrl-C)
 143 ended by SIGTERM; the run is still open: windlass resume
@@ -24,6 +25,7 @@ from typing import Final
 
 from windlass.core.errors import (
     ConfigError,
+    FolderNotTrusted,
     JournalCorrupt,
     JournalFailed,
     NothingToDo,
@@ -46,6 +48,7 @@ DENIED: Final = 9
 JOURNAL: Final = 10
 BUSY: Final = 11
 NOTHING: Final = 12
+UNTRUSTED: Final = 13
 HUNG_UP: Final = 129
 INTERRUPTED: Final = 130
 ENDED: Final = 143
@@ -67,6 +70,7 @@ OUTCOME_CODES: Mapping[Outcome, int] = {
 EXIT_CODE_TABLE = indent(dedent((__doc__ or "").partition("\n\n")[2]), "  ")
 """The exit codes, for the help of `windlass run`."""
 ERROR_CODES: Mapping[type[Exception], int] = {
+    FolderNotTrusted: UNTRUSTED,  # Before ConfigError, which it is too.
     ConfigError: USAGE,
     SetupDrifted: USAGE,
     JournalFailed: JOURNAL,

@@ -1,18 +1,22 @@
 """`windlass mcp`: the MCP servers of this project, in its `.mcp.json`."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import click
 
 from windlass.cli.exit_codes import FAILED
-from windlass.cli.screen import BAD, GOOD, QUIET, Screen
+from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.slash_commands import show_tools
-from windlass.core.errors import ConfigError, NothingToDo
+from windlass.cli.trust import describe_trust, open_trusted, trust_option
+from windlass.core.errors import ConfigError, FolderNotTrusted, NothingToDo
 from windlass.core.suggestions import suggest_names
 from windlass.core.text_clip import printable_line
 from windlass.project.file_edits import read_mcp_entries, write_mcp_entries
-from windlass.project.files import MCP_FILE, read_mcp_servers
+from windlass.project.files import project_servers
+from windlass.project.snapshot import MCP_FILE
+from windlass.project.trust import explain_no_trust, keep_trust, open_project
 from windlass.tools.mcp.config import McpHttp, McpStdio
 from windlass.tools.mcp.servers import McpServers
 
@@ -71,7 +75,8 @@ def add(
         entry = {"command": target, "args": list(args)}
         if env:
             entry["env"] = _parse_pairs(env, "--env")
-    write_mcp_entries({**servers, name: entry})
+    with keep_trust(Path(MCP_FILE)):
+        write_mcp_entries({**servers, name: entry})
     click.echo(f"{MCP_FILE}: {name} added. To test it: windlass mcp test {name}")
 
 
@@ -86,6 +91,10 @@ def list_() -> None:
         screen.write_line(_describe_target(entry), mark=mark, mark_style=GOOD)
     if not found:
         screen.write_line("No MCP servers. To add one: windlass mcp add NAME COMMAND …", QUIET)
+        return
+    is_trusted, note = describe_trust(open_project())
+    if not is_trusted:
+        screen.write_line(f"None of them is used: {note}", TROUBLE, mark=screen.glyphs.trouble)
 
 
 @mcp.command()
@@ -96,15 +105,20 @@ def remove(name: str) -> None:
     if name not in servers:
         raise NothingToDo(f"there is no server {name!r}.{suggest_names(name, servers)}")
     del servers[name]
-    write_mcp_entries(servers)
+    with keep_trust(Path(MCP_FILE)):
+        write_mcp_entries(servers)
     click.echo(f"{MCP_FILE}: {name} removed")
 
 
 @mcp.command()
 @click.argument("name", required=False)
-def test(name: str | None) -> None:
+@trust_option
+def test(name: str | None, trust: bool | None) -> None:
     """Connect to a server, or to all of them, and list their tools."""
-    servers = read_mcp_servers()
+    project = open_trusted(trust=trust)
+    if not project.is_trusted:
+        raise FolderNotTrusted(explain_no_trust(project.snapshot))
+    servers = project_servers(project)
     found = [server for server in servers if name in (None, server.name)]
     if not found and name is None:
         raise NothingToDo(f"there are no servers in {MCP_FILE}")

@@ -1,7 +1,6 @@
 """`windlass models`: the providers, their models, and what these cost."""
 
 import asyncio
-from pathlib import Path
 
 import click
 
@@ -9,11 +8,11 @@ from windlass.cli.doctor import describe_server
 from windlass.cli.screen import GOOD, QUIET, Screen
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
-from windlass.environ import read_environment
 from windlass.models.prices import describe_price_source, list_models
 from windlass.models.vendors import VendorConfig, load_vendors
 from windlass.project.files import load_settings
 from windlass.project.local_servers import DEFAULT_MODELS, find_servers, find_small_model
+from windlass.project.trust import open_project
 
 
 @click.command(
@@ -36,8 +35,9 @@ def models(provider: str | None) -> None:
 
 
 def _show_providers(screen: Screen) -> None:
-    environ = read_environment()
-    chosen = load_settings().settings.model
+    project = open_project()
+    environ = project.environ
+    chosen = load_settings(project=project).settings.model
     if chosen:
         screen.write_line(f"Set: {chosen}")
     servers = {server.vendor: server for server in asyncio.run(find_servers())}
@@ -51,7 +51,7 @@ def _show_providers(screen: Screen) -> None:
         if name in DEFAULT_MODELS:
             text += f" (default: {name}:{DEFAULT_MODELS[name]})"
         _show_provider(screen, name, text, is_ready=is_ready)
-    small_model = find_small_model(environ, Path.cwd())
+    small_model = find_small_model(environ, project.weights)
     if small_model is not None:
         _show_provider(screen, "local", small_model, is_ready=True)
 

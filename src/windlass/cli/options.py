@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from windlass.cli.session_picker import PICK
+from windlass.cli.trust import trust_option
 from windlass.core.errors import ConfigError
 from windlass.project.files import read_failure
 from windlass.project.settings import PERMISSION_MODES, SANDBOX_MODES, SETTING_KEYS, THINKING_MODES
@@ -65,6 +66,7 @@ def agent_options(command: CommandT) -> CommandT:
                 default=None,
                 help="Do not ask before untrusted text could send private data out.",
             ),
+            trust_option,
         ],
     )
 

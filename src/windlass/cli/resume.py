@@ -55,7 +55,7 @@ def resume(
     if everything and session:
         raise ConfigError("give a session or --all, not both")
     flags = collect_flags(given)
-    context = load_context(flags, output_format=output_format, quiet=quiet)
+    context = load_context(flags, output_format=output_format, quiet=quiet, trust=given["trust"])
     if everything:
         work = _resume_all(context, flags, consent)
     else:
@@ -104,7 +104,8 @@ async def resume_run(
     consent: bool = False,
 ) -> int:
     """Finish a session's open run with the agent that it was started with; its exit code."""
-    context = replace(context, agent=await load_recorded_agent(journal, session, flags))
+    agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
+    context = replace(context, agent=agent)
     terminal = context.terminal
     facts = await journal.read(session)
     terminal.live.learn_calls(facts)

@@ -97,6 +97,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter per option
         schema=read_schema(output_schema),
         output_format=output_format,
         quiet=quiet,
+        trust=given["trust"],
     )
     given_prompt = read_prompt(prompt, images)
     sys.exit(asyncio.run(_run_prompt(context.with_chosen_model(), given_prompt, choice)))

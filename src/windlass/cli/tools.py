@@ -9,7 +9,8 @@ import msgspec
 from windlass.cli.options import agent_options, collect_flags
 from windlass.cli.screen import TROUBLE, Screen
 from windlass.cli.slash_commands import show_tools
-from windlass.project.agents import load_agent
+from windlass.cli.trust import open_trusted
+from windlass.project.agents import ProjectAgent, load_agent
 
 
 @click.command(
@@ -23,11 +24,13 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="With the full schema of each tool.")
 def tools(as_json: bool, **given: Any) -> None:  # noqa: ANN401 - the shared options, by name
     """List the tools that an agent would have here: its own, and those of MCP servers."""
-    asyncio.run(_show_tool_list(collect_flags(given), as_json=as_json))
+    project = open_trusted(trust=given["trust"])
+    agent = load_agent(collect_flags(given), project=project)
+    asyncio.run(_show_tool_list(agent, as_json=as_json))
 
 
-async def _show_tool_list(flags: dict[str, object], *, as_json: bool) -> None:
-    async with load_agent(flags).open_toolbox() as (toolbox, mcp_failures):
+async def _show_tool_list(agent: ProjectAgent, *, as_json: bool) -> None:
+    async with agent.open_toolbox() as (toolbox, mcp_failures):
         specs = toolbox.specs
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(specs), indent=2))

@@ -90,6 +90,10 @@ class ConfigError(ForOperator):
     """An argument, a setting, a key or a name is wrong."""
 
 
+class FolderNotTrusted(ConfigError):
+    """A folder has settings of its own, and no person has trusted them yet."""
+
+
 class SessionBusy(ForOperator):
     """Another driver holds this session. Records of two drivers are never merged."""
 

@@ -6,8 +6,9 @@ even through a link.
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,6 +21,9 @@ FILE_BYTES_MAX = 32_768
 BYTES_MAX = 98_304
 
 _log = get_logger(__name__)
+
+FileReader: TypeAlias = Callable[[Path, Path, int], bytes | None]
+"""Reads the first bytes of a file inside of a folder: see `read_file_inside`."""
 
 
 class ProjectInstructions(msgspec.Struct, frozen=True):
@@ -34,11 +38,13 @@ def read_instructions(
     folder: str | os.PathLike[str] | None = None,
     *,
     bytes_max: int = BYTES_MAX,
+    read: FileReader | None = None,
 ) -> ProjectInstructions:
     """The instructions for an agent that works in a folder of a project; the nearest come last.
 
     `folder`: the root if not given. `bytes_max`: what does not fit is left out, and the text says
-    so. Raises ConfigError if the folder is not inside of the root.
+    so. `read`: where the bytes come from, by default from the disk. Raises ConfigError if the
+    folder is not inside of the root.
     """
     top = Path(root).resolve()
     place = top if folder is None else Path(folder).resolve()
@@ -50,7 +56,7 @@ def read_instructions(
     sources: list[str] = []
     left = bytes_max
     for path in _find_files(top, place):
-        data = read_file_inside(top, path, FILE_BYTES_MAX + 1)
+        data = (read or read_file_inside)(top, path, FILE_BYTES_MAX + 1)
         if data is None:
             continue
         name = path.relative_to(top).as_posix()

@@ -14,7 +14,7 @@ import msgspec
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.suggestions import suggest_names
 from windlass.knowledge.front_matter import MalformedFrontMatter, split_front_matter
-from windlass.knowledge.instructions import read_file_inside
+from windlass.knowledge.instructions import FileReader, read_file_inside
 from windlass.logs import get_logger
 
 SKILL_FILE = "SKILL.md"
@@ -40,7 +40,8 @@ class Skill(msgspec.Struct, frozen=True):
 class Skills:
     """The skills in some folders; each skill is a folder with a `SKILL.md`.
 
-    A skill that cannot be used is a warning, and a line in `problems`.
+    A skill that cannot be used is a warning, and a line in `problems`. `read` says where the bytes
+    of a skill come from, by default from the disk.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class Skills:
         folders: Sequence[str | os.PathLike[str]],
         *,
         within: str | os.PathLike[str] | None = None,
+        read: FileReader | None = None,
     ) -> None:
         """Find the skills in these folders; with `within`, none that leads out of that folder."""
+        self._read = read or read_file_inside
         self._within = None if within is None else Path(within).resolve()
         self.problems: list[str] = []
         """What could not be used and why, one line each."""
@@ -88,7 +91,7 @@ class Skills:
         if found is None:
             raise ModelRetry(f"there is no skill {name!r}.{suggest_names(name, self._skills)}")
         try:
-            _, body = _read_skill_file(found.folder, found.folder)
+            _, body = _read_skill_file(found.folder, found.folder, self._read)
         except ConfigError as error:
             raise ModelRetry(str(error)) from None
         files = list(_list_files(found.folder))
@@ -119,7 +122,7 @@ class Skills:
 
     def _load_skill(self, root: Path, folder: Path) -> Iterator[Skill]:
         try:
-            head, _ = _read_skill_file(root, folder)
+            head, _ = _read_skill_file(root, folder, self._read)
             yield _make_skill(folder.resolve(), head)
         except ConfigError as error:
             self._add_problem(None, str(error))
@@ -143,10 +146,10 @@ def _make_skill(folder: Path, head: dict[str, str]) -> Skill:
     return Skill(name, words[:DESCRIPTION_CHARS_MAX], folder)
 
 
-def _read_skill_file(root: Path, folder: Path) -> tuple[dict[str, str], str]:
+def _read_skill_file(root: Path, folder: Path, read: FileReader) -> tuple[dict[str, str], str]:
     """The front matter and the body of a skill. Raises ConfigError, in one line with the file."""
     path = folder / SKILL_FILE
-    data = read_file_inside(root, path, BODY_BYTES_MAX + 1)
+    data = read(root, path, BODY_BYTES_MAX + 1)
     if data is None:
         raise ConfigError(f"{path}: it cannot be read")
     if len(data) > BODY_BYTES_MAX:

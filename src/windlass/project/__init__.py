@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from windlass.project.local_servers import ModelChoice, choose_model
     from windlass.project.session_names import find_latest, find_session, new_session_name
     from windlass.project.settings import Settings
+    from windlass.project.trust import ProjectFolder, TrustStore, open_project
 
 __all__ = [
     "AgentSession",
     "LoadedSettings",
     "ModelChoice",
     "ProjectAgent",
+    "ProjectFolder",
     "Settings",
+    "TrustStore",
     "choose_model",
     "find_latest",
     "find_session",
@@ -35,6 +38,7 @@ __all__ = [
     "new_session_name",
     "open_existing_journal",
     "open_journal",
+    "open_project",
     "read_mcp_servers",
     "settings_files",
 ]
@@ -44,7 +48,9 @@ LAZY_MODULES: LazyModules = {
     "LoadedSettings": "windlass.project.layers",
     "ModelChoice": "windlass.project.local_servers",
     "ProjectAgent": "windlass.project.agents",
+    "ProjectFolder": "windlass.project.trust",
     "Settings": "windlass.project.settings",
+    "TrustStore": "windlass.project.trust",
     "choose_model": "windlass.project.local_servers",
     "find_latest": "windlass.project.session_names",
     "find_session": "windlass.project.session_names",
@@ -56,6 +62,7 @@ LAZY_MODULES: LazyModules = {
     "new_session_name": "windlass.project.session_names",
     "open_existing_journal": "windlass.project.journals",
     "open_journal": "windlass.project.journals",
+    "open_project": "windlass.project.trust",
     "read_mcp_servers": "windlass.project.files",
     "settings_files": "windlass.project.files",
 }

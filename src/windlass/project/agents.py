@@ -19,20 +19,25 @@ from windlass.agent.agent import Agent
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Limits
 from windlass.core.schema import JsonSchema
-from windlass.environ import read_environment, xdg_folder
 from windlass.gates.combined import all_of
 from windlass.gates.data_flow import flow_guard
-from windlass.gates.policy_file import load_policy
+from windlass.gates.policy_file import GuardedRules, load_policy, parse_policy
 from windlass.gates.presets import allow_all, ask, read_only
-from windlass.knowledge.instructions import read_instructions
-from windlass.knowledge.skills import Skills
+from windlass.gates.rules import RuleGate
+from windlass.gates.settings_files import guard_settings_files
 from windlass.models.http.errors import mask_keys
 from windlass.models.resolve import is_local_url, resolve_model
 from windlass.models.vendors import load_vendors
 from windlass.ports import Approver, Gate, GateRequest, Journal
-from windlass.project.files import load_settings, read_mcp_servers, settings_files
-from windlass.project.layers import LoadedSettings
+from windlass.project.files import (
+    load_settings,
+    parse_mcp_servers,
+    project_servers,
+    read_mcp_servers,
+)
+from windlass.project.layers import LoadedSettings, PolicySource
 from windlass.project.settings import Settings
+from windlass.project.trust import ProjectFolder, hide_own_files, open_project, own_files
 from windlass.tools.core_toolset import core_tools
 from windlass.tools.function import Tool, tool
 from windlass.tools.mcp.config import McpHttp, McpStdio
@@ -53,8 +58,6 @@ DEFAULT_INSTRUCTIONS = (
 """The system prompt if the settings have none."""
 TOOLLESS_INSTRUCTIONS = "Answer briefly and to the point."
 """The system prompt if the settings have none and the agent has no tools."""
-USER_FOLDERS = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state"}
-"""The user's own folders, which hold what Windlass believes: by XDG's name, and their place."""
 ADDRESSES_KEY = "windlass_typed_addresses"
 """The key of the addresses that the person typed, in the context of a run."""
 SCHEMA_FAULTS_MAX = 3
@@ -80,6 +83,12 @@ class ProjectAgent:
     """Where the agent works: its tools resolve relative paths here."""
     schema: dict[str, Any] | None = None
     """A JSON Schema that the final reply must match; None for plain text."""
+    opened: ProjectFolder | None = None
+    """What the project says, and whether it is trusted; None to look it up."""
+
+    @property
+    def project(self) -> ProjectFolder:
+        return self.opened or open_project(self.folder)
 
     @property
     def settings(self) -> Settings:
@@ -107,12 +116,12 @@ class ProjectAgent:
         vendor = load_vendors().get(provider_of(self.settings.model))
         if vendor is None or vendor.url or self.settings.base_url:
             return False
-        return not (vendor.url_env and read_environment(self.folder).get(vendor.url_env))
+        return not (vendor.url_env and self.project.environ.get(vendor.url_env))
 
     def check_model(self) -> None:
         """Raise ConfigError if the model cannot be used: unknown provider, or no key."""
-        environ = read_environment(self.folder)
-        resolve_model(self.settings.model, environ=environ, base_url=self.checked_base_url())
+        base_url = self.checked_base_url()
+        resolve_model(self.settings.model, environ=self.project.environ, base_url=base_url)
 
     def checked_base_url(self) -> str | None:
         """The base URL of the settings; None if they have none.
@@ -121,23 +130,24 @@ class ProjectAgent:
         """
         url = self.settings.base_url
         vendor = load_vendors().get(provider_of(self.settings.model))
-        origin = self.loaded.origins.get("base_url", "")
         if not url or vendor is None or vendor.keyless or is_local_url(url):
             return url or None
-        if origin.startswith(str(settings_files(self.folder)[-1])):
+        if "base_url" in self.loaded.project_keys:
             raise ConfigError(
-                f"{origin}: base_url would send {vendor.key_env} to {mask_keys(url)}. A project's "
-                "file cannot decide that. If you trust it, use --base-url or WINDLASS_BASE_URL, or "
-                "name the model openai-compatible:MODEL, which has a key of its own."
+                f"{self.loaded.origins['base_url']}: base_url would send {vendor.key_env} to "
+                f"{mask_keys(url)}. A project's file cannot decide that. If you trust it, use "
+                "--base-url or WINDLASS_BASE_URL, or name the model openai-compatible:MODEL, which "
+                "has a key of its own."
             )
         return url
 
     @asynccontextmanager
     async def open_toolbox(self) -> AsyncGenerator[tuple[Toolbox, Mapping[str, str]]]:
         """Connect to the MCP servers and yield the tools, and the servers that failed and why."""
-        configured = configured_servers(self.settings, self.folder)
+        project = self.project
+        configured = configured_servers(self.loaded, project)
         async with McpServers(configured, private=True) as servers:
-            toolbox = build_toolbox(self.settings, self.folder, await servers.tools())
+            toolbox = build_toolbox(self.settings, self.folder, project, await servers.tools())
             yield toolbox, servers.failures
 
     @asynccontextmanager
@@ -149,15 +159,21 @@ class ProjectAgent:
         Without an approver, a call that needs an answer suspends the run.
         """
         settings = self.settings
+        project = self.project
+        # Resolved here, and not by the agent, which would read a `.env` that nobody has trusted.
+        environ = project.environ
+        models = [
+            resolve_model(settings.model, environ=environ, base_url=self.checked_base_url()),
+            *(resolve_model(name, environ=environ) for name in settings.fallbacks),
+        ]
         async with self.open_toolbox() as (toolbox, mcp_failures):
             agent = Agent[Any](
-                settings.model,
-                base_url=self.checked_base_url(),
-                fallbacks=settings.fallbacks,
+                models[0],
+                fallbacks=models[1:],
                 name=settings.agent,
-                instructions=build_instructions(settings, self.folder, toolbox),
+                instructions=build_instructions(settings, self.folder, toolbox, project),
                 tools=toolbox,
-                gate=build_gate(settings, self.folder),
+                gate=build_gate(self.loaded, self.folder, project),
                 approver=approver,
                 limits=Limits(
                     steps=settings.max_steps,
@@ -183,26 +199,52 @@ def load_agent(
     flags: Mapping[str, object] | None = None,
     folder: Path | None = None,
     schema: dict[str, Any] | None = None,
+    *,
+    trust: bool | None = None,
+    project: ProjectFolder | None = None,
 ) -> ProjectAgent:
     """The agent that a folder's settings describe, with `flags` over them.
 
-    Raises ConfigError if a settings file, a variable or a flag is wrong.
+    `trust`: None uses the project's settings if a person has trusted them, and raises
+    FolderNotTrusted if not. True trusts them for this agent. False does without them: they can then
+    only make things stricter. `project`: what was read and decided already. Raises ConfigError if a
+    settings file, a variable or a flag is wrong.
     """
     here = (folder or Path.cwd()).absolute()
-    return ProjectAgent(load_settings(flags, folder=here), here, schema)
+    if project is None:
+        project = open_project(here)
+        match trust:
+            case None:
+                project = project.require_trust()
+            case True:
+                project = project.as_trusted()
+            case False:
+                project = project.without_trust()
+    loaded = load_settings(flags, folder=here, project=project)
+    return ProjectAgent(loaded, here, schema, project)
 
 
-def configured_servers(settings: Settings, folder: Path) -> tuple[McpStdio | McpHttp, ...]:
+def configured_servers(
+    loaded: LoadedSettings, project: ProjectFolder
+) -> tuple[McpStdio | McpHttp, ...]:
     """The MCP servers whose tools the settings ask for."""
+    settings = loaded.settings
     if settings.tools in (("none",), ("core",)):
         return ()
-    if settings.mcp_config:
-        return read_mcp_servers(folder, path=Path(settings.mcp_config))
-    return read_mcp_servers(folder)
+    if not settings.mcp_config:
+        return project_servers(project)
+    path = Path(settings.mcp_config)
+    data = project.snapshot.read(path)
+    if "mcp_config" in loaded.project_keys and data is not None:
+        return parse_mcp_servers(data, project.environ, path)
+    return read_mcp_servers(project.snapshot.folder, path=path)
 
 
 def build_toolbox(
-    settings: Settings, folder: Path, extra_tools: list[Tool[..., Any]] | None = None
+    settings: Settings,
+    folder: Path,
+    project: ProjectFolder,
+    extra_tools: list[Tool[..., Any]] | None = None,
 ) -> Toolbox:
     """The tools that the settings ask for: by profile, or by patterns over their names."""
     if settings.tools == ("none",):
@@ -212,14 +254,13 @@ def build_toolbox(
     sandbox = Sandbox(
         require="bubblewrap" if settings.sandbox == "require" else None,
         # The folder may be the home folder: settings, sessions and keys are then inside of it.
-        hidden=tuple(xdg_folder(kind, default) for kind, default in USER_FOLDERS.items()),
+        hidden=hide_own_files(folder),
     )
     core = core_tools(
-        folder, private=True, untrusted=True, sandbox=sandbox, environ=read_environment(folder)
+        folder, private=True, untrusted=True, sandbox=sandbox, environ=project.environ
     )
     tools = [*core, *(extra_tools or ())]
-    skills = Skills.from_project(folder)
-    if len(skills):
+    if project.is_trusted and len(skills := project.snapshot.load_skills()):
         tools.append(tool(skills.skill, effect="read"))
     if "read-only" in settings.tools:
         tools = [each for each in tools if each.spec.effect == "read"]
@@ -232,15 +273,23 @@ def build_toolbox(
     return Toolbox(tools, profile=Profile(include=tuple(included or ["*"]), exclude=excluded))
 
 
-def build_gate(settings: Settings, folder: Path) -> Gate:
-    """The policy file's gate, or the permission mode's; with the flow guard, unless it is off."""
-    if settings.policy:
-        gate: Gate = load_policy(settings.policy, root=folder)
-    else:
-        gate = GATE_PRESETS[settings.permission_mode]()
+def build_gate(loaded: LoadedSettings, folder: Path, project: ProjectFolder) -> Gate:
+    """All rules that are in force as one gate: the strictest verdict wins.
+
+    These are the permission mode, the policies of the user and of the project, the flow guard
+    unless it is off, and a question before the project's own settings are changed.
+    """
+    settings = loaded.settings
+    gates: list[Gate] = []
+    if loaded.uses_mode:
+        gates.append(GATE_PRESETS[settings.permission_mode]())
+    for source in loaded.policies:
+        gates += _load_policy(source, folder, project)
     if settings.flow_guard:
-        return all_of(gate, flow_guard(typed_addresses=_read_typed_addresses))
-    return gate
+        gates.append(flow_guard(typed_addresses=_read_typed_addresses))
+    settings_files = (*project.snapshot.digests, *map(str, own_files()))
+    gates.append(guard_settings_files(folder, settings_files))
+    return all_of(*gates)
 
 
 def _read_typed_addresses(request: GateRequest) -> tuple[str, ...]:
@@ -252,18 +301,45 @@ def _read_typed_addresses(request: GateRequest) -> tuple[str, ...]:
         return ()
 
 
-def build_instructions(settings: Settings, folder: Path, toolbox: Toolbox) -> str:
-    """The system prompt: the settings' or our default, then AGENTS.md, then the skills."""
+def _load_policy(source: PolicySource, folder: Path, project: ProjectFolder) -> list[Gate]:
+    """The gates of one policy file. What a project that is not trusted allows is left out."""
+    if not source.by_project:
+        return [load_policy(source.path, root=folder)]
+    path = Path(source.path)
+    data = project.snapshot.read(path)
+    if data is None:
+        raise ConfigError(f"the policy {path} cannot be read: there is no such file")
+    try:
+        gate = parse_policy(data.decode(), name=path.stem, source=source.path, root=folder)
+    except UnicodeDecodeError:
+        raise ConfigError(f"the policy {path} cannot be read: it is not UTF-8") from None
+    if not source.restricts_only:
+        return [gate]
+    strict = [rule for rule in gate.rules if rule.decision != "allow"]
+    name = f"untrusted {path.stem}"
+    gates: list[Gate] = [RuleGate(strict, default="allow", name=name, root=folder)]
+    if isinstance(gate, GuardedRules):
+        gates.append(gate.guard)
+    return gates
+
+
+def build_instructions(
+    settings: Settings, folder: Path, toolbox: Toolbox, project: ProjectFolder
+) -> str:
+    """The system prompt: the settings' or our default, then AGENTS.md, then the skills.
+
+    What the project says is left out unless the project is trusted: it steers an agent.
+    """
     own = settings.instructions or TOOLLESS_INSTRUCTIONS
     if toolbox.specs and not settings.instructions:
         own = DEFAULT_INSTRUCTIONS.format(folder=folder)
-    # AGENTS.md files apply from the root of the repository down to the folder.
-    repositories = (place for place in (folder, *folder.parents) if (place / ".git").exists())
-    of_project = read_instructions(next(repositories, folder), folder).text
+    if not project.is_trusted:
+        return own
     skills = ""
     # The settings may leave the tool out, and then a list of skills would be of no use.
     if any(spec.name == "skill" for spec in toolbox.specs):
-        skills = Skills.from_project(folder).catalogue
+        skills = project.snapshot.load_skills().catalogue
+    of_project = project.snapshot.read_instructions()
     return "\n\n".join(part for part in (own, of_project, skills) if part)
 
 

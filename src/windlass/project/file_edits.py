@@ -13,9 +13,10 @@ import msgspec
 from typing_extensions import override
 
 from windlass.core.errors import ConfigError
-from windlass.environ import read_environment
-from windlass.project.files import MCP_FILE, read_failure
+from windlass.environ import read_process_environment, read_regular_file
+from windlass.project.files import read_failure
 from windlass.project.layers import layer_from_toml
+from windlass.project.snapshot import FILE_BYTES_MAX, MCP_FILE
 from windlass.tools.mcp.config import mcp_settings
 
 _TABLE_HEADER = re.compile(r"\s*\[")
@@ -67,7 +68,8 @@ def read_mcp_entries() -> dict[str, Any]:
     """The servers in this folder's `.mcp.json` as they are written, with `${NAME}` unexpanded."""
     path = Path(MCP_FILE)
     try:
-        text = path.read_text("utf-8")
+        data = read_regular_file(path, inside=Path.cwd(), bytes_max=FILE_BYTES_MAX)
+        text = data.decode()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -85,7 +87,7 @@ def write_mcp_entries(servers: dict[str, Any]) -> None:
     """Replace this folder's `.mcp.json`, all of it or nothing; raises ConfigError."""
     text = msgspec.json.format(msgspec.json.encode({"mcpServers": servers}), indent=2).decode()
     # A variable that is not set here may be set where the server is used.
-    mcp_settings(text, _AnyEnvironment(read_environment()), source=MCP_FILE)
+    mcp_settings(text, _AnyEnvironment(read_process_environment()), source=MCP_FILE)
     try:
         with tempfile.NamedTemporaryFile("w", dir=".", delete=False, encoding="utf-8") as file:
             file.write(text + "\n")

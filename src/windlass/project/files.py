@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.core.errors import ConfigError
-from windlass.environ import read_environment, xdg_folder
+from windlass.environ import (
+    read_environment,
+    read_process_environment,
+    read_regular_file,
+    xdg_folder,
+)
 from windlass.project.layers import (
     LoadedSettings,
     SettingsLayer,
@@ -13,41 +18,56 @@ from windlass.project.layers import (
     layer_from_toml,
     merge_layers,
 )
+from windlass.project.snapshot import FILE_BYTES_MAX, MCP_FILE, find_project_file
+from windlass.project.trust import USER_FILE, ProjectFolder, open_project
 from windlass.tools.mcp.config import McpHttp, McpStdio, mcp_settings
 
-PROJECT_FILE = "windlass.toml"
-MCP_FILE = ".mcp.json"
 SYSTEM_FILE = Path("/etc/windlass/config.toml")
 
 
 def load_settings(
-    flags: Mapping[str, object] | None = None, *, folder: Path | None = None, agent: str = ""
+    flags: Mapping[str, object] | None = None,
+    *,
+    folder: Path | None = None,
+    agent: str = "",
+    project: ProjectFolder | None = None,
 ) -> LoadedSettings:
     """The settings of a folder from files, environment and flags, and where each comes from.
 
-    Raises ConfigError, with the file and the line, if one of them is wrong.
+    What the project says counts in full only if a person has trusted it; before that, it can only
+    make things stricter. `project`: what was read and decided already. Raises ConfigError, with the
+    file and the line, if one of the files is wrong.
     """
     here = (folder or Path.cwd()).absolute()
-    layers = [layer for path in settings_files(here) if (layer := _read_layer(path)) is not None]
-    environ = layer_from_environ(read_environment(here), str(here))
-    return merge_layers(layers, environ, layer_from_flags(flags or {}, str(here)), agent=agent)
+    project = project or open_project(here)
+    snapshot = project.snapshot
+    if snapshot.broken:
+        raise ConfigError(snapshot.broken)
+    system, user, _ = settings_files(here)
+    layers = [layer for path in (system, user) if (layer := _read_layer(path)) is not None]
+    return merge_layers(
+        layers,
+        layer_from_environ(read_process_environment(), str(here)),
+        layer_from_flags(flags or {}, str(here)),
+        agent=agent,
+        project=snapshot.layer,
+        is_trusted=project.is_trusted,
+    )
 
 
-def settings_files(folder: Path | None = None) -> tuple[Path, ...]:
-    """The files that may hold settings, the weakest first: of the system, the user, the project.
+def settings_files(folder: Path | None = None) -> tuple[Path, Path, Path]:
+    """The files that may hold settings: of the system, the user, the project.
 
     The project's file is the nearest one from the folder upwards.
     """
     here = (folder or Path.cwd()).absolute()
-    candidates = (place / PROJECT_FILE for place in (here, *here.parents))
-    project = next((path for path in candidates if path.is_file()), here / PROJECT_FILE)
-    user = xdg_folder("CONFIG", ".config") / "config.toml"
-    return (SYSTEM_FILE, user, project)
+    user = xdg_folder("CONFIG", ".config") / USER_FILE
+    return (SYSTEM_FILE, user, find_project_file(here))
 
 
 def _read_layer(path: Path) -> SettingsLayer | None:
     try:
-        text = path.read_text("utf-8")
+        text = read_regular_file(path, bytes_max=FILE_BYTES_MAX).decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -67,15 +87,38 @@ def read_mcp_servers(
 ) -> tuple[McpStdio | McpHttp, ...]:
     """The MCP servers in a file, or in the folder's `.mcp.json` if no file is named.
 
-    Raises ConfigError if the file is not valid, or if a file that was named does not exist.
+    For programs that have decided to use this file: it does not look up whether the folder is
+    trusted. Raises ConfigError if the file is not valid or must not be read, or if a file that was
+    named does not exist.
     """
-    file = path or (folder or Path.cwd()) / MCP_FILE
+    here = folder or Path.cwd()
+    file = path or here / MCP_FILE
+    inside = here if path is None else None
     try:
-        text = file.read_text("utf-8")
+        data = read_regular_file(file, inside=inside, bytes_max=FILE_BYTES_MAX)
     except FileNotFoundError:
         if path is None:
             return ()
         raise ConfigError(f"{file} cannot be read: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ConfigError(f"{file} cannot be read: {read_failure(error)}") from None
-    return mcp_settings(text, read_environment(folder), source=str(file), of_project=True)
+    return parse_mcp_servers(data, read_environment(folder), file)
+
+
+def parse_mcp_servers(
+    data: bytes, environ: Mapping[str, str], source: Path
+) -> tuple[McpStdio | McpHttp, ...]:
+    """The MCP servers in the content of a file; raises ConfigError if it is not valid."""
+    try:
+        return mcp_settings(data.decode(), environ, source=str(source), of_project=True)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{source} cannot be read: {read_failure(error)}") from None
+
+
+def project_servers(project: ProjectFolder) -> tuple[McpStdio | McpHttp, ...]:
+    """The MCP servers of the project's own `.mcp.json`; none before the project is trusted."""
+    path = project.snapshot.folder / MCP_FILE
+    data = project.snapshot.read(path)
+    if data is None or not project.is_trusted:
+        return ()
+    return parse_mcp_servers(data, project.environ, path)

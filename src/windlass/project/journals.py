@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from windlass.core.errors import ConfigError, JournalFailed
-from windlass.environ import read_environment
+from windlass.environ import read_process_environment
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.project.files import load_settings
 from windlass.project.settings import Settings
@@ -27,7 +27,7 @@ def journal_path(settings: Settings | None = None, *, named: str | None = None) 
 def default_journal_path(environ: Mapping[str, str] | None = None) -> Path:
     """The file that keeps the sessions if no setting names one."""
     if environ is None:
-        environ = read_environment()
+        environ = read_process_environment()
     named = environ.get("WINDLASS_JOURNAL", "")
     if named:
         return Path(named).expanduser()

@@ -4,7 +4,7 @@ The settings of each run that the command line starts are recorded with the run.
 resume` in another shell, days later, needs only the session's name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,17 @@ from windlass.core.fold.run import fold
 from windlass.gates.urls import find_addresses
 from windlass.ports import Journal
 from windlass.project.agents import ADDRESSES_KEY, ProjectAgent, load_agent
-from windlass.project.settings import NO_LIMIT, SETTING_KEYS
+from windlass.project.layers import DEFAULT_ORIGIN, LoadedSettings
+from windlass.project.settings import NO_LIMIT, SETTING_KEYS, Settings
+from windlass.project.trust import ProjectFolder
 
 CONTEXT_KEY = "windlass"
 """The key of a launch in the context of a run."""
+AUTHORITY_KEYS = frozenset(
+    ("base_url", "permission_mode", "policy", "flow_guard", "sandbox", "mcp_config")
+)
+"""Settings that allow things. A launch keeps them only if a person set them: what a project says is
+asked of the project again, so that its trust is looked up again too."""
 
 
 class SessionLaunch(msgspec.Struct, frozen=True):
@@ -40,6 +47,8 @@ def build_launch(agent: ProjectAgent) -> SessionLaunch:
         if not key.per_agent:
             continue
         value = getattr(agent.settings, name)
+        if name in AUTHORITY_KEYS and not _is_set_by_person(agent.loaded, name, value):
+            continue
         if value is None:
             # "No limit" is a choice too: without it, the default limit would come back.
             value = NO_LIMIT
@@ -48,6 +57,12 @@ def build_launch(agent: ProjectAgent) -> SessionLaunch:
             value = str(value)
         flags[name] = value
     return SessionLaunch(str(agent.folder), flags, agent.schema)
+
+
+def _is_set_by_person(loaded: LoadedSettings, name: str, value: object) -> bool:
+    if name in loaded.project_keys:
+        return False
+    return loaded.origins.get(name) != DEFAULT_ORIGIN or value != getattr(Settings(), name)
 
 
 def launch_context(agent: ProjectAgent, typed: str = "") -> Mapping[str, Any]:
@@ -94,31 +109,35 @@ def is_run_imported(facts: Sequence[Fact]) -> bool:
 
 
 async def load_recorded_agent(
-    journal: Journal, session: str, flags: Mapping[str, object]
+    journal: Journal,
+    session: str,
+    flags: Mapping[str, object],
+    *,
+    open_folder: Callable[[Path], ProjectFolder] | None = None,
 ) -> ProjectAgent:
     """The agent that a session's last run was started with; `flags` replace single settings.
 
     For an imported run, it is the agent of this folder and of the user's own settings.
 
-    Raises ConfigError if the folder of the session no longer exists.
+    `open_folder` reads the project of the session's folder, and may ask a person whether to trust
+    it. Without it, the folder must be trusted already. Raises ConfigError if the folder of the
+    session no longer exists, and FolderNotTrusted.
     """
     facts = await journal.read(session)
-    if is_run_imported(facts):
-        return load_agent(flags)
     launch = last_launch(facts)
     if launch is None:
         # Another program started the run. Its model is in the journal; its tools are not.
         setup = fold(session, facts).setup
-        if setup is not None:
+        if setup is not None and not is_run_imported(facts):
             flags = {"model": setup.model.name, **flags}
-        return load_agent(flags)
-    return _restore_agent(launch, session, flags)
+        launch = SessionLaunch(str(Path.cwd()))
+    folder = _find_folder(launch, session)
+    project = open_folder(folder) if open_folder is not None else None
+    return load_agent({**launch.flags, **flags}, folder, launch.schema, project=project)
 
 
-def _restore_agent(
-    launch: SessionLaunch, session: str, flags: Mapping[str, object]
-) -> ProjectAgent:
+def _find_folder(launch: SessionLaunch, session: str) -> Path:
     folder = Path(launch.folder)
     if not folder.is_dir():
         raise ConfigError(f"session {session} worked in {folder}, which no longer exists")
-    return load_agent({**launch.flags, **flags}, folder, launch.schema)
+    return folder

@@ -1,6 +1,9 @@
-"""Layers of settings: a later layer overrides an earlier one, and each value keeps its origin.
+"""Layers of settings: a stronger layer overrides a weaker one, and each value keeps its origin.
 
-defaults < system < user < project < [agents.NAME] in any file < environment < flags
+defaults < project < system < user < environment < flags
+
+The law: a project never loosens what a person set. Of settings that allow things, the strictest
+value wins, and all policies apply. What a project says before it is trusted can only restrict.
 """
 
 import os
@@ -30,6 +33,20 @@ class SettingsLayer:
     agents: Mapping[str, "SettingsLayer"] = field(default_factory=dict[str, "SettingsLayer"])
 
 
+EMPTY_LAYER = SettingsLayer({}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """A policy file that is in force."""
+
+    path: str
+    by_project: bool = False
+    """The project's settings name it: its bytes come from the project's snapshot."""
+    restricts_only: bool = False
+    """The project is not trusted: only what the file denies or asks about counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
     """The settings in force, and where they come from."""
@@ -39,6 +56,12 @@ class LoadedSettings:
     """Where each value comes from, by key."""
     agents: Mapping[str, SettingsLayer]
     """The agents that files describe, by name."""
+    policies: tuple[PolicySource, ...] = ()
+    """All policies that are in force. The strictest verdict wins."""
+    uses_mode: bool = True
+    """Whether the permission mode is in force too. A policy alone stands in its place."""
+    project_keys: frozenset[str] = frozenset()
+    """The settings whose value is the project's."""
 
 
 def merge_layers(
@@ -47,26 +70,131 @@ def merge_layers(
     flags: SettingsLayer,
     *,
     agent: str | None = None,
+    project: SettingsLayer | None = None,
+    is_trusted: bool = True,
 ) -> LoadedSettings:
     """Merge all layers into one set of settings.
 
-    The agent that is chosen, by `agent` or by the last layer that names one, adds its own layer
-    above the files. Raises ConfigError if no file describes that agent.
+    `files` are the user's own and the machine's, `project` is what a project says. The agent that
+    is chosen, by `agent` or by the strongest layer that names one, adds its own layer. Raises
+    ConfigError if no file describes that agent.
     """
-    agents = {name: layer for file in files for name, layer in file.agents.items()}
-    name = agent or _last_value("agent", [*files, environ, flags])
-    agent_layers: list[SettingsLayer] = []
+    of_project = project or EMPTY_LAYER
+    own_agents = {name: layer for file in files for name, layer in file.agents.items()}
+    agents = {**(of_project.agents if is_trusted else {}), **own_agents}
+    named = agent or _last_value("agent", [*files, environ, flags])
+    name = named or (str(of_project.values.get("agent", "")) if is_trusted else "")
+    merger = _LayerMerger(list(files), environ, flags, [of_project], is_trusted=is_trusted)
     if name:
         if name not in agents:
             hint = suggest_names(name, agents) or " No file has one: write [agents.NAME]."
             raise ConfigError(f"there is no agent {name!r}.{hint}")
-        agent_layers = [agents[name]]
-    values: dict[str, object] = {}
-    origins = dict.fromkeys(SETTING_KEYS, DEFAULT_ORIGIN)
-    for layer in (*files, *agent_layers, environ, flags):
-        values |= layer.values
-        origins |= layer.places
-    return LoadedSettings(Settings(**values), origins, agents)  # pyright: ignore[reportArgumentType]
+        merger.add_agent(agents[name], by_project=name not in own_agents, chosen=bool(named))
+    return merger.merge(agents)
+
+
+@dataclass(slots=True)
+class _LayerMerger:
+    """Layers by whose they are: a project's values never loosen what a person set."""
+
+    files: list[SettingsLayer]
+    environ: SettingsLayer
+    flags: SettingsLayer
+    project: list[SettingsLayer]
+    is_trusted: bool
+    chosen: SettingsLayer | None = None
+    """The project's agent that a person chose by name: so its preferences go before the user's."""
+
+    def add_agent(self, layer: SettingsLayer, *, by_project: bool, chosen: bool) -> None:
+        if not by_project:
+            self.files.append(layer)
+            return
+        self.project.append(layer)
+        if chosen:
+            self.chosen = layer
+
+    def merge(self, agents: Mapping[str, SettingsLayer]) -> LoadedSettings:
+        values: dict[str, object] = {}
+        origins = dict.fromkeys(SETTING_KEYS, DEFAULT_ORIGIN)
+        project_keys: set[str] = set()
+        for key, about in SETTING_KEYS.items():
+            person = _find_layer(key, self.person_layers)
+            project = _find_layer(key, self.project)
+            layer = person
+            if project is not None and self._prefers_project(key, about, person, project):
+                layer = project
+                project_keys.add(key)
+            if layer is not None:
+                values[key] = layer.values[key]
+                origins[key] = layer.places[key]
+        settings = Settings(**values)  # pyright: ignore[reportArgumentType]
+        policies, uses_mode = self._find_policies(takes_mode="permission_mode" in project_keys)
+        return LoadedSettings(
+            settings, origins, agents, policies, uses_mode, frozenset(project_keys)
+        )
+
+    @property
+    def person_layers(self) -> list[SettingsLayer]:
+        return [*self.files, self.environ, self.flags]
+
+    def _prefers_project(
+        self, key: str, about: SettingKey, person: SettingsLayer | None, project: SettingsLayer
+    ) -> bool:
+        """Whether the project's value of a setting is the one in force."""
+        if about.strictness is None:
+            if not self.is_trusted:
+                return False
+            if person is None:
+                return True
+            of_file = any(person is layer for layer in self.files)
+            return self.chosen is project and of_file
+        if person is self.flags:
+            return False
+        if person is None and self.is_trusted:
+            return True
+        current = getattr(Settings(), key) if person is None else person.values[key]
+        return about.strictness(project.values[key]) > about.strictness(current)
+
+    def _find_policies(self, *, takes_mode: bool) -> tuple[tuple[PolicySource, ...], bool]:
+        """The policies in force, and whether the permission mode counts beside them.
+
+        `takes_mode`: whether the mode in force is the project's.
+        """
+        own_policy, own_mode = _find_permission(self.person_layers)
+        policy, mode = _find_permission(self.project)
+        policies: list[PolicySource] = []
+        if own_policy:
+            policies.append(PolicySource(own_policy))
+        if policy:
+            restricts_only = not self.is_trusted
+            policies.append(PolicySource(policy, by_project=True, restricts_only=restricts_only))
+        is_replaced = bool(own_policy or (policy and self.is_trusted))
+        return tuple(policies), own_mode or (mode and takes_mode) or not is_replaced
+
+
+def _find_permission(layers: Sequence[SettingsLayer]) -> tuple[str, bool]:
+    """The policy of some layers, and whether their permission mode counts too.
+
+    In one layer a policy stands instead of a mode; a mode in a stronger layer adds to the policy.
+    """
+    policy_layer = _find_layer("policy", layers)
+    mode_layer = _find_layer("permission_mode", layers)
+    policy = str(policy_layer.values["policy"]) if policy_layer is not None else ""
+    if mode_layer is None:
+        return policy, False
+    if not policy or policy_layer is None:
+        return "", True
+    is_stronger = _position(layers, mode_layer) > _position(layers, policy_layer)
+    return policy, is_stronger
+
+
+def _position(layers: Sequence[SettingsLayer], layer: SettingsLayer) -> int:
+    return next(at for at, each in enumerate(layers) if each is layer)
+
+
+def _find_layer(key: str, layers: Sequence[SettingsLayer]) -> SettingsLayer | None:
+    """The strongest layer that sets a key."""
+    return next((layer for layer in reversed(layers) if key in layer.values), None)
 
 
 def layer_from_toml(text: str, source: str, folder: str) -> SettingsLayer:

@@ -31,8 +31,6 @@ KNOWN_PORTS: Mapping[str, int] = {"ollama": 11434, "llamacpp": 8080, "lmstudio":
 """The default ports of servers that speak chat completions."""
 PROBE_S = 0.4
 BODY_BYTES_MAX = 1_000_000
-WEIGHTS_CACHE = Path(".cache") / "local"
-"""Where `make local-weights` puts the weights, in its project."""
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 SMALL_MODEL_NOTE = "a very small model, good only to see that everything works"
@@ -73,11 +71,14 @@ class ModelChoice:
 
 
 async def choose_model(
-    environ: Mapping[str, str], folder: Path, accept: Callable[[LocalServer], bool] | None = None
+    environ: Mapping[str, str],
+    weights: Sequence[Path] = (),
+    accept: Callable[[LocalServer], bool] | None = None,
 ) -> ModelChoice:
     """Choose a model that can be used right away; raises ConfigError, with advice, if none can.
 
-    `accept` decides whether a server on this machine may be used; without it, none is.
+    `weights`: files of a project that is trusted. `accept` decides whether a server on this machine
+    may be used; without it, none is.
     """
     for vendor, model in DEFAULT_MODELS.items():
         key_env = load_vendors()[vendor].key_env
@@ -87,9 +88,9 @@ async def choose_model(
     for server in servers:
         if accept is not None and accept(server):
             return ModelChoice(server.model, f"a server on port {server.port} has it")
-    weights = find_small_model(environ, folder)
-    if weights is not None:
-        return ModelChoice(weights, SMALL_MODEL_NOTE)
+    small_model = find_small_model(environ, weights)
+    if small_model is not None:
+        return ModelChoice(small_model, SMALL_MODEL_NOTE)
     raise ConfigError(explain_no_model(servers))
 
 
@@ -162,11 +163,12 @@ def _parse_server(vendor: str, port: int, head: bytes, body: bytes) -> LocalServ
     return LocalServer(vendor, port, tuple(model.id for model in listed))
 
 
-def find_small_model(environ: Mapping[str, str], folder: Path) -> str | None:
-    """`local:NAME` of a small model whose weights are on this machine; None if there is none."""
-    files = [name for _, name in KNOWN_MODELS.values()]
-    cached = (place / WEIGHTS_CACHE / name for place in (folder, *folder.parents) for name in files)
-    for name in (*KNOWN_MODELS, *(str(path) for path in cached if path.is_file())):
+def find_small_model(environ: Mapping[str, str], weights: Sequence[Path] = ()) -> str | None:
+    """`local:NAME` of a small model whose weights are on this machine; None if there is none.
+
+    `weights`: further files to try.
+    """
+    for name in (*KNOWN_MODELS, *map(str, weights)):
         # Building it checks that the weights and the extra are there; it loads nothing yet.
         with contextlib.suppress(ConfigError):
             build_local_model(name, environ=environ)

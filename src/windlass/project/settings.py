@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -76,6 +76,8 @@ class SettingKey:
     """The value is a path, relative to the file or folder where it was written."""
     per_agent: bool = True
     """May also stand in `[agents.NAME]`."""
+    strictness: Callable[[Any], float] | None = None
+    """How strict a value is, for settings that allow things: a project can only raise it."""
 
 
 def parse_text(value: object) -> str:
@@ -150,6 +152,11 @@ def parse_choice(*options: str) -> Callable[[object], str]:
     return parse
 
 
+def limit_strictness(value: float | Decimal | None) -> float:
+    """A lower limit is stricter, and no limit is the least strict of all."""
+    return -math.inf if value is None else -float(value)
+
+
 SETTING_KEYS: Mapping[str, SettingKey] = {
     "model": SettingKey(parse_text, "the model, as provider:model"),
     "base_url": SettingKey(parse_text, "the address of the model's server, up to /v1"),
@@ -159,22 +166,32 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
         parse_texts, "the tools of the agent: all, none, core, read-only, or patterns"
     ),
     "permission_mode": SettingKey(
-        parse_choice(*PERMISSION_MODES), "what happens to calls that change things"
+        parse_choice(*PERMISSION_MODES),
+        "what happens to calls that change things",
+        strictness=("allow-all", "ask", "read-only").index,
     ),
     "policy": SettingKey(parse_text, "a file of rules, instead of a permission mode", is_path=True),
     "flow_guard": SettingKey(
-        parse_flag, "ask before private data could be sent out by untrusted text"
+        parse_flag,
+        "ask before private data could be sent out by untrusted text",
+        strictness=float,
     ),
     "sandbox": SettingKey(
-        parse_choice(*SANDBOX_MODES), "auto, or require: do not start where commands run unconfined"
+        parse_choice(*SANDBOX_MODES),
+        "auto, or require: do not start where commands run unconfined",
+        strictness=("auto", "require").index,
     ),
     "mcp_config": SettingKey(
         parse_text, "MCP servers; without it, the project's .mcp.json", is_path=True
     ),
-    "max_steps": SettingKey(parse_count, "replies of the model in one run"),
-    "max_usd": SettingKey(parse_usd, "US dollars for one run"),
-    "max_tokens": SettingKey(parse_count, "tokens for one run"),
-    "timeout": SettingKey(parse_seconds, "working time of one run, in seconds"),
+    "max_steps": SettingKey(
+        parse_count, "replies of the model in one run", strictness=limit_strictness
+    ),
+    "max_usd": SettingKey(parse_usd, "US dollars for one run", strictness=limit_strictness),
+    "max_tokens": SettingKey(parse_count, "tokens for one run", strictness=limit_strictness),
+    "timeout": SettingKey(
+        parse_seconds, "working time of one run, in seconds", strictness=limit_strictness
+    ),
     "agent": SettingKey(parse_text, "the agent to run, from [agents.NAME]", per_agent=False),
     "journal": SettingKey(
         parse_text, "the file that keeps the sessions", is_path=True, per_agent=False

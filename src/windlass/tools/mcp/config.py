@@ -41,7 +41,8 @@ INHERITED_VARIABLES = [
 ]
 """The variables that a server inherits. It gets keys and tokens only if its `env` names them."""
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
+VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
+"""`${NAME}` or `${NAME:-default}`, in any value of a server."""
 _COMMON_KEYS = ("type", "timeout", "include", "exclude", "tools", "required", "trustHints")
 _STDIO_KEYS = (*_COMMON_KEYS, "command", "args", "env", "cwd")
 _HTTP_KEYS = (*_COMMON_KEYS, "url", "headers")
@@ -190,7 +191,7 @@ class _EntryReader:
     def read_text(self, key: str, value: object) -> str:
         if not isinstance(value, str) or not value:
             raise self.value_error(key, "a string that is not empty")
-        return _VARIABLE.sub(self._expand_variable, value)
+        return VARIABLE.sub(self._expand_variable, value)
 
     def _expand_variable(self, found: re.Match[str]) -> str:
         name = found[1]

@@ -1,0 +1,122 @@
+"""What a project would run, send and allow if it were trusted, in words for a person.
+
+The law: everything that takes effect is named, in full. Values of `.env` are never shown.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from windlass.core.errors import ConfigError
+from windlass.core.phrases import format_count
+from windlass.environ import DOTENV_FILE, may_come_from_dotenv
+from windlass.gates.policy_file import GuardedRules, parse_policy
+from windlass.knowledge.instructions import FILE_NAMES
+from windlass.project.layers import SettingsLayer
+from windlass.project.settings import SETTING_KEYS, Settings
+from windlass.project.snapshot import MCP_FILE, ProjectSnapshot, read_server_entries, server_command
+from windlass.tools.mcp.config import VARIABLE
+
+
+def describe_effects(snapshot: ProjectSnapshot) -> Iterator[str]:
+    """What a project would do, one line each: run, connect, send, allow, set, tell."""
+    for problem in snapshot.problems:
+        yield f"refused: {problem}"
+    if snapshot.broken:
+        yield f"not valid: {snapshot.broken}"
+    yield from _describe_servers(snapshot)
+    yield from _describe_settings(snapshot, snapshot.layer, "")
+    for name, layer in snapshot.layer.agents.items():
+        yield from _describe_settings(snapshot, layer, f"agent {name}: ")
+    yield from _describe_dotenv(snapshot)
+    yield from _describe_texts(snapshot)
+
+
+def _describe_servers(snapshot: ProjectSnapshot) -> Iterator[str]:
+    tables = (snapshot.layer, *snapshot.layer.agents.values())
+    named = [table.values["mcp_config"] for table in tables if "mcp_config" in table.values]
+    for path in dict.fromkeys((snapshot.folder / MCP_FILE, *map(Path, map(str, named)))):
+        data = snapshot.read(path)
+        for name, entry in read_server_entries(data or b"{}").items():
+            yield from _describe_server(name, entry)
+
+
+def _describe_server(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    if url := entry.get("url"):
+        yield f"connects to {url} (MCP server {name})"
+        for variable in _find_variables(url, entry.get("headers")):
+            yield f"sends the value of ${variable} to {url}"
+        return
+    words = server_command(entry)
+    place = f" in {entry['cwd']}" if entry.get("cwd") else ""
+    yield f"runs {shlex.join(words)}{place} (MCP server {name})"
+    given = entry.get("env")
+    pairs = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+    for key, value in pairs.items():
+        yield f"sets {key}={value} for the MCP server {name}"
+    for variable in _find_variables(words, pairs):
+        yield f"gives the value of ${variable} to the MCP server {name}"
+
+
+def _find_variables(*values: object) -> list[str]:
+    """The names of all variables that some values expand."""
+    found = [match[1] for value in values for match in VARIABLE.finditer(str(value))]
+    return list(dict.fromkeys(found))
+
+
+def _describe_settings(
+    snapshot: ProjectSnapshot, layer: SettingsLayer, where: str
+) -> Iterator[str]:
+    for key, value in layer.values.items():
+        if key == "policy":
+            yield from _describe_policy(snapshot, str(value), where)
+            continue
+        about = SETTING_KEYS[key]
+        default = getattr(Settings(), key)
+        is_looser = about.strictness is not None and about.strictness(value) < about.strictness(
+            default
+        )
+        verb = "allows" if is_looser else "sets"
+        if key == "base_url":
+            verb = "sends the requests to the model to"
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)  # pyright: ignore[reportUnknownArgumentType]
+        yield f"{where}{verb} {key} = {shown}"
+
+
+def _describe_policy(snapshot: ProjectSnapshot, path: str, where: str) -> Iterator[str]:
+    data = snapshot.read(Path(path))
+    if data is None:
+        yield f"{where}sets policy = {path}, which cannot be read"
+        return
+    try:
+        gate = parse_policy(data.decode("utf-8", "replace"), source=path)
+    except ConfigError as error:
+        yield f"{where}sets policy = {path}, which is not valid: {error}"
+        return
+    guard = ", with the flow guard" if isinstance(gate, GuardedRules) else ""
+    count = format_count(len(gate.rules), "rule")
+    yield f"{where}sets policy = {path}: {count}, default {gate.default}{guard}"
+    for rule in gate.rules:
+        if rule.decision == "allow":
+            yield f"{where}allows {rule.pattern} without a question"
+
+
+def _describe_dotenv(snapshot: ProjectSnapshot) -> Iterator[str]:
+    names = list(snapshot.dotenv)
+    usable = [name for name in names if may_come_from_dotenv(name)]
+    ignored = [name for name in names if not may_come_from_dotenv(name)]
+    if usable:
+        yield f"adds the variables {', '.join(usable)} ({DOTENV_FILE})"
+    if ignored:
+        yield f"never has an effect: {', '.join(ignored)} ({DOTENV_FILE})"
+
+
+def _describe_texts(snapshot: ProjectSnapshot) -> Iterator[str]:
+    for path in snapshot.weights:
+        yield f"may load the model weights {path}"
+    for path, data in snapshot.content.items():
+        if Path(path).name in FILE_NAMES:
+            yield f"tells the model {path} ({len(data):,} bytes)"
+    for skill in snapshot.load_skills():
+        yield f"offers the model the skill {skill.name}: {skill.description}"
