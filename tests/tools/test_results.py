@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from windlass.core.messages import FilePart, ImagePart, TextPart, ToolResult
 from windlass.testing import run_virtual
-from windlass.tools.results import TEXT_BYTES_MAX, clip_result, error_text, to_content
+from windlass.tools.results import (
+    TEXT_BYTES_MAX,
+    clip_result,
+    encode_compact,
+    error_text,
+    to_content,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n...."
 
@@ -120,3 +126,12 @@ def test_many_texts_share_the_room() -> None:
     result, kept = clip(*(["x" * 20_000] * 4))
     assert len(kept) == 3
     assert len(result.text) <= TEXT_BYTES_MAX + 2 * 1_024
+
+
+@pytest.mark.contract("T10")
+def test_numbers_that_json_cannot_write_are_told() -> None:
+    """T10: null would be taken for a value that is missing."""
+    value = {"mean": float("nan"), "max": [float("inf"), float("-inf")], "none": None}
+    assert encode_compact(value) == ('{"mean":"NaN","max":["Infinity","-Infinity"],"none":null}')
+    assert encode_compact(float("nan")) == '"NaN"'
+    assert encode_compact("null") == '"null"'

@@ -5,6 +5,7 @@ shown by its type and a bounded message, never by its traceback. Text that is to
 its head and tail.
 """
 
+import math
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import PurePath
@@ -77,9 +78,31 @@ def _media_type(data: bytes) -> str:
 def encode_compact(value: object) -> str:
     """Encode a value as JSON without spaces; raises TypeError if it has no JSON form."""
     try:
-        return msgspec.json.encode(value, enc_hook=_to_plain_value).decode()
+        text = msgspec.json.encode(value, enc_hook=_to_plain_value).decode()
+        if "null" not in text:
+            return text
+        # JSON has no word for NaN and infinity, and msgspec writes null: a model must not take
+        # either for a value that is missing.
+        plain = msgspec.to_builtins(value, enc_hook=_to_plain_value, str_keys=True)
+        return msgspec.json.encode(_name_special_floats(plain)).decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(str(error)) from error
+
+
+def _name_special_floats(value: object) -> object:
+    """Return plain data with NaN and infinity as the texts `NaN`, `Infinity` and `-Infinity`."""
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            items = cast("dict[str, object]", value).items()
+            return {key: _name_special_floats(item) for key, item in items}
+        case list() | tuple():
+            return [_name_special_floats(item) for item in cast("Sequence[object]", value)]
+        case _:
+            return value
 
 
 def _to_plain_value(value: Any) -> object:  # noqa: ANN401 - anything that msgspec does not know
