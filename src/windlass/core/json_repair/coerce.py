@@ -64,8 +64,9 @@ def coerce_to_schema(
 def is_complete(root: SchemaNode, node: JsonValue, value: JsonValue, depth: int) -> bool:
     """Whether nothing can be missing in a text that left so many containers open at its end.
 
-    Each of them must be an object with all its declared fields. Nobody can tell whether a list or a
-    free-form map had more items.
+    The reply did not end by length, so the model had said what it wanted to say: only closers are
+    missing. Each open container must be an object with declared fields, of which optional ones may
+    be left out, as always. Nobody can tell whether a list or a free-form map had more items.
     """
     if depth == 0:
         return True
@@ -73,7 +74,7 @@ def is_complete(root: SchemaNode, node: JsonValue, value: JsonValue, depth: int)
     if not isinstance(value, dict) or len(kinds) != 1:
         return False
     declared = declared_fields(kinds[0])
-    if not declared or kinds[0].get("additionalProperties") or not declared.keys() <= value.keys():
+    if not value or not declared or kinds[0].get("additionalProperties"):
         return False
     last = next(reversed(value))
     return is_complete(root, declared.get(last), value[last], depth - 1)
