@@ -5,7 +5,8 @@ The facts (prefix, alphabet and length of each kind of key) have two sources:
 - `gitleaks`: the default rules of gitleaks (https://github.com/gitleaks/gitleaks),
   `config/gitleaks.toml` at commit 009e025a, read on 2026-11-15. MIT licence, copyright (c) 2019
   Zachary Rice.
-- `issuer`: kinds that these rules do not list, in the form that their issuer gives them.
+- `issuer`: kinds that these rules do not list, as their issuers are known to write them; not
+  checked against the issuers' documentation.
 
 Only these facts were taken over: no pattern and no code. A key counts if it is a little shorter
 than its issuer makes them today, because lengths change more often than prefixes do. Kinds without
@@ -137,7 +138,7 @@ PUBLIC_SHAPES: tuple[PublicShape, ...] = (
     PublicShape("Stripe restricted test", "rk_test_", "plain", 16),
     PublicShape("Stripe webhook", "whsec_", "base64", 30, source="issuer"),
     PublicShape("Square", "sq0atp-", "dashed", 22),
-    PublicShape("Square OAuth", "sq0csp-", "dashed", 40),
+    PublicShape("Square OAuth", "sq0csp-", "dashed", 40, source="issuer"),
     PublicShape("Shopify", "shpat_", "hex", 30),
     PublicShape("Shopify custom app", "shpca_", "hex", 30),
     PublicShape("Shopify private app", "shppa_", "hex", 30),
