@@ -26,7 +26,8 @@ def test_names_of_mcp_servers_cannot_steer_the_terminal(
     assert "evil" in result.output
     assert "\x1b" not in result.output
     assert "\x07" not in result.output
-    assert len(result.output.splitlines()) == 1
+    assert sum("evil" in line for line in result.output.splitlines()) == 1
+    assert sum("second" in line for line in result.output.splitlines()) == 1
 
 
 @pytest.mark.contract("T7")

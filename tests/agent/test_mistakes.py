@@ -62,8 +62,8 @@ async def test_the_name_of_a_session_is_a_text(session: Any) -> None:
 def test_an_env_file_is_read_in_the_encodings_that_can_be_told(
     tmp_path: Path, encoding: str
 ) -> None:
-    (tmp_path / ".env").write_text("WINDLASS_TRIED=käse\n", encoding)
-    assert read_environment(tmp_path)["WINDLASS_TRIED"] == "käse"
+    (tmp_path / ".env").write_text("TRIED_API_KEY=käse\n", encoding)
+    assert read_environment(tmp_path)["TRIED_API_KEY"] == "käse"
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16-le"])

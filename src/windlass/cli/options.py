@@ -29,6 +29,10 @@ def _apply_options(command: CommandT, options: list[Callable[[CommandT], Command
 
 def agent_options(command: CommandT) -> CommandT:
     """Which agent runs, with which tools, and what it may do."""
+    return _agent_choice(_permission_options(command))
+
+
+def _agent_choice(command: CommandT) -> CommandT:
     return _apply_options(
         command,
         [
@@ -49,6 +53,14 @@ def agent_options(command: CommandT) -> CommandT:
                 help="all, none, core, read-only, or names and patterns; -NAME excludes one.",
             ),
             click.option("--mcp-config", metavar="FILE", help="MCP servers (mcpServers JSON)."),
+        ],
+    )
+
+
+def _permission_options(command: CommandT) -> CommandT:
+    return _apply_options(
+        command,
+        [
             click.option("--policy", metavar="FILE", help="Rules for calls: windlass policy -h."),
             click.option(
                 "--permission-mode",

@@ -6,6 +6,7 @@ WindlassError
 │   └── ModelRetry        raised by a tool to ask the model for a better call
 ├── ForOperator           a person acts: the request cannot be carried out as it stands
 │   ├── ConfigError       an argument, a setting, a key or a name is wrong
+│   │   └── FolderNotTrusted  a folder has settings that no person has trusted
 │   ├── SessionBusy       another driver holds this session
 │   ├── RunUnfinished     the last run of this session has not ended: resume or cancel it
 │   ├── NothingToDo       there is no open run or question to act on

@@ -452,6 +452,7 @@ MADE_BY_THE_RUNTIME = {
     *("CallStarted.key", "CallAnswered.digest", "CallAnswered.grant", "CallJudged.changes"),
     *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
+    "SessionImported.calls",
 }
 """Fields with text that no model, tool or person writes: ids, names, digests, repairs."""
 
