@@ -34,6 +34,7 @@ TESTS = (
     "tests/gates/test_typed_addresses.py",
     "tests/adversary/test_hostile_exports.py",
     "tests/adversary/test_hostile_schemas.py",
+    "tests/project/test_trust.py",
 )
 SIMULATION_S = 30.0
 """The time limit of the simulator for a mutant, unless the machine is slow."""
