@@ -50,9 +50,9 @@ async def test_git_new_era(tmp_path: Path) -> None:
     git("init")
     (tmp_path / "a.txt").write_text("a")
     program = fetch_or_skip(python_server, "mcp-server-git")
-    async with open_servers(
-        git={"command": program, "args": ["--repository", str(tmp_path)]}
-    ) as servers:
+    # What the server says of its tools counts only if the user's own settings trust it.
+    settings = {"command": program, "args": ["--repository", str(tmp_path)], "trustHints": True}
+    async with open_servers(git=settings) as servers:
         effects = {tool.name: tool.spec.effect for tool in await servers.tools()}
         assert effects["git__git_status"] == "read"
         assert effects["git__git_commit"] == "write"

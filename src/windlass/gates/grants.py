@@ -111,9 +111,13 @@ def make_grant(
 
 def _is_grant_valid(grant: Grant, tool: ToolSpec, labels: Collection[Label]) -> bool:
     """Whether a grant is for this tool, and was given when the session held these labels."""
-    # Whoever gave the grant knew that the tool sends data out, so its own label is expected.
-    expected = {*grant.labels, *(label for label in tool.labels if label == "external")}
-    return grant.tool == tool.name and expected.issuperset(labels)
+    # The person who gave the grant knew what calls of this tool bring into the session, so the
+    # tool's own labels are expected. A tool that sends data out is the exception: what it brings
+    # in (untrusted, private) is just what must be asked about before it sends again.
+    own_labels = tool.labels
+    if "external" in own_labels:
+        own_labels = ("external",)
+    return grant.tool == tool.name and {*grant.labels, *own_labels}.issuperset(labels)
 
 
 def _find_covering_pattern(
