@@ -47,7 +47,10 @@ def knowledge_tools(memory: Memory) -> tuple[Tool[..., Any], Tool[..., Any]]:
     # The model reads these as the descriptions of the tools.
     recall.__doc__ = memory.recall.__doc__
     remember.__doc__ = memory.remember.__doc__
-    memory_labels = memory.labels if ABILITIES["recall"].takes_labels else frozenset[Taint]()
+    if ABILITIES["recall"].takes_labels:
+        memory_labels = memory.labels
+    else:
+        memory_labels = frozenset[Taint]()
     return (
         tool(
             recall,

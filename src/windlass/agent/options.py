@@ -213,7 +213,10 @@ def _check_context(context: Mapping[str, Any]) -> dict[str, Any]:
 def check_prompt(prompt: PromptInput) -> tuple[ContentPart, ...]:
     """Return the parts of a prompt. Raises ConfigError if it is empty or cannot be recorded."""
     try:
-        parts = (TextPart(prompt),) if isinstance(prompt, str) else tuple(prompt)
+        if isinstance(prompt, str):
+            parts = (TextPart(prompt),)
+        else:
+            parts = tuple(prompt)
         msgspec.convert(msgspec.to_builtins(parts), type=tuple[ContentPart, ...])
         # Not all text can be encoded, for example half of a surrogate pair.
         msgspec.json.encode(parts)

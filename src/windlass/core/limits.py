@@ -32,7 +32,10 @@ def check_numbers(settings: msgspec.Struct, *names: str, zero_allowed: bool = Fa
             continue
         # Finite first: a Decimal that is not a number cannot be compared.
         if not math.isfinite(number) or number < 0 or (number == 0 and not zero_allowed):
-            wanted = "zero or a number above zero" if zero_allowed else "a number above zero"
+            if zero_allowed:
+                wanted = "zero or a number above zero"
+            else:
+                wanted = "a number above zero"
             raise ValueError(f"{type(settings).__name__}({name}={number}): it must be {wanted}")
 
 

@@ -100,7 +100,10 @@ def count_attachments(parts: Iterable[ContentPart]) -> str:
 
 def format_result(result: ToolResult) -> str:
     """Return the result of a call."""
-    kind = "returned" if result.kind == "value" else f"{result.kind.replace('_', ' ')}:"
+    if result.kind == "value":
+        kind = "returned"
+    else:
+        kind = f"{result.kind.replace('_', ' ')}:"
     outage = ", an outage" if result.outage else ""
     return f"{kind} {quote_text(result.text)}{count_attachments(result.content)}{outage}"
 

@@ -123,7 +123,10 @@ def visible_facts(facts: Sequence[Fact], *, withhold: bool, live: bool) -> Itera
             settled_by = _find_settling_fact(facts, at)
             if settled_by is None and live and withhold:
                 return
-            verdict = settled_by.verdict if isinstance(settled_by, ReplyJudged) else None
+            if isinstance(settled_by, ReplyJudged):
+                verdict = settled_by.verdict
+            else:
+                verdict = None
             hide = isinstance(verdict, Deny) or (withhold and not isinstance(verdict, Allow))
         else:
             hide = withhold and isinstance(fact, AttemptFailed | RunEnded)

@@ -182,7 +182,10 @@ def _describe_error(error: "ValidationError", value: JsonValue) -> SchemaFault:
         return SchemaFault(format_path(path), f"has fields that do not exist: {names}")
     if keyword in KEYWORD_PHRASES:
         is_type = keyword == "type"
-        value_text = " or ".join(map(str, _as_list(rule))) if is_type else _format_literal(rule)
+        if is_type:
+            value_text = " or ".join(map(str, _as_list(rule)))
+        else:
+            value_text = _format_literal(rule)
         wanted = KEYWORD_PHRASES[keyword].format(value_text)
     else:
         wanted = FIXED_PHRASES.get(keyword, f"breaks the rule {keyword!r}")
@@ -195,7 +198,10 @@ def _as_list(rule: JsonValue) -> list[JsonValue]:
 
 def _value_at(value: JsonValue, path: ValuePath) -> JsonValue:
     for step in path:
-        value = value[int(step)] if isinstance(value, list) else _field_of(value, str(step))
+        if isinstance(value, list):
+            value = value[int(step)]
+        else:
+            value = _field_of(value, str(step))
     return value
 
 

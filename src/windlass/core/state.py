@@ -253,7 +253,10 @@ def find_call(state: State, call_id: str) -> CallState | None:
 def add_messages(state: State, *messages: Message) -> State:
     """Return the state with these messages at the end of the transcript and the view."""
     transcript = state.transcript.append(*messages)
-    shown = state.shown.append(*messages) if state.has_own_view else transcript
+    if state.has_own_view:
+        shown = state.shown.append(*messages)
+    else:
+        shown = transcript
     size = state.size + sum(map(message_tokens_max, messages))
     framing = state.framing + sum(map(framing_tokens_max, messages))
     return replace(state, transcript=transcript, shown=shown, size=size, framing=framing)
@@ -306,7 +309,10 @@ def fixed_tokens_max(setup: Setup) -> int:
     )
     instructions = len(setup.instructions.encode())
     # The prompt says in a sentence or two how to use the schema of the output.
-    output = 8 * MESSAGE_OVERHEAD + _json_bytes(setup.output_schema) if setup.output_schema else 0
+    if setup.output_schema:
+        output = 8 * MESSAGE_OVERHEAD + _json_bytes(setup.output_schema)
+    else:
+        output = 0
     return MESSAGE_OVERHEAD + instructions + specs + output
 
 

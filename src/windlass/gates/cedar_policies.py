@@ -72,7 +72,10 @@ def read_schema(schema: str | Mapping[str, Any] | None) -> "Schema | None":
     """Parse a schema, given as Cedar's text, as its JSON or as data. Raises ConfigError."""
     if schema is None:
         return None
-    text = schema if isinstance(schema, str) else msgspec.json.encode(schema).decode()
+    if isinstance(schema, str):
+        text = schema
+    else:
+        text = msgspec.json.encode(schema).decode()
     try:
         return load_cedar_engine().Schema.from_str(text)
     except ValueError as error:
@@ -87,7 +90,10 @@ def read_policies(text: str, schema: "Schema | None") -> CedarPolicies:
         whole = msgspec.json.decode(engine.policies_to_json_str(text), type=dict[str, Any])
     except ValueError as error:
         # Every policy has parentheses; a text without any is probably the path of a file.
-        hint = "" if "(" in text else "; for those in a file use load_cedar(path)"
+        if "(" in text:
+            hint = ""
+        else:
+            hint = "; for those in a file use load_cedar(path)"
         raise ConfigError(f"the Cedar policies cannot be read: {error}{hint}") from None
     if whole["templates"]:
         raise ConfigError("a Cedar template (?principal, ?resource) has no effect: write a policy")

@@ -32,7 +32,10 @@ class CedarValueError(ValueError):
 def cedar_arguments(tool: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, object]:
     """The arguments of a call. Those declared as numbers are decimals, also if written as `1`."""
     properties: Any = tool.parameters.get("properties")
-    schemas = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+    if isinstance(properties, dict):
+        schemas = cast("dict[str, Any]", properties)
+    else:
+        schemas = {}
     numbers = {name for name, schema in schemas.items() if _is_number_schema(schema)}
     values: dict[str, object] = {}
     for name, value in _record_fields(arguments).items():

@@ -100,7 +100,10 @@ def make_grant(
         raise ConfigError(f"{error}.{hint}" if hint else str(error)) from None
     for piece in call.pieces:
         if parsed.match(call, piece) is not MatchResult.YES:
-            what = f"`{piece.display_text}`" if piece.display_text else f"this call of {tool.name}"
+            if piece.display_text:
+                what = f"`{piece.display_text}`"
+            else:
+                what = f"this call of {tool.name}"
             hint = _suggest_pattern(call, pattern)
             raise ConfigError(
                 f"{pattern!r} does not cover {what} for certain.{hint} "

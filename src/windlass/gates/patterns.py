@@ -194,7 +194,10 @@ class CallPattern:
         if self.tool.startswith("@"):
             return self.tool[1:] in {tool.effect, *tool.labels}
         # A rule must not miss a tool because of upper case or the `mcp__` that other programs add.
-        names = [tool.name, f"mcp__{tool.name}"] if "__" in tool.name else [tool.name]
+        if "__" in tool.name:
+            names = [tool.name, f"mcp__{tool.name}"]
+        else:
+            names = [tool.name]
         return any(compile_glob(self.tool).match(name) is not MatchResult.NO for name in names)
 
 

@@ -186,7 +186,10 @@ class _PolicyReader:
 
     def _read_texts(self, table: Mapping[str, object], key: str, line: int) -> tuple[str, ...]:
         value = table.get(key, [])
-        items = cast("list[object]", value) if isinstance(value, list) else [None]
+        if isinstance(value, list):
+            items = cast("list[object]", value)
+        else:
+            items = [None]
         texts = tuple(item for item in items if isinstance(item, str))
         if len(texts) != len(items):
             raise self._error_at(f'{key} must be a list of texts, such as ["bash(ls *)"]', line)

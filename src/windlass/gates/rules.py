@@ -85,7 +85,10 @@ class RuleDecision:
     @property
     def explanation(self) -> str:
         """Why, in words that can follow "because"."""
-        what = f"`{self.piece.display_text}`" if self.piece.display_text else "it"
+        if self.piece.display_text:
+            what = f"`{self.piece.display_text}`"
+        else:
+            what = "it"
         if self.piece.doubt:
             what = f"{what}, which cannot be read with certainty ({self.piece.doubt}),"
         if self.rule is not None:

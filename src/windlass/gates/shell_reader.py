@@ -168,7 +168,10 @@ class _ShellReader:
                 is_closed = True
             else:
                 word = self.read_word()
-                reserved = word.text if word.is_plain and not has_begun else ""
+                if word.is_plain and not has_begun:
+                    reserved = word.text
+                else:
+                    reserved = ""
                 if is_closed or reserved in UNSUPPORTED_WORDS:
                     raise UnreadableCommand(f"{word.text!r} is not supported")
                 is_closed = reserved in CLOSING_WORDS
@@ -206,7 +209,10 @@ class _ShellReader:
                 if not self.current_char:
                     raise UnreadableCommand("a here-document has no end")
                 end = self.text.find("\n", self.position)
-                line = self.text[self.position :] if end < 0 else self.text[self.position : end]
+                if end < 0:
+                    line = self.text[self.position :]
+                else:
+                    line = self.text[self.position : end]
                 self.position += len(line) + 1
                 if line == mark or (strips_tabs and line.lstrip("\t") == mark):
                     break

@@ -52,7 +52,10 @@ def _describe_server(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
     place = f" in {entry['cwd']}" if entry.get("cwd") else ""
     yield f"runs {shlex.join(words)}{place} (MCP server {name})"
     given = entry.get("env")
-    pairs = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+    if isinstance(given, dict):
+        pairs = cast("dict[str, object]", given)
+    else:
+        pairs = {}
     for key, value in pairs.items():
         yield f"sets {key}={value} for the MCP server {name}"
     for variable in _find_variables(words, pairs):

@@ -152,7 +152,10 @@ class _LayerMerger:
             return False
         if person is None and self.is_trusted:
             return True
-        current = getattr(Settings(), key) if person is None else person.values[key]
+        if person is None:
+            current = getattr(Settings(), key)
+        else:
+            current = person.values[key]
         return about.strictness(project.values[key]) > about.strictness(current)
 
     def _find_policies(self, *, takes_mode: bool) -> tuple[tuple[PolicySource, ...], bool]:
@@ -179,7 +182,10 @@ def _find_permission(layers: Sequence[SettingsLayer]) -> tuple[str, bool]:
     """
     policy_layer = _find_layer("policy", layers)
     mode_layer = _find_layer("permission_mode", layers)
-    policy = str(policy_layer.values["policy"]) if policy_layer is not None else ""
+    if policy_layer is not None:
+        policy = str(policy_layer.values["policy"])
+    else:
+        policy = ""
     if mode_layer is None:
         return policy, False
     if not policy or policy_layer is None:

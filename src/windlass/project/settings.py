@@ -132,7 +132,10 @@ def parse_seconds(value: object) -> float | None:
     if value in (None, NO_LIMIT):
         return None
     duration = _DURATION.fullmatch(str(value))
-    seconds = float(duration[1]) * _UNIT_SECONDS[duration[2] or "s"] if duration else 0.0
+    if duration:
+        seconds = float(duration[1]) * _UNIT_SECONDS[duration[2] or "s"]
+    else:
+        seconds = 0.0
     if seconds <= 0 or not math.isfinite(seconds):
         raise InvalidSetting(
             f'a time above zero, such as 90, "90s", "15m" or "2h", or "{NO_LIMIT}"'
@@ -145,7 +148,10 @@ def parse_choice(*options: str) -> Callable[[object], str]:
 
     def parse(value: object) -> str:
         if value not in options:
-            hint = suggest_names(value, options) if isinstance(value, str) else ""
+            if isinstance(value, str):
+                hint = suggest_names(value, options)
+            else:
+                hint = ""
             raise InvalidSetting(f"one of {', '.join(options)}.{hint}")
         return cast("str", value)
 

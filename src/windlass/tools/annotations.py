@@ -54,7 +54,10 @@ class ArgumentType:
     def convert_value(self, name: str, value: object) -> Any:  # noqa: ANN401 - as annotated
         """Convert plain JSON to the value for a parameter; raises ArgumentMismatch."""
         try:
-            convert = _convert_with_pydantic if self.needs_pydantic else _convert_with_msgspec
+            if self.needs_pydantic:
+                convert = _convert_with_pydantic
+            else:
+                convert = _convert_with_msgspec
             return convert(name, value, self.annotation)
         except ArgumentMismatch:
             raise

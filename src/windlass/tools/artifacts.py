@@ -97,7 +97,10 @@ def build_artifact_reader(artifacts: ArtifactStore) -> Tool[..., Any]:
     ) -> str:
         """Read a part of a tool result that was too long to be shown whole."""
         earlier = context.call.earlier_result(id) if context.call else None
-        text = earlier.text if earlier else await artifacts.read_text(context.session_id, id)
+        if earlier:
+            text = earlier.text
+        else:
+            text = await artifacts.read_text(context.session_id, id)
         if text is None and context.blobs is not None:
             text = await JournalArtifacts(context.blobs).read_text(context.session_id, id)
         if text is None:
@@ -105,7 +108,10 @@ def build_artifact_reader(artifacts: ArtifactStore) -> Tool[..., Any]:
                 f"There is no artifact {id!r} (any more). Call the tool that made it again."
             )
         end = min(len(text), offset + limit)
-        following = f"continue with offset={end}" if end < len(text) else "this is the end"
+        if end < len(text):
+            following = f"continue with offset={end}"
+        else:
+            following = "this is the end"
         return f"{text[offset:end]}\n[characters {offset} to {end} of {len(text)}; {following}]"
 
     return read_artifact

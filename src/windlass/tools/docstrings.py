@@ -50,7 +50,10 @@ def read_docstring(text: str | None) -> DocstringParts:
     for section in _split_sections(inspect.cleandoc(text or "").splitlines()):
         name = section.title.strip().rstrip(":").lower()
         if name in _PARAMETER_SECTIONS:
-            entries = _google_entries if section.style == "google" else _numpy_entries
+            if section.style == "google":
+                entries = _google_entries
+            else:
+                entries = _numpy_entries
             parameters.update(entries(section.lines))
         elif name not in _DROPPED_SECTIONS:
             prose += _prose_lines(section, parameters)

@@ -36,7 +36,10 @@ def build_program(*modules: str) -> str:
 def _read_source(name: str) -> str:
     spec = sys.modules[name].__spec__
     loader = spec.loader if spec else None
-    source = loader.get_source(name) if isinstance(loader, InspectLoader) else None
+    if isinstance(loader, InspectLoader):
+        source = loader.get_source(name)
+    else:
+        source = None
     if source is None:
         raise ImportError(f"the source of {name} is missing: install Windlass again", name=name)
     return source

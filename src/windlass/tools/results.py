@@ -37,7 +37,10 @@ StoreText = Callable[[str], Awaitable[str | None]]
 
 def to_content(value: object) -> tuple[ContentPart, ...]:
     """Convert a returned value to parts; raises TypeError if it cannot be shown to a model."""
-    items = cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+    else:
+        items = ()
     if any(isinstance(item, TextPart | ImagePart | FilePart) for item in items):
         return tuple(map(_to_part, items))
     return (_to_part(cast("object", value)),)

@@ -129,7 +129,10 @@ def _open_parameters(function: ToolFunction, tool: str) -> Iterator[inspect.Para
         raise ConfigError(
             f"tool {tool!r} has no signature to read: wrap it in a function with annotations"
         ) from None
-    bound = function.keywords if isinstance(function, functools.partial) else {}
+    if isinstance(function, functools.partial):
+        bound = function.keywords
+    else:
+        bound = {}
     return (parameter for parameter in declared if parameter.name not in bound)
 
 

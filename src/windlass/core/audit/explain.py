@@ -114,7 +114,10 @@ class _FactExplainer:
         return f"{self._names.get(call_id, 'call')} ({printable_line(call_id)})"
 
     def _explain_run_resumed(self, state: State, fact: RunResumed) -> Iterator[ExplainedLine]:
-        idle = f" after {format_duration(fact.at - state.at)}" if fact.at > state.at else ""
+        if fact.at > state.at:
+            idle = f" after {format_duration(fact.at - state.at)}"
+        else:
+            idle = ""
         self._started_at.clear()
         yield 1, f"Another driver took over{idle}"
         for change in fact.drift:
@@ -136,7 +139,10 @@ class _FactExplainer:
         calls = fact.reply.calls
         silence = "no text" if calls else "nothing"
         words = quote_text(text) if text else silence
-        and_calls = f", and {format_count(len(calls), 'call')}" if calls else ""
+        if calls:
+            and_calls = f", and {format_count(len(calls), 'call')}"
+        else:
+            and_calls = ""
         stop = _STOP_PHRASES.get(fact.stop, "")
         yield 2, f"It replied {words}{and_calls}{stop}{format_charge(fact.charge)}"
         yield from self._explain_calls(calls)
@@ -160,7 +166,10 @@ class _FactExplainer:
 
     def _explain_call_started(self, state: State, fact: CallStarted) -> Iterator[ExplainedLine]:
         call = find_call(state, fact.call_id)
-        spec = state.setup.find_tool(call.call.name) if call and state.setup else None
+        if call and state.setup:
+            spec = state.setup.find_tool(call.call.name)
+        else:
+            spec = None
         effect = spec.effect if spec else "write"
         started = "started again" if call and call.began else "started"
         self._started_at[fact.call_id] = fact.at
@@ -169,7 +178,10 @@ class _FactExplainer:
 
     def _explain_call_ended(self, fact: CallFinished | CallLate) -> Iterator[ExplainedLine]:
         since = self._started_at.get(fact.call_id, fact.at)
-        took = f" after {format_duration(fact.at - since)}" if fact.at > since else ""
+        if fact.at > since:
+            took = f" after {format_duration(fact.at - since)}"
+        else:
+            took = ""
         late = "too late to count: " if isinstance(fact, CallLate) else ""
         yield 3, f"{self._call_label(fact.call_id)}: {late}{format_result(fact.result)}{took}"
         for charge in fact.charges if isinstance(fact, CallFinished) else ():
@@ -196,7 +208,10 @@ def _explain_reply_verdict(verdict: Allow | Deny | OutputMismatch) -> str:
 
 
 def _explain_run_started(fact: RunStarted) -> Iterator[ExplainedLine]:
-    caller = f" on behalf of {printable_line(fact.caller)}" if fact.caller else ""
+    if fact.caller:
+        caller = f" on behalf of {printable_line(fact.caller)}"
+    else:
+        caller = ""
     parent = f" for {printable_line(fact.parent)}" if fact.parent else ""
     prompt = quote_text(join_texts(fact.prompt))
     yield 0, f"Run {fact.run} began{caller}{parent}: {prompt}{count_attachments(fact.prompt)}"

@@ -46,7 +46,10 @@ def plan_compaction(
     for how in _certain_methods(methods) if _is_forced(run) else methods:
         if how in run.compacted or (how == "summary" and state.steps < state.no_summary_before):
             continue
-        upto = _mask_upto(state, run, room) if how == "mask" else _leave_out_upto(state, run, room)
+        if how == "mask":
+            upto = _mask_upto(state, run, room)
+        else:
+            upto = _leave_out_upto(state, run, room)
         if upto is not None:
             yield CompactionPlan(how, upto)
 

@@ -172,7 +172,10 @@ def _before_first_step(state: State, setup: Setup, run: RunState) -> Move | None
         return None
     if setup.recalls and not run.recalled:
         return RecallKnowledge(prompt.text, _SEAL)
-    calls = () if run.hydrated else plan_lookups(prompt.parts, setup, run.number)
+    if run.hydrated:
+        calls = ()
+    else:
+        calls = plan_lookups(prompt.parts, setup, run.number)
     return LookUp(calls, _SEAL) if calls else None
 
 

@@ -31,7 +31,10 @@ def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> Wav
         remaining_amount(setup.limits, run.ledger),
         remaining_amount(setup.session_limits, state.ledger),
     )
-    timeout_s = setup.hydration.seconds if step.hydrates and setup.hydration else None
+    if step.hydrates and setup.hydration:
+        timeout_s = setup.hydration.seconds
+    else:
+        timeout_s = None
     return WavePlan(calls, equal_share(remaining, len(calls)), timeout_s)
 
 

@@ -57,12 +57,18 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
     if call.imported and isinstance(fact.verdict, Allow | Modify):
         raise_illegal_fact(fact, "a person has to be asked about a call of an imported session")
     call = replace(call, changes=(*call.changes, *fact.changes), resource=fact.resource)
-    given = None if fact.arguments is None else _encode_arguments(fact.arguments)
+    if fact.arguments is None:
+        given = None
+    else:
+        given = _encode_arguments(fact.arguments)
     if isinstance(fact.verdict, InvalidCall):
         result = ToolResult.from_text("invalid", fact.verdict.message)
         return close_call(state, replace(call, arguments=given), result)
     if call.arguments is None:
-        text = _arguments_as_written(call.call.arguments) if given is None else given
+        if given is None:
+            text = _arguments_as_written(call.call.arguments)
+        else:
+            text = given
         if text is None:
             raise_illegal_fact(fact, "its arguments cannot be read")
         call = replace(call, arguments=text)

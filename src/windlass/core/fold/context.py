@@ -72,7 +72,10 @@ def apply_context_compacted(state: State, run: RunState, fact: ContextCompacted)
 def rebuild_view(state: State) -> State:
     """Return the state with its view built from the transcript again."""
     has_own_view = bool(state.shown_from or state.masked_upto)
-    shown = Transcript(list(_view_messages(state))) if has_own_view else state.transcript
+    if has_own_view:
+        shown = Transcript(list(_view_messages(state)))
+    else:
+        shown = state.transcript
     size = sum(map(message_tokens_max, shown))
     framing = sum(map(framing_tokens_max, shown))
     return replace(
@@ -121,7 +124,10 @@ def _mask_outcome(outcome: CallOutcome, *, readable: bool) -> CallOutcome:
     size = len(outcome.result.text)
     if size < MASK_MIN and all(isinstance(part, TextPart) for part in outcome.result.content):
         return outcome
-    hint = f' read_artifact(id="{outcome.call.id}") reads it.' if readable else ""
+    if readable:
+        hint = f' read_artifact(id="{outcome.call.id}") reads it.'
+    else:
+        hint = ""
     text = f"[This old result ({size} characters) was removed to save space.{hint}]"
     return replace(outcome, result=ToolResult.from_text(outcome.result.kind, text))
 
@@ -166,7 +172,10 @@ def apply_knowledge_recalled(state: State, run: RunState, fact: KnowledgeRecalle
     require_nothing_open(state, run, fact)
     if run.steps or run.recalled:
         raise_illegal_fact(fact, "knowledge is recalled once, before the first step")
-    note = UserMessage((TextPart(fact.text),), note=True) if fact.text.strip() else None
+    if fact.text.strip():
+        note = UserMessage((TextPart(fact.text),), note=True)
+    else:
+        note = None
     state = replace(state, run=replace(run, recalled=True, known=note))
     if note is None:
         return state

@@ -133,7 +133,10 @@ class _Coercer:
 
     def open_envelope(self, value: dict[str, JsonValue]) -> JsonValue:
         ((name, inner),) = value.items()
-        opened = self.parse_container(inner, dict) if isinstance(inner, str) else inner
+        if isinstance(inner, str):
+            opened = self.parse_container(inner, dict)
+        else:
+            opened = inner
         if name not in ENVELOPE_NAMES or not isinstance(opened, dict):
             return value
         self.note_change((), "envelope around the arguments removed")

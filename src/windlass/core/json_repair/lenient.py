@@ -211,7 +211,10 @@ class _LenientReader:
             raise UnreadableJson("nested too deeply")
         self.at += 1
         self.stack.append(_OPENER[closer])
-        value = self.read_fields(path) if closer == "}" else self.read_items(path)
+        if closer == "}":
+            value = self.read_fields(path)
+        else:
+            value = self.read_items(path)
         self.stack.pop()
         return value
 
@@ -283,7 +286,10 @@ class _LenientReader:
         if self.at == len(self.text):
             self.raise_unreadable("a number at the very end")
         try:
-            value = int(digits) if digits.lstrip("+-").isdigit() else float(digits)
+            if digits.lstrip("+-").isdigit():
+                value = int(digits)
+            else:
+                value = float(digits)
         except ValueError:  # Python refuses integers of thousands of digits.
             raise UnreadableJson("a number that is too long") from None
         if isinstance(value, float) and math.isinf(value):

@@ -111,7 +111,10 @@ class Mask:
 
     def find_secrets(self, text: str) -> list[MaskedSpan]:
         """Return where the secrets of a complete text are."""
-        spans = key_shapes.find_keys(text, whole=True).spans if self.key_like else []
+        if self.key_like:
+            spans = key_shapes.find_keys(text, whole=True).spans
+        else:
+            spans = []
         return merge_spans(
             [*self.find_known_values(text), *((start, end, SECRET_MARKER) for start, end in spans)]
         )

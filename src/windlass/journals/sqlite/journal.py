@@ -269,7 +269,10 @@ class SqliteJournal(StoredJournal):
     @contextmanager
     def _borrow_reader(self) -> Generator[SqliteConnection]:
         with self._translate_errors():
-            connection = self._readers.pop() if self._readers else open_connection(self.path)
+            if self._readers:
+                connection = self._readers.pop()
+            else:
+                connection = open_connection(self.path)
             try:
                 with read_transaction(connection):
                     yield connection

@@ -141,7 +141,10 @@ def mcp_settings(
     Raises:
         ConfigError: An entry is not understood, or a variable is not set.
     """
-    config = given if isinstance(given, Mapping) else _decode_json(given, source)
+    if isinstance(given, Mapping):
+        config = given
+    else:
+        config = _decode_json(given, source)
     _check_keys(source, config, ("mcpServers",))
     servers = _require_mapping(f"{source}: mcpServers", config.get("mcpServers", {}))
     return tuple(

@@ -167,7 +167,10 @@ class McpServer:
                     lambda client: request(client, context, arguments)
                 )
             except McpServerLost as lost:
-                doubt = "" if effect == "read" else ". Whether the call took effect is not known"
+                if effect == "read":
+                    doubt = ""
+                else:
+                    doubt = ". Whether the call took effect is not known"
                 raise ToolUnavailable(f"{lost}{doubt}") from lost
 
         return call
@@ -292,7 +295,10 @@ def _build_request(name: str, output: JsonSchema | None) -> McpRequest:
             nonlocal reports_left
             reports_left -= 1
             if reports_left >= 0:
-                share = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+                if total is None:
+                    share = f"{progress:g}"
+                else:
+                    share = f"{progress:g}/{total:g}"
                 text = printable_line(message or "")
                 context.report(f"{text} ({share})" if text else share)
 

@@ -155,7 +155,10 @@ def _read_fields(file: str, index: int) -> Iterator[str]:
     except OSError:
         return
     for line in text.splitlines():
-        fields = line.split(" ") if file == _MOUNT_LIST else line.split(None, index)
+        if file == _MOUNT_LIST:
+            fields = line.split(" ")
+        else:
+            fields = line.split(None, index)
         if len(fields) > index:
             # mountinfo writes a space in a path as \040.
             yield fields[index].replace("\\040", " ")

@@ -123,7 +123,10 @@ class ActiveSandbox:
                 "There is no sandbox here: the command can read and change whatever you can, and "
                 "use the network."
             )
-        network = "with the network" if self.has_network else "without a network"
+        if self.has_network:
+            network = "with the network"
+        else:
+            network = "without a network"
         return f"It runs in a sandbox {network}, and can change only the workspace."
 
     def describe(self) -> str:
@@ -143,7 +146,10 @@ class ActiveSandbox:
         """Return the command line that runs `argv` inside of the sandbox."""
         if self.tier == "process":
             return argv
-        homes = (Path(self.environ["HOME"]),) if self.environ.get("HOME") else ()
+        if self.environ.get("HOME"):
+            homes = (Path(self.environ["HOME"]),)
+        else:
+            homes = ()
         options = self.options
         plan = MountPlan(
             root=self.root,

@@ -112,7 +112,10 @@ class WorkspaceShell:
         job = self._jobs.get((session, handle))
         if job is None:
             handles = [name for owner, name in self._jobs if owner == session]
-            known = f"Known handles: {', '.join(handles)}." if handles else "There are none."
+            if handles:
+                known = f"Known handles: {', '.join(handles)}."
+            else:
+                known = "There are none."
             raise ModelRetry(
                 f"There is no background command {handle!r}. Background commands end with the "
                 f"runtime. {known}"

@@ -163,7 +163,10 @@ def _parse_url(url: str, base: "URL | None" = None) -> "URL":
         parsed = URL()
         is_valid = False
     if not is_valid:
-        subject = "The URL" if base is None else "The page redirects to a URL that"
+        if base is None:
+            subject = "The URL"
+        else:
+            subject = "The page redirects to a URL that"
         raise ModelRetry(
             f"{subject} is not a valid http or https URL. Give it as https://host/path."
         )
