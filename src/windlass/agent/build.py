@@ -52,7 +52,9 @@ class AgentParts:
     observer: RunObserver | None = None
 
     def make_openings(self) -> RunOpenings:
-        return RunOpenings(self.setup, self.world.clock, self.mask, self.instructions)
+        return RunOpenings(
+            self.setup, self.world.clock, self.mask, self.instructions, self.world.agent
+        )
 
     def make_runs(self) -> LiveRuns:
         return LiveRuns(self.world, self.setup, self.mask, self.observer)

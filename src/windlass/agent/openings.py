@@ -43,11 +43,13 @@ class RunOpenings:
         clock: Clock,
         mask: Mask,
         instructions: InstructionFunction | None,
+        agent: str = "",
     ) -> None:
         self._setup = setup
         self._clock = clock
         self._mask = mask
         self._instructions = instructions
+        self._agent = agent
 
     def open_new(self, state: State, task: RunTask) -> Sequence[Fact]:
         """Open a new run. Raises RunUnfinished if the last one has not ended."""
@@ -70,6 +72,7 @@ class RunOpenings:
                 task.parent,
                 task.labels,
                 rules=RULES_VERSION,
+                agent=self._agent,
             ),
         )
 

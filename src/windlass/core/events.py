@@ -83,9 +83,8 @@ It grows when a change could make a new program misread an old record, or an old
 RULES_VERSION = 2
 """The version of the rules, which each run records when it is opened and when it is resumed.
 
-Raise it when the same facts lead to another move, or to other words for the model: when `decide`,
-the fold, the notes, the estimates or the reservations change, so that a replay of an older session
-would differ. A new field, or a new choice that nobody has made yet, does not raise it.
+Raise it when a replay of an older session would differ: when `decide`, the fold, the notes, the
+estimates or the reservations change. A new field, or a choice that nobody has made yet, does not.
 """
 
 Outcome = Literal[
@@ -108,7 +107,7 @@ Outcome = Literal[
 class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     """A prompt opens a run. Without a setup, the setup of the previous run stays in force."""
 
-    masked_fields: ClassVar = ("prompt", "setup", "caller", "context")
+    masked_fields: ClassVar = ("prompt", "setup", "caller", "context", "agent")
     from_outside: ClassVar = True
     run: int
     prompt: tuple[ContentPart, ...]
@@ -125,6 +124,8 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     """What the prompt brings along: outside text, private data."""
     rules: int = 0
     """The version of the rules that decide in this run. 0: written before it was recorded."""
+    agent: str = ""
+    """The name of the agent. Empty if it has none, or if it was written before it was recorded."""
 
 
 class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):

@@ -1,4 +1,4 @@
-"""One line about a session: what a list of sessions shows.
+"""One line about a session: what a list of sessions shows, and what it can be filtered by.
 
 A store keeps the summary beside the session and advances it with every append. Listing a thousand
 sessions then reads a thousand rows, while folding them would read all of their facts.
@@ -8,6 +8,7 @@ rule of when a session waits for a person; a test compares the two after each ki
 """
 
 from collections.abc import Iterable
+from decimal import Decimal
 from functools import reduce
 from typing import Literal
 
@@ -15,23 +16,33 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.events import (
+    AttemptFailed,
+    AttemptStarted,
     CallAnswered,
+    CallFinished,
     CallJudged,
+    ContextCompacted,
     Fact,
     LookupsPlanned,
     Outcome,
     RunEnded,
+    RunResumed,
     RunStarted,
     SessionImported,
     StepProposed,
 )
-from windlass.core.messages import TextPart
+from windlass.core.messages import EXACT_MATH, Charge, TextPart
 from windlass.core.state import waits_for_person
 from windlass.core.text_clip import clip_line
 from windlass.core.verdicts import Ask
 
 TITLE_CHARS_MAX = 120
 """Length of a title, in characters."""
+
+SessionState = Literal["open", "waiting"] | Outcome
+"""How the last run of a session ended, or whether it goes on or waits for a person."""
+UNFINISHED_STATES: tuple[SessionState, ...] = ("open", "waiting")
+"""The states of a session whose last run has not ended."""
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
@@ -42,6 +53,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """The beginning of the first prompt, on one line."""
     created: float = 0.0
     updated: float = 0.0
+    """When the last fact was recorded: the last activity."""
     facts: int = 0
     """How many facts the session has, which is the number of the last one."""
     runs: int = 0
@@ -52,9 +64,23 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """Calls of the open step that have not been judged yet."""
     asked: int = 0
     """Calls of the open step that wait for a person's answer."""
+    agent: str = ""
+    """The name of the agent of the last run."""
+    caller: str = ""
+    """On whose behalf the last run works."""
+    parent: str = ""
+    """The session that this one works for, if a sub-agent has it; empty for all others."""
+    tokens: int = 0
+    """The tokens of all attempts, input and output together."""
+    usd: Decimal | None = Decimal(0)
+    """The money spent, in US dollars; None as soon as one price is not known."""
+    reserved_tokens: int | None = None
+    """The most tokens of the attempt that is under way; None if there is none."""
+    reserved_usd: Decimal | None = None
+    """The most that this attempt may cost; None if the price is not known."""
 
     @property
-    def state(self) -> Literal["open", "waiting"] | Outcome:
+    def state(self) -> SessionState:
         """How the last run ended, or whether it goes on or waits for a person."""
         if self.outcome is not None:
             return self.outcome
@@ -70,12 +96,32 @@ def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
     created = summary.created if summary.facts else fact.at
     summary = replace(summary, created=created, updated=fact.at, facts=fact.seq)
     match fact:
-        case RunStarted(prompt=prompt):
-            text = " ".join(part.text for part in prompt if isinstance(part, TextPart))
-            title = summary.title or clip_line(text, TITLE_CHARS_MAX)
-            return replace(summary, title=title, runs=summary.runs + 1, outcome=None)
-        case StepProposed(reply=reply):
+        case RunStarted():
+            return _start_run(summary, fact)
+        case AttemptStarted(reserved=reserved):
+            tokens = reserved.input + reserved.output
+            return replace(summary, reserved_tokens=tokens, reserved_usd=reserved.usd)
+        case AttemptFailed(charge=charge):
+            return _settle_attempt(summary, charge)
+        case StepProposed(reply=reply, charge=charge):
+            summary = _settle_attempt(summary, charge)
             return replace(summary, steps=summary.steps + 1, proposed=len(reply.calls), asked=0)
+        case ContextCompacted(charge=charge):
+            return _settle_attempt(summary, charge)
+        case CallFinished(charges=charges):
+            return reduce(_add_charge, charges, summary)
+        case RunResumed():
+            return _settle_by_reservation(summary)
+        case RunEnded(outcome=outcome, charge=charge, charges=charges):
+            summary = reduce(_add_charge, charges, _settle_attempt(summary, charge))
+            return replace(summary, outcome=outcome, proposed=0, asked=0)
+        case _:
+            return _count_calls(summary, fact)
+
+
+def _count_calls(summary: SessionSummary, fact: Fact) -> SessionSummary:
+    """Return the summary with the calls that are not judged yet, and those that wait."""
+    match fact:
         case LookupsPlanned(calls=calls):
             # The runtime opens this step itself, so it is not counted as one of the model's.
             return replace(summary, proposed=len(calls), asked=0)
@@ -86,8 +132,54 @@ def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
         case CallAnswered():
             return replace(summary, asked=max(summary.asked - 1, 0))
         case SessionImported(calls=calls):
-            return replace(summary, proposed=len(calls), asked=0)
-        case RunEnded(outcome=outcome):
-            return replace(summary, outcome=outcome, proposed=0, asked=0)
+            # Nobody here vouches for what the file says about its caller and its parent.
+            return replace(summary, proposed=len(calls), asked=0, caller="", parent="")
         case _:
             return summary
+
+
+def _start_run(summary: SessionSummary, fact: RunStarted) -> SessionSummary:
+    text = " ".join(part.text for part in fact.prompt if isinstance(part, TextPart))
+    return replace(
+        summary,
+        title=summary.title or clip_line(text, TITLE_CHARS_MAX),
+        runs=summary.runs + 1,
+        outcome=None,
+        agent=fact.agent,
+        caller=fact.caller,
+        # A person may go on with the session of a sub-agent, which does not give it another parent.
+        parent=summary.parent or fact.parent.rpartition("/")[0],
+    )
+
+
+def _settle_attempt(summary: SessionSummary, charge: Charge | None) -> SessionSummary:
+    """Close the attempt that was under way, and add what it cost."""
+    if summary.reserved_tokens is not None:
+        summary = replace(summary, reserved_tokens=None, reserved_usd=None)
+    return summary if charge is None else _add_charge(summary, charge)
+
+
+def _settle_by_reservation(summary: SessionSummary) -> SessionSummary:
+    """An attempt that nobody saw the end of may have cost all that was reserved for it."""
+    if summary.reserved_tokens is None:
+        return summary
+    return replace(
+        summary,
+        tokens=summary.tokens + summary.reserved_tokens,
+        usd=_add_usd(summary.usd, summary.reserved_usd),
+        reserved_tokens=None,
+        reserved_usd=None,
+    )
+
+
+def _add_charge(summary: SessionSummary, charge: Charge) -> SessionSummary:
+    if charge.usage is None:
+        return summary
+    tokens = summary.tokens + charge.usage.total
+    return replace(summary, tokens=tokens, usd=_add_usd(summary.usd, charge.usd))
+
+
+def _add_usd(spent: Decimal | None, more: Decimal | None) -> Decimal | None:
+    if spent is None or more is None:
+        return None
+    return EXACT_MATH.add(spent, more)

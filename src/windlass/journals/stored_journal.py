@@ -8,10 +8,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
-
-import msgspec
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.core.events import Fact
@@ -33,6 +32,8 @@ SESSION_COLUMNS = (
     "head, session, title, created, updated, facts, runs, steps, outcome, proposed, asked"
 )
 """The columns of a session: the hash of its last record, then the fields of its summary."""
+_SUMMARY_COLUMNS = SESSION_COLUMNS.split(", ")[1:]
+_summary_values = attrgetter(*_SUMMARY_COLUMNS)
 CHANGING_COLUMNS = tuple(name for name in SESSION_COLUMNS.split(", ") if name != "session")
 """The columns that an append may change."""
 
@@ -73,12 +74,12 @@ class SessionEnd(NamedTuple):
     def from_row(cls, row: Sequence[Any], number: int = 0) -> Self:
         """Read the end of a session from the values of SESSION_COLUMNS."""
         head, *columns = row
-        summary = SessionSummary(*columns)
+        summary = SessionSummary(**dict(zip(_SUMMARY_COLUMNS, columns, strict=True)))
         return cls(ChainLink(summary.facts, head), summary, number)
 
     def to_row(self) -> tuple[Any, ...]:
         """Return the values of SESSION_COLUMNS."""
-        return (self.last_link.hash, *msgspec.structs.astuple(self.summary))
+        return (self.last_link.hash, *_summary_values(self.summary))
 
     def extend(self, append: PendingAppend) -> tuple["SessionEnd", list[RecordRow]]:
         """Return the end of the session after an append, and the rows of its records.

@@ -103,7 +103,9 @@ def _second_run_facts() -> list[Fact]:
     trusted = {"tenant": "north", "level": 2}
     paid = Charge("m:child", "subagent", Usage(3, 1), Decimal("0.0001"))
     return [
-        RunStarted(2, prompt, caller="ann", context=trusted, pinned=True, parent="above/c1_0"),
+        RunStarted(
+            2, prompt, None, "ann", trusted, pinned=True, parent="above/c1_0", agent="porter"
+        ),
         KnowledgeRecalled("Ann is a dentist.", ("private",)),
         LookupsPlanned((ToolCall("h2_0", "look", '{"at":"notes.txt"}'),)),
         CallJudged("h2_0", Ask("May I?", arguments={"at": "notes"})),
