@@ -30,10 +30,12 @@ TESTS = (
     "tests/agent/test_reply_hold.py",
     "tests/core",
     "tests/journals/test_lost_files.py",
+    "tests/tools/test_private_files.py",
     "tests/tools/test_sandbox_escapes.py",
     "tests/gates/test_typed_addresses.py",
     "tests/adversary/test_hostile_exports.py",
     "tests/adversary/test_hostile_schemas.py",
+    "tests/project/test_server_trust.py",
     "tests/project/test_trust.py",
 )
 SIMULATION_S = 30.0

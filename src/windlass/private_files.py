@@ -1,16 +1,33 @@
-"""The files of this process that no command and no tool of a model may see: sessions and notes.
+"""The files that no command and no tool of a model may see: sessions and notes.
 
 The law: whoever opens such a file names it here first. A person's answer is a record in a journal,
 so what can write into the file could answer in that person's place. A file stays private when it
 is closed, because it is opened again later and believed.
+
+A file that another process opened is recognized by its header, or by the locks of drivers beside
+it. Only names that a database usually has are looked at, in a search that is bounded.
 """
 
 import os
+import stat
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 SIDE_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-drivers")
 """What stands beside a SQLite file of ours: its logs, and the locks of the drivers."""
+APPLICATION_ID = 0x57_4E_44_4C
+"""`WNDL`, in the header of the file: tells our files from those of other programs."""
+DATABASE_SUFFIXES = (".db", ".db3", ".sqlite", ".sqlite3", ".journal")
+"""How the name of a file ends that is looked at. With locks of drivers beside it, any name does."""
+SEARCH_DEPTH_MAX = 4
+SEARCH_ENTRIES_MAX = 20_000
+SKIPPED_FOLDERS = frozenset((".git", ".tox", ".venv", "__pycache__", "node_modules"))
+
+_SQLITE_HEADER = b"SQLite format 3\0"
+_APPLICATION_ID_OFFSET = 68
+_DRIVERS_SUFFIX = "-drivers"
 
 _paths: set[str] = set()
 _mutex = threading.Lock()
@@ -32,5 +49,93 @@ def list_private_files() -> list[Path]:
 
 def is_private_file(path: Path) -> bool:
     """Whether a path, with its links resolved, is one of the private files."""
+    bases = [
+        str(path).removesuffix(suffix)
+        for suffix in SIDE_FILE_SUFFIXES
+        if str(path).endswith(suffix)
+    ]
     with _mutex:
-        return any(str(path).removesuffix(suffix) in _paths for suffix in SIDE_FILE_SUFFIXES)
+        if any(base in _paths for base in bases):
+            return True
+    return any(_is_own_database(base) for base in bases)
+
+
+def mark_private_in(folder: Path) -> None:
+    """Find the SQLite files of Windlass in a folder, and mark them as private.
+
+    At most SEARCH_ENTRIES_MAX entries are looked at, and SEARCH_DEPTH_MAX folders below this one.
+    """
+    for path in _find_candidates(folder):
+        if _is_own_database(path):
+            mark_private(path)
+
+
+def reserve_side_file(path: Path) -> None:
+    """Create a private file that is missing, empty and for its owner only.
+
+    A mount needs a file to cover, and one that the sandbox made could not be written by SQLite,
+    which takes an empty side file for none. Where this user cannot make a file, a command of
+    theirs cannot either.
+    """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def _find_candidates(folder: Path) -> Iterator[str]:
+    """Yield the files whose name is that of a database, the outer folders first."""
+    places = [(str(folder), 0)]
+    entries_left = SEARCH_ENTRIES_MAX
+    for place, depth in places:
+        names: set[str] = set()
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    entries_left -= 1
+                    if entries_left < 0:
+                        return
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth < SEARCH_DEPTH_MAX and entry.name not in SKIPPED_FOLDERS:
+                            places.append((entry.path, depth + 1))
+                    else:
+                        names.add(entry.name)
+        except OSError:
+            continue
+        for name in sorted(names):
+            if name.endswith(DATABASE_SUFFIXES) or f"{name}{_DRIVERS_SUFFIX}" in names:
+                yield os.path.join(place, name)  # noqa: PTH118 - as scandir joins them
+
+
+def _is_own_database(path: str) -> bool:
+    """Whether a file is a SQLite database that Windlass made."""
+    has_drivers = os.path.lexists(f"{path}{_DRIVERS_SUFFIX}")
+    if not has_drivers and not path.endswith(DATABASE_SUFFIXES):
+        return False
+    try:
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode) or _is_open_here(found):
+            return False
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            header = file.read(_APPLICATION_ID_OFFSET + 4)
+    except OSError:
+        return False
+    # A new journal has its id in the log until the first checkpoint.
+    is_ours = header[_APPLICATION_ID_OFFSET:] == APPLICATION_ID.to_bytes(4, "big")
+    return header.startswith(_SQLITE_HEADER) and (is_ours or has_drivers)
+
+
+def _is_open_here(wanted: os.stat_result) -> bool:
+    """Whether this process has a file open.
+
+    It must not be opened a second time: closing it would drop the locks that SQLite holds on it.
+    """
+    try:
+        numbers = os.listdir("/proc/self/fd")  # noqa: PTH208 - only the names
+    except OSError:
+        return False
+    for number in numbers:
+        with suppress(OSError, ValueError):
+            found = os.fstat(int(number))
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    return False

@@ -19,12 +19,10 @@ from typing import Any, Literal, Protocol, cast
 import apsw
 
 from windlass.core.errors import ConfigError, ForOperator
-from windlass.private_files import mark_private
+from windlass.private_files import APPLICATION_ID, mark_private
 
 Durability = Literal["full", "relaxed"]
 
-APPLICATION_ID = 0x57_4E_44_4C
-"""`WNDL`, in the header of the file: tells our files from those of other programs."""
 BUSY_MS = 30_000
 """How long to wait while another process writes."""
 RETRY_INTERVAL_S = 0.005

@@ -5,6 +5,7 @@ a file, whose absence is checked.
 """
 
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from windlass.tools.helper_programs import base_python
 from windlass.tools.run_context import RunContext
 from windlass.tools.shell import sandbox as module
 from windlass.tools.shell.sandbox import Sandbox
+from windlass.tools.shell.socket_filter import build_socket_filter
 from windlass.tools.shell.tools import open_shell
 
 pytestmark = [pytest.mark.realtime, pytest.mark.contract("T13")]
@@ -213,6 +215,95 @@ async def test_commands_can_use_sockets_of_their_own(root: Path) -> None:
     own += "b = s.socket(s.AF_UNIX); b.connect('own'); print('through')"
     options = Sandbox(require="bubblewrap", readable=(PYTHON,))
     assert await run(root, f'{base_python()} -c "{own}"', options) == "through"
+
+
+LATE = """
+import asyncio, os, socket, sys, time
+def try_to_connect():
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(sys.argv[1])
+        return "through"
+    except PermissionError:
+        return "refused"
+    except OSError:
+        return ""
+print("ready", flush=True)
+while not (found := try_to_connect()):
+    time.sleep(0.01)
+print(found)
+"""
+
+OTHER_WAYS = """
+import ctypes, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def is_refused(*call):
+    return libc.syscall(*call) == -1 and ctypes.get_errno() == 1
+pair = (ctypes.c_int * 2)()
+print("datagrams", is_refused(SOCKETPAIR, 1, 2, 0, pair))
+print("raw", is_refused(SOCKETPAIR, 1, 3, 0, pair))
+print("flags", is_refused(SOCKET, 1, 1 | 0o2000000 | 0o4000, 0))
+print("ring", is_refused(425, 1, None))
+a, b = socket.socketpair()
+a.sendall(b"own pair works")
+print(b.recv(99).decode())
+socket.socket(socket.AF_INET).close()
+"""
+
+
+async def run_in_background(root: Path, command: str, sandbox: Sandbox, after_start: object) -> str:
+    """What a background command prints; `after_start` is called once it has printed a line."""
+    shell = open_shell(root, sandbox=sandbox)
+    context = RunContext(deps=None)
+    try:
+        started = await shell.tools[0](context, command, background=True)
+        handle = started.text.split('"')[1]
+        while "ready" not in await shell.tools[1](context, handle, wait_s=0.01):
+            pass
+        if callable(after_start):
+            after_start()
+        return await shell.tools[1](context, handle, wait_s=20)
+    finally:
+        shell.close()
+
+
+@pytest.mark.contract("T13")
+@pytest.mark.parametrize("unix_sockets", [None, False], ids=["default", "off"])
+async def test_a_background_command_cannot_reach_a_socket_that_comes_later(
+    root: Path, *, unix_sockets: bool | None
+) -> None:
+    """What exists at the start is hidden; a background command could wait for the next one."""
+    path = root / "late.sock"
+    options = Sandbox(require="bubblewrap", readable=(PYTHON,), unix_sockets=unix_sockets)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.settimeout(0.1)
+
+        def open_service() -> None:
+            server.bind(str(path))
+            server.listen()
+
+        command = f"exec {base_python()} -c '{LATE}' '{path}'"
+        assert "refused" in await run_in_background(root, command, options, open_service)
+        with pytest.raises(TimeoutError):
+            server.accept()
+
+
+@pytest.mark.contract("T13")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of its system calls")
+async def test_there_is_no_way_around_the_filter_of_sockets(root: Path) -> None:
+    options = Sandbox(require="bubblewrap", readable=(PYTHON,), unix_sockets=False)
+    ways = OTHER_WAYS.replace("SOCKETPAIR", "53").replace("SOCKET,", "41,")
+    (root / "ways.py").write_text(ways)
+    told = await run(root, f"{base_python()} ways.py", options)
+    assert told.splitlines() == [
+        *("datagrams True", "raw True", "flags True", "ring True"),
+        "own pair works",
+    ]
+
+
+def test_the_filter_knows_two_processors_and_no_others() -> None:
+    assert build_socket_filter("x86_64") != build_socket_filter("aarch64")
+    assert build_socket_filter("mips") == b""
 
 
 # ── the journal ──────────────────────────────────────────────────────────────

@@ -73,6 +73,7 @@ class ShellJob:
         report: Callable[[str], None],
         *,
         command: str,
+        background: bool = False,
     ) -> None:
         self.output = OutputBuffer(limits.output_bytes_max)
         self.end_future: Future[JobEnd] = Future()
@@ -86,7 +87,7 @@ class ShellJob:
             self._set_deadline(limits.timeout_s)
         self._marker = reaper.register_command(command)
         try:
-            self._start_supervisor(argv, sandbox)
+            self._start_supervisor(argv, sandbox, sandbox.socket_filter(background=background))
         except BaseException:
             reaper.forget_command(self._marker)
             raise
@@ -114,10 +115,12 @@ class ShellJob:
         slack = self._limits.grace_s + KILL_S + SUPERVISOR_SLACK_S
         self._deadline = time.monotonic() + seconds + slack
 
-    def _start_supervisor(self, argv: list[str], sandbox: ActiveSandbox) -> None:
+    def _start_supervisor(
+        self, argv: list[str], sandbox: ActiveSandbox, socket_filter: bytes
+    ) -> None:
         marker = {MARKER: self._marker}
         order = CommandOrder(
-            argv=sandbox.wrap_command(argv, [self._reaper.folder]),
+            argv=sandbox.wrap_command(argv, [self._reaper.folder], filtered=bool(socket_filter)),
             env={**sandbox.build_environment(), **marker},
             cwd=str(sandbox.root),
             wrapped=sandbox.tier == "bubblewrap",
@@ -125,6 +128,7 @@ class ShellJob:
             timeout_s=self._limits.timeout_s,
             grace_s=self._limits.grace_s,
             limits=sandbox.options.limits,
+            filter_hex=socket_filter.hex(),
         )
         self._control, supervisor_end = socket.socketpair()
         try:

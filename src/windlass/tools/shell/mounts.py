@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.private_files import list_private_files
+from windlass.private_files import list_private_files, mark_private_in, reserve_side_file
 
 _HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
 # Settings of the whole machine, which bubblewrap leaves writable for root. One is `core_pattern`,
@@ -118,16 +118,26 @@ def is_changeable(program: Path, root: Path) -> bool:
     return path.is_relative_to(root.resolve()) and not _is_below(path, own_code_paths() - {root})
 
 
+def reserve_private_files(writable: Iterable[Path]) -> None:
+    """Find the journals and notes in folders that a command may change, and make their side files.
+
+    Also those of other processes. Also files that do not exist are to be hidden, because SQLite
+    would believe a `-wal` file that a command made.
+    """
+    folders = [_resolve_path(path) for path in writable]
+    for folder in folders:
+        mark_private_in(folder)
+    for path in list_private_files():
+        if _is_below(path, folders) and path.parent.is_dir():
+            reserve_side_file(path)
+
+
 def _private_files_in(writable: Sequence[Path]) -> list[Path]:
     """Return the files of journals and notes that a command could otherwise change.
 
-    Also those that do not exist: SQLite would believe a `-wal` file that a command made.
+    `reserve_private_files` has made those that were missing.
     """
-    return [
-        path
-        for path in list_private_files()
-        if _is_below(path, writable) and path.parent.is_dir() and not path.is_dir()
-    ]
+    return [path for path in list_private_files() if _is_below(path, writable) and path.is_file()]
 
 
 def _find_sockets(covered: Sequence[Path], opened: Sequence[Path]) -> list[Path]:

@@ -19,7 +19,9 @@ from typing import Literal, final
 
 from windlass.core.errors import ConfigError
 from windlass.tools.helper_programs import base_python, find_program, python_command
-from windlass.tools.shell.mounts import MountPlan, is_changeable
+from windlass.tools.shell.mounts import MountPlan, is_changeable, reserve_private_files
+from windlass.tools.shell.socket_filter import build_socket_filter
+from windlass.tools.shell.supervisor import FILTER_FD
 
 SandboxTier = Literal["bubblewrap", "process"]
 
@@ -60,6 +62,11 @@ class Sandbox:
     """Paths that stay visible although a folder above them is hidden, such as `~/.cargo`."""
     hidden: tuple[Path, ...] = ()
     """Further paths that commands must not see."""
+    unix_sockets: bool | None = None
+    """Whether commands may open Unix sockets of their own. Sockets of services that exist when a
+    command starts are hidden from it. One that a service opens later, in the workspace or another
+    folder that is visible, can be reached: so None lets only commands open sockets that end by
+    themselves within `ShellLimits.timeout_s_max`, and none that runs in the background."""
     pass_env: tuple[str, ...] = PASS_ENV
     """The names of the environment variables that commands inherit."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -142,8 +149,20 @@ class ActiveSandbox:
             "home is hidden, own process space"
         )
 
-    def wrap_command(self, argv: list[str], hidden: Iterable[Path] = ()) -> list[str]:
-        """Return the command line that runs `argv` inside of the sandbox."""
+    def socket_filter(self, *, background: bool) -> bytes:
+        """Return the filter that keeps a command away from Unix sockets; empty if there is none."""
+        allowed = self.options.unix_sockets
+        if self.tier == "process" or allowed or (allowed is None and not background):
+            return b""
+        return build_socket_filter()
+
+    def wrap_command(
+        self, argv: list[str], hidden: Iterable[Path] = (), *, filtered: bool = False
+    ) -> list[str]:
+        """Return the command line that runs `argv` inside of the sandbox.
+
+        `filtered`: bubblewrap finds a filter for system calls at `FILTER_FD`.
+        """
         if self.tier == "process":
             return argv
         if self.environ.get("HOME"):
@@ -151,6 +170,7 @@ class ActiveSandbox:
         else:
             homes = ()
         options = self.options
+        reserve_private_files((self.root, *options.writable))
         plan = MountPlan(
             root=self.root,
             network=options.network,
@@ -160,6 +180,8 @@ class ActiveSandbox:
             homes=homes,
         )
         flags = [*_namespace_flags(network=self.has_network), *plan.to_flags()]
+        if filtered:
+            flags += ["--seccomp", str(FILTER_FD)]
         return [self.probe.program, *flags, "--chdir", str(self.root), "--", *argv]
 
     def build_environment(self) -> dict[str, str]:
@@ -187,6 +209,11 @@ def activate_sandbox(
     options = sandbox or Sandbox()
     if not root.is_dir():
         raise ConfigError(f"the workspace {str(root)!r} is not a folder")
+    if options.unix_sockets is False and not build_socket_filter():
+        raise ConfigError(
+            "unix_sockets=False cannot be enforced on this kind of processor: leave it out, or "
+            "run in a container"
+        )
     if options.require == "process":
         probe = BubblewrapProbe("", "", "bubblewrap is switched off by require='process'")
     else:

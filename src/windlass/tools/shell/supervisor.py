@@ -26,6 +26,8 @@ LEFTOVER_GRACE_S = 0.2
 """For the background processes of a finished command, between SIGTERM and SIGKILL."""
 KILL_S = 3.0
 """A process that is alive after this is stuck in the kernel, or another user's. It is reported."""
+FILTER_FD = 100
+"""The number under which a wrapper finds the filter. It is far above those that are in use."""
 
 # Options of prctl(2).
 _PDEATHSIG = 1
@@ -36,7 +38,7 @@ _RESOURCE_LIMITS = {"memory_bytes": resource.RLIMIT_AS, "cpu_s": resource.RLIMIT
 class CommandOrder:
     """What to run, and for how long."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record, by keywords: the helper has no dataclasses
         self,
         *,
         argv: list[str],
@@ -47,6 +49,7 @@ class CommandOrder:
         timeout_s: float | None,
         grace_s: float,
         limits: dict[str, int],
+        filter_hex: str = "",
     ) -> None:
         self.argv = argv
         self.env = env
@@ -59,6 +62,8 @@ class CommandOrder:
         self.grace_s = grace_s
         """Between SIGTERM and SIGKILL."""
         self.limits = limits
+        self.filter_hex = filter_hex
+        """The filter for system calls that the wrapper reads from FILTER_FD; empty for none."""
 
     def to_json_line(self) -> bytes:
         return json.dumps(vars(self)).encode() + b"\n"
@@ -134,8 +139,17 @@ class CommandSupervisor:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for name, limit in self._order.limits.items():
             resource.setrlimit(_RESOURCE_LIMITS[name], (limit, limit))
+        if self._order.filter_hex:
+            self._offer_filter(bytes.fromhex(self._order.filter_hex))
         os.chdir(self._order.cwd)
         os.execve(self._order.argv[0], self._order.argv, self._order.env)  # noqa: S606 - no shell
+
+    def _offer_filter(self, data: bytes) -> None:
+        """In the child: let the wrapper read the filter. A pipe holds all of it."""
+        reader, writer = os.pipe()
+        os.write(writer, data)
+        os.close(writer)
+        os.dup2(reader, FILTER_FD)
 
     def _wait_for_cause(self) -> str:
         """Wait for a reason to end the command, and return it as an `EndCause`."""

@@ -96,6 +96,7 @@ class WorkspaceShell:
             limits,
             discard_report if background else context.report,
             command=command,
+            background=background,
         )
 
     def keep_job(self, session: str, job: ShellJob) -> str:
