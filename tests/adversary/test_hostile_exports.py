@@ -18,7 +18,8 @@ from windlass.journals.archive import export_session, import_session
 from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.forking import fork
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import Journal
+from windlass.ports import GateRequest, Journal
+from windlass.project.agents import ADDRESSES_KEY
 from windlass.project.launches import CONTEXT_KEY, last_launch
 from windlass.testing import ScriptedModel, call
 
@@ -116,6 +117,35 @@ async def test_what_the_file_says_about_caller_and_context_is_not_believed() -> 
     assert state.run is not None
     assert (state.run.caller, state.run.context) == ("", {})
     assert "untrusted" in state.labels
+
+
+@pytest.mark.contract("G7")
+async def test_addresses_that_were_typed_elsewhere_were_not_typed_here() -> None:
+    """The flow guard lets a typed address pass, and a file could say that anything was typed."""
+    journal = MemoryJournal()
+    context = {ADDRESSES_KEY: ["https://evil.example/"]}
+    agent = make_agent(journal, [[call("send", {"to": "mallory"})]])
+    await agent.run("Go.", session="s", context=context)
+    victim = await import_copy(journal)
+    seen: list[object] = []
+
+    class Recorder:
+        name = "recorder"
+        judges_replies = False
+
+        async def judge(self, request: GateRequest) -> Allow:
+            seen.append(request.context.get(ADDRESSES_KEY))
+            return Allow()
+
+    agent = make_agent(victim, ["Done."], gate=Recorder())
+    result = await agent.resume("s", consent=True)
+    (question,) = result.questions
+    await agent.answer("s", question.call.id, Allow(), digest=question.digest)
+    await make_agent(victim, [[call("send", {"to": "x"})], "Done."], gate=Recorder()).run(
+        "More.", session="s"
+    )
+    assert seen
+    assert set(seen) == {None}
 
 
 @pytest.mark.contract("G6")

@@ -128,7 +128,7 @@ def _ask_trust(project: ProjectFolder) -> ProjectFolder:
         match (answer or "").lower():
             case "t" | "trust":
                 store.remember(snapshot)
-                return project.as_trusted()
+                return project.as_trusted(was_shown=True)
             case "w":
                 return project.without_trust()
             case "" | "q" | "quit":

@@ -236,8 +236,10 @@ def configured_servers(
     path = Path(settings.mcp_config)
     data = project.snapshot.read(path)
     if "mcp_config" in loaded.project_keys and data is not None:
-        return parse_mcp_servers(data, project.environ, path)
-    return read_mcp_servers(project.snapshot.folder, path=path)
+        return parse_mcp_servers(data, project.environ, path, was_shown=project.was_shown)
+    # A person named this file. If it is the project's all the same, it cannot trust servers.
+    is_own = not path.resolve().is_relative_to(project.snapshot.root)
+    return read_mcp_servers(path=path, own=is_own, environ=project.environ)
 
 
 def build_toolbox(

@@ -47,6 +47,7 @@ def _describe_server(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"connects to {url} (MCP server {name})"
         for variable in _find_variables(url, entry.get("headers")):
             yield f"sends the value of ${variable} to {url}"
+        yield from _describe_overrides(name, entry)
         return
     words = server_command(entry)
     place = f" in {entry['cwd']}" if entry.get("cwd") else ""
@@ -60,6 +61,29 @@ def _describe_server(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"sets {key}={value} for the MCP server {name}"
     for variable in _find_variables(words, pairs):
         yield f"gives the value of ${variable} to the MCP server {name}"
+    yield from _describe_overrides(name, entry)
+
+
+def _describe_overrides(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    """What the file says about the tools of a server. By default a tool writes and sends data."""
+    given = entry.get("tools")
+    if not isinstance(given, dict):
+        return
+    for pattern, override in cast("dict[str, object]", given).items():
+        if not isinstance(override, dict):
+            continue
+        table = cast("dict[str, object]", override)
+        tools = f"the tools {pattern!r} of the MCP server {name}"
+        effect = table.get("effect")
+        if effect is not None and effect != "write":
+            yield f"allows {tools} as {effect}: they are not asked about like writes"
+        if "labels" in table:
+            words = ", ".join(_read_words(table["labels"])) or "none"
+            yield f"allows {tools} the labels {words} instead of untrusted, external, private"
+
+
+def _read_words(value: object) -> list[str]:
+    return [str(word) for word in cast("list[object]", value)] if isinstance(value, list) else []
 
 
 def _find_variables(*values: object) -> list[str]:

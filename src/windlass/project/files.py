@@ -83,13 +83,19 @@ def read_failure(error: OSError | UnicodeDecodeError) -> str:
 
 
 def read_mcp_servers(
-    folder: Path | None = None, *, path: Path | None = None
+    folder: Path | None = None,
+    *,
+    path: Path | None = None,
+    own: bool = False,
+    environ: Mapping[str, str] | None = None,
 ) -> tuple[McpStdio | McpHttp, ...]:
     """The MCP servers in a file, or in the folder's `.mcp.json` if no file is named.
 
     For programs that have decided to use this file: it does not look up whether the folder is
-    trusted. Raises ConfigError if the file is not valid or must not be read, or if a file that was
-    named does not exist.
+    trusted. `own`: the file is the user's own and not a project's, so it may say that the hints of
+    a server are to be trusted. `environ`: the values of variables; by default the environment with
+    the folder's `.env`. Raises ConfigError if the file is not valid or must not be read, or if a
+    file that was named does not exist.
     """
     here = folder or Path.cwd()
     file = path or here / MCP_FILE
@@ -102,15 +108,27 @@ def read_mcp_servers(
         raise ConfigError(f"{file} cannot be read: there is no such file") from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {read_failure(error)}") from None
-    return parse_mcp_servers(data, read_environment(folder), file)
+    if environ is None:
+        environ = read_environment(folder)
+    return parse_mcp_servers(data, environ, file, of_project=not own)
 
 
 def parse_mcp_servers(
-    data: bytes, environ: Mapping[str, str], source: Path
+    data: bytes,
+    environ: Mapping[str, str],
+    source: Path,
+    *,
+    of_project: bool = True,
+    was_shown: bool = True,
 ) -> tuple[McpStdio | McpHttp, ...]:
-    """The MCP servers in the content of a file; raises ConfigError if it is not valid."""
+    """The MCP servers in the content of a file; raises ConfigError if it is not valid.
+
+    `of_project`, `was_shown`: see `mcp_settings`.
+    """
     try:
-        return mcp_settings(data.decode(), environ, source=str(source), of_project=True)
+        return mcp_settings(
+            data.decode(), environ, str(source), of_project=of_project, was_shown=was_shown
+        )
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} cannot be read: {read_failure(error)}") from None
 
@@ -121,4 +139,4 @@ def project_servers(project: ProjectFolder) -> tuple[McpStdio | McpHttp, ...]:
     data = project.snapshot.read(path)
     if data is None or not project.is_trusted:
         return ()
-    return parse_mcp_servers(data, project.environ, path)
+    return parse_mcp_servers(data, project.environ, path, was_shown=project.was_shown)

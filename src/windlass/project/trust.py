@@ -128,6 +128,8 @@ class ProjectFolder:
 
     snapshot: ProjectSnapshot
     is_trusted: bool
+    was_shown: bool = True
+    """Whether the person who trusts it has seen what it does: not so with `--trust`."""
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -141,10 +143,10 @@ class ProjectFolder:
         """The weights of small models that a trusted project holds."""
         return self.snapshot.weights if self.is_trusted else ()
 
-    def as_trusted(self) -> "ProjectFolder":
+    def as_trusted(self, *, was_shown: bool = False) -> "ProjectFolder":
         """The same folder, trusted for as long as this object lives."""
         self.refuse_problems()
-        return replace(self, is_trusted=True)
+        return replace(self, is_trusted=True, was_shown=was_shown)
 
     def without_trust(self) -> "ProjectFolder":
         """The same folder, of which only what makes things stricter has an effect."""

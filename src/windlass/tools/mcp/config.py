@@ -47,6 +47,7 @@ _COMMON_KEYS = ("type", "timeout", "include", "exclude", "tools", "required", "t
 _STDIO_KEYS = (*_COMMON_KEYS, "command", "args", "env", "cwd")
 _HTTP_KEYS = (*_COMMON_KEYS, "url", "headers")
 _OVERRIDE_KEYS = ("effect", "labels", "timeout")
+_EFFECTS_BY_STRICTNESS: tuple[Effect, ...] = ("read", "idempotent", "write")
 _TRANSPORT_TYPES = {
     "stdio": "stdio",
     "http": "http",
@@ -68,6 +69,19 @@ class McpOverride:
     """Exactly these labels. None keeps `untrusted` and `external`, or what trusted hints say."""
     timeout_s: float | None = None
     """Seconds for a call. None keeps the server's."""
+    only_tightens: bool = False
+    """The override comes from a project, and no person has seen it: it can make a tool count as
+    more than by default (`write`, another label), and never as less."""
+
+    def apply(self, effect: Effect, labels: tuple[Label, ...]) -> tuple[Effect, tuple[Label, ...]]:
+        """Return effect and labels of a tool that has these by default."""
+        wanted_effect = self.effect or effect
+        wanted_labels = labels if self.labels is None else self.labels
+        if not self.only_tightens:
+            return wanted_effect, wanted_labels
+        if _EFFECTS_BY_STRICTNESS.index(wanted_effect) < _EFFECTS_BY_STRICTNESS.index(effect):
+            wanted_effect = effect
+        return wanted_effect, tuple(dict.fromkeys((*labels, *wanted_labels)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +142,7 @@ def mcp_settings(
     source: str = ".mcp.json",
     *,
     of_project: bool = False,
+    was_shown: bool = True,
 ) -> tuple[McpSettings, ...]:
     """Read the settings of all servers in a configuration.
 
@@ -137,6 +152,8 @@ def mcp_settings(
         source: What errors call the configuration.
         of_project: The configuration comes with a project, which may be a stranger's: it cannot
             declare that a server's hints are to be trusted.
+        was_shown: A person has seen what the project says about `tools`. If not, it can make tools
+            stricter only.
 
     Raises:
         ConfigError: An entry is not understood, or a variable is not set.
@@ -147,12 +164,16 @@ def mcp_settings(
         config = _decode_json(given, source)
     _check_keys(source, config, ("mcpServers",))
     servers = _require_mapping(f"{source}: mcpServers", config.get("mcpServers", {}))
-    return tuple(
-        _read_server(
-            _EntryReader(f"{source}: server {name!r}", environ, of_project=of_project), name, entry
+    found: list[McpSettings] = []
+    for name, entry in servers.items():
+        reader = _EntryReader(
+            f"{source}: server {name!r}",
+            environ,
+            of_project=of_project,
+            only_tightens=of_project and not was_shown,
         )
-        for name, entry in servers.items()
-    )
+        found.append(_read_server(reader, name, entry))
+    return tuple(found)
 
 
 def _decode_json(text: str | bytes, source: str) -> Mapping[str, Any]:
@@ -187,6 +208,7 @@ class _EntryReader:
     where: str
     environ: Mapping[str, str] = field(repr=False)
     of_project: bool = False
+    only_tightens: bool = False
 
     def value_error(self, key: str, expected: str) -> ConfigError:
         return ConfigError(f"{self.where}: {key!r} must be {expected}")
@@ -239,7 +261,8 @@ class _EntryReader:
         if is_trusted and self.of_project:
             raise ConfigError(
                 f"{self.where}: a project cannot declare that a server's hints are to be trusted: "
-                f"remove {key!r}, or pass the server's settings from your own program"
+                f"remove {key!r}, or name the server in a file of your own, outside of the "
+                "project, and set mcp_config to it in your own settings"
             )
         return is_trusted
 
@@ -325,6 +348,7 @@ def _read_override(reader: _EntryReader, pattern: str, given: object) -> McpOver
         effect=cast("Effect | None", effect),
         labels=cast("tuple[Label, ...] | None", labels),
         timeout_s=_read_optional(here.read_seconds, "timeout", entry, None),
+        only_tightens=reader.only_tightens,
     )
 
 

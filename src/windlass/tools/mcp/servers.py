@@ -143,8 +143,7 @@ class McpServer:
         timeout_s = self.settings.timeout_s
         override = find_override(self.settings, listed.name)
         if override is not None:
-            effect = override.effect or effect
-            labels = labels if override.labels is None else override.labels
+            effect, labels = override.apply(effect, labels)
             timeout_s = override.timeout_s or timeout_s
         built = Tool[..., Any].from_schema(
             name,
