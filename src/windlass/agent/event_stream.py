@@ -5,25 +5,15 @@ adjacent fragments are merged; everything else is kept, however much it is.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Never
 
-from msgspec.structs import replace
 from typing_extensions import override
 
-from windlass.core.events import (
-    CallDelta,
-    CallProgress,
-    Event,
-    RunEnded,
-    RunSuspended,
-    TextDelta,
-    ThinkingDelta,
-    UsageDelta,
-)
+from windlass.core.event_buffer import EventBuffer
+from windlass.core.events import Event, RunEnded, RunSuspended
 from windlass.core.result import OutputT, RunResult
 
 BUFFER_EVENTS_MAX = 256
@@ -44,8 +34,7 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
     ) -> None:
         """Make an empty stream; `cancel` stops the run and gets the reason."""
         self._capacity = capacity
-        self._queue: deque[Event] = deque()
-        self._merged_texts: list[str] = []
+        self._queue = EventBuffer()
         self._wake: asyncio.Future[None] | None = None
         self._is_closed = False
         """The last event is in the buffer, or no more will come."""
@@ -58,42 +47,11 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
         if self._is_closed:
             return
         queue = self._queue
-        if len(queue) < self._capacity or not self._merge(event):
-            self._join_merged()
+        if len(queue) < self._capacity or not queue.merge(event):
             queue.append(event)
         self._is_closed = isinstance(event, (RunEnded, RunSuspended))
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
-
-    def _merge(self, event: Event) -> bool:
-        """Merge an event into the last one in the buffer. Returns whether that was possible."""
-        last = self._queue[-1] if self._queue else None
-        match last, event:
-            case TextDelta(), TextDelta(text):
-                self._merged_texts.append(text)
-            case ThinkingDelta(signature=None), ThinkingDelta(text, None):
-                self._merged_texts.append(text)
-            case CallDelta(at), CallDelta(index, None, None, text, None) if at == index:
-                self._merged_texts.append(text)
-            case CallProgress(of), CallProgress(call_id, text) if of == call_id:
-                self._merged_texts.append(text)
-            case UsageDelta(), UsageDelta():
-                self._queue[-1] = event
-            case _:
-                return False
-        return True
-
-    def _join_merged(self) -> None:
-        """Put the merged fragments into their event: one join, so that many merges cost little."""
-        if not self._merged_texts:
-            return
-        last = self._queue[-1]
-        more = "".join(self._merged_texts)
-        self._merged_texts.clear()
-        if isinstance(last, CallDelta):
-            self._queue[-1] = replace(last, arguments=last.arguments + more)
-        elif isinstance(last, TextDelta | ThinkingDelta | CallProgress):
-            self._queue[-1] = replace(last, text=last.text + more)
 
     def finish(self, drive: "asyncio.Task[RunResult[OutputT]]") -> None:
         """The run is over: take its result, if it has one."""
@@ -116,8 +74,6 @@ class EventStream(AsyncIterator[Event], Generic[OutputT]):
                 raise StopAsyncIteration
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
-        if len(self._queue) == 1:
-            self._join_merged()
         return self._queue.popleft()
 
     @property
