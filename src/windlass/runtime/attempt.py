@@ -131,10 +131,10 @@ class ModelAttempt:
 
     def show_text_so_far(self, show: Callable[[str], TextDelta | None]) -> TextDelta | None:
         """Show the text so far to a watcher that comes late; from now on it counts as seen."""
-        if not self.partial_text:
-            return None
-        self._was_seen = True
-        return show(self.partial_text)
+        shown = show(self.partial_text)
+        if shown is not None:
+            self._was_seen = True
+        return shown
 
     def compute_charge(self, fault: Fault | None = None) -> Charge | None:
         """Return what the request cost: nothing if it was refused, maybe something if it broke off.

@@ -52,8 +52,11 @@ class EventPublisher:
         `on_activity` is called for each piece, delta and append, so it must cost next to nothing.
         """
         self._piece_mask = PieceMask(mask)
-        self._observer = observer
-        self._watchers = [one for one in (observer, watcher) if one is not None]
+        self._uncounted = [observer] if observer is not None else []
+        """Watchers that do not count as such: what they alone were shown, nobody saw."""
+        self._watchers = [*self._uncounted, *([watcher] if watcher is not None else [])]
+        self._is_mask_behind = True
+        """Pieces of this attempt went by while nobody watched, so the mask has not seen them."""
         self._on_activity = on_activity
         self._reply_hold = ReplyHold()
         self._seq = 0
@@ -67,13 +70,28 @@ class EventPublisher:
         """Whether a reply is shown only once it has been judged."""
         return self._withholds_replies
 
-    def add_watcher(self, watcher: Watcher) -> None:
+    @property
+    def seq(self) -> int:
+        """The number of the last durable fact."""
+        return self._seq
+
+    def add_watcher(self, watcher: Watcher, *, counts: bool = True) -> None:
+        """Tell a watcher everything from now on.
+
+        One that does not count never changes what happens after an attempt that broke off.
+        """
         self._watchers.append(watcher)
+        if not counts:
+            self._uncounted.append(watcher)
 
     def remove_watcher(self, watcher: Watcher) -> None:
         """Stop telling a watcher; it may have been dropped already."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
+        if watcher in self._uncounted:
+            self._uncounted.remove(watcher)
+        if not (self._watchers or self._withholds_replies):
+            self._is_mask_behind = True
 
     def start_from(self, state: State) -> None:
         """Place what comes next after the last fact of this state."""
@@ -95,6 +113,7 @@ class EventPublisher:
                 case AttemptStarted() | AttemptFailed():
                     self._reply_hold.drop_pieces()
                     self._piece_mask.start_attempt()
+                    self._is_mask_behind = not (self._watchers or self._withholds_replies)
                 case CallFinished(call_id):
                     # The end of a progress text is held back while it could begin a secret.
                     rest = self._piece_mask.end_progress(call_id)
@@ -142,14 +161,21 @@ class EventPublisher:
                 case _:
                     self.publish(self.place_delta(shown))
                     has_seen_text = has_seen_text or type(shown) is TextDelta
-        return has_seen_text and (self._observer is None or self._has_real_watcher())
+        return has_seen_text and (not self._uncounted or self._has_counted_watcher())
 
-    def _has_real_watcher(self) -> bool:
-        return any(watcher is not self._observer for watcher in self._watchers)
+    def _has_counted_watcher(self) -> bool:
+        return any(watcher not in self._uncounted for watcher in self._watchers)
 
     def masked_so_far(self, text: str) -> TextDelta | None:
-        """Return the text of the running attempt as a late watcher may see it; None if nothing."""
-        masked = self._piece_mask.mask_so_far(text)
+        """Return the text of the running attempt as a late watcher may see it; None if nothing.
+
+        Called before the watcher is added. Those who watch already notice nothing of it.
+        """
+        if self._is_mask_behind:
+            masked = self._piece_mask.catch_up(text)
+            self._is_mask_behind = False
+        else:
+            masked = self._piece_mask.mask_so_far(text)
         return self.place_delta(TextDelta(masked)) if masked else None
 
     def place_delta(self, delta: DeltaT) -> DeltaT:

@@ -1,0 +1,81 @@
+"""A watcher that comes or goes in the middle of a reply changes nothing for the others."""
+
+import pytest
+
+from windlass.core.events import AttemptStarted, CallDelta, Event, TextDelta, ThinkingDelta
+from windlass.core.limits import Reservation
+from windlass.core.secrets.mask import Mask
+from windlass.runtime.publisher import EventPublisher
+
+SECRET = "hunter2-of-the-hill"
+
+
+@pytest.fixture
+def publisher() -> EventPublisher:
+    publisher = EventPublisher(Mask({"PASSWORD": SECRET}))
+    publisher.prepare_for([AttemptStarted(1, 1, "m", Reservation(1, 1))])
+    return publisher
+
+
+def watch(publisher: EventPublisher, text: str) -> list[Event]:
+    """Come in when the reply has so much text; the list grows with what is shown."""
+    shown: list[Event] = []
+    so_far = publisher.masked_so_far(text)
+    if so_far is not None:
+        shown.append(so_far)
+    publisher.add_watcher(shown.append)
+    return shown
+
+
+def text_of(shown: list[Event]) -> str:
+    return "".join(event.text for event in shown if isinstance(event, TextDelta))
+
+
+@pytest.mark.contract("E5", "G8")
+def test_who_comes_after_another_has_left_sees_the_whole_text(publisher: EventPublisher) -> None:
+    """What was held back for the one who left is neither lost nor shown twice."""
+    shown: list[Event] = []
+    publisher.add_watcher(shown.append)
+    publisher.show_piece(TextDelta("The hunt"))
+    publisher.remove_watcher(shown.append)
+    publisher.show_piece(TextDelta("ed fox, and "))
+    late = watch(publisher, "The hunted fox, and ")
+    for piece in ("hunter", "2-of-", "the-hill", "."):
+        publisher.show_piece(TextDelta(piece))
+    publisher.show_piece(CallDelta(0, "c", "f"))
+    assert text_of(late) == "The hunted fox, and [secret: PASSWORD]."
+
+
+@pytest.mark.contract("E5")
+def test_who_comes_while_the_model_thinks_repeats_nothing_for_others(
+    publisher: EventPublisher,
+) -> None:
+    first = watch(publisher, "")
+    publisher.show_piece(TextDelta("I hunt"))
+    publisher.show_piece(ThinkingDelta("Hm."))
+    late = watch(publisher, "I hunt")
+    publisher.show_piece(ThinkingDelta(" Well."))
+    publisher.show_piece(TextDelta(" foxes."))
+    assert text_of(first) == "I hunt foxes."
+    assert text_of(late) == "I hunt foxes."
+
+
+@pytest.mark.contract("G8")
+def test_the_rest_of_a_call_is_not_shown_without_its_beginning(publisher: EventPublisher) -> None:
+    """Arguments that began unwatched may hold the second half of a secret."""
+    publisher.show_piece(CallDelta(0, "c", "login", '{"password": "hunter2'))
+    late = watch(publisher, "")
+    publisher.show_piece(CallDelta(0, arguments='-of-the-hill"}'))
+    publisher.show_piece(CallDelta(1, "d", "look", "{}"))
+    assert "hill" not in repr(late)
+    assert [event.name for event in late if isinstance(event, CallDelta)] == ["look"]
+
+
+@pytest.mark.contract("S6")
+def test_a_watcher_that_does_not_count_has_seen_nothing(publisher: EventPublisher) -> None:
+    shown: list[Event] = []
+    publisher.add_watcher(shown.append, counts=False)
+    assert not publisher.show_piece(TextDelta("Hi"))
+    assert text_of(shown) == "Hi"
+    publisher.add_watcher(lambda _: None)
+    assert publisher.show_piece(TextDelta(" you"))
