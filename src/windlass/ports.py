@@ -10,6 +10,7 @@ import msgspec
 
 from windlass.core.events import Delta, Event, Fact, KnowledgeRecalled, ReplyPiece
 from windlass.core.limits import Amount, Budget
+from windlass.core.live_batch import LiveBatch
 from windlass.core.messages import Charge, ContentPart, Label, ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.core.result import Question
@@ -210,6 +211,45 @@ class AppendSignals(Protocol):
 
     async def wait_for_append(self, session: str, after: int) -> None:
         """Return when the session may have facts after a sequence number; sometimes without one."""
+        ...
+
+
+class LiveSender(Protocol):
+    """What a driver sends its deltas by, for one session."""
+
+    def send(self, batch: LiveBatch) -> None:
+        """Send a batch to all watchers. Returns at once; a watcher that is behind loses it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LiveSubscription(Protocol):
+    """What a watcher receives the deltas of one session by, until it is closed."""
+
+    async def receive(self) -> LiveBatch: ...
+
+    def ask_snapshot(self) -> None:
+        """Ask whoever drives the session to begin anew: something was missed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class LiveChannel(Protocol):
+    """A journal that carries deltas to watchers in other processes. It may lose any of them."""
+
+    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> LiveSender:
+        """Open the driver's side. Nothing need be sent before somebody watches.
+
+        `on_interest` is called in this event loop: with True when a watcher needs a snapshot, with
+        False when nobody watches any more.
+        """
+        ...
+
+    def watch_live(self, session: str) -> LiveSubscription:
+        """Open a watcher's side: hold an interest in the session, and ask for a snapshot."""
         ...
 
 

@@ -12,6 +12,7 @@ from windlass.testing import (
     AppendSignalsConformance,
     BlobStoreConformance,
     JournalConformance,
+    LiveChannelConformance,
     SessionCatalogConformance,
     SessionLeasesConformance,
     SharedBudgetsConformance,
@@ -26,6 +27,7 @@ class TestMemoryJournal(
     BlobStoreConformance,
     SharedBudgetsConformance,
     SessionCatalogConformance,
+    LiveChannelConformance,
 ):
     """J5: one conformance suite for all stores."""
 

@@ -6,6 +6,7 @@ so that two runs of one agent never share a session; everything else is in the j
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from windlass.agent.approvals import consult_approver
 from windlass.agent.event_stream import EventStream
+from windlass.agent.following import follow_session
 from windlass.agent.observers import (
     Observation,
     ObservedTools,
@@ -20,23 +22,14 @@ from windlass.agent.observers import (
     begin_observation,
 )
 from windlass.core.errors import NothingToDo, SessionBusy
-from windlass.core.events import CallLate, Event, Fact, RunEnded, SteeringGiven
+from windlass.core.events import CallLate, Event, Fact, SteeringGiven
 from windlass.core.reply_hold import visible_facts
 from windlass.core.result import RunResult, build_result
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.core.suggestions import find_near_names
-from windlass.ports import (
-    AppendSignals,
-    CallerRun,
-    Journal,
-    RunBoundTools,
-    SessionCatalog,
-    SessionLeases,
-    Watcher,
-    World,
-)
+from windlass.ports import CallerRun, RunBoundTools, SessionCatalog, Watcher, World
 from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.driver import DriverServices, Opening, RunDriver
 from windlass.runtime.leases import hold_session
@@ -44,9 +37,6 @@ from windlass.runtime.leftover_tasks import LeftoverTasks, wait_until_done
 from windlass.runtime.publisher import EventPublisher
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.state_cache import StateCache
-
-LEASE_POLL_S = 1.0
-"""How often to look whether a session that is watched is still driven."""
 
 ValueT = TypeVar("ValueT")
 
@@ -181,14 +171,16 @@ class LiveRuns:
         journal = self._world.journal
         withhold = self._withholds_replies
         driver = self._find_live(session)
-        if driver is None:
+        # A driver in another thread is followed like one in another process: it cannot be touched.
+        if driver is None or driver.event_loop is not asyncio.get_running_loop():
             following = follow_session(journal, session, after, self._mask, withhold=withhold)
-            async for event in following:
-                yield event
+            async with aclosing(following) as events:
+                async for event in events:
+                    yield event
             return
-        events = EventStream[Any]()
+        live_events = EventStream[Any]()
         # Attached before the journal is read: what is written meanwhile is in one or the other.
-        text_so_far = driver.attach_watcher(events.push, events.close)
+        text_so_far = driver.attach_watcher(live_events.push, live_events.close)
         try:
             seen = after
             facts = list(self._mask.mask_foreign(await journal.read(session, after)))
@@ -197,11 +189,11 @@ class LiveRuns:
                 yield fact
             if text_so_far is not None and text_so_far.seq == seen:
                 yield text_so_far
-            async for event in events:
+            async for event in live_events:
                 if event.seq > seen or (event.seq == seen and event.nth):
                     yield event
         finally:
-            driver.detach_watcher(events.push)
+            driver.detach_watcher(live_events.push)
 
     async def close(self) -> None:
         """Stop the runs of this event loop and wait until nothing is left of them."""
@@ -267,49 +259,6 @@ class LiveRuns:
             await driver.finished.wait()
         with await hold_session(self._world.journal, session):
             await self._make_recorder(await self.read_state(session)).record(fact)
-
-
-async def follow_session(
-    journal: Journal, session: str, after: int, mask: Mask, *, withhold: bool
-) -> AsyncGenerator[Event]:
-    """Yield the facts of a session that another agent may drive, for as long as it is driven."""
-    seen = after
-    is_driven = True
-    while is_driven:
-        # Asked before the facts are read: what a driver wrote before it let go is not missed.
-        is_driven = (
-            isinstance(journal, SessionLeases)
-            and isinstance(journal, AppendSignals)
-            and await journal.is_leased(session)
-        )
-        facts = list(mask.mask_foreign(await journal.read(session, seen)))
-        for fact in visible_facts(facts, withhold=withhold, live=is_driven):
-            seen = fact.seq
-            yield fact
-        if facts and isinstance(facts[-1], RunEnded):
-            return
-        if is_driven:
-            # A reply that is withheld was read but not yielded: it is past what was seen.
-            last_read = facts[-1].seq if facts else seen
-            await _wait_for_facts(journal, session, last_read)
-
-
-async def _wait_for_facts(journal: Journal, session: str, after: int) -> None:
-    """Return when there may be new facts, or nobody drives the session any more.
-
-    A driver that suspends its run lets go without writing anything, so the lease is polled. That
-    costs little; asking for a signal again would cost a look into the journal.
-    """
-    if not (isinstance(journal, SessionLeases) and isinstance(journal, AppendSignals)):
-        return
-    appended = asyncio.ensure_future(journal.wait_for_append(session, after))
-    try:
-        while not appended.done() and await journal.is_leased(session):
-            await asyncio.wait({appended}, timeout=LEASE_POLL_S)
-        if appended.done():
-            appended.result()
-    finally:
-        appended.cancel()
 
 
 async def _await_in_loop_of(driver: RunDriver, work: Coroutine[Any, Any, ValueT]) -> ValueT:

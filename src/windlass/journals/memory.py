@@ -14,6 +14,7 @@ from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, se
 from windlass.journals.chain import check_order
 from windlass.journals.codec import blob_name, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
+from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.wording import session_missing_error
 
@@ -31,6 +32,7 @@ class MemoryJournal:
         """By budget and window: the sum of all shares."""
         self._leases = LeaseTable()
         self._notifier = AppendNotifier()
+        self._live = MemoryChannel()
         self._now = now
         # `run_sync` may drive a session from a thread of its own.
         self._mutex = Lock()
@@ -76,6 +78,14 @@ class MemoryJournal:
         with self._notifier.subscribe(session) as appended:
             if len(self._sessions.get(session, ())) <= after:
                 await appended
+
+    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> MemorySender:
+        """Open the driver's side of the live channel."""
+        return self._live.open_sender(session, on_interest)
+
+    def watch_live(self, session: str) -> MemorySubscription:
+        """Open a watcher's side of the live channel, for another agent in this process."""
+        return self._live.subscribe(session)
 
     async def put_blob(self, session: str, data: bytes) -> str:
         """Keep data for as long as the session, and return its name.

@@ -35,6 +35,7 @@ from windlass.runtime.deadlines import TIMER_GRAIN_S, Deadlines
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.leases import is_still_driving
 from windlass.runtime.leftover_tasks import LeftoverTasks
+from windlass.runtime.live_relay import LiveRelay
 from windlass.runtime.loop import run_loop
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.shared_budgets import settle_budgets
@@ -45,7 +46,6 @@ UNWIND_WAIT_S = 0.05
 """How long the loop may take to unwind once it is cancelled."""
 END_WAIT_S = 0.09
 """How long all of the end may take, the last append included: a cancel takes at most 100 ms."""
-
 
 Opening = Callable[[State], Sequence[Fact]]
 """Returns the facts that open a run in a session as it is found; raises ForOperator if none may."""
@@ -75,10 +75,7 @@ class RunDriver:
         services: DriverServices,
         earlier_write: asyncio.Task[None] | None = None,
     ) -> None:
-        """Make a driver in the event loop that is to run it.
-
-        `after` is a write to the same session that must be over before this run begins.
-        """
+        """Make a driver in the event loop that is to run it, once `earlier_write` is over."""
         self._world = world
         self._recorder = recorder
         self._deadlines = deadlines
@@ -92,6 +89,9 @@ class RunDriver:
         """Whether the driver is done with the session: a lease that comes later is released."""
         self._opening_facts: Sequence[Fact] = ()
         self._in_flight = InFlight(still_driving=self._is_still_driving)
+        self._relay = LiveRelay(
+            world.journal, recorder.session, recorder.publisher, self._in_flight.read_text
+        )
         self._decided_from: State | None = None
         """The state from which the loop decided to end or to wait; None while it runs."""
         self._requested_end: tuple[Outcome, str] | None = None
@@ -173,6 +173,7 @@ class RunDriver:
                 await asyncio.wait({self._earlier_write})
             await self._open_run()
             self.steering.open()
+            self._relay.open()
             while True:
                 loop_task = asyncio.create_task(self._run_loop())
                 await self._wait_for_stage(loop_task, cancel=True)
@@ -190,6 +191,7 @@ class RunDriver:
         finally:
             # If the run could not begin, those who wait to steer it must hear that it will not.
             self.steering.open()
+            self._relay.close()
             self._release_session()
 
     def finish(self) -> None:

@@ -40,6 +40,11 @@ class InFlight:
     _starts_recorded_at: float = 0.0
     """When the starts of the latest calls were on record, by the clock of the event loop."""
 
+    def read_text(self) -> str | None:
+        """Return the text so far of the reply that is streaming; None if there is none."""
+        attempt = self.attempt
+        return attempt.partial_text if attempt is not None and attempt.is_main else None
+
     def note_starts(self) -> None:
         """Say that the starts of the next calls are on record: nobody else drives the session."""
         self._starts_recorded_at = asyncio.get_running_loop().time()

@@ -33,6 +33,7 @@ from windlass.testing.faults import (
 from windlass.testing.gates import BrokenGate, FixedGate, GateConformance
 from windlass.testing.journals import JournalConformance
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
+from windlass.testing.live import LiveChannelConformance
 from windlass.testing.models import ModelConformance
 from windlass.testing.prompts import PromptChecker, check_prompt
 from windlass.testing.script_words import (
@@ -82,6 +83,7 @@ __all__ = [
     "HungJournal",
     "IgnoreCancel",
     "JournalConformance",
+    "LiveChannelConformance",
     "ModelConformance",
     "PowerCut",
     "PowerCutJournal",

@@ -1,8 +1,8 @@
 """Wrappers for any journal that make it die, wait, fail or hang.
 
 As with a real store, a write begins when `append` is called; the awaitable that it returns only
-reports its end. A wrapper has the optional ports of its journal (leases, append signals, budgets,
-blobs).
+reports its end. A wrapper has the optional ports of its journal (leases, append signals, the live
+channel, budgets, blobs).
 """
 
 import asyncio
@@ -14,7 +14,15 @@ from typing_extensions import override
 
 from windlass.core.errors import JournalFailed
 from windlass.core.events import Fact
-from windlass.ports import AppendSignals, BlobStore, Journal, Lease, SessionLeases, SharedBudgets
+from windlass.ports import (
+    AppendSignals,
+    BlobStore,
+    Journal,
+    Lease,
+    LiveChannel,
+    SessionLeases,
+    SharedBudgets,
+)
 from windlass.testing.clock import VirtualLoop
 
 T = TypeVar("T")
@@ -40,6 +48,10 @@ class _JournalWrapper:
             for name in names if isinstance(journal, port) else ():
                 # On the instance, so that `isinstance(wrapper, SessionLeases)` finds them.
                 setattr(self, name, partial(self._call_journal, name, getattr(journal, name)))
+        if isinstance(journal, LiveChannel):
+            # What is only shown takes no part in the troubles of a disk.
+            self.open_live = journal.open_live
+            self.watch_live = journal.watch_live
 
     async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
         """Call a method of an optional port of the wrapped journal."""

@@ -1,0 +1,302 @@
+"""Watching a session that another process, or another agent, drives.
+
+The law: facts come from the journal, where they are checked. The live channel brings the deltas
+between them, and marks that say when a fact is there. By their places both are one stream, with no
+gap among the facts and nothing twice. If the channel falls silent, the facts go on without it, and
+a text that was missed comes whole with its step.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from windlass.core.events import (
+    AttemptDiscarded,
+    AttemptStarted,
+    CallProgress,
+    Delta,
+    Event,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
+    StepProposed,
+    TextDelta,
+    ThinkingDelta,
+)
+from windlass.core.live_batch import FactMark, LiveBatch
+from windlass.core.reply_hold import visible_facts
+from windlass.core.secrets.mask import Mask
+from windlass.ports import AppendSignals, Journal, LiveChannel, SessionLeases
+
+LEASE_POLL_S = 1.0
+"""How often to look whether a session that is watched is still driven."""
+MARK_WAIT_S = 0.2
+"""How long a fact waits for the deltas before it, which the live channel may still bring."""
+
+
+async def follow_session(
+    journal: Journal, session: str, after: int, mask: Mask, *, withhold: bool = False
+) -> AsyncGenerator[Event]:
+    """Yield the events of a session that somebody else may drive, for as long as it is driven.
+
+    `withhold`: whether replies are withheld until they are judged, if the records do not say so.
+    """
+    follower = _SessionFollower(journal, session, after, mask)
+    async with aclosing(follower.follow(withhold=withhold)) as events:
+        async for event in events:
+            yield event
+
+
+class _SessionFollower:
+    """Merges what the journal and the live channel tell of one session."""
+
+    def __init__(self, journal: Journal, session: str, after: int, mask: Mask) -> None:
+        self._journal = journal
+        self._session = session
+        self._mask = mask
+        self._signals = _SessionSignals(journal, session)
+        self._withhold = False
+        self._place = (after, 0)
+        """The place of the last event that was yielded."""
+        self._last_read = after
+        self._unshown: deque[Event] = deque()
+        """Facts that were read, and wait for the deltas before them."""
+        self._waiting_since = 0.0
+        self._shown_text = ""
+        """What was yielded of the reply that is streaming."""
+        self._skips_text = False
+        """The text of this reply cannot be continued: it comes whole with its step."""
+        self._attempt: AttemptStarted | None = None
+        self._has_ended = False
+        self._driver = ""
+        self._number = 0
+        self._is_live = False
+        """Whether every batch of the driver was received since a snapshot."""
+
+    async def follow(self, *, withhold: bool) -> AsyncGenerator[Event]:
+        """Yield the events from the present place on, until nobody drives the session."""
+        loop = asyncio.get_running_loop()
+        try:
+            await self._learn_setup(withhold=withhold)
+            is_driven = True
+            while is_driven:
+                # Asked before the facts are read: what a driver wrote before it let go counts.
+                is_driven = await self._signals.is_driven()
+                await self._read_facts(is_driven=is_driven)
+                wait_s = LEASE_POLL_S if is_driven else MARK_WAIT_S
+                if is_driven or self._is_live:
+                    async with aclosing(self._follow_driver(loop.time() + wait_s)) as events:
+                        async for event in events:
+                            yield event
+                if not is_driven:
+                    for event in self._release_facts():
+                        yield event
+                if self._has_ended:
+                    return
+        finally:
+            self._signals.close()
+
+    async def _follow_driver(self, until: float) -> AsyncGenerator[Event]:
+        """Yield events until the run has ended, or it is time to look who drives the session."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._is_live:
+                for event in self._release_facts():
+                    yield event
+            if self._has_ended or loop.time() >= until:
+                return
+            wait_until = until
+            if self._unshown:
+                wait_until = min(until, self._waiting_since + MARK_WAIT_S)
+            signal = await self._signals.wait(self._last_read, wait_until)
+            if isinstance(signal, LiveBatch):
+                async with aclosing(self._take_batch(signal)) as events:
+                    async for event in events:
+                        yield event
+            elif signal == "appended":
+                await self._read_facts(is_driven=True)
+            elif self._unshown and loop.time() >= self._waiting_since + MARK_WAIT_S:
+                # The channel is behind, or gone: the facts do not wait for it.
+                self._is_live = False
+            if not self._is_live:
+                self._signals.ask_snapshot()
+
+    # Facts, from the journal.
+
+    async def _learn_setup(self, *, withhold: bool) -> None:
+        """Learn what is in force at the present place from the records before it."""
+        self._withhold = withhold
+        after = self._place[0]
+        if after:
+            for fact in await self._journal.read(self._session, 0):
+                if fact.seq <= after:
+                    self._learn_fact(fact)
+
+    async def _read_facts(self, *, is_driven: bool) -> None:
+        """Read the facts after those that were yielded, as a watcher may see them."""
+        facts = await self._journal.read(self._session, self._place[0])
+        facts = list(self._mask.mask_foreign(facts))
+        if facts:
+            # A reply that is withheld was read but is not visible yet.
+            self._last_read = facts[-1].seq
+        visible = visible_facts(facts, withhold=self._withhold, live=is_driven)
+        had_unshown = bool(self._unshown)
+        self._unshown = deque(visible)
+        if not had_unshown:
+            self._waiting_since = asyncio.get_running_loop().time()
+
+    def _release_facts(self, upto: int | None = None) -> Iterator[Event]:
+        """Yield facts that were read: all, or those up to a number."""
+        while self._unshown and (upto is None or self._unshown[0].seq <= upto):
+            fact = self._unshown.popleft()
+            if isinstance(fact, AttemptStarted) and self._shown_text and self._attempt:
+                # Those who watch in the driver's process may not have seen that text at all.
+                failed = self._attempt
+                seq, nth = self._place
+                reason = "the attempt broke off"
+                yield AttemptDiscarded(failed.step, failed.attempt, reason, seq=seq, nth=nth + 1)
+            self._place = (fact.seq, 0)
+            self._learn_fact(fact)
+            self._has_ended = isinstance(fact, RunEnded) and not self._unshown
+            yield fact
+
+    def _learn_fact(self, fact: Event) -> None:
+        match fact:
+            case RunStarted() | RunResumed():
+                if fact.setup is not None:
+                    self._withhold = fact.setup.withhold_replies
+            case AttemptStarted():
+                self._attempt = fact
+                self._shown_text = ""
+                self._skips_text = False
+            case StepProposed() | RunEnded():
+                self._shown_text = ""
+            case _:
+                pass
+
+    # Deltas, from the live channel.
+
+    async def _take_batch(self, batch: LiveBatch) -> AsyncGenerator[Event]:
+        """Yield what a batch brings, each delta after the facts before it."""
+        is_next = self._is_live and (batch.driver, batch.number) == (self._driver, self._number + 1)
+        self._driver = batch.driver
+        self._number = batch.number
+        self._is_live = is_next or batch.is_snapshot
+        for item in batch.items if self._is_live else ():
+            if item.seq > self._last_read:
+                await self._read_facts(is_driven=True)
+            for event in self._release_facts(item.seq):
+                yield event
+            if isinstance(item, FactMark):
+                continue
+            if item.seq > self._place[0]:
+                # The journal does not show the facts yet that the delta comes after.
+                self._is_live = False
+                return
+            delta = item
+            if batch.is_snapshot and isinstance(item, TextDelta):
+                # Who has seen everything has seen this text too.
+                delta = None if is_next else self._rest_of_text(item)
+            if delta is not None and (delta.seq, delta.nth) > self._place:
+                shown = self._note_delta(delta)
+                if shown is not None:
+                    yield shown
+
+    def _rest_of_text(self, so_far: TextDelta) -> TextDelta | None:
+        """Return what is new in the text so far of a reply of which some was yielded."""
+        self._skips_text = not so_far.text.startswith(self._shown_text)
+        rest = so_far.text[len(self._shown_text) :]
+        return replace(so_far, text=rest) if rest else None
+
+    def _note_delta(self, delta: Delta) -> Delta | None:
+        """Return a delta as it may be shown; None if it does not go on from what was shown."""
+        match delta:
+            case TextDelta(text):
+                if self._skips_text:
+                    return None
+                self._shown_text += text
+            case AttemptDiscarded():
+                self._shown_text = ""
+            case RunSuspended():
+                self._has_ended = True
+            case _:
+                pass
+        self._place = (delta.seq, delta.nth)
+        return _mask_foreign_delta(self._mask, delta)
+
+
+class _SessionSignals:
+    """What a follower waits for: batches of the live channel, and appends."""
+
+    def __init__(self, journal: Journal, session: str) -> None:
+        self._journal = journal
+        self._session = session
+        self._subscription = (
+            journal.watch_live(session) if isinstance(journal, LiveChannel) else None
+        )
+        self._batch: asyncio.Future[LiveBatch] | None = None
+        self._append: asyncio.Future[None] | None = None
+        self._append_after = 0
+
+    async def is_driven(self) -> bool:
+        """Return whether a living driver has the session, as far as the journal can tell."""
+        journal = self._journal
+        return (
+            isinstance(journal, SessionLeases)
+            and isinstance(journal, AppendSignals)
+            and await journal.is_leased(self._session)
+        )
+
+    async def wait(self, after: int, until: float) -> LiveBatch | Literal["appended"] | None:
+        """Return the next batch, "appended" if there may be facts after a number, None if late."""
+        waits: set[asyncio.Future[Any]] = set()
+        if self._subscription is not None:
+            if self._batch is None:
+                self._batch = asyncio.ensure_future(self._subscription.receive())
+            waits.add(self._batch)
+        if isinstance(self._journal, AppendSignals):
+            if self._append is not None and self._append_after != after:
+                self._append.cancel()
+                self._append = None
+            if self._append is None:
+                self._append_after = after
+                news = self._journal.wait_for_append(self._session, after)
+                self._append = asyncio.ensure_future(news)
+            waits.add(self._append)
+        timeout_s = max(0.0, until - asyncio.get_running_loop().time())
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if self._batch is not None and self._batch.done():
+            batch = self._batch.result()
+            self._batch = None
+            return batch
+        if self._append is not None and self._append.done():
+            self._append.result()
+            self._append = None
+            return "appended"
+        return None
+
+    def ask_snapshot(self) -> None:
+        if self._subscription is not None:
+            self._subscription.ask_snapshot()
+
+    def close(self) -> None:
+        for wait in (self._batch, self._append):
+            if wait is not None:
+                wait.cancel()
+        if self._subscription is not None:
+            self._subscription.close()
+
+
+def _mask_foreign_delta(mask: Mask, delta: Delta) -> Delta:
+    """Mask what the driver masked already: whoever watches may know more secrets."""
+    match delta:
+        case TextDelta(text) | ThinkingDelta(text) | CallProgress(text=text):
+            masked = mask.mask_text(text)
+            return delta if masked == text else replace(delta, text=masked)
+        case _:
+            return delta

@@ -1,0 +1,30 @@
+"""What a driver sends to watchers in other processes: its deltas, and marks in place of its facts.
+
+Facts themselves are never sent. A watcher reads them from the journal, where they are checked. The
+marks tell when they are there, and keep the order of facts and deltas.
+"""
+
+import msgspec
+
+from windlass.core.events import Delta
+
+
+class FactMark(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="FactMark"):
+    """The facts up to this number are in the journal."""
+
+    seq: int
+
+
+LiveItem = Delta | FactMark
+
+
+class LiveBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What has happened in a run since the batch before."""
+
+    driver: str
+    """Tells drivers of the session apart: each counts its batches from 1."""
+    number: int
+    """One more than that of the batch before. A watcher that finds a gap has missed something."""
+    items: tuple[LiveItem, ...] = ()
+    is_snapshot: bool = False
+    """It begins anew: a mark of all facts so far, then the text so far of the reply, if any."""

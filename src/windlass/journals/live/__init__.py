@@ -1,0 +1,1 @@
+"""Deltas for watchers in other processes: how they are encoded and carried."""
