@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GUARD = ROOT / "tests" / "support" / "no_network.py"
 EXAMPLE_LINES_MAX = 40
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-GUIDES = ("ARCHITECTURE.md", "docs/contributing.md")
+GUIDES = ("ARCHITECTURE.md", "SECURITY.md", "docs/contributing.md", "docs/security.md")
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(
@@ -144,6 +144,17 @@ def test_each_file_that_a_guide_names_is_there(page: str) -> None:
         if not found or (test and f"def {test}(" not in found[0].read_text("utf-8")):
             lost.append(span)
     assert lost == []
+
+
+def test_each_promise_about_security_names_its_tests() -> None:
+    """A promise is a row of a table whose second column is "held by"."""
+    page = (ROOT / "docs" / "security.md").read_text("utf-8")
+    tables = re.findall(r"^\| promise \| held by \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert rows
+    for row in rows:
+        promise, _, tests = row.strip("| ").partition(" | ")
+        assert re.findall(r"`tests/[\w/]+\.py::test_\w+`", tests), promise
 
 
 PAGE = """
