@@ -27,6 +27,7 @@ SEEDS = "0:150"
 TESTS = (
     "tests/runtime",
     "tests/agent/test_secrets.py",
+    "tests/agent/test_earlier_messages.py",
     "tests/agent/test_reply_hold.py",
     "tests/core",
     "tests/journals/test_lost_files.py",

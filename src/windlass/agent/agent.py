@@ -12,10 +12,12 @@ from weakref import finalize
 from typing_extensions import Unpack
 
 from windlass.agent.build import build_parts
+from windlass.agent.earlier_messages import read_messages
 from windlass.agent.event_stream import EventStream, StreamBlock
 from windlass.agent.openings import RunTask
 from windlass.agent.options import (
     AgentOptions,
+    EarlierMessage,
     PromptInput,
     RunOptions,
     check_agent_options,
@@ -30,7 +32,7 @@ from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, NothingToDo, failure_error
 from windlass.core.events import Event, Fact, SteeringGiven
 from windlass.core.faults import Fault
-from windlass.core.messages import ContentPart
+from windlass.core.messages import ContentPart, Message, UserMessage
 from windlass.core.result import OutputT, RunResult
 from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
@@ -91,7 +93,8 @@ class Agent(Generic[OutputT]):
 
         `session` continues a conversation; a new one is begun by default. `on_event` is called with
         each event and must return at once; to do more with events, use `stream`. `caller` and
-        `context` are for the gate: no model can write them. Raises RunFailed, which carries the
+        `context` are for the gate: no model can write them. `messages` begins a new session with a
+        conversation from elsewhere (see RunOptions). Raises RunFailed, which carries the
         result, if the run fails; SessionBusy if the session is driven already; RunUnfinished if its
         last run is still open.
         """
@@ -239,16 +242,32 @@ class Agent(Generic[OutputT]):
         await self._runs.steer(session, SteeringGiven(self._check_prompt(prompt), str(by)))
 
     def _open_run(self, prompt: PromptInput, options: RunOptions) -> Opening:
-        task = RunTask(prompt=self._check_prompt(prompt), **check_run_options(options))
+        earlier = self._read_earlier(options.get("messages"))
+        task = RunTask(
+            prompt=self._check_prompt(prompt), earlier=earlier, **check_run_options(options)
+        )
         return partial(self._openings.open_new, task=task)
+
+    def _read_earlier(self, messages: Sequence[EarlierMessage] | None) -> tuple[Message, ...]:
+        if messages is None:
+            return ()
+        earlier = read_messages(messages, self.parts.setup, self.parts.mask)
+        for message in earlier:
+            if isinstance(message, UserMessage):
+                self._refuse_content(message.parts)
+        return earlier
 
     def _check_prompt(self, prompt: PromptInput) -> tuple[ContentPart, ...]:
         parts = check_prompt(prompt)
+        self._refuse_content(parts)
+        return parts
+
+    def _refuse_content(self, parts: tuple[ContentPart, ...]) -> None:
+        """Raise ConfigError for an image or a file that the model cannot take."""
         if isinstance(self._main_model, RefusesContent):
             refusal = self._main_model.content_refusal(parts)
             if refusal is not None:
                 raise ConfigError(refusal)
-        return parts
 
     async def _go_on(
         self, session: str, opening: Opening, on_event: Watcher | None

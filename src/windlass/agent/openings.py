@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from windlass.agent.approvals import expired_answers, make_answer
 from windlass.agent.options import Briefing, InstructionFunction
-from windlass.core.errors import NothingToDo, RunUnfinished, SetupDrifted
+from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, SetupDrifted
 from windlass.core.events import RULES_VERSION, Fact, RunEnded, RunResumed, RunStarted
-from windlass.core.messages import Charge, ContentPart, Label
+from windlass.core.messages import Charge, ContentPart, Label, Message
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import State
@@ -32,6 +32,8 @@ class RunTask:
     parent: str = ""
     """The call that a sub-agent works for."""
     labels: tuple[Label, ...] = ()
+    earlier: tuple[Message, ...] = ()
+    """A conversation from elsewhere that a new session goes on with."""
 
 
 class RunOpenings:
@@ -52,11 +54,19 @@ class RunOpenings:
         self._agent = agent
 
     def open_new(self, state: State, task: RunTask) -> Sequence[Fact]:
-        """Open a new run. Raises RunUnfinished if the last one has not ended."""
+        """Open a new run. Raises RunUnfinished if the last one has not ended.
+
+        Raises ConfigError for earlier messages in a session that has a conversation already.
+        """
         if state.is_active:
             raise RunUnfinished(
                 f"the last run of session {state.session} has not ended: "
                 "resume, answer or abandon it first"
+            )
+        if task.earlier and state.seq:
+            raise ConfigError(
+                f"messages=…: session {state.session} has a conversation of its own already. "
+                "Leave `messages` out to go on with it, or leave `session` out to begin a new one."
             )
         number = state.run.number + 1 if state.run else 1
         setup = self._setup_for(Briefing(state.session, number, task.caller, task.context))
@@ -73,6 +83,7 @@ class RunOpenings:
                 task.labels,
                 rules=RULES_VERSION,
                 agent=self._agent,
+                earlier=task.earlier,
             ),
         )
 

@@ -16,7 +16,7 @@ from windlass.agent.observers import RunObserver
 from windlass.core.context import Compaction, Hydration
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, SessionLimits
-from windlass.core.messages import ContentPart, Label, TextPart
+from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
 from windlass.core.setup import LoopPolicy, Price, RetryPolicy
@@ -36,7 +36,9 @@ OTHER_NAMES = {
     "max_tokens": "limits=Limits(tokens=…)",
     "max_turns": "limits=Limits(steps=…)",
     "max_usd": "limits=Limits(usd=…)",
+    "history": "messages",
     "memory": "journal or knowledge",
+    "message_history": "messages",
     "model_settings": "options=ModelOptions(…)",
     "policy": "gate",
     "session_id": "session",
@@ -47,6 +49,8 @@ OTHER_NAMES = {
 }
 """What options are called elsewhere."""
 
+EarlierMessage: TypeAlias = Message | Mapping[str, Any]
+"""A message of Windlass, or a chat message in the JSON of OpenAI or Anthropic."""
 PromptInput: TypeAlias = str | Sequence[ContentPart]
 Secrets: TypeAlias = Mapping[str, str] | Collection[str] | Mask
 """Secret values, with or without names; or a mask of your own, which is used as it is."""
@@ -171,6 +175,9 @@ class RunOptions(TypedDict, total=False):
     """The prompt stays in the model's view, however long the session grows."""
     labels: Sequence[Label]
     """What the prompt brings along: `untrusted` text, `private` data."""
+    messages: Sequence[EarlierMessage]
+    """A conversation from elsewhere that a new session goes on with: `result.messages` of another
+    run, or chat messages as OpenAI's or Anthropic's API writes them."""
 
 
 class CheckedRunOptions(TypedDict):

@@ -3,22 +3,20 @@
 A fact is written to the journal before anyone acts on it. A delta is only for watchers.
 
 Every event has a place. `seq` is the number of the fact. A delta shares the number of the last
-fact before it and counts on from there with `nth`. Places are unique within a session, so a
-watcher that names the number of the last fact it saw can be given the rest: the facts from the
-journal, and the deltas that are still to come (`LiveRuns.watch` in `agent/runs.py`).
+fact before it and counts on with `nth`. Places are unique within a session, so a watcher that names
+the last fact it saw gets the rest: facts from the journal, then live deltas (`agent/runs.py`).
 
-Each fact declares beside its fields what the rest of the package must know about it:
-
+Each fact declares what the rest of the package must know about it:
 - `masked_fields`: those whose text is masked before it is written. Others hold ids and numbers.
 - `from_outside`: True if the world says it (a model, a person, a crash), so that a replay takes it
   from the record. Otherwise the rules decide it, and a replay compares it.
 - `describe()`: its words for `windlass explain` and the terminal. Facts that need the session to
   be put into words have theirs in `core/audit/explain.py` instead.
 
-A new fact goes into the union at the end of this module. Pyright then refuses it until it has
-`masked_fields`, words, and an arm in `core/fold/run.py`; and a new move, until the loop and
-`core/audit/replay.py` have an arm for it. Two things no type checker sees: `journals/codec.py` must
-name a fact with attachments or long texts, and `testing/samples.py` needs a sample of each fact.
+A new fact goes into the union at the end. Pyright then refuses it until it has `masked_fields`,
+words, and an arm in `core/fold/run.py`; and a new move, until the loop and `core/audit/replay.py`
+have an arm for it. No type checker sees that `journals/codec.py` must name a fact with attachments
+or long texts, and `testing/samples.py` needs a sample of each fact.
 """
 
 from typing import Any, ClassVar, Literal
@@ -42,7 +40,7 @@ from windlass.core.deltas import (
     ThinkingDelta,
     UsageDelta,
 )
-from windlass.core.faults import Fault
+from windlass.core.faults import Fault, Outcome
 from windlass.core.limits import Amount, Reservation
 from windlass.core.messages import (
     ArgumentChange,
@@ -50,6 +48,7 @@ from windlass.core.messages import (
     Charge,
     ContentPart,
     Label,
+    Message,
     Purpose,
     ToolCall,
     ToolResult,
@@ -77,8 +76,8 @@ from windlass.core.verdicts import (
 VOCABULARY_VERSION = 1
 """The version of the facts and their fields, which each record begins with.
 
-It grows when a change could make a new program misread an old record, or an old program a new one
-(see `UPCASTS` in `journals/codec.py`). A new field that has a default changes neither.
+It grows when a program could misread a record of another version (see `UPCASTS` in
+`journals/codec.py`). A new field that has a default does not raise it.
 """
 RULES_VERSION = 2
 """The version of the rules, which each run records when it is opened and when it is resumed.
@@ -87,27 +86,11 @@ Raise it when a replay of an older session would differ: when `decide`, the fold
 estimates or the reservations change. A new field, or a choice that nobody has made yet, does not.
 """
 
-Outcome = Literal[
-    "completed",
-    "max_steps",
-    "budget_exceeded",
-    "timed_out",
-    "cancelled",
-    "refused",
-    "truncated",
-    "empty_reply",
-    "stuck",
-    "policy_denied",
-    "failed",
-    "suspended",
-]
-"""How a run ended. `suspended` is not an end: the run waits for a person."""
-
 
 class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     """A prompt opens a run. Without a setup, the setup of the previous run stays in force."""
 
-    masked_fields: ClassVar = ("prompt", "setup", "caller", "context", "agent")
+    masked_fields: ClassVar = ("prompt", "setup", "caller", "context", "agent", "earlier")
     from_outside: ClassVar = True
     run: int
     prompt: tuple[ContentPart, ...]
@@ -126,6 +109,8 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     """The version of the rules that decide in this run. 0: written before it was recorded."""
     agent: str = ""
     """The name of the agent. Empty if it has none, or if it was written before it was recorded."""
+    earlier: tuple[Message, ...] = ()
+    """A conversation from elsewhere; only the first run of a session can go on with one."""
 
 
 class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):

@@ -28,6 +28,22 @@ RETRYABLE_KINDS: frozenset[str] = frozenset(
     ("rate_limit", "server", "network", "stalled", "incomplete_stream", "malformed_stream"),
 )
 
+Outcome = Literal[
+    "completed",
+    "max_steps",
+    "budget_exceeded",
+    "timed_out",
+    "cancelled",
+    "refused",
+    "truncated",
+    "empty_reply",
+    "stuck",
+    "policy_denied",
+    "failed",
+    "suspended",
+]
+"""How a run ended. `suspended` is not an end: the run waits for a person."""
+
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     """An error as the journal keeps it: its kind, its words, and whether asking again may help."""

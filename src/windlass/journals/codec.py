@@ -11,7 +11,8 @@ nothing else. When a fact changes so that an old record would be misread, `VOCAB
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +27,15 @@ from windlass.core.events import (
     RunStarted,
     SteeringGiven,
 )
-from windlass.core.messages import ContentPart, TextPart
+from windlass.core.messages import (
+    AssistantMessage,
+    CallOutcome,
+    ContentPart,
+    Message,
+    TextPart,
+    ToolResults,
+    UserMessage,
+)
 
 LARGE_TEXT_CHARS = 16_384
 """A text with more characters than this is stored as a blob."""
@@ -144,9 +153,20 @@ def _content_of(fact: Fact) -> tuple[ContentPart, ...]:
     """Return the parts of a fact that can be attachments or long texts."""
     if isinstance(fact, CallFinished | CallLate):
         return fact.result.content
-    if isinstance(fact, RunStarted | SteeringGiven):
+    if isinstance(fact, RunStarted):
+        return (*fact.prompt, *_earlier_content(fact.earlier))
+    if isinstance(fact, SteeringGiven):
         return fact.prompt
     return ()
+
+
+def _earlier_content(messages: Iterable[Message]) -> Iterator[ContentPart]:
+    """Yield the content of users and of tools, in the order in which `_refill_message` wants it."""
+    for message in messages:
+        if isinstance(message, UserMessage):
+            yield from message.parts
+        elif isinstance(message, ToolResults):
+            yield from chain.from_iterable(item.result.content for item in message.items)
 
 
 def _is_stored_as_blob(part: ContentPart) -> bool:
@@ -193,4 +213,22 @@ def _fill_blobs(fact: Fact, blobs: Mapping[int, bytes]) -> Fact:
 def _replace_content(fact: Fact, content: tuple[ContentPart, ...]) -> Fact:
     if isinstance(fact, CallFinished | CallLate):
         return replace(fact, result=replace(fact.result, content=content))
+    if isinstance(fact, RunStarted):
+        size = len(fact.prompt)
+        rest = iter(content[size:])
+        earlier = tuple(_refill_message(message, rest) for message in fact.earlier)
+        return replace(fact, prompt=content[:size], earlier=earlier)
     return replace(fact, prompt=content)
+
+
+def _refill_message(message: Message, content: Iterator[ContentPart]) -> Message:
+    """Return the message with the next parts of the content in the place of its own."""
+    if isinstance(message, UserMessage):
+        return replace(message, parts=tuple(islice(content, len(message.parts))))
+    if isinstance(message, AssistantMessage):
+        return message
+    items: list[CallOutcome] = []
+    for item in message.items:
+        parts = tuple(islice(content, len(item.result.content)))
+        items.append(replace(item, result=replace(item.result, content=parts)))
+    return ToolResults(tuple(items))

@@ -35,15 +35,19 @@ from windlass.core.limits import Amount, Budget, Limits, SessionLimits
 from windlass.core.messages import (
     ArgumentChange,
     AssistantMessage,
+    CallOutcome,
     Charge,
     FilePart,
     ImagePart,
+    Message,
     TextPart,
     ThinkingPart,
     ToolCall,
     ToolResult,
+    ToolResults,
     ToolSpec,
     Usage,
+    UserMessage,
 )
 from windlass.core.setup import ModelInfo, Price, Setup, digest
 from windlass.core.verdicts import Allow, Ask, Deny, Grant, InvalidCall, Modify
@@ -72,7 +76,7 @@ def facts_of_every_kind() -> list[Fact]:
     fault = Fault("rate_limit", "slow down", retryable=True, retry_after_s=1.5)
     return number_facts(
         [
-            RunStarted(1, prompt, setup=_sample_setup()),
+            RunStarted(1, prompt, setup=_sample_setup(), earlier=_earlier_messages()),
             AttemptStarted(1, 1, "m:x", SAMPLE_RESERVATION),
             AttemptFailed(fault, established=True, visible=True, partial="I", wait_s=1.0),
             AttemptStarted(1, 2, "m:x", SAMPLE_RESERVATION),
@@ -94,6 +98,18 @@ def facts_of_every_kind() -> list[Fact]:
             RunEnded("completed", "done", partial=""),
             *_second_run_facts(),
         ]
+    )
+
+
+def _earlier_messages() -> tuple[Message, ...]:
+    """Return a conversation that was handed in, with a call and an attachment."""
+    call = ToolCall("e1", "look", '{"at":"door"}', provider_id="call_1")
+    seen = (TextPart("A door."), ImagePart("image/png", b"\x89PNG\x00door"))
+    return (
+        UserMessage((TextPart("What is there?"), ImagePart("image/png", b"\x89PNG\x00hall"))),
+        AssistantMessage((ThinkingPart("Where?", "sig"), call), "m:x"),
+        ToolResults((CallOutcome(call, ToolResult("value", seen)),)),
+        AssistantMessage((TextPart("A door."),)),
     )
 
 

@@ -215,6 +215,9 @@ def _explain_run_started(fact: RunStarted) -> Iterator[ExplainedLine]:
     parent = f" for {printable_line(fact.parent)}" if fact.parent else ""
     prompt = quote_text(join_texts(fact.prompt))
     yield 0, f"Run {fact.run} began{caller}{parent}: {prompt}{count_attachments(fact.prompt)}"
+    if fact.earlier:
+        count = format_count(len(fact.earlier), "message")
+        yield 1, f"It goes on with a conversation from elsewhere: {count}"
     if fact.setup is not None:
         yield from ((1, words) for words in _explain_setup(fact.setup))
 

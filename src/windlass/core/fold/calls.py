@@ -193,7 +193,7 @@ def close_call(state: State, call: CallState, result: ToolResult) -> State:
     if step is None or run is None or any(other.phase != "closed" for other in step.calls):
         return state
     outcomes = tuple(
-        CallOutcome(_call_as_run(other), other.result or result) for other in step.calls
+        CallOutcome(call_as_run(other), other.result or result) for other in step.calls
     )
     if step.hydrates:
         # The runtime made these calls, so the model sees a note instead of a reply of its own.
@@ -225,7 +225,7 @@ def _meets_choice(state: State, calls: Sequence[CallState]) -> bool:
     return choice in ("auto", "none", "required") or choice in names
 
 
-def _call_as_run(call: CallState) -> ToolCall:
+def call_as_run(call: CallState) -> ToolCall:
     """Return the call with the arguments that ran, always as JSON, for the transcript."""
     text = call.arguments
     if text is None:

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from windlass.core.conversation import find_conversation_fault
 from windlass.core.decide.reserving import worst_case_charge
 from windlass.core.events import (
     AttemptFailed,
@@ -65,7 +66,7 @@ from windlass.core.fold.steps import (
     current_run,
     settle_open_attempt,
 )
-from windlass.core.messages import AssistantMessage, TextPart, UserMessage
+from windlass.core.messages import AssistantMessage, TextPart, ToolResults, UserMessage
 from windlass.core.setup import Setup
 from windlass.core.state import RunState, State, add_labels, add_messages, fixed_tokens_max
 
@@ -165,6 +166,10 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
         raise_illegal_fact(fact, "the run before it has not ended")
     if fact.setup is None and state.setup is None:
         raise_illegal_fact(fact, "a first run needs a setup")
+    had_recalled = state.run is not None and state.run.known is not None
+    state = _install_setup(state, fact.setup)
+    if fact.earlier:
+        state = _add_earlier_messages(state, fact)
     run = RunState(
         number=fact.run,
         new_from=len(state.transcript),
@@ -172,14 +177,33 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
         caller=fact.caller,
         context=fact.context,
     )
-    had_recalled = state.run is not None and state.run.known is not None
-    state = _install_setup(replace(state, run=run, step=None), fact.setup)
+    state = replace(state, run=run, step=None)
     state = add_messages(state, UserMessage(fact.prompt, pinned=fact.pinned))
     state = add_labels(state, fact.labels, f"the prompt of run {fact.run}")
     # Knowledge recalled for the previous run leaves the view with that run.
     if had_recalled:
         return rebuild_view(state)
     return state
+
+
+def _add_earlier_messages(state: State, fact: RunStarted) -> State:
+    """Begin the transcript with a conversation from elsewhere.
+
+    Nobody here saw its tools run, so each result counts as text from outside, and as whatever the
+    tool of that name brings in.
+    """
+    if state.seq:
+        raise_illegal_fact(fact, "only the first record of a session can bring earlier messages")
+    fault = find_conversation_fault(fact.earlier)
+    if fault is not None:
+        raise_illegal_fact(fact, f"its earlier messages are not a conversation: {fault}")
+    for message in fact.earlier:
+        for item in message.items if isinstance(message, ToolResults) else ():
+            spec = state.setup.find_tool(item.call.name) if state.setup else None
+            labels = spec.labels if spec else ()
+            source = f"{item.call.name} ({item.call.id}) in the earlier messages"
+            state = add_labels(state, ("untrusted", *labels), source)
+    return add_messages(state, *fact.earlier)
 
 
 def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:

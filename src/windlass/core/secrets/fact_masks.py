@@ -16,13 +16,16 @@ from windlass.core.events import Fact
 from windlass.core.faults import Fault
 from windlass.core.messages import (
     AssistantMessage,
+    CallOutcome,
     FilePart,
     ImagePart,
     TextPart,
     ThinkingPart,
     ToolCall,
     ToolResult,
+    ToolResults,
     ToolSpec,
+    UserMessage,
 )
 from windlass.core.setup import Setup
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
@@ -34,7 +37,10 @@ _STRUCT_FIELDS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     ImagePart: ("url",),
     ToolCall: ("arguments",),
     ToolResult: ("content",),
+    UserMessage: ("parts",),
     AssistantMessage: ("parts",),
+    ToolResults: ("items",),
+    CallOutcome: ("call", "result"),
     Fault: ("message",),
     Setup: ("instructions", "tools", "output_schema"),
     ToolSpec: ("description", "parameters"),
