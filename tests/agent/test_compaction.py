@@ -89,7 +89,8 @@ async def test_a_model_of_its_own_sums_up_and_is_paid_for(clock: VirtualClock) -
     with ScriptedModel(script, info=SMALL, truthful=True) as model, writer:
         agent = Agent(
             model,
-            tools=[look],
+            instructions="Look at each of the things in turn, and say when all are seen.",
+            tools=[look, glance],
             summary_model=writer,
             compaction=SUMMARY_ONLY,
             journal=journal,

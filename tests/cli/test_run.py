@@ -138,7 +138,7 @@ def test_the_tools_that_are_offered_are_chosen(cli: Cli, server: FaultServer) ->
 
     assert offered("--tools", "none") == set()
     assert {"read", "write", "bash"} <= offered()
-    assert offered("--tools", "read,gl*") == {"read", "glob", "read_artifact"}
+    assert offered("--tools", "read,gl*") == {"read", "glob"}
     reading = offered("--tools", "read-only,-fetch")
     assert {"read", "grep"} <= reading
     assert not {"bash", "write", "fetch"} & reading

@@ -225,7 +225,8 @@ def _build_setup(world: World, settings: Setup) -> Setup:
 def _check_tool_choice(setup: Setup) -> None:
     """Raise ConfigError for a tool choice that no reply could satisfy."""
     choice = setup.rules.tool_choice
-    names = [spec.name for spec in setup.tools]
+    # The choice is for the first reply, before which there is no artifact to read.
+    names = [spec.name for spec in setup.offered_tools(has_artifacts=False)]
     if choice in ("auto", "none") or choice in names:
         return
     if choice == "required":

@@ -79,7 +79,7 @@ VOCABULARY_VERSION = 1
 It grows when a program could misread a record of another version (see `UPCASTS` in
 `journals/codec.py`). A new field that has a default does not raise it.
 """
-RULES_VERSION = 2
+RULES_VERSION = 3
 """The version of the rules, which each run records when it is opened and when it is resumed.
 
 Raise it when a replay of an older session would differ: when `decide`, the fold, the notes, the

@@ -73,6 +73,8 @@ class ToolResult(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     content: tuple[ContentPart, ...]
     outage: bool = False
     """The call is not at fault: a service that the tool needs did not answer."""
+    artifacts: tuple[str, ...] = ()
+    """The ids under which texts of this result, which is shortened, can be read whole."""
 
     @classmethod
     def from_text(cls, kind: ResultKind, text: str, *, outage: bool = False) -> Self:
@@ -164,6 +166,8 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Changes when the implementation behind the tool changes, if that can happen."""
     notice: str = ""
     """What a person who is asked about a call must know, such as that nothing confines it."""
+    needs_artifact: bool = False
+    """Offered only once the session has an artifact. Records from before it existed have False."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -26,6 +26,8 @@ READS_AT_ONCE = 32
 """Reads that run at the same time, unless a policy says otherwise."""
 CALLS_PER_REPLY = 128
 """Calls of one reply that may run, unless a policy says otherwise."""
+ARTIFACT_READER = "read_artifact"
+"""The tool that reads what was too long to show. It joins the others when there is such a thing."""
 ToolChoice = str
 """`auto`, `none`, `required`, or the name of a tool."""
 
@@ -195,6 +197,16 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the spec of a tool, or None if there is no such tool."""
         return next((spec for spec in self.tools if spec.name == name), None)
 
+    def offered_tools(self, *, has_artifacts: bool) -> tuple[ToolSpec, ...]:
+        """Return the tools that a model is shown and may call now.
+
+        The reader of artifacts costs tokens in every request, so it joins when there is something
+        to read.
+        """
+        if has_artifacts:
+            return self.tools
+        return tuple(spec for spec in self.tools if not spec.needs_artifact)
+
 
 def describe_drift(recorded: Setup, offered: Setup) -> Iterator[str]:
     """Yield, in words, how the setup of a resuming agent differs from the recorded one."""
@@ -215,8 +227,13 @@ def describe_drift(recorded: Setup, offered: Setup) -> Iterator[str]:
             yield f"tool {name} is gone"
         elif name not in before:
             yield f"tool {name} is new"
-        elif before[name] != after[name]:
+        elif _as_called(before[name]) != _as_called(after[name]):
             yield f"tool {name} changed"
+
+
+def _as_called(spec: ToolSpec) -> ToolSpec:
+    """Return what a call of a tool means, whatever decides when the tool is offered."""
+    return replace(spec, needs_artifact=False)
 
 
 def digest(value: object) -> str:

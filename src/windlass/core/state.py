@@ -217,6 +217,8 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """What first brought each label, in words."""
     grants: tuple[Grant, ...] = ()
     """What a person allowed for the rest of the session."""
+    has_artifacts: bool = False
+    """A result was shortened, or removed from the view, and can be read by its id. Never unset."""
 
     @property
     def is_active(self) -> bool:
@@ -298,14 +300,29 @@ def _name_bytes_max(call: ToolCall) -> int:
     return max(len(name.encode()) for name in (call.id, call.provider_id or "", call.name))
 
 
-def fixed_tokens_max(setup: Setup) -> int:
+def mark_artifacts(state: State) -> State:
+    """Return the state of a session that has an artifact: the tool that reads it is offered now."""
+    if state.has_artifacts:
+        return state
+    return measure_setup(replace(state, has_artifacts=True))
+
+
+def measure_setup(state: State) -> State:
+    """Return the state with the size of what stands before the messages of each request."""
+    if state.setup is None:
+        return state
+    fixed = fixed_tokens_max(state.setup, has_artifacts=state.has_artifacts)
+    return replace(state, fixed=fixed)
+
+
+def fixed_tokens_max(setup: Setup, *, has_artifacts: bool) -> int:
     """Return the most tokens that the instructions and the tool specs can have."""
     specs = sum(
         MESSAGE_OVERHEAD
         + len(spec.name)
         + len(spec.description.encode())
         + _json_bytes(spec.parameters)
-        for spec in setup.tools
+        for spec in setup.offered_tools(has_artifacts=has_artifacts)
     )
     instructions = len(setup.instructions.encode())
     # The prompt says in a sentence or two how to use the schema of the output.

@@ -48,7 +48,8 @@ def choose_effort(prompt: Prompt) -> Effort:
     a lot. Only the last request of the user counts, so that all steps of a run get the same effort.
     """
     chars = _prompt_chars(prompt)
-    tool_count = len(prompt.tools)
+    # A tool that joins in the middle of a run does not count: the effort would change with it.
+    tool_count = sum(not spec.needs_artifact for spec in prompt.tools)
     if chars > LONG_PROMPT_CHARS or tool_count > MANY_TOOLS:
         return "high"
     if chars <= SHORT_PROMPT_CHARS and tool_count <= FEW_TOOLS:

@@ -7,9 +7,11 @@ another process that takes over the run can read it too; otherwise it is kept in
 
 import hashlib
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Annotated, Any, Protocol
 
 from msgspec import Meta
+from msgspec.structs import replace as replace_spec
 
 from windlass.core.errors import ModelRetry
 from windlass.ports import BlobStore
@@ -114,4 +116,5 @@ def build_artifact_reader(artifacts: ArtifactStore) -> Tool[..., Any]:
             following = "this is the end"
         return f"{text[offset:end]}\n[characters {offset} to {end} of {len(text)}; {following}]"
 
-    return read_artifact
+    # It would cost tokens in every request of a run that never shortens a result.
+    return replace(read_artifact, spec=replace_spec(read_artifact.spec, needs_artifact=True))

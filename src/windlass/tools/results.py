@@ -164,17 +164,22 @@ async def clip_result(
     """
     bytes_left = bytes_max
     content: list[ContentPart] = []
+    artifacts: list[str] = []
     for part in result.content:
         if isinstance(part, TextPart):
             room = max(bytes_left, TEXT_BYTES_MIN)
             text = part.text
             if not _is_within(text, room):
-                text = await _clip_text(mask(text), room, store)
+                whole = mask(text)
+                name = await store(whole)
+                text = _clip_text(whole, room, name)
+                if name is not None:
+                    artifacts.append(name)
             bytes_left -= len(text.encode())
             content.append(TextPart(text))
         else:
             content.append(part)
-    return replace(result, content=tuple(content))
+    return replace(result, content=tuple(content), artifacts=tuple(artifacts))
 
 
 def _is_within(text: str, bytes_max: int) -> bool:
@@ -183,14 +188,13 @@ def _is_within(text: str, bytes_max: int) -> bool:
     return len(text) <= bytes_max and len(text.encode()) <= bytes_max
 
 
-async def _clip_text(text: str, bytes_max: int, store: StoreText) -> str:
+def _clip_text(text: str, bytes_max: int, artifact: str | None) -> str:
     half = (bytes_max - NOTE_BYTES_MAX) // 2
     data = text.encode()
     head = data[:half].decode(errors="ignore")
     tail = data[-half:].decode(errors="ignore")
     skipped = len(text) - len(head) - len(tail)
-    name = await store(text)
     note = f"{skipped} of {len(text)} characters left out"
-    if name is not None:
-        note += f'; continue with read_artifact(id="{name}", offset={len(head)})'
+    if artifact is not None:
+        note += f'; continue with read_artifact(id="{artifact}", offset={len(head)})'
     return f"{head}\n[… {note} …]\n{tail}"

@@ -16,6 +16,7 @@ from typing import Any, final
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
+from windlass.core.setup import ARTIFACT_READER
 from windlass.core.suggestions import suggest_names
 from windlass.logs import get_logger
 from windlass.ports import CallContext, CallerRun, ReconcileOutcome
@@ -86,8 +87,8 @@ class Toolbox:
         chosen = [as_tool(given) for given in tools]
         self._artifacts = MemoryArtifacts() if artifacts is None else artifacts
         self._given_artifacts = artifacts
-        # A model that gets a clipped result must be able to read the rest. The tools of a run
-        # cannot change while it runs, so `read_artifact` is offered from the start, or never.
+        # A model that gets a clipped result must be able to read the rest. `read_artifact` is one
+        # of the tools from the start, and the model is shown it once there is something to read.
         if not all(tool.has_short_result for tool in chosen):
             chosen.append(build_artifact_reader(self._artifacts))
         _check_unique_names(chosen)
@@ -249,7 +250,7 @@ class Toolbox:
 
     async def _clip_result(self, result: ToolResult, context: CallContext) -> ToolResult:
         async def store_whole_text(text: str) -> str | None:
-            if "read_artifact" not in self._tools:
+            if ARTIFACT_READER not in self._tools:
                 return None
             try:
                 return await self._artifact_store(context).store_text(context.session, text)

@@ -27,7 +27,7 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.fold.run import apply_fact
-from windlass.core.messages import ToolCall
+from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.phrases import (
     clip_text,
     count_attachments,
@@ -222,11 +222,16 @@ def _explain_run_started(fact: RunStarted) -> Iterator[ExplainedLine]:
         yield from ((1, words) for words in _explain_setup(fact.setup))
 
 
+def _explain_tool(spec: ToolSpec) -> str:
+    when = ", once a result was shortened" if spec.needs_artifact else ""
+    return f"{spec.name} ({spec.effect}{when})"
+
+
 def _explain_setup(setup: Setup) -> Iterator[str]:
     fallbacks = "".join(f", then {info.name}" for info in setup.fallbacks)
     models = printable_line(setup.model.name + fallbacks)
     yield f"The model: {models}. The policy: {setup.gate or 'none'}"
-    tools = ", ".join(f"{spec.name} ({spec.effect})" for spec in setup.tools)
+    tools = ", ".join(map(_explain_tool, setup.tools))
     yield f"The tools: {printable_line(tools or 'none')}"
     limits = f"The limits: {format_limits(setup.limits)}"
     session_limits = format_limits(setup.session_limits)

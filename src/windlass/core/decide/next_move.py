@@ -80,10 +80,13 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
         calls_max = setup.rules.calls_per_reply_max
         beyond_max = () if calls_max is None else step.calls[calls_max:]
         excess = {call.id for call in beyond_max}
+        # What may be called is what the model is shown, and nothing else.
+        offered = setup.offered_tools(has_artifacts=state.has_artifacts)
         proposed = tuple(
-            _propose_call(call, setup, step.stop, is_excess=call.id in excess) for call in unjudged
+            _propose_call(call, setup, offered, step.stop, is_excess=call.id in excess)
+            for call in unjudged
         )
-        return JudgeCalls(proposed, setup.tools, _SEAL)
+        return JudgeCalls(proposed, offered, _SEAL)
     questions = tuple((call, call.question) for call in step.calls if call.question is not None)
     if questions:
         return WaitForAnswers(questions, _SEAL)
@@ -106,10 +109,15 @@ def _calls_at_once(setup: Setup, wave: WavePlan) -> int:
 
 
 def _propose_call(
-    call: CallState, setup: Setup, stop: StopReason, *, is_excess: bool
+    call: CallState,
+    setup: Setup,
+    offered: tuple[ToolSpec, ...],
+    stop: StopReason,
+    *,
+    is_excess: bool,
 ) -> ProposedCall:
     calls_max = setup.rules.calls_per_reply_max if is_excess else None
-    spec = setup.find_tool(call.call.name)
+    spec = next((spec for spec in offered if spec.name == call.call.name), None)
     return ProposedCall(call.call, spec, stop == "length", _SEAL, calls_max)
 
 

@@ -104,7 +104,8 @@ def input_tokens_max(state: State, setup: Setup, model: str) -> int:
     What a provider has measured counts as it said. Each byte added since counts as a token, and
     around each call and each result a provider may add words and ids of its own.
     """
-    tools_overhead = TOOLS_OVERHEAD if setup.tools else 0
+    offered = setup.offered_tools(has_artifacts=state.has_artifacts)
+    tools_overhead = TOOLS_OVERHEAD if offered else 0
     size = state.size + state.framing
     measure = state.measure
     if measure is None or measure.model != model:

@@ -41,6 +41,7 @@ from windlass.core.state import (
     add_labels,
     add_messages,
     find_call,
+    mark_artifacts,
 )
 from windlass.core.verdicts import Allow, AnswerVerdict, Ask, Deny, InvalidCall, Modify
 
@@ -165,6 +166,8 @@ def apply_call_finished(state: State, fact: CallFinished) -> State:
     spec = state.setup.find_tool(call.call.name) if state.setup else None
     if spec is not None:
         state = add_labels(state, spec.labels, f"{call.call.name} ({call.id})")
+    if fact.result.artifacts:
+        state = mark_artifacts(state)
     return close_call(add_charges(state, fact.charges), call, fact.result)
 
 

@@ -27,6 +27,7 @@ from windlass.core.messages import (
     ToolResults,
     UserMessage,
 )
+from windlass.core.setup import ARTIFACT_READER
 from windlass.core.state import (
     CallState,
     RunState,
@@ -35,6 +36,7 @@ from windlass.core.state import (
     add_labels,
     add_messages,
     framing_tokens_max,
+    mark_artifacts,
     message_tokens_max,
 )
 from windlass.core.transcript import Transcript
@@ -62,7 +64,9 @@ def apply_context_compacted(state: State, run: RunState, fact: ContextCompacted)
     if fact.how == "mask":
         if not max(state.masked_upto, state.shown_from) < fact.upto < len(state.transcript):
             raise_illegal_fact(fact, f"results before message {fact.upto} cannot be masked")
-        return rebuild_view(replace(state, run=run, masked_upto=fact.upto))
+        # The ids of the calls now stand where the results were.
+        state = mark_artifacts(replace(state, run=run, masked_upto=fact.upto))
+        return rebuild_view(state)
     within = state.shown_from < fact.upto < len(state.transcript)
     if not within or isinstance(state.transcript[fact.upto], ToolResults):
         raise_illegal_fact(fact, f"the view cannot begin at message {fact.upto}")
@@ -104,7 +108,7 @@ def _view_messages(state: State) -> Iterator[Message]:
 
 def _mask_old_results(state: State, rest: Sequence[Message]) -> Iterator[Message]:
     """Yield the messages that the view goes on with, with old results masked."""
-    readable = state.setup is not None and state.setup.find_tool("read_artifact") is not None
+    readable = state.setup is not None and state.setup.find_tool(ARTIFACT_READER) is not None
     for at, message in enumerate(rest, state.shown_from):
         yield _mask_message(message, readable=readable) if at < state.masked_upto else message
 
@@ -125,7 +129,7 @@ def _mask_outcome(outcome: CallOutcome, *, readable: bool) -> CallOutcome:
     if size < MASK_MIN and all(isinstance(part, TextPart) for part in outcome.result.content):
         return outcome
     if readable:
-        hint = f' read_artifact(id="{outcome.call.id}") reads it.'
+        hint = f' {ARTIFACT_READER}(id="{outcome.call.id}") reads it.'
     else:
         hint = ""
     text = f"[This old result ({size} characters) was removed to save space.{hint}]"

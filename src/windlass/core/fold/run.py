@@ -67,8 +67,8 @@ from windlass.core.fold.steps import (
     settle_open_attempt,
 )
 from windlass.core.messages import AssistantMessage, TextPart, ToolResults, UserMessage
-from windlass.core.setup import Setup
-from windlass.core.state import RunState, State, add_labels, add_messages, fixed_tokens_max
+from windlass.core.setup import ARTIFACT_READER, Setup
+from windlass.core.state import RunState, State, add_labels, add_messages, measure_setup
 
 
 def fold(session: str, facts: Iterable[Fact]) -> State:
@@ -236,7 +236,12 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
 def _install_setup(state: State, setup: Setup | None) -> State:
     if setup is None:
         return state
-    return replace(state, setup=setup, fixed=fixed_tokens_max(setup))
+    # A run of an earlier version offered the reader from its start, and its results do not say
+    # whether they are shortened. So the session goes on to offer it.
+    reader = setup.find_tool(ARTIFACT_READER)
+    if reader is not None and not reader.needs_artifact:
+        state = replace(state, has_artifacts=True)
+    return measure_setup(replace(state, setup=setup))
 
 
 def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
