@@ -4,8 +4,10 @@ An assembly belongs to one attempt. A new attempt starts with a new one, so that
 attempts never mix.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol, TypeVar
 
 from windlass.core.errors import ModelError
 from windlass.core.events import (
@@ -29,6 +31,18 @@ from windlass.core.messages import (
 
 NAME_CHARS_MAX = 128
 """How much of the name of a call is kept. The names of tools have 64 characters at most."""
+
+
+class OpenDraft(Protocol):
+    """A call that is still being written."""
+
+    @property
+    def index(self) -> int | None: ...
+    @property
+    def id(self) -> str | None: ...
+
+
+DraftT = TypeVar("DraftT", bound=OpenDraft)
 
 
 @dataclass(slots=True)
@@ -106,9 +120,7 @@ class ReplyAssembly:
     def _add_call_fragment(self, piece: CallDelta) -> None:
         self.output_chars += len(piece.name or "") + len(piece.arguments)
         call = self._find_call_draft(piece)
-        if piece.name and piece.name != call.name and len(call.name) <= NAME_CHARS_MAX:
-            # Longer than it is kept, so that it is seen to be too long, but not without end.
-            call.name = (call.name + piece.name)[: NAME_CHARS_MAX + 1]
+        call.name = extend_name(call.name, piece.name)
         call.id = call.id or piece.id
         call.signature = call.signature or piece.signature
         call.origin = call.origin or piece.origin
@@ -116,18 +128,10 @@ class ReplyAssembly:
             call.arguments.append(piece.arguments)
 
     def _find_call_draft(self, piece: CallDelta) -> _CallDraft:
-        """Find the call of a fragment by index, then by id, or open a new one.
-
-        Servers reuse an index or an id for another call, but never both.
-        """
-        for call in reversed(self._calls):
-            if piece.index is not None and call.index != piece.index:
-                continue
-            if piece.id and call.id and call.id != piece.id:
-                continue
-            if piece.index is None and not piece.id and piece.name:
-                break  # With neither index nor id, a name opens the next call.
-            return call
+        """Find the call of a fragment, or open a new one."""
+        found = find_draft(self._calls, piece)
+        if found is not None:
+            return found
         call = _CallDraft(piece.index, piece.id)
         self._calls.append(call)
         self._blocks.append(call)
@@ -159,6 +163,30 @@ class ReplyAssembly:
             elif part := _build_text_part(block):
                 parts.append(part)
         return AssistantMessage(tuple(parts), model)
+
+
+def find_draft(drafts: Sequence[DraftT], piece: CallDelta) -> DraftT | None:
+    """Find the call of a fragment by index, then by id; None if the fragment opens a new call.
+
+    Servers reuse an index or an id for another call, but never both.
+    """
+    for draft in reversed(drafts):
+        if piece.index is not None and draft.index != piece.index:
+            continue
+        if piece.id and draft.id and draft.id != piece.id:
+            continue
+        if piece.index is None and not piece.id and piece.name:
+            break  # With neither index nor id, a name opens the next call.
+        return draft
+    return None
+
+
+def extend_name(name: str, more: str | None) -> str:
+    """Return the name of a call with one more fragment, which may repeat the whole name."""
+    if not more or more == name or len(name) > NAME_CHARS_MAX:
+        return name
+    # Longer than it is kept, so that it is seen to be too long, but not without end.
+    return (name + more)[: NAME_CHARS_MAX + 1]
 
 
 def _build_text_part(block: _TextBlock) -> TextPart | ThinkingPart | None:

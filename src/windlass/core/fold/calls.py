@@ -67,7 +67,7 @@ def apply_call_judged(state: State, fact: CallJudged) -> State:
         return close_call(state, replace(call, arguments=given), result)
     if call.arguments is None:
         if given is None:
-            text = _arguments_as_written(call.call.arguments)
+            text = arguments_as_written(call.call.arguments)
         else:
             text = given
         if text is None:
@@ -232,13 +232,13 @@ def call_as_run(call: CallState) -> ToolCall:
     """Return the call with the arguments that ran, always as JSON, for the transcript."""
     text = call.arguments
     if text is None:
-        text = _arguments_as_written(call.call.arguments)
+        text = arguments_as_written(call.call.arguments)
     if text is None:
         text = _encode_arguments({"unreadable_arguments": call.call.arguments[:UNREADABLE_MAX]})
     return replace(call.call, name=_acceptable_name(call.call.name), arguments=text)
 
 
-def _arguments_as_written(text: str) -> str | None:
+def arguments_as_written(text: str) -> str | None:
     """Return the model's own text if it is one JSON object, else None."""
     match read_strict(text.removeprefix(BYTE_ORDER_MARK)):
         case ReadJson(dict() as arguments):
