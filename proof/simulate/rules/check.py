@@ -8,6 +8,7 @@ from proof.simulate.rules.broken import RuleBroken, require
 from proof.simulate.rules.effects import check_effects
 from proof.simulate.rules.money import check_money, check_shared_budget
 from proof.simulate.rules.permissions import check_permissions
+from proof.simulate.rules.projecting import check_projection
 from proof.simulate.rules.records import check_records
 from proof.simulate.rules.watching import check_watching
 from windlass.core.events import CallFinished, CallStarted, RunEnded, RunStarted
@@ -30,6 +31,7 @@ def _check_session(played: PlayedSession) -> None:
     state = played.state
     check_records(played, state)
     check_watching(played)
+    check_projection(played)
     check_effects(played)
     check_permissions(played)
     check_money(played, state)
