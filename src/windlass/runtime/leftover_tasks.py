@@ -5,7 +5,7 @@ because the event loop itself keeps only weak references to tasks.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -39,6 +39,7 @@ class LeftoverTasks:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._guards: dict[asyncio.AbstractEventLoop, AsyncGenerator[None]] = {}
 
     def abandon_call(
         self, task: asyncio.Task[ToolResult], on_late_result: Callable[[ToolResult], None]
@@ -69,10 +70,34 @@ class LeftoverTasks:
         """Start work that no run waits for."""
         task = asyncio.create_task(work)
         self.track(task)
+        self._guard_loop_end(task.get_loop())
         return task
+
+    def _guard_loop_end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See to it that an event loop does not end before the tasks that were started here.
+
+        As it ends, `asyncio.run` cancels the tasks that it finds, but a call that was cancelled may
+        return a result, and the task that writes it would be dropped. `asyncio.run` then closes the
+        async generators that have begun: one of them is ours, and waits.
+        """
+        if loop not in self._guards:
+            guard = self._drain_when_closed()
+            self._guards[loop] = guard
+            _resume_guard(guard)
+
+    async def _drain_when_closed(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        except GeneratorExit:
+            self._guards.pop(asyncio.get_running_loop(), None)
+            await self.drain()
+            raise
 
     def _discard(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        loop = task.get_loop()
+        if loop in self._guards and not any(other.get_loop() is loop for other in self._tasks):
+            _resume_guard(self._guards.pop(loop))
         if not task.cancelled():
             # An exception that nobody looked at would be logged by asyncio when it is collected.
             task.exception()
@@ -89,3 +114,9 @@ class LeftoverTasks:
     def _tasks_of_this_loop(self) -> set[asyncio.Task[Any]]:
         loop = asyncio.get_running_loop()
         return {task for task in self._tasks if task.get_loop() is loop}
+
+
+def _resume_guard(guard: AsyncGenerator[None]) -> None:
+    """Go on to the first `yield` of a guard, or from there to its end, which awaits nothing."""
+    with suppress(StopIteration, StopAsyncIteration):
+        guard.asend(None).send(None)

@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, final
 
@@ -103,7 +104,12 @@ class ToolAttempt:
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
-            late_outcome = await self._stop_task(task, grace_s)
+            # A second cancel ends the grace; what the function returned just then is not lost.
+            with suppress(asyncio.CancelledError):
+                await self._stop_task(task, grace_s)
+            late_outcome = None
+            if task.done() and not task.cancelled():
+                late_outcome = task.result()
             if isinstance(late_outcome, ToolReturned):
                 return ToolStopped(late_outcome)
             raise
