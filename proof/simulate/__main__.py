@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from proof.simulate.people import is_unplanned
 from proof.simulate.plan import draw_plan
 from proof.simulate.play import play_plan
 from proof.simulate.rules.check import check_rules
@@ -37,6 +38,8 @@ def main(argv: list[str] | None = None) -> int:
 def _simulate_seeds(seeds: range, *, show: bool = False) -> list[str]:
     broken: list[str] = []
     logging.disable(logging.WARNING)  # Planned faults would fill the log.
+    approvals = logging.getLogger("windlass.agent.approvals")
+    approvals.addFilter(is_unplanned)
     for seed in seeds:
         try:
             played = play_plan(draw_plan(seed))
@@ -46,6 +49,7 @@ def _simulate_seeds(seeds: range, *, show: bool = False) -> list[str]:
         except Exception as error:  # noqa: BLE001 - any failure is a finding
             finding = f"{type(error).__name__}: {error}".replace("\n", " ")[:300]
             broken.append(f"python -m proof.simulate --seeds {seed}:{seed + 1}  # {finding}")
+    approvals.removeFilter(is_unplanned)
     logging.disable(logging.NOTSET)
     return broken
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace as with_fields
 
 from proof.simulate import PlayedSession, RuleBroken, __main__, check_rules, draw_plan, play_plan
 from proof.simulate.outside import ToolEffect
+from proof.simulate.people import SimApprover
 from windlass.core.events import (
     AttemptFailed,
     CallAnswered,
@@ -28,6 +29,7 @@ from windlass.core.events import (
 from windlass.core.faults import Fault
 from windlass.core.fold.run import fold
 from windlass.core.messages import Charge, Usage
+from windlass.core.result import Question
 from windlass.core.verdicts import Allow, Ask, Deny
 
 SEEDS = 2_000
@@ -51,6 +53,21 @@ def test_a_seed_plays_the_same_session_each_time() -> None:
         assert once.facts == again.facts
         assert once.outside.effects == again.outside.effects
         assert [one.facts for one in once.beside] == [one.facts for one in again.beside]
+
+
+@pytest.mark.contract("V2")
+def test_only_approvers_that_are_broken_on_purpose_break_in_silence(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert __main__.main(["--seeds", "0:30"]) == 0
+    assert caplog.messages == []
+
+    async def fail(approver: SimApprover, question: Question) -> None:
+        raise ValueError("not planned")
+
+    monkeypatch.setattr(SimApprover, "__call__", fail)
+    __main__.main(["--seeds", "0:30"])
+    assert "ValueError: not planned" in caplog.text
 
 
 @pytest.mark.contract("V2")
