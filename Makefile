@@ -11,8 +11,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(PYTHON3) -m pip --python $(BIN)/python --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --compile
-# The tests find the programs that the environment brings along.
-PYTEST := PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS)
+# The tests find the programs that the environment brings along. What Python compiled is kept, even
+# where a container says otherwise: to compile all the tests anew in each worker takes a long time.
+PYTEST := PYTHONDONTWRITEBYTECODE= PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n $(WORKERS)
 
 # Two stamps: to run the demo takes a few packages, to develop takes the tools as well.
 RUN := $(VENV)/.ready-to-run
@@ -46,7 +47,7 @@ types: $(DEV) ## strict types
 	$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python
 
 fast: $(DEV) ## the fast tests, with every code block of the docs
-	$(PYTEST) -q -m "not slow"
+	$(PYTEST) --dist worksteal -q -m "not slow"
 
 format: $(DEV) ## format, and mend what can be mended
 	$(BIN)/ruff format

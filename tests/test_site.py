@@ -91,6 +91,7 @@ def test_what_is_missing_fails_the_build(copy: Path, page: str, text: str) -> No
     assert (Path(told[1]).name if told else page) in broken.stderr
 
 
+@pytest.mark.slow
 def test_the_command_line_reference_is_current() -> None:
     command = [sys.executable, ROOT / "tools" / "cli_reference.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -58,9 +59,15 @@ def lines_of(path: Path) -> int:
     return len(path.read_text("utf-8").splitlines())
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Parsed once for all the tests here."""
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
 def trees() -> Iterator[tuple[str, ast.Module]]:
     for path in modules():
-        yield name_of(path), ast.parse(path.read_text("utf-8"), str(path))
+        yield name_of(path), tree_of(path)
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -104,7 +111,7 @@ def importers() -> dict[str, set[str]]:
     """The modules that import each module of ours, lazily or not."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for path in modules():
-        for node in own_imports(ast.parse(path.read_text("utf-8"))):
+        for node in own_imports(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and node.module:
                 found[node.module].add(module_of(path))
                 for alias in node.names:
@@ -253,7 +260,7 @@ def test_the_public_names_are_sorted_and_complete(name: str) -> None:
     package = importlib.import_module(name)
     public: list[str] = getattr(package, "__all__", [])
     path = SOURCE.joinpath(*name.split(".")[1:], "__init__.py")
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = tree_of(path)
     imported = {
         alias.asname or alias.name
         for node in tree.body
@@ -273,6 +280,7 @@ def test_every_event_is_in_the_one_union() -> None:
     assert {kind.__name__ for kind in get_args(events.Event)} == placed
 
 
+@pytest.mark.slow
 def test_the_layers_hold() -> None:
     """In a process of its own: the linter takes over the logging of the one that it runs in."""
     code = "from importlinter.cli import lint_imports_command; lint_imports_command()"

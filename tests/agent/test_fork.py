@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.contract("L3"), pytest.mark.realtime]
+pytestmark = [pytest.mark.slow, pytest.mark.contract("L3"), pytest.mark.realtime]
 
 FORK_AFTER_USE = """
 import gc, os, sys

@@ -13,7 +13,7 @@ from windlass import Agent, RunResult
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing import ScriptedModel
 
-pytestmark = [pytest.mark.contract("F3"), pytest.mark.realtime]
+pytestmark = [pytest.mark.slow, pytest.mark.contract("F3"), pytest.mark.realtime]
 postgres = pytest.importorskip("postgres")
 CHILD = Path(__file__).parents[1] / "support" / "stopped_child.py"
 END_OTHER_BACKENDS = """

@@ -13,6 +13,8 @@ from windlass.core.events import Event, Fact, RunEnded
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 PAUSE_S = 0.03
 
 

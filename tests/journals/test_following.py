@@ -18,6 +18,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 async def test_another_process_hears_each_record(path: Path) -> None:
     """E5: from the first record of a session on, in order, once."""

@@ -16,7 +16,7 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.journals import error_of
 from windlass.testing.samples import note_facts
 
-pytestmark = [pytest.mark.contract("J1", "U1"), pytest.mark.realtime]
+pytestmark = [pytest.mark.slow, pytest.mark.contract("J1", "U1"), pytest.mark.realtime]
 
 FILL = """
 import asyncio, resource, sys

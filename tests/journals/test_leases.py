@@ -95,6 +95,7 @@ def test_of_two_processes_one_wins(path: Path) -> None:
             winners.append(ends[0] == "won")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exec", "fork"])
 @pytest.mark.realtime
 async def test_what_a_driver_started_does_not_hold_its_session(path: Path, how: str) -> None:

@@ -23,7 +23,7 @@ from windlass.testing.samples import note_facts
 
 __all__ = ["stop_at_the_end"]
 
-pytestmark = [pytest.mark.realtime]
+pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 KILL = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE application_name = 'windlass' AND datname = current_database()

@@ -591,6 +591,7 @@ def read_output(process: "subprocess.Popen[str]") -> str:
         return process.stdout.readline().strip()
 
 
+@pytest.mark.slow
 def test_a_forgotten_journal_does_not_keep_python_from_ending(path: Path) -> None:
     program = f"""
 import asyncio
@@ -611,6 +612,7 @@ asyncio.run(main())
     with_journal(path, scene)
 
 
+@pytest.mark.slow
 def test_the_child_of_a_fork_is_told_to_open_its_own(path: Path) -> None:
     program = f"""
 import asyncio, os, sys

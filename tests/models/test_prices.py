@@ -286,6 +286,7 @@ def test_names_are_offered_as_they_are_written_and_only_for_unknown_ones() -> No
 # ── cost of knowing ──────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_importing_does_not_read_the_file() -> None:
     code = """
 import sys

@@ -52,6 +52,7 @@ def run_program(program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_without_telemetry_loads_none_of_it() -> None:
     run_program(RUN)
 

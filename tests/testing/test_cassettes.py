@@ -374,6 +374,7 @@ def test_a_file_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert "word" not in (tmp_path / "tape.jsonl").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_importing_the_doubles_does_not_import_the_wire() -> None:
     code = "import sys, windlass.testing; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -481,6 +481,7 @@ async def test_grep_of_nothing_is_refused(box: Toolbox) -> None:
     assert "empty" in await fail(box, "grep", pattern="")
 
 
+@pytest.mark.slow
 @pytest.mark.realtime
 async def test_a_pattern_that_takes_for_ever_takes_nobody_along(
     box: Toolbox, root: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from windlass import Agent, ConfigError, RunContext, Tool, tool
 from windlass.core.messages import ToolResults
 from windlass.testing import ScriptedModel, call
 
-pytestmark = [pytest.mark.contract("T5", "C4"), pytest.mark.realtime]
+pytestmark = [pytest.mark.slow, pytest.mark.contract("T5", "C4"), pytest.mark.realtime]
 
 
 async def result_of(given: Tool[..., Any], arguments: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.shell.socket_filter import build_socket_filter
 from windlass.tools.shell.tools import open_shell
 
-pytestmark = [pytest.mark.realtime, pytest.mark.contract("T13")]
+pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T13")]
 
 CONNECT = """
 import socket, sys

@@ -416,10 +416,14 @@ SHAPES = [
     "a",
     "aaaaaaaaab",
 ]
+STARTS = ["sk-", "PRIVATE KEY-----", "://u:"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("start", ["", "sk-", "PRIVATE KEY-----", "://u:"])
+@pytest.mark.parametrize(
+    "start",
+    ["", *(pytest.param(one, marks=pytest.mark.slow) for one in STARTS)],
+)
 def test_no_text_costs_more_than_its_length(start: str, shape: str) -> None:
     """Many characters of what could make a search go back; a quadratic one would not end."""
     mask = Mask(["aaaaaaaaaaaaaaab"])
