@@ -33,10 +33,12 @@ TESTS = (
     "tests/agent/test_reply_hold.py",
     "tests/core",
     "tests/journals/test_lost_files.py",
+    "tests/journals/test_names.py",
     "tests/tools/test_private_files.py",
     "tests/gates/test_typed_addresses.py",
     "tests/adversary/test_hostile_exports.py",
     "tests/adversary/test_hostile_schemas.py",
+    "tests/project/test_journals.py",
     "tests/project/test_server_trust.py",
     "tests/project/test_trust.py",
 )

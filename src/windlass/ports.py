@@ -313,6 +313,13 @@ class ClosableJournal(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class AsyncClosableJournal(Protocol):
+    """A journal whose connections belong to event loops, which have to close them."""
+
+    async def aclose(self) -> None: ...
+
+
 class Clock(Protocol):
     """Time and random numbers."""
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tests.support.facts import Story
+from facts import Story
 from windlass.core.events import (
     CallJudged,
     Fact,

@@ -8,7 +8,7 @@ import windlass.project.files
 from windlass import ConfigError
 from windlass.environ import parse_assignments, read_environment
 from windlass.project.files import load_settings, read_mcp_servers
-from windlass.project.journals import default_journal_path
+from windlass.project.journals import default_journal_name
 from windlass.project.trust import open_project
 
 
@@ -72,7 +72,7 @@ def test_a_file_that_is_no_json_is_an_error_that_names_it(tmp_path: Path) -> Non
     ],
 )
 def test_sessions_are_kept_where_the_environment_says(environ: dict[str, str], path: str) -> None:
-    assert default_journal_path(environ) == Path(path).expanduser()
+    assert Path(default_journal_name(environ)) == Path(path).expanduser()
 
 
 def test_the_files_of_project_system_and_user_are_read_in_this_order(

@@ -36,7 +36,7 @@ from windlass.core.messages import ContentPart, Message, UserMessage
 from windlass.core.result import OutputT, RunResult
 from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
-from windlass.ports import ClosableJournal, Model, RefusesContent, Watcher
+from windlass.ports import AsyncClosableJournal, ClosableJournal, Model, RefusesContent, Watcher
 from windlass.runtime.driver import Opening
 from windlass.runtime.leftover_tasks import wait_until_done
 from windlass.tools.function import Tool
@@ -230,7 +230,9 @@ class Agent(Generic[OutputT]):
             await asyncio.wrap_future(self._background.submit(self._runs.close()))
         self._background.stop()
         journal = self.parts.world.journal
-        if self._owns_journal and isinstance(journal, ClosableJournal):
+        if self._owns_journal and isinstance(journal, AsyncClosableJournal):
+            await journal.aclose()
+        elif self._owns_journal and isinstance(journal, ClosableJournal):
             journal.close()
 
     async def steer(self, session: str, prompt: PromptInput, *, by: str = "") -> None:

@@ -119,7 +119,7 @@ async def _answer_question(
     flags = collect_flags(given)
     context = load_context(flags, quiet=quiet, trust=given["trust"])
     screen = context.terminal.screen
-    with context.open_journal() as journal:
+    async with context.open_journal() as journal:
         name = (await find_session(journal, session)).session
         question = await _find_question(journal, name, call)
         if not quiet:

@@ -32,10 +32,9 @@ from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, Windla
 from windlass.core.suggestions import suggest_names
 from windlass.environ import xdg_folder
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.models.vendors import load_vendors
-from windlass.ports import Journal
 from windlass.project.agents import AgentSession
+from windlass.project.journals import ManagedJournal, is_kept
 from windlass.project.launches import launch_context
 from windlass.project.session_names import find_session, new_session_name
 
@@ -75,17 +74,23 @@ def chat(
     new_name = new_session_name(context.agent.folder)
     if no_session:
         asyncio.run(ChatSession(context, MemoryJournal(), new_name).run_chat())
-        return
-    with context.open_journal() as journal:
-        found = asyncio.run(choose_session(journal, context.agent.folder, session, latest=latest))
+    else:
+        asyncio.run(_chat_in_journal(context, new_name, session, latest=latest))
+
+
+async def _chat_in_journal(
+    context: CommandContext, new_name: str, session: str | None, *, latest: bool
+) -> None:
+    async with context.open_journal() as journal:
+        found = await choose_session(journal, context.agent.folder, session, latest=latest)
         name = found.session if found else new_name
-        asyncio.run(ChatSession(context, journal, name).run_chat())
+        await ChatSession(context, journal, name).run_chat()
 
 
 class ChatSession:
     """One conversation at one terminal."""
 
-    def __init__(self, context: CommandContext, journal: Journal, session: str) -> None:
+    def __init__(self, context: CommandContext, journal: ManagedJournal, session: str) -> None:
         self._context = context
         self._terminal = context.terminal
         self._screen = context.terminal.screen
@@ -104,7 +109,7 @@ class ChatSession:
                 async with self._context.open_session(self._journal) as opened:
                     self._show_greeting(opened)
                     await self._talk_with(opened, editor)
-        if isinstance(self._journal, SqliteJournal) and self._usage.runs:
+        if is_kept(self._journal) and self._usage.runs:
             self._show_note(f"To continue: windlass chat -r {self._session}")
 
     def _build_editor(self) -> LineEditor:
@@ -166,8 +171,8 @@ class ChatSession:
         )
 
     async def _drive_run(self, opened: AgentSession, work: RunWork) -> None:
-        is_kept = isinstance(self._journal, SqliteJournal)
-        result = await self._terminal.drive_run(opened.agent, self._session, work, is_kept=is_kept)
+        kept = is_kept(self._journal)
+        result = await self._terminal.drive_run(opened.agent, self._session, work, is_kept=kept)
         self._terminal.live.ensure_reply_shown(result.text if result.completed else "")
         self._usage.add_run(result)
         if result.outcome == "suspended":
@@ -227,8 +232,8 @@ class ChatSession:
         except NothingToDo:
             self._show_note(f"Session {self._session} has no open run. Continue with a prompt.")
 
-    def _require_journal(self) -> SqliteJournal:
-        if not isinstance(self._journal, SqliteJournal):
+    def _require_journal(self) -> ManagedJournal:
+        if not is_kept(self._journal):
             raise ConfigError("with --no-session there are no other sessions")
         return self._journal
 

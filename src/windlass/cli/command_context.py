@@ -6,7 +6,7 @@ async with context.open_session(journal) as session: …
 import asyncio
 import getpass
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from windlass.cli.terminal import read_stdin_line
 from windlass.cli.terminal_run import TerminalRun, open_terminal
 from windlass.cli.trust import open_trusted
 from windlass.core.errors import ConfigError
-from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
 from windlass.project.agents import AgentSession, ProjectAgent, load_agent
-from windlass.project.journals import journal_path, open_journal
+from windlass.project.journals import OpenedJournal, journal_name, open_journal
 from windlass.project.local_servers import (
     LocalServer,
     choose_model,
@@ -89,9 +88,9 @@ class CommandContext:
             return project
         return open_trusted(folder, self.trust)
 
-    def open_journal(self) -> AbstractContextManager[SqliteJournal]:
+    def open_journal(self) -> OpenedJournal:
         """The journal of the settings; it is created if it does not exist."""
-        return open_journal(journal_path(self.agent.settings))
+        return open_journal(journal_name(self.agent.settings))
 
     @asynccontextmanager
     async def open_session(self, journal: Journal) -> AsyncGenerator[AgentSession]:

@@ -9,7 +9,7 @@ from windlass.core.suggestions import suggest_names
 from windlass.project.file_edits import write_setting
 from windlass.project.files import load_settings, settings_files
 from windlass.project.layers import DEFAULT_ORIGIN
-from windlass.project.settings import SETTING_KEYS
+from windlass.project.settings import SETTING_KEYS, Settings
 from windlass.project.trust import keep_trust, open_project
 
 VALUE_CHARS_MAX = 48
@@ -36,7 +36,7 @@ def show(agent: str) -> None:
     if not is_trusted:
         screen.write_line(note, TROUBLE, mark=screen.glyphs.trouble)
     for key in SETTING_KEYS:
-        value = _shorten(_format_value(getattr(loaded.settings, key)), screen.glyphs.cut)
+        value = _shorten(_format_setting(key, loaded.settings), screen.glyphs.cut)
         origin = loaded.origins[key]
         style = QUIET if origin == DEFAULT_ORIGIN else ""
         screen.write_line(f"{key:<16} {value:<24} {origin}", style)
@@ -61,7 +61,7 @@ def path() -> None:
 def get(key: str) -> None:
     """Print the value of one setting."""
     _check_key(key)
-    click.echo(_format_value(getattr(load_settings().settings, key)))
+    click.echo(_format_setting(key, load_settings().settings))
 
 
 @config.command(name="set")
@@ -77,7 +77,18 @@ def set_(key: str, value: str, user: bool) -> None:
     _, user_file, project_file = settings_files()
     file = user_file if user else project_file
     with keep_trust(file):
-        click.echo(f"{file}: {write_setting(file, key, value)}")
+        line = write_setting(file, key, value)
+        shown = SETTING_KEYS[key].show(value)
+        # What was written is shown, but no password in it.
+        click.echo(f"{file}: {line if shown == value else f'{key} = {shown}'}")
+
+
+def _format_setting(key: str, settings: Settings) -> str:
+    """The value of a setting as a person reads it, without what is secret in it."""
+    value = getattr(settings, key)
+    return (
+        SETTING_KEYS[key].show(value) if isinstance(value, str) and value else _format_value(value)
+    )
 
 
 def _format_value(value: object) -> str:

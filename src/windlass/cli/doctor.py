@@ -16,11 +16,14 @@ from windlass.cli.exit_codes import FAILED
 from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.trust import describe_trust
 from windlass.core.errors import ConfigError, WindlassError
+from windlass.core.phrases import format_count
+from windlass.core.session_summary import SessionSummary
 from windlass.gates.policy_file import load_policy, parse_policy
+from windlass.journals.names import parse_journal_name
 from windlass.models.vendors import load_vendors
 from windlass.project.effects import describe_effects
 from windlass.project.files import load_settings, parse_mcp_servers, settings_files
-from windlass.project.journals import journal_path, open_journal
+from windlass.project.journals import journal_name, open_journal
 from windlass.project.layers import LoadedSettings
 from windlass.project.local_servers import LocalServer, find_servers, find_small_model
 from windlass.project.settings import Settings
@@ -128,13 +131,20 @@ def _check_policies(loaded: LoadedSettings, snapshot: ProjectSnapshot) -> Iterat
 
 def _check_journal(settings: Settings) -> DoctorFinding:
     try:
-        with open_journal(journal_path(settings)) as journal:
-            found = asyncio.run(journal.sessions(limit=SESSIONS_MAX))
+        found, shown = asyncio.run(_list_sessions(journal_name(settings)))
     except (OSError, WindlassError) as error:
-        return DoctorFinding("journal", f"cannot be written: {error}", "wrong")
+        return DoctorFinding("journal", f"cannot be used: {error}", "wrong")
     unfinished = sum(summary.outcome is None for summary in found)
-    counts = f"{len(found)} sessions, {unfinished} unfinished"
-    return DoctorFinding("journal", f"{journal.path}: {counts}; SQLite {_package_version('apsw')}")
+    counts = f"{format_count(len(found), 'session')}, {unfinished} unfinished"
+    if parse_journal_name(shown).kind == "sqlite":
+        counts += f"; SQLite {_package_version('apsw')}"
+    return DoctorFinding("journal", f"{shown}: {counts}")
+
+
+async def _list_sessions(name: str) -> tuple[list[SessionSummary], str]:
+    """The latest sessions of a journal, and how the journal is named to people."""
+    async with open_journal(name) as journal:
+        return await journal.sessions(limit=SESSIONS_MAX), journal.name
 
 
 def _check_models(settings: Settings, project: ProjectFolder) -> Iterator[DoctorFinding]:

@@ -135,7 +135,11 @@ def show_options(command: CommandT) -> CommandT:
                 help="The model's thinking: in full, as one line, or not at all.",
             ),
             click.option("-q", "--quiet", is_flag=True, help="Show only the reply."),
-            click.option("--journal", metavar="FILE", help="The file that keeps the sessions."),
+            click.option(
+                "--journal",
+                metavar="NAME",
+                help="Where the sessions are kept: a path, memory: or postgresql://…",
+            ),
         ],
     )
 

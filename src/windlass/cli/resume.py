@@ -66,7 +66,7 @@ def resume(
 async def _resume_one(
     context: CommandContext, session: str | None, flags: Mapping[str, object], consent: bool
 ) -> int:
-    with context.open_journal() as journal:
+    async with context.open_journal() as journal:
         if session is None:
             summary = await find_latest(journal, context.agent.folder, unfinished=True)
         else:
@@ -76,7 +76,7 @@ async def _resume_one(
 
 async def _resume_all(context: CommandContext, flags: Mapping[str, object], consent: bool) -> int:
     """Resume one run after the other; returns the first exit code that is not 0."""
-    with context.open_journal() as journal:
+    async with context.open_journal() as journal:
         # The session of a sub-agent, SESSION/CALL, is resumed by the run that called it.
         found = [each for each in await journal.list_abandoned() if "/" not in each.session]
         if not found:

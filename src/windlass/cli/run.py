@@ -26,8 +26,8 @@ from windlass.cli.terminal_run import TerminalRun
 from windlass.core.errors import ConfigError, RunUnfinished
 from windlass.journals.forking import fork as fork_session
 from windlass.journals.memory import MemoryJournal
-from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
+from windlass.project.journals import ManagedJournal, is_kept
 from windlass.project.launches import launch_context
 from windlass.project.session_names import new_session_name, sessions_of_folder
 
@@ -107,13 +107,13 @@ async def _run_prompt(context: CommandContext, prompt: PromptInput, choice: Sess
     folder = context.agent.folder
     if not choice.keep:
         return await run_once(context, MemoryJournal(), new_session_name(folder), prompt)
-    with context.open_journal() as journal:
+    async with context.open_journal() as journal:
         session = await _choose_session(journal, folder, choice)
         await _remind_unfinished(context.terminal, journal, folder)
         return await run_once(context, journal, session, prompt)
 
 
-async def _remind_unfinished(terminal: TerminalRun, journal: SqliteJournal, folder: Path) -> None:
+async def _remind_unfinished(terminal: TerminalRun, journal: ManagedJournal, folder: Path) -> None:
     """Point out a run of this folder whose process has died, if a person is looking."""
     if terminal.quiet or not terminal.screen.is_terminal:
         return
@@ -130,7 +130,6 @@ async def run_once(
     context: CommandContext, journal: Journal, session: str, prompt: PromptInput
 ) -> int:
     """Do one run, show it, and return its exit code."""
-    is_kept = isinstance(journal, SqliteJournal)
     terminal = context.terminal
     async with context.open_session(journal) as opened:
         result = await terminal.drive_run(
@@ -144,12 +143,14 @@ async def run_once(
                 context=launch_context(context.agent, prompt.typed),
                 labels=prompt.labels,
             ),
-            is_kept=is_kept,
+            is_kept=is_kept(journal),
         )
-    return terminal.report_result(result, context.agent.settings.model, show_session=is_kept)
+    return terminal.report_result(
+        result, context.agent.settings.model, show_session=is_kept(journal)
+    )
 
 
-async def _choose_session(journal: SqliteJournal, folder: Path, choice: SessionChoice) -> str:
+async def _choose_session(journal: ManagedJournal, folder: Path, choice: SessionChoice) -> str:
     """The name of the session: a new one, one to continue, or a copy of one."""
     summary = await choose_session(journal, folder, choice.session, latest=choice.latest)
     if summary is None:

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -25,8 +24,13 @@ from windlass.core.session_summary import SessionSummary
 from windlass.core.text_clip import printable_chars
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork as fork_session
-from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.project.journals import journal_path, open_existing_journal, open_journal
+from windlass.project.journals import (
+    ManagedJournal,
+    journal_exists,
+    journal_name,
+    open_existing_journal,
+    open_journal,
+)
 from windlass.project.session_names import find_session
 
 T = TypeVar("T")
@@ -38,23 +42,27 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _AGE_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def _resolve_journal(_context: click.Context, _option: click.Parameter, named: str | None) -> Path:
-    return journal_path(named=named)
+def _resolve_journal(_context: click.Context, _option: click.Parameter, named: str | None) -> str:
+    return journal_name(named=named)
 
 
 journal_option = click.option(
     "--journal",
-    "path",
-    metavar="PATH",
+    "place",
+    metavar="NAME",
     callback=_resolve_journal,
-    help="The file that keeps the sessions; by default, the one of the settings.",
+    help="Where the sessions are kept: a path or postgresql://…; by default, as the settings say.",
 )
 
 
-def run_on_journal(path: Path, work: Callable[[SqliteJournal], Coroutine[Any, Any, T]]) -> T:
+def run_on_journal(place: str, work: Callable[[ManagedJournal], Coroutine[Any, Any, T]]) -> T:
     """Do something with a journal that exists, and return the result."""
-    with open_existing_journal(path) as journal:
-        return asyncio.run(work(journal))
+
+    async def open_and_work() -> T:
+        async with open_existing_journal(place) as journal:
+            return await work(journal)
+
+    return asyncio.run(open_and_work())
 
 
 @click.group(invoke_without_command=True)
@@ -65,7 +73,7 @@ def sessions(context: click.Context) -> None:
     SESSION is the name of a session, or a part of it that no other name contains.
     """
     if context.invoked_subcommand is None:
-        context.invoke(list_, path=journal_path())
+        context.invoke(list_, place=journal_name())
 
 
 @sessions.command("list")
@@ -73,9 +81,9 @@ def sessions(context: click.Context) -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--unfinished", is_flag=True, help="Only sessions whose last run has not ended.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def list_(path: Path, limit: int, unfinished: bool, as_json: bool) -> None:
+def list_(place: str, limit: int, unfinished: bool, as_json: bool) -> None:
     """List the sessions, the latest first."""
-    show_session_list(_find_sessions(path, None, limit, unfinished=unfinished), as_json=as_json)
+    show_session_list(_find_sessions(place, None, limit, unfinished=unfinished), as_json=as_json)
 
 
 @sessions.command()
@@ -83,19 +91,19 @@ def list_(path: Path, limit: int, unfinished: bool, as_json: bool) -> None:
 @journal_option
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def search(query: str, path: Path, limit: int, as_json: bool) -> None:
+def search(query: str, place: str, limit: int, as_json: bool) -> None:
     """List the sessions whose name or first prompt contains QUERY."""
-    show_session_list(_find_sessions(path, query, limit), as_json=as_json)
+    show_session_list(_find_sessions(place, query, limit), as_json=as_json)
 
 
 def _find_sessions(
-    path: Path, query: str | None, limit: int, *, unfinished: bool = False
+    place: str, query: str | None, limit: int, *, unfinished: bool = False
 ) -> list[SessionSummary]:
     """The sessions of a journal; a file that does not exist yet has none."""
-    if not path.exists():
+    if not journal_exists(place):
         return []
     return run_on_journal(
-        path, lambda journal: journal.sessions(query, limit=limit, unfinished=unfinished)
+        place, lambda journal: journal.sessions(query, limit=limit, unfinished=unfinished)
     )
 
 
@@ -103,9 +111,9 @@ def _find_sessions(
 @click.argument("session")
 @journal_option
 @click.option("--view", "as_view", is_flag=True, help="Show what would be sent to the model now.")
-def show(session: str, path: Path, as_view: bool) -> None:
+def show(session: str, place: str, as_view: bool) -> None:
     """Show a session as it looked while it ran."""
-    name, facts = run_on_journal(path, partial(_read_session, session))
+    name, facts = run_on_journal(place, partial(_read_session, session))
     state = fold(name, facts)
     if as_view:
         for line in format_view(state):
@@ -117,13 +125,13 @@ def show(session: str, path: Path, as_view: bool) -> None:
 @sessions.command(short_help="Explain why a session went as it did.")
 @click.argument("session")
 @journal_option
-def explain(session: str, path: Path) -> None:
+def explain(session: str, place: str) -> None:
     """Explain in words why a session went as it did, record by record."""
-    for line in explain_facts(*run_on_journal(path, partial(_read_session, session))):
+    for line in explain_facts(*run_on_journal(place, partial(_read_session, session))):
         click.echo(line)
 
 
-async def _read_session(given: str, journal: SqliteJournal) -> tuple[str, Sequence[Fact]]:
+async def _read_session(given: str, journal: ManagedJournal) -> tuple[str, Sequence[Fact]]:
     name = (await find_session(journal, given)).session
     return name, await journal.read(name)
 
@@ -131,12 +139,12 @@ async def _read_session(given: str, journal: SqliteJournal) -> tuple[str, Sequen
 @sessions.command(short_help="Find records that were changed, moved or removed.")
 @click.argument("session", required=False)
 @journal_option
-def verify(session: str | None, path: Path) -> None:
-    """Check that no record of SESSION, or of the whole file, was changed, moved or removed.
+def verify(session: str | None, place: str) -> None:
+    """Check that no record of SESSION, or of the whole journal, was changed, moved or removed.
 
     The exit code is 1 if one was.
     """
-    checked, problems = run_on_journal(path, partial(_verify_sessions, session))
+    checked, problems = run_on_journal(place, partial(_verify_sessions, session))
     for problem in problems:
         click.echo(printable_chars(problem, keep="\n"), err=True)
     if problems:
@@ -144,7 +152,7 @@ def verify(session: str | None, path: Path) -> None:
     click.echo(f"{format_count(checked, 'session')}: no record was changed, moved or removed")
 
 
-async def _verify_sessions(given: str | None, journal: SqliteJournal) -> tuple[int, list[str]]:
+async def _verify_sessions(given: str | None, journal: ManagedJournal) -> tuple[int, list[str]]:
     problems: list[str] = []
     if given is None:
         listed = await journal.sessions(limit=LISTED_MAX)
@@ -160,13 +168,13 @@ async def _verify_sessions(given: str | None, journal: SqliteJournal) -> tuple[i
 @sessions.command(short_help="Check that this version would run a session the same way.")
 @click.argument("session")
 @journal_option
-def replay(session: str, path: Path) -> None:
+def replay(session: str, place: str) -> None:
     """Check that this version would run a session the same way, without a model or tools.
 
     The exit code is 1 if it would not; the first difference is printed. A session that was recorded
     under other rules is compared as far as possible, and the output says so.
     """
-    name, facts = run_on_journal(path, partial(_read_session, session))
+    name, facts = run_on_journal(place, partial(_read_session, session))
     again = replay_facts(name, facts)
     if again.difference is not None:
         difference = printable_chars(str(again.difference), keep="\n")
@@ -186,32 +194,32 @@ def replay(session: str, path: Path) -> None:
 @journal_option
 @click.option("--at", type=click.IntRange(1), help="The last record to copy; by default, all.")
 @click.option("--into", metavar="NAME", help="The name of the new session.")
-def fork(session: str, path: Path, at: int | None, into: str | None) -> None:
+def fork(session: str, place: str, at: int | None, into: str | None) -> None:
     """Start a new session with the first records of SESSION, and print its name.
 
     `windlass sessions explain` shows the numbers of the records.
     """
 
-    async def copy_records(journal: SqliteJournal) -> str:
+    async def copy_records(journal: ManagedJournal) -> str:
         summary = await find_session(journal, session)
         return await fork_session(journal, summary.session, at or summary.facts, into)
 
-    click.echo(run_on_journal(path, copy_records))
+    click.echo(run_on_journal(place, copy_records))
 
 
 @sessions.command(short_help="Write a session as lines of JSON.")
 @click.argument("session")
 @journal_option
 @click.option("-o", "--output", default="-", metavar="FILE", help="The file; by default, stdout.")
-def export(session: str, path: Path, output: str) -> None:
+def export(session: str, place: str, output: str) -> None:
     """Write a session as lines of JSON, with its attachments and its hashes."""
 
-    async def write_session(journal: SqliteJournal) -> int:
+    async def write_session(journal: ManagedJournal) -> int:
         name = (await find_session(journal, session)).session
         with click.open_file(output, "wb", atomic=output != "-") as file:
             return await export_session(journal, name, file.write)
 
-    records = run_on_journal(path, write_session)
+    records = run_on_journal(place, write_session)
     if output != "-":
         click.echo(f"{output}: {format_count(records, 'record')}")
 
@@ -220,38 +228,38 @@ def export(session: str, path: Path, output: str) -> None:
 @click.argument("file")
 @journal_option
 @click.option("--as", "into", metavar="NAME", help="Import it under another name.")
-def import_(file: str, path: Path, into: str | None) -> None:
+def import_(file: str, place: str, into: str | None) -> None:
     """Import a session that was exported to FILE (- is stdin), and print its name.
 
     Nothing is written if any part of the file was changed after the export. Answers, permissions
     and settings in the file do not count here: `windlass resume` asks about each unfinished call.
     """
 
-    async def read_archive(journal: SqliteJournal) -> str:
+    async def read_archive() -> str:
         # The archive is read twice, once to check it and once to write it; stdin cannot be.
         with click.open_file(file, "rb") as given, tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(given, copy)
-            return await import_session(journal, copy, into)
+            async with open_journal(place) as journal:
+                return await import_session(journal, copy, into)
 
-    with open_journal(path) as journal:
-        click.echo(asyncio.run(read_archive(journal)))
+    click.echo(asyncio.run(read_archive()))
 
 
 @sessions.command(short_help="Delete old sessions that have ended.")
 @journal_option
 @click.option("--older-than", "age", required=True, metavar="AGE", help="Such as 12h, 30d or 4w.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def prune(path: Path, age: str, yes: bool) -> None:
+def prune(place: str, age: str, yes: bool) -> None:
     """Delete the sessions that have ended and were last used before AGE."""
     before = time.time() - _parse_age_s(age)
-    listed = run_on_journal(path, lambda journal: journal.sessions(limit=LISTED_MAX))
+    listed = run_on_journal(place, lambda journal: journal.sessions(limit=LISTED_MAX))
     old = sum(each.updated < before and each.outcome is not None for each in listed)
     if old and not yes:
         question = f"Delete {format_count(old, 'session')} of {len(listed)}?"
         click.confirm(question, abort=True, err=True)
     deleted = 0
     if old:
-        deleted = run_on_journal(path, lambda journal: journal.prune(before))
+        deleted = run_on_journal(place, lambda journal: journal.prune(before))
     click.echo(f"{format_count(deleted, 'session')} deleted")
 
 
@@ -259,21 +267,21 @@ def prune(path: Path, age: str, yes: bool) -> None:
 @click.argument("names", metavar="SESSION...", nargs=-1, required=True)
 @journal_option
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def delete(names: tuple[str, ...], path: Path, yes: bool) -> None:
+def delete(names: tuple[str, ...], place: str, yes: bool) -> None:
     """Delete sessions, and the attachments that no other session uses."""
 
-    async def find_names(journal: SqliteJournal) -> list[str]:
+    async def find_names(journal: ManagedJournal) -> list[str]:
         return [(await find_session(journal, name)).session for name in names]
 
-    async def delete_sessions(journal: SqliteJournal) -> None:
+    async def delete_sessions(journal: ManagedJournal) -> None:
         for name in found:
             if not await journal.delete(name):
                 raise ConfigError(f"session {name} was deleted by another process")
 
-    found = list(dict.fromkeys(run_on_journal(path, find_names)))
+    found = list(dict.fromkeys(run_on_journal(place, find_names)))
     if not yes:
         click.confirm(f"Delete {', '.join(found)}?", abort=True, err=True)
-    run_on_journal(path, delete_sessions)
+    run_on_journal(place, delete_sessions)
     click.echo(f"{format_count(len(found), 'session')} deleted")
 
 

@@ -11,10 +11,11 @@ from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
-from windlass.journals.chain import check_order
+from windlass.journals.chain import RecordProblem, check_order
 from windlass.journals.codec import blob_name, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
 from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
+from windlass.journals.names import MEMORY_NAME
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.wording import session_missing_error
 
@@ -36,6 +37,23 @@ class MemoryJournal:
         self._now = now
         # `run_sync` may drive a session from a thread of its own.
         self._mutex = Lock()
+
+    @property
+    def name(self) -> str:
+        """How people name the journal."""
+        return MEMORY_NAME
+
+    def close(self) -> None:
+        """Do nothing: there is no file to close, and the sessions stay until the process ends."""
+
+    async def verify(self, session: str) -> list[RecordProblem]:
+        """Return no problem: facts in memory are not encoded, and nothing else can change them."""
+        del session
+        return []
+
+    async def check(self) -> list[str]:
+        """Return no problem: there is no file that could be damaged."""
+        return []
 
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         """Return the facts of a session after number `after`; none if there is no such session."""
@@ -163,6 +181,16 @@ class MemoryJournal:
         sessions = tuple(self._sessions.items())
         found = [advance_summary(SessionSummary(name), tuple(facts)) for name, facts in sessions]
         return sorted(found, key=lambda summary: summary.updated, reverse=True)
+
+    async def prune(self, before: float) -> int:
+        """Delete the sessions that ended before a time and are not driven; returns how many."""
+        old = [
+            summary.session
+            for summary in self._list_summaries()
+            if summary.updated < before and summary.outcome is not None
+        ]
+        unused = [session for session in old if not self._leases.is_taken(session)]
+        return sum([await self.delete(session) for session in unused])
 
     async def delete(self, session: str) -> bool:
         """Delete a session; returns whether there was one. Raises SessionBusy if it is driven."""

@@ -103,6 +103,11 @@ class StoredJournal(ABC):
         self._location = location
         """How errors name the journal: its path, or its server without user and password."""
 
+    @property
+    def name(self) -> str:
+        """How people name the journal: its path, or its URL without user and password."""
+        return self._location.removeprefix("journal ")
+
     @abstractmethod
     def close(self) -> None:
         """Write what is waiting, then release the database."""

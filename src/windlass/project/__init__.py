@@ -11,7 +11,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 if TYPE_CHECKING:
     from windlass.project.agents import AgentSession, ProjectAgent, load_agent
     from windlass.project.files import load_settings, read_mcp_servers, settings_files
-    from windlass.project.journals import journal_path, open_existing_journal, open_journal
+    from windlass.project.journals import journal_name, open_existing_journal, open_journal
     from windlass.project.launches import launch_context, load_recorded_agent
     from windlass.project.layers import LoadedSettings
     from windlass.project.local_servers import ModelChoice, choose_model
@@ -30,7 +30,7 @@ __all__ = [
     "choose_model",
     "find_latest",
     "find_session",
-    "journal_path",
+    "journal_name",
     "launch_context",
     "load_agent",
     "load_recorded_agent",
@@ -54,7 +54,7 @@ LAZY_MODULES: LazyModules = {
     "choose_model": "windlass.project.local_servers",
     "find_latest": "windlass.project.session_names",
     "find_session": "windlass.project.session_names",
-    "journal_path": "windlass.project.journals",
+    "journal_name": "windlass.project.journals",
     "launch_context": "windlass.project.launches",
     "load_agent": "windlass.project.agents",
     "load_recorded_agent": "windlass.project.launches",

@@ -12,6 +12,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
 from windlass.environ import DOTENV_FILE, may_come_from_dotenv
 from windlass.gates.policy_file import GuardedRules, parse_policy
+from windlass.journals.names import parse_journal_name
 from windlass.knowledge.instructions import FILE_NAMES
 from windlass.project.layers import SettingsLayer
 from windlass.project.settings import SETTING_KEYS, Settings
@@ -107,8 +108,17 @@ def _describe_settings(
         verb = "allows" if is_looser else "sets"
         if key == "base_url":
             verb = "sends the requests to the model to"
-        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)  # pyright: ignore[reportUnknownArgumentType]
+        if key == "journal":
+            verb = _describe_journal_use(str(value))
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else about.show(value)  # pyright: ignore[reportUnknownArgumentType]
         yield f"{where}{verb} {key} = {shown}"
+
+
+def _describe_journal_use(name: str) -> str:
+    """What a project does with the sessions of the person who trusts it."""
+    if parse_journal_name(name).kind == "postgres":
+        return "sends all sessions, and your Postgres login, to the server:"
+    return "sets"
 
 
 def _describe_policy(snapshot: ProjectSnapshot, path: str, where: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from windlass.environ import (
     read_regular_file,
     xdg_folder,
 )
+from windlass.journals.names import parse_journal_name
 from windlass.project.layers import (
     LoadedSettings,
     SettingsLayer,
@@ -18,7 +19,12 @@ from windlass.project.layers import (
     layer_from_toml,
     merge_layers,
 )
-from windlass.project.snapshot import FILE_BYTES_MAX, MCP_FILE, find_project_file
+from windlass.project.snapshot import (
+    FILE_BYTES_MAX,
+    MCP_FILE,
+    ProjectSnapshot,
+    find_project_file,
+)
 from windlass.project.trust import USER_FILE, ProjectFolder, open_project
 from windlass.tools.mcp.config import McpHttp, McpStdio, mcp_settings
 
@@ -45,7 +51,7 @@ def load_settings(
         raise ConfigError(snapshot.broken)
     system, user, _ = settings_files(here)
     layers = [layer for path in (system, user) if (layer := _read_layer(path)) is not None]
-    return merge_layers(
+    loaded = merge_layers(
         layers,
         layer_from_environ(read_process_environment(), str(here)),
         layer_from_flags(flags or {}, str(here)),
@@ -53,6 +59,25 @@ def load_settings(
         project=snapshot.layer,
         is_trusted=project.is_trusted,
     )
+    _check_project_journal(loaded, snapshot)
+    return loaded
+
+
+def _check_project_journal(loaded: LoadedSettings, snapshot: ProjectSnapshot) -> None:
+    """Raise ConfigError if a project wants its sessions in a file that is not its own.
+
+    Such a file may be the journal of another project, or not be a journal at all.
+    """
+    if "journal" not in loaded.project_keys:
+        return
+    name = parse_journal_name(loaded.settings.journal)
+    own = snapshot.settings_path.parent.resolve()
+    if name.kind == "sqlite" and not Path(name.location).resolve().is_relative_to(own):
+        raise ConfigError(
+            f"{loaded.origins['journal']}: a project can keep its sessions only in its own folder, "
+            f"{own}, and not in {name.shown}. Choose that file yourself: with --journal, "
+            "WINDLASS_JOURNAL, or windlass config set --user journal PATH."
+        )
 
 
 def settings_files(folder: Path | None = None) -> tuple[Path, Path, Path]:

@@ -1,65 +1,157 @@
-"""The journal that keeps the sessions: which file it is, and how it is opened."""
+"""The journal that keeps the sessions: which one it is, and how it is opened.
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+A journal is named by a path or a URL. The strongest layer that names one decides: a flag, then
+`WINDLASS_JOURNAL`, then the user's settings, then those of a project that is trusted.
+"""
+
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
+from typing import Protocol
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.environ import read_process_environment
-from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.journals.chain import RecordProblem
+from windlass.journals.memory import MemoryJournal
+from windlass.journals.names import parse_journal_name, resolve_journal_name
+from windlass.journals.urls import open_journal as open_by_name
+from windlass.ports import (
+    AppendSignals,
+    AsyncClosableJournal,
+    BlobStore,
+    ClosableJournal,
+    Journal,
+    SessionCatalog,
+    SessionLeases,
+    SharedBudgets,
+)
 from windlass.project.files import load_settings
 from windlass.project.settings import Settings
 
 
-def journal_path(settings: Settings | None = None, *, named: str | None = None) -> Path:
-    """The file of the journal: the one that is named, or the settings', or the user's own.
+class ManagedJournal(
+    Journal,
+    SessionLeases,
+    AppendSignals,
+    BlobStore,
+    SharedBudgets,
+    SessionCatalog,
+    ClosableJournal,
+    Protocol,
+):
+    """A journal with all that the command line does with one, wherever it keeps the sessions."""
 
-    The settings of the current folder are read if none are given and none is named.
+    @property
+    def name(self) -> str:
+        """How people name the journal: without user and password."""
+        ...
+
+    async def verify(self, session: str) -> list[RecordProblem]:
+        """Return a problem for each record of a session that was changed, moved or removed."""
+        ...
+
+    async def prune(self, before: float) -> int:
+        """Delete the sessions that ended before a time and are not driven; returns how many."""
+        ...
+
+    async def check(self) -> list[str]:
+        """Return what is wrong with the journal as a whole, in words."""
+        ...
+
+
+def journal_name(settings: Settings | None = None, *, named: str | None = None) -> str:
+    """The path or URL of the journal: the one that is named, or the settings', or the user's own.
+
+    The settings of the current folder are read if none are given and none is named. Raises
+    ConfigError if it is not a name of a journal.
     """
     if not named:
         settings = settings or load_settings().settings
         named = settings.journal
     if not named:
-        return default_journal_path()
-    return Path(named).expanduser()
+        return default_journal_name()
+    return resolve_journal_name(named, str(Path.cwd()))
 
 
-def default_journal_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The file that keeps the sessions if no setting names one."""
+def default_journal_name(environ: Mapping[str, str] | None = None) -> str:
+    """The path or URL of the journal if no setting names one."""
     if environ is None:
         environ = read_process_environment()
     named = environ.get("WINDLASS_JOURNAL", "")
     if named:
-        return Path(named).expanduser()
+        return resolve_journal_name(named, str(Path.cwd()))
     data = Path(environ.get("XDG_DATA_HOME", ""))
     if not data.is_absolute():
         # The XDG specification says to ignore a path that is not absolute.
         data = Path.home() / ".local" / "share"
-    return data / "windlass" / "sessions.db"
+    return str(data / "windlass" / "sessions.db")
 
 
-@contextmanager
-def open_journal(path: Path) -> Generator[SqliteJournal]:
+def is_kept(journal: Journal) -> bool:
+    """Whether the sessions of a journal outlive this process."""
+    return not isinstance(journal, MemoryJournal)
+
+
+def journal_exists(name: str | os.PathLike[str]) -> bool:
+    """Whether there is such a journal. Of a server, only its use tells."""
+    parsed = parse_journal_name(os.fspath(name))
+    return parsed.kind != "sqlite" or Path(parsed.location).exists()
+
+
+class OpenedJournal:
+    """A journal that is open for as long as a `with` or an `async with` block lasts."""
+
+    def __init__(self, journal: ManagedJournal) -> None:
+        self._journal = journal
+
+    def __enter__(self) -> ManagedJournal:
+        return self._journal
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._journal.close()
+
+    async def __aenter__(self) -> ManagedJournal:
+        return self._journal
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(self._journal, AsyncClosableJournal):
+            await self._journal.aclose()
+        else:
+            self._journal.close()
+
+
+def open_journal(name: str | os.PathLike[str]) -> OpenedJournal:
     """Open a journal for as long as the block lasts, and create it if it does not exist.
 
-    Raises JournalFailed if its folder cannot be created, and ConfigError or JournalFailed if the
-    file cannot be opened.
+    Raises JournalFailed if the folder of a file cannot be created, and ConfigError or JournalFailed
+    if it cannot be opened.
     """
+    parsed = parse_journal_name(os.fspath(name))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if parsed.kind == "sqlite":
+            Path(parsed.location).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise JournalFailed(
-            f"cannot create the folder of the journal {path}: {error.strerror}. "
-            "Name another file with WINDLASS_JOURNAL=FILE or --journal FILE."
+            f"cannot create the folder of the journal {parsed.shown}: {error.strerror}. "
+            "Name another file with WINDLASS_JOURNAL=PATH or --journal PATH."
         ) from None
-    with SqliteJournal(path) as journal:
-        yield journal
+    return OpenedJournal(open_by_name(parsed.location))
 
 
-@contextmanager
-def open_existing_journal(path: Path) -> Generator[SqliteJournal]:
+def open_existing_journal(name: str | os.PathLike[str]) -> OpenedJournal:
     """Open a journal that must exist; raises ConfigError if it does not."""
-    if not path.exists():
-        raise ConfigError(f"there is no journal {path}. Name another one with --journal.")
-    with SqliteJournal(path) as journal:
-        yield journal
+    parsed = parse_journal_name(os.fspath(name))
+    if not journal_exists(name):
+        raise ConfigError(f"there is no journal {parsed.shown}. Name another one with --journal.")
+    return OpenedJournal(open_by_name(parsed.location))

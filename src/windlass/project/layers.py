@@ -6,7 +6,6 @@ The law: a project never loosens what a person set. Of settings that allow thing
 value wins, and all policies apply. What a project says before it is trusted can only restrict.
 """
 
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -246,15 +245,15 @@ def _layer_from_values(
         try:
             values[key] = _parse_value(SETTING_KEYS[key], value, folder)
         except InvalidSetting as error:
-            raise ConfigError(f"{names[key]}={value}: it must be {error}") from None
+            shown = SETTING_KEYS[key].show(value)
+            raise ConfigError(f"{names[key]}={shown}: it must be {error}") from None
     return SettingsLayer(values, {key: names[key] for key in values})
 
 
 def _parse_value(key: SettingKey, value: object, folder: str) -> object:
     parsed = key.parse(value)
-    if key.is_path and isinstance(parsed, str) and parsed:
-        # Not `Path.resolve`: a path that goes through a link stays as it was written.
-        return os.path.normpath(os.path.join(folder, os.path.expanduser(parsed)))  # noqa: PTH111, PTH118
+    if key.resolve is not None and isinstance(parsed, str) and parsed:
+        return key.resolve(parsed, folder)
     return parsed
 
 

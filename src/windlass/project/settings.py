@@ -5,6 +5,7 @@ One name is used everywhere: `max_usd` in a file is `WINDLASS_MAX_USD` in the en
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
+from windlass.journals.names import parse_journal_name, resolve_journal_name, show_journal_name
 
 PermissionMode: TypeAlias = Literal["ask", "read-only", "allow-all"]
 SandboxMode: TypeAlias = Literal["auto", "require"]
@@ -72,18 +75,37 @@ class SettingKey:
     """From a value in a file, a variable or a flag to the setting; raises InvalidSetting."""
     description: str
     """What the setting is for, in a line."""
-    is_path: bool = False
-    """The value is a path, relative to the file or folder where it was written."""
+    resolve: Callable[[str, str], str] | None = None
+    """For a path: returns it as absolute, from the value and the folder where it was written."""
     per_agent: bool = True
     """May also stand in `[agents.NAME]`."""
     strictness: Callable[[Any], float] | None = None
     """How strict a value is, for settings that allow things: a project can only raise it."""
+    show: Callable[[object], str] = str
+    """How a value is shown to people, without what is secret in it."""
 
 
 def parse_text(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidSetting('a string, such as "…"')
     return value
+
+
+def parse_journal(value: object) -> str:
+    """A path or a URL; raises InvalidSetting, without the password in it, if it is neither."""
+    text = parse_text(value)
+    try:
+        if text:
+            parse_journal_name(text)
+    except ConfigError as error:
+        raise InvalidSetting(f"a path, memory: or postgresql://… ({error})") from None
+    return text
+
+
+def resolve_path(path: str, folder: str) -> str:
+    """The path as an absolute one, as seen from a folder."""
+    # Not `Path.resolve`: a path that goes through a link stays as it was written.
+    return os.path.normpath(os.path.join(folder, os.path.expanduser(path)))  # noqa: PTH111, PTH118
 
 
 def parse_texts(value: object) -> tuple[str, ...]:
@@ -176,7 +198,9 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
         "what happens to calls that change things",
         strictness=("allow-all", "ask", "read-only").index,
     ),
-    "policy": SettingKey(parse_text, "a file of rules, instead of a permission mode", is_path=True),
+    "policy": SettingKey(
+        parse_text, "a file of rules, instead of a permission mode", resolve=resolve_path
+    ),
     "flow_guard": SettingKey(
         parse_flag,
         "ask before private data could be sent out by untrusted text",
@@ -188,7 +212,7 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
         strictness=("auto", "require").index,
     ),
     "mcp_config": SettingKey(
-        parse_text, "MCP servers; without it, the project's .mcp.json", is_path=True
+        parse_text, "MCP servers; without it, the project's .mcp.json", resolve=resolve_path
     ),
     "max_steps": SettingKey(
         parse_count, "replies of the model in one run", strictness=limit_strictness
@@ -200,7 +224,11 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
     ),
     "agent": SettingKey(parse_text, "the agent to run, from [agents.NAME]", per_agent=False),
     "journal": SettingKey(
-        parse_text, "the file that keeps the sessions", is_path=True, per_agent=False
+        parse_journal,
+        "the journal that keeps the sessions: a path, memory: or postgresql://…",
+        resolve=resolve_journal_name,
+        per_agent=False,
+        show=show_journal_name,
     ),
     "thinking": SettingKey(
         parse_choice(*THINKING_MODES), "how the model's thinking is shown", per_agent=False

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from windlass.core.errors import ConfigError, ForOperator, JournalFailed
+from windlass.journals.names import POSTGRES_SCHEMES, show_journal_name, split_server_url
 from windlass.journals.stored_journal import Durability, check_durability
 
 NAME_BYTES_MAX = 63
 """Postgres truncates longer names of schemas."""
+DEFAULT_PORT = "5432"
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_GRACE_S = 5.0
 """How much longer than the statement timeout to wait for an answer."""
@@ -73,13 +75,13 @@ class PostgresConfig:
             raise ConfigError(f"connections_max={self.connections_max}: it must be at least 1")
         if not (self.timeout_s > 0 and self.patience_s >= 0):
             raise ConfigError("timeout_s must be more than 0, and patience_s must be 0 or more")
-        try:
-            scheme = urlsplit(self.dsn).scheme
-        except ValueError:
-            scheme = ""
-        if scheme not in ("postgres", "postgresql"):
+        parts = split_server_url(self.dsn)
+        if parts is None or parts.scheme not in POSTGRES_SCHEMES:
             # The value is not shown: there may be a password anywhere in it.
-            raise ConfigError("the URL of a Postgres journal is postgresql://user@host/database")
+            raise ConfigError(
+                "this is not the URL of a Postgres journal: write postgresql://user@host/database. "
+                "In a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25."
+            )
 
     @property
     def quoted_schema(self) -> str:
@@ -89,9 +91,22 @@ class PostgresConfig:
     @property
     def location(self) -> str:
         """How errors name the journal: the URL without user and password."""
+        return f"journal {show_journal_name(self.dsn)}"
+
+    @property
+    def server(self) -> str:
+        """Where the server is, in words: its host and port, or the folder of its socket."""
         parts = urlsplit(self.dsn)
-        host = parts.netloc.rpartition("@")[2] or "".join(parse_qs(parts.query).get("host", []))
-        return f"journal postgresql://{host}{parts.path}"
+        options = parse_qs(parts.query)
+        hosts = parts.netloc.rpartition("@")[2] or "".join(options.get("host", []))
+        if unquote(hosts).startswith("/"):
+            return f"the socket in {unquote(hosts)}"
+        first = hosts.partition(",")[0]
+        host, colon, port = first.rpartition(":")
+        if not colon or not port.isdecimal():
+            host = first
+            port = "".join(options.get("port", [])) or DEFAULT_PORT
+        return f"host {host or 'localhost (or PGHOST)'}, port {port}"
 
     def lock_key(self, *names: str) -> int:
         """Return the number of an advisory lock.
@@ -139,8 +154,9 @@ _CONFLICT_STATES = ("40001", "40P01")
 """Serialization failure and deadlock: the transaction that lost may simply try again."""
 _SHUTDOWN_STATES = ("57P01", "57P02", "57P03", "57P05")
 _ERROR_TEXTS = {
-    "28": "the server rejected the user or the password; check both",
-    "3D000": "the database does not exist; create it or use another one",
+    "28": "the server rejected the user or the password; check both, in the URL or in PGUSER, "
+    "PGPASSWORD and ~/.pgpass",
+    "3D000": "the database does not exist; create it with createdb, or use another one",
     "25006": "the server is read-only, as a standby is; use the primary server",
     "42501": "the user lacks permission; grant it the rights to use or create the schema",
     "53100": "the disk of the server is full; free some space, then resume the run",
@@ -180,7 +196,10 @@ def postgres_error(config: PostgresConfig, error: BaseException) -> ForOperator:
     state = _sqlstate(error) or ""
     text = _ERROR_TEXTS.get(state) or _ERROR_TEXTS.get(state[:2])
     if text is None and is_connection_lost(error):
-        text = "the server cannot be reached; check its address, and that it is running"
+        text = (
+            f"the server cannot be reached at {config.server}; check the address, that the server "
+            "is running, and that it accepts connections from here"
+        )
     if text is None:
         text = "the server reported an error; check its log, then resume the run"
     detail = _remove_passwords(config, " ".join(str(error).split()) or type(error).__name__)
@@ -198,7 +217,13 @@ def _sqlstate(error: BaseException) -> str | None:
 def _remove_passwords(config: PostgresConfig, text: str) -> str:
     parts = urlsplit(config.dsn)
     in_url = parts.netloc.rpartition("@")[0].partition(":")[2]
-    passwords = {in_url, unquote(in_url), *parse_qs(parts.query).get("password", [])}
+    options = parse_qs(parts.query)
+    passwords = {
+        in_url,
+        unquote(in_url),
+        *options.get("password", []),
+        *options.get("sslpassword", []),
+    }
     # The longest first: one may be contained in another.
     for password in sorted(passwords - {""}, key=len, reverse=True):
         text = text.replace(password, "…")

@@ -112,6 +112,10 @@ class PostgresJournal(StoredJournal):
         found = await self._walk_records(session, 0)
         return [problem for problem in found if isinstance(problem, RecordProblem)]
 
+    async def check(self) -> list[str]:
+        """Return what does not fit together in the tables, in words. This reads all keys."""
+        return await self._run_query(self._queries.find_orphans)
+
     async def _walk_records(self, session: str, after: int) -> Sequence[Fact | RecordProblem]:
         name = self._check_name(session)
         stored = await self._run_query(

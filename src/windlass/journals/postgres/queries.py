@@ -90,6 +90,14 @@ class PostgresQueries:
         query = self._format_sql("SELECT facts FROM {}.sessions WHERE session = $1")
         return await server.fetchval(query, session) or 0
 
+    async def find_orphans(self, server: PostgresConnection) -> list[str]:
+        """Return a line for each session number that has records but no row of its own."""
+        query = """SELECT number, count(*) FROM {0}.records
+            WHERE NOT EXISTS (SELECT FROM {0}.sessions WHERE sessions.number = records.number)
+            GROUP BY number ORDER BY number"""
+        rows = await server.fetch(self._format_sql(query))
+        return [f"{count} records belong to no session (number {number})" for number, count in rows]
+
     async def list_sessions(
         self, server: PostgresConnection, query: str, limit: int, *, unfinished: bool
     ) -> list[SessionSummary]:
