@@ -30,6 +30,7 @@ TESTS = (
     "tests/agent/test_late_results.py",
     "tests/agent/test_secrets.py",
     "tests/agent/test_earlier_messages.py",
+    "tests/agent/test_program_exit.py",
     "tests/agent/test_reply_hold.py",
     "tests/core",
     "tests/journals/test_lost_files.py",

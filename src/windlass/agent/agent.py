@@ -153,7 +153,7 @@ class Agent(Generic[OutputT]):
         driver = self._runs.make_driver(choose_session(session), opening, events.push)
 
         async def drive() -> RunResult[OutputT]:
-            return self._parse_output(await self._runs.drive_to_end(driver))
+            return self._parse_output(await self._runs.drive_until_ended(driver))
 
         task = asyncio.create_task(drive())
         task.add_done_callback(events.finish)
@@ -163,7 +163,10 @@ class Agent(Generic[OutputT]):
             driver.cancel("the watcher failed")
             await wait_until_done(task)
             raise
-        self._raise_if_failed(await task)
+        result = await task
+        if driver.program_exit is not None:
+            raise driver.program_exit
+        self._raise_if_failed(result)
 
     async def resume(
         self, session: str, *, consent: bool = False, on_event: Watcher | None = None

@@ -155,6 +155,8 @@ async def consult_approver(waiting: WaitForAnswers, world: World, recorder: Reco
     try:
         for task in asyncio.as_completed(asking):
             question, reply = await task
+            if isinstance(reply, BaseException):
+                raise reply
             if reply is None:
                 continue
             await recorder.record(_answer_or_deny(recorder, question, reply, world.clock))
@@ -185,7 +187,11 @@ def _answer_or_deny(
 
 async def _ask_approver(
     approver: Approver, question: Question, now: float
-) -> tuple[Question, PersonAnswer | None]:
+) -> tuple[Question, PersonAnswer | KeyboardInterrupt | SystemExit | None]:
+    """Return the answer to a question, or what the approver raised to end the program.
+
+    As data, because asyncio raises such an exception of a task out of the event loop at once.
+    """
     timeout_s = None
     if question.expires_at is not None:
         timeout_s = max(0.0, question.expires_at - now)
@@ -194,6 +200,8 @@ async def _ask_approver(
             reply = await call_approver(approver, question)
     except TimeoutError:
         return question, EXPIRED_DENIAL
+    except (KeyboardInterrupt, SystemExit) as error:
+        return question, error
     except Exception as error:  # noqa: BLE001 - an approver that fails has said no
         _log.exception("the approver failed, so the call of %s is denied", question.call.name)
         return question, Deny(f"the approver failed: {type(error).__name__}", "approver-failure")

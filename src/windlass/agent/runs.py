@@ -115,7 +115,17 @@ class LiveRuns:
         return self._world if tools is self._world.tools else replace(self._world, tools=tools)
 
     async def drive_to_end(self, driver: RunDriver) -> RunResult[Any]:
-        """Drive a run and return its result. If the caller is cancelled, the run ends first."""
+        """Drive a run and return its result. If the caller is cancelled, the run ends first.
+
+        Raises KeyboardInterrupt or SystemExit if a part of the run did, once the run has ended.
+        """
+        result = await self.drive_until_ended(driver)
+        if driver.program_exit is not None:
+            raise driver.program_exit
+        return result
+
+    async def drive_until_ended(self, driver: RunDriver) -> RunResult[Any]:
+        """Do the same for a caller that raises `driver.program_exit` itself."""
         task = asyncio.create_task(driver.drive())
         try:
             return await asyncio.shield(task)

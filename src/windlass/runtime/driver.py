@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.core.decide.reserving import settle_attempt
 from windlass.core.errors import ForOperator, JournalCorrupt, JournalFailed
 from windlass.core.events import (
     CallLate,
@@ -88,7 +87,7 @@ class RunDriver:
         self._has_let_go = False
         """Whether the driver is done with the session: a lease that comes later is released."""
         self._opening_facts: Sequence[Fact] = ()
-        self._in_flight = InFlight(still_driving=self._is_still_driving)
+        self._in_flight = InFlight(still_driving=self._is_still_driving, stop_run=self._stop_run)
         self._relay = LiveRelay(
             world.journal, recorder.session, recorder.publisher, self._in_flight.read_text
         )
@@ -146,22 +145,12 @@ class RunDriver:
     @property
     def charges_so_far(self) -> tuple[Charge, ...]:
         """All that the run has paid so far, including what is not on record yet."""
-        run = self._recorder.state.run
-        if run is None:
-            return ()
-        charges = list(run.ledger.charges)
-        if run.outcome is None:
-            charges += chain.from_iterable(self._in_flight.charges_by_call.values())
-        if run.attempt is not None:
-            attempt = self._in_flight.attempt
-            if attempt is not None:
-                charge = attempt.compute_charge()
-            else:
-                info = self._world.models[run.attempt.model].info
-                charge = settle_attempt(info, run.attempt.reserved, None, 0, whole=False)
-            if charge is not None:
-                charges.append(charge)
-        return tuple(charges)
+        return self._in_flight.charges_so_far(self._recorder.state.run, self._world)
+
+    @property
+    def program_exit(self) -> BaseException | None:
+        """KeyboardInterrupt or SystemExit, if a part of the run raised it; the run has ended."""
+        return self._in_flight.program_exit
 
     async def drive(self) -> RunResult[Any]:
         """Open the run, go on until it has ended or must wait for a person, and close it.
@@ -245,7 +234,8 @@ class RunDriver:
         stop = partial(self._stop_run, outcome="timed_out")
         self._deadlines.start(recorder.setup, recorder.state, stop)
         self._decided_from = None
-        move = await run_loop(self._world, recorder, self._in_flight)
+        moves = run_loop(self._world, recorder, self._in_flight)
+        move = await self._in_flight.hold_program_exit(moves)
         # Noted before any other task can run: steering that comes in later was not considered.
         self._decided_from = recorder.state
         return move
@@ -294,7 +284,9 @@ class RunDriver:
             return True
         if self._world.approver is None:
             return False
-        consulting = asyncio.ensure_future(self._consult(waiting, self._world, self._recorder))
+        consultation = self._consult(waiting, self._world, self._recorder)
+        held = self._in_flight.hold_program_exit(consultation)
+        consulting = asyncio.create_task(held)
         await self._wait_for_stage(consulting, cancel=True)
         if not consulting.done() or consulting.cancelled():
             return True

@@ -3,13 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
+from windlass.core.decide.reserving import settle_attempt
 from windlass.core.events import CallFinished
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall
-from windlass.core.state import State, find_call
+from windlass.core.state import RunState, State, find_call
+from windlass.ports import World
 from windlass.runtime.attempt import ModelAttempt
+
+ValueT = TypeVar("ValueT")
 
 PROOF_LASTS_S = 0.25
 """How long after its start was recorded a call may begin without asking who drives the session."""
@@ -17,6 +22,10 @@ PROOF_LASTS_S = 0.25
 
 async def _always_driving() -> bool:
     return True
+
+
+def _ignore_stop(_reason: str) -> None:
+    pass
 
 
 @dataclass(slots=True)
@@ -36,6 +45,11 @@ class InFlight:
 
     still_driving: Callable[[], Awaitable[bool]] = _always_driving
     """Ask the journal whether this driver still has the session."""
+
+    stop_run: Callable[[str], None] = _ignore_stop
+    """End the run, for this reason."""
+    program_exit: KeyboardInterrupt | SystemExit | None = None
+    """What a tool, a gate or a model raised to end the program. It is raised after the run."""
 
     _starts_recorded_at: float = 0.0
     """When the starts of the latest calls were on record, by the clock of the event loop."""
@@ -60,7 +74,45 @@ class InFlight:
             return ToolResult.from_text(
                 "cancelled", "The call did not start: another driver has taken the session over."
             )
-        return await work
+        try:
+            return await work
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._note_program_exit(error)
+            name = type(error).__name__
+            return ToolResult.from_text("error", f"{name}: the tool ended the program")
+
+    async def hold_program_exit(self, work: Awaitable[ValueT]) -> ValueT:
+        """Wait for work of the run. What would end the program ends the run first.
+
+        A task must not end with such an exception: asyncio would raise it out of the event loop
+        at once, and nobody could record the end of the run.
+        """
+        try:
+            return await work
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._note_program_exit(error)
+            raise asyncio.CancelledError from error
+
+    def _note_program_exit(self, error: KeyboardInterrupt | SystemExit) -> None:
+        self.program_exit = self.program_exit or error
+        self.stop_run(f"{type(error).__name__} was raised inside the run")
+
+    def charges_so_far(self, run: RunState | None, world: World) -> tuple[Charge, ...]:
+        """Return all that a run has paid so far, including what is not on record yet."""
+        if run is None:
+            return ()
+        charges = list(run.ledger.charges)
+        if run.outcome is None:
+            charges += chain.from_iterable(self.charges_by_call.values())
+        if run.attempt is not None:
+            if self.attempt is not None:
+                charge = self.attempt.compute_charge()
+            else:
+                info = world.models[run.attempt.model].info
+                charge = settle_attempt(info, run.attempt.reserved, None, 0, whole=False)
+            if charge is not None:
+                charges.append(charge)
+        return tuple(charges)
 
     def take_finished(self, task: asyncio.Task[ToolResult]) -> CallFinished:
         """Remove a call that is over, and return its end."""

@@ -128,7 +128,7 @@ class ToolAttempt:
             if isinstance(outcome, ToolReturned) and inspect.isawaitable(outcome.value):
                 return ToolReturned(await outcome.value)
             return outcome
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool that fails has a result
+        except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - a tool that fails has a result
             return ToolRaised(error)
 
     async def _run_in_thread(self) -> ToolReturned | ToolRaised:

@@ -31,6 +31,17 @@ def log_tool_error(tool: str, event: str, error: BaseException) -> None:
     _log.debug("tool %s %s", tool, event, exc_info=error)
 
 
+def raise_program_exit(outcome: AttemptOutcome) -> None:
+    """Raise what a tool raised to end the program: it is not for the model."""
+    match outcome:
+        case ToolRaised(KeyboardInterrupt() | SystemExit() as error):
+            raise error
+        case ToolTimedOut(ToolRaised(KeyboardInterrupt() | SystemExit() as error)):
+            raise error
+        case _:
+            pass
+
+
 def is_worth_retrying(outcome: AttemptOutcome) -> bool:
     """Whether the same call may work if it is tried again."""
     return isinstance(outcome, ToolRaised) and is_unavailable(outcome.error)

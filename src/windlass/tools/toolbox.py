@@ -43,6 +43,7 @@ from windlass.tools.outcomes import (
     circuit_open_text,
     is_worth_retrying,
     log_tool_error,
+    raise_program_exit,
 )
 from windlass.tools.process_calls import call_in_process
 from windlass.tools.profile import Profile
@@ -144,7 +145,8 @@ class Toolbox:
         """Run a call, and return its one result.
 
         A cancel is raised again once the tool has stopped or its grace is over. If the tool returns
-        a value meanwhile, the value is returned in a result of kind `cancelled` instead.
+        a value meanwhile, the value is returned in a result of kind `cancelled` instead. Raises
+        KeyboardInterrupt or SystemExit if the tool did.
         """
         name = cleared.call.name
         tool = self._tools.get(name)
@@ -182,6 +184,7 @@ class Toolbox:
             outcome = await self._run_attempt(tool, cleared, context, run_context, seconds_left)
             if isinstance(outcome, ToolResult):
                 return outcome
+            raise_program_exit(outcome)
             wait_s = RETRY_BACKOFF_S * 2 ** (attempt - 1)
             is_out_of_time = loop.time() + wait_s >= until
             if not is_worth_retrying(outcome) or attempt >= attempts_max or is_out_of_time:
@@ -286,6 +289,7 @@ class Toolbox:
             outcome = ToolRaised(mismatch)
         finally:
             progress.close()
+        raise_program_exit(outcome)
         match outcome:
             case ToolReturned(value) if value is NOT_DONE:
                 return "not_done"
