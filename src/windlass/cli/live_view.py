@@ -12,33 +12,19 @@ from typing_extensions import override
 from windlass.cli.markdown import MarkdownStream
 from windlass.cli.renderer import (
     NO_OUTPUT,
-    CallEvent,
+    CallVerdict,
     EventRenderer,
-    RunEvent,
-    StepEvent,
     format_json_arguments,
     result_prefix,
     result_style,
 )
 from windlass.cli.screen import BAD, GOOD, QUIET, TEXT_STYLE, THINKING_STYLE, TROUBLE, Screen
 from windlass.cli.status import StatusLine
-from windlass.core.events import (
-    AttemptDiscarded,
-    AttemptFailed,
-    AttemptStarted,
-    CallFinished,
-    CallJudged,
-    CallProgress,
-    Event,
-    Fact,
-    NestedEvent,
-    RunEnded,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
-    StepProposed,
-)
-from windlass.core.messages import TextPart, ToolResult
+from windlass.core.events import AttemptStarted, Fact, RunEnded, RunResumed
+from windlass.core.messages import TextPart, ToolCall, ToolResult
+from windlass.core.projection.entries import FailureEntry, NoticeFact, PromptEntry
+from windlass.core.projection.project import project_events
+from windlass.core.projection.view import CallView, NestedView, Projection, ReplyEntry
 from windlass.core.verdicts import Ask
 from windlass.project.settings import ThinkingMode
 
@@ -73,16 +59,27 @@ class LiveView(EventRenderer):
         """Something stands on the page: a blank line separates what follows."""
 
     @override
-    def show_event(self, event: Event) -> None:
-        self._status.update(event)
-        super().show_event(event)
+    def show_view(self, view: Projection) -> None:
+        self._status.follow(view)
+        super().show_view(view)
+
+    @override
+    def show_suspension(self) -> None:
+        """Not shown here: the commands that answer are shown instead."""
+        self.end_stream()
 
     def learn_calls(self, facts: Iterable[Fact]) -> None:
-        """Learn the names of the calls of a run that another process began to show."""
-        for fact in facts:
-            if isinstance(fact, StepProposed):
-                self._calls |= {call.id: call for call in fact.reply.calls}
-                self._status.learn_calls(fact)
+        """Learn what happened in a session that another process began to show."""
+        self._view = project_events(facts)
+        self._status.start_from(self._view)
+        for entry in self._view.entries:
+            if isinstance(entry, ReplyEntry):
+                self._call_names |= {call.id: call.name for call in entry.calls}
+
+    def end_run(self) -> None:
+        """Forget the session: the next run may be one of another session."""
+        self.end_stream()
+        self._view = Projection()
 
     def end_stream(self) -> None:
         """End the text or the thinking that is being streamed."""
@@ -131,64 +128,75 @@ class LiveView(EventRenderer):
         return True
 
     @override
-    def _show_run_event(self, event: RunEvent) -> None:
+    def _show_prompt(self, prompt: PromptEntry) -> None:
         self.end_stream()
-        match event:
-            case RunStarted() | RunSuspended():
-                pass
+
+    @override
+    def _show_notice(self, fact: NoticeFact) -> None:
+        match fact:
             case RunResumed(drift):
+                self.end_stream()
                 if drift:
-                    super()._show_run_event(event)
+                    super()._show_notice(fact)
             case RunEnded(outcome, reason):
+                self.end_stream()
                 is_news = reason not in ("", self._last_failure)
                 if is_news and outcome not in ("completed", "cancelled"):
                     self._show_line(self._screen.glyphs.no, reason, BAD)
-
-    @override
-    def _show_step_event(self, event: StepEvent) -> None:
-        match event:
-            case AttemptStarted(attempt=1):
-                self.end_stream()
-                self._shown_text = ""
-            case AttemptStarted() | AttemptDiscarded():
-                pass  # The status line shows retries.
-            case AttemptFailed(fault):
-                self._show_failure(fault.message, visible=event.visible)
-            case StepProposed(reply):
-                self.end_stream()
-                if reply.calls:
-                    self._separate()
-                super()._show_step_event(event)
-
-    @override
-    def _show_call_event(self, event: CallEvent) -> None:
-        match event:
-            case CallProgress(text=text):
-                self._status.set_note(text)
-            case CallJudged(verdict=Ask()):
-                self.end_stream()  # The question itself is shown by the question prompt.
-            case CallFinished(call_id, result):
-                self._show_result(call_id, result)
             case _:
-                super()._show_call_event(event)
+                super()._show_notice(fact)
 
     @override
-    def _show_nested_event(self, event: NestedEvent) -> None:
-        if isinstance(event.event, StepProposed):
-            for call in event.event.reply.calls:
-                arguments = format_json_arguments(call.arguments)
-                message = f"{event.agent}: {call.name}({arguments})"
-                self._show_line(self._screen.glyphs.progress, message, QUIET)
+    def _show_attempt(self, attempt: AttemptStarted) -> None:
+        # The status line shows retries.
+        if attempt.attempt == 1:
+            self.end_stream()
+            self._shown_text = ""
+
+    @override
+    def _show_reply(self, reply: ReplyEntry) -> None:
+        self._show_rest(reply)
+        self.end_stream()
+        calls = [part for part in reply.parts if isinstance(part, ToolCall)]
+        if calls and reply.kind == "reply":
+            self._separate()
+        for call in calls:
+            self._show_proposed_call(call)
+
+    @override
+    def _show_progress(self, call: CallView) -> None:
+        self._status.set_note(call.progress)
+
+    @override
+    def _show_call_verdict(self, call_id: str, verdict: CallVerdict) -> None:
+        if isinstance(verdict, Ask):
+            self.end_stream()  # The question itself is shown by the question prompt.
+        else:
+            super()._show_call_verdict(call_id, verdict)
+
+    @override
+    def _show_nested(self, before: NestedView | None, nested: NestedView) -> None:
+        seen = len(before.projection.entries) if before is not None else 0
+        for entry in nested.projection.entries[seen:]:
+            for part in entry.parts if isinstance(entry, ReplyEntry) else ():
+                if isinstance(part, ToolCall):
+                    arguments = format_json_arguments(part.arguments)
+                    message = f"{nested.agent}: {part.name}({arguments})"
+                    self._show_line(self._screen.glyphs.progress, message, QUIET)
 
     @override
     def _show_line(self, mark: str, text: str, style: str) -> None:
         self.end_stream()
         super()._show_line(mark, text, style)
 
-    def _show_failure(self, message: str, *, visible: bool) -> None:
+    @override
+    def _show_failure(self, entry: FailureEntry) -> None:
         """An attempt failed. The status line says whether it is retried."""
-        if visible and self._open_stream == "text":
-            self._show_text(self._screen.glyphs.cut)
+        message = entry.fact.fault.message
+        if entry.fact.visible:
+            self._show_lost_text(entry.fact.partial)
+            if self._open_stream == "text":
+                self._show_text(self._screen.glyphs.cut)
         self.end_stream()
         self._last_failure = message
         self._screen.write_line(message, TROUBLE, mark=self._screen.glyphs.trouble)
@@ -198,16 +206,19 @@ class LiveView(EventRenderer):
             self._screen.write_line()
         self._page_started = True
 
-    def _show_result(self, call_id: str, result: ToolResult) -> None:
+    @override
+    def _show_result(self, call: CallView) -> None:
         """The first lines of a result; of an edit, what was changed."""
         self.end_stream()
-        call = self._calls.get(call_id)
-        is_diff = call is not None and call.name == "edit" and result.kind == "value"
+        result = call.result
+        if result is None:
+            return
+        is_diff = call.name == "edit" and result.kind == "value"
         lines = _result_lines(result)
         first, *others = lines[: DIFF_LINES if is_diff else RESULT_LINES] or [NO_OUTPUT]
         style = result_style(result)
         self._screen.begin_line(self._screen.glyphs.result, style)
-        first = self._screen.trim_to_width(self._call_label(call_id) + first, 2)
+        first = self._screen.trim_to_width(self._call_label(call.id) + first, 2)
         self._screen.write_verbatim(first, style)
         self._screen.end_line()
         for line in others:
@@ -215,7 +226,7 @@ class LiveView(EventRenderer):
         hidden = len(lines) - len(others) - 1
         if hidden > 0:
             self._show_result_line(f"{self._screen.glyphs.cut} +{hidden} lines", QUIET)
-        self._last_call_id = call_id
+        self._last_call_id = call.id
 
     def _show_result_line(self, text: str, style: str) -> None:
         """One line of a result, cut to the width, with its own spaces."""

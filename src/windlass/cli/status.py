@@ -1,7 +1,7 @@
 """The line at the bottom of a terminal: what the run is doing, and what it has cost so far.
 
-It is computed from events alone and redrawn from time to time. Without a terminal there is no such
-line, and nothing is lost.
+It is computed from the view of the session and redrawn from time to time. Without a terminal there
+is no such line, and nothing is lost.
 """
 
 import asyncio
@@ -11,22 +11,11 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 from windlass.cli.screen import Screen
-from windlass.core.events import (
-    AttemptFailed,
-    AttemptRetrying,
-    AttemptStarted,
-    CallDelta,
-    CallFinished,
-    CallJudged,
-    CallStarted,
-    Event,
-    RunEnded,
-    StepProposed,
-    TextDelta,
-    ThinkingDelta,
-)
-from windlass.core.messages import Charge, Ledger, Usage
-from windlass.core.verdicts import Ask
+from windlass.core.events import Event
+from windlass.core.messages import Ledger, Usage
+from windlass.core.projection.project import apply_event
+from windlass.core.projection.streaming import StreamingReply
+from windlass.core.projection.view import Projection
 
 TICK_S = 0.12
 
@@ -43,9 +32,7 @@ class StatusLine:
         self._retry_at: float | None = None
         self._step = 0
         self._ledger = Ledger()
-        self._tool_names: dict[str, str] = {}
-        self._running_tools: dict[str, str] = {}
-        """The names of the running tools, by call."""
+        self._view = Projection()
         self._note = ""
         self._frame = 0
         self._is_paused = False
@@ -59,41 +46,45 @@ class StatusLine:
 
     def update(self, event: Event) -> None:
         """Take an event into account; the next redraw shows it."""
-        match event:
-            case AttemptStarted(step):
-                self._step = step
-                self._set_activity("waiting for the model")
-            case ThinkingDelta():
-                self._set_activity("thinking")
-            case TextDelta():
-                self._set_activity("writing")
-            case CallDelta(name=str(name)):
-                self._set_activity(f"writing a call to {name}")
-            case AttemptRetrying(wait_s=wait_s):
-                self._set_activity("retrying")
-                self._retry_at = self._clock() + wait_s
-            case AttemptFailed(charge=charge) | RunEnded(charge=charge):
-                self._add_charge(charge)
-            case StepProposed(charge=charge):
-                self._add_charge(charge)
-                self.learn_calls(event)
-                self._set_activity("checking the calls")
-            case CallJudged(verdict=Ask()):
-                self._set_activity("waiting for you")
-            case CallStarted(call_id):
-                self._running_tools[call_id] = self._tool_names.get(call_id, "a tool")
-                self._show_running_tools()
-            case CallFinished(call_id, _, charges):
-                self._running_tools.pop(call_id, None)
-                for charge in charges:
-                    self._add_charge(charge)
-                self._show_running_tools()
-            case _:
-                pass
+        self.follow(apply_event(self._view, event))
 
-    def learn_calls(self, step: StepProposed) -> None:
-        """Learn the names of calls that were proposed earlier."""
-        self._tool_names |= {call.id: call.name for call in step.reply.calls}
+    def start_from(self, view: Projection) -> None:
+        """Take for known what a session came to before."""
+        self._view = view
+
+    def follow(self, view: Projection) -> None:
+        """Take in how the view of the session has changed; the next redraw shows it."""
+        before = self._view
+        self._view = view
+        if view.run is not None:
+            self._ledger = view.run.ledger
+        if view.attempt is not None and view.attempt is not before.attempt:
+            self._step = view.attempt.step
+            self._set_activity("waiting for the model")
+        if view.reply is not None and view.reply is not before.reply:
+            self._follow_reply(before.reply, view.reply)
+        elif view.retry_at is not None and view.retry_at != before.retry_at:
+            self._set_activity("retrying")
+            self._retry_at = self._clock() + max(0.0, view.retry_at - view.at)
+        elif view.tail is not before.tail and view.attempt is None:
+            self._follow_calls(before, view)
+
+    def _follow_reply(self, before: StreamingReply | None, reply: StreamingReply) -> None:
+        if len(reply.chunks) and (before is None or reply.chunks is not before.chunks):
+            is_text = reply.chunks[-1].kind == "text"
+            self._set_activity("writing" if is_text else "thinking")
+        names = [call.name for call in reply.calls if call.name]
+        if names and (before is None or reply.calls is not before.calls):
+            self._set_activity(f"writing a call to {names[-1]}")
+
+    def _follow_calls(self, before: Projection, view: Projection) -> None:
+        status = view.status
+        if status.waits_for == "person":
+            self._set_activity("waiting for you")
+        elif status.tools and status.tools != before.status.tools:
+            self._set_activity("running " + ", ".join(status.tools))
+        elif view.steps != before.steps:
+            self._set_activity("checking the calls")
 
     def set_note(self, text: str) -> None:
         """Show the last line of what a running tool reports, until the activity changes."""
@@ -153,14 +144,6 @@ class StatusLine:
         self._activity = activity
         self._retry_at = None
         self._note = ""
-
-    def _show_running_tools(self) -> None:
-        if self._running_tools:
-            self._set_activity("running " + ", ".join(self._running_tools.values()))
-
-    def _add_charge(self, charge: Charge | None) -> None:
-        if charge is not None:
-            self._ledger = self._ledger.add(charge)
 
 
 def format_figures(usage: Usage | None, usd: Decimal | None, seconds: float) -> list[str]:

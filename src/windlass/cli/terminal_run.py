@@ -80,7 +80,7 @@ class TerminalRun:
                 footer.cancel()
                 with suppress(asyncio.CancelledError):
                     await footer
-            self.live.end_stream()
+            self.live.end_run()
 
     @contextmanager
     def _handle_signals(self, agent: Agent[Any], session: str, *, is_kept: bool) -> Generator[None]:

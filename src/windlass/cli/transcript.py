@@ -5,16 +5,7 @@ from collections.abc import Iterable, Iterator
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
 from windlass.core.errors import NothingToDo
-from windlass.core.events import (
-    AttemptFailed,
-    Event,
-    Fact,
-    RunEnded,
-    RunSuspended,
-    StepProposed,
-    TextDelta,
-    ThinkingDelta,
-)
+from windlass.core.events import Fact
 from windlass.core.messages import (
     AssistantMessage,
     FilePart,
@@ -37,32 +28,14 @@ def show_transcript(state: State, facts: Iterable[Fact]) -> None:
     screen = Screen()
     # Silences are measured on the clock of the recording.
     renderer = EventRenderer(screen, clock=lambda: now)
-    for event in _events_as_watched(facts):
-        now = max(now, event.at)
-        renderer.show_event(event)
-    waiting = open_questions(state)
-    if state.is_active and waiting:
-        renderer.show_event(RunSuspended(tuple(question.call.id for question in waiting)))
+    for fact in facts:
+        now = max(now, fact.at)
+        renderer.show_event(fact)
+    if state.is_active and open_questions(state):
+        renderer.show_suspension()
     elif state.is_active:
         screen.write_line("The last run has not ended: it is still running, or can be resumed.")
     screen.end_line()
-
-
-def _events_as_watched(facts: Iterable[Fact]) -> Iterator[Event]:
-    """The facts, each after the text that streamed before it was recorded."""
-    for fact in facts:
-        match fact:
-            case StepProposed(reply):
-                for part in reply.parts:
-                    if isinstance(part, TextPart):
-                        yield TextDelta(part.text, at=fact.at)
-                    elif isinstance(part, ThinkingPart):
-                        yield ThinkingDelta(part.text, at=fact.at)
-            case AttemptFailed(visible=True) | RunEnded():
-                yield TextDelta(fact.partial)
-            case _:
-                pass
-        yield fact
 
 
 def format_view(state: State) -> Iterator[str]:

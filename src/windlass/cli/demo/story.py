@@ -21,13 +21,9 @@ from windlass.cli.demo.worker import WorkerProcess
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
 from windlass.core.errors import WindlassError
-from windlass.core.events import (
-    AttemptStarted,
-    CallProgress,
-    NestedEvent,
-    RunStarted,
-    TextDelta,
-)
+from windlass.core.events import AttemptStarted, CallProgress
+from windlass.core.projection.entries import PromptEntry
+from windlass.core.projection.view import NestedView
 
 HEADING = "bold"
 NEXT_STEPS = (
@@ -40,12 +36,28 @@ class DemoFailed(WindlassError):
     """The demo did not go as planned."""
 
 
+class NestedRenderer(EventRenderer):
+    """Shows the calls of a sub-agent. Its reply is shown as the result of the call."""
+
+    @override
+    def _show_text(self, text: str) -> None:
+        pass
+
+    @override
+    def _show_prompt(self, prompt: PromptEntry) -> None:
+        pass
+
+    @override
+    def _show_attempt(self, attempt: AttemptStarted) -> None:
+        pass
+
+
 class DemoRenderer(EventRenderer):
     """Shows the run of the demo, in both of its processes."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__(screen)
-        self._nested_renderer = EventRenderer(screen)
+        self._nested_renderer = NestedRenderer(screen)
 
     @override
     def _show_recalled_notes(self, text: str) -> None:
@@ -58,16 +70,12 @@ class DemoRenderer(EventRenderer):
             self._screen.write_line()
 
     @override
-    def _show_nested_event(self, event: NestedEvent) -> None:
-        match event.event:
-            case RunStarted():
-                line = f"sub-agent {event.agent}, in its own session: {event.session}"
-                self._screen.write_line(line, QUIET, mark=self._screen.glyphs.first)
-            case TextDelta() | AttemptStarted():
-                pass  # Its reply is shown as the result of the call.
-            case _:
-                with self._indent_page():
-                    self._nested_renderer.show_event(event.event)
+    def _show_nested(self, before: NestedView | None, nested: NestedView) -> None:
+        if before is None:
+            line = f"sub-agent {nested.agent}, in its own session: {nested.session}"
+            self._screen.write_line(line, QUIET, mark=self._screen.glyphs.first)
+        with self._indent_page():
+            self._nested_renderer.show_view(nested.projection)
 
     @contextmanager
     def _indent_page(self) -> Generator[None]:

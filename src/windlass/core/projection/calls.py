@@ -154,7 +154,8 @@ def abandon_calls(view: Projection, end: RunEnded) -> Projection:
     """Return the view with a result for each call that the end of the run closed."""
 
     def abandon(call: CallView) -> CallView:
-        return _close_call(call, abandoned_result(_as_call_state(call), end), end.at)
+        result = abandoned_result(_as_call_state(call), end)
+        return replace(_close_call(call, result, end.at), abandoned=True)
 
     return _change_open_calls(view, abandon, (end.seq, 0))
 

@@ -37,6 +37,15 @@ class SharedLog(Sequence[ItemT], Generic[ItemT]):
         shared.extend(items)
         return SharedLog(shared)
 
+    def is_beginning_of(self, other: "SharedLog[ItemT]") -> bool:
+        """Whether the other log grew out of this one, without comparing their items."""
+        return self.past_id == other.past_id and len(self) <= len(other)
+
+    @property
+    def past_id(self) -> int:
+        """What names the list that logs share; it lives as long as one of them."""
+        return id(self._items)
+
     def since(self, start: int) -> Iterator[ItemT]:
         """Yield the items from an index on, at the cost of those items alone."""
         return (self._items[at] for at in range(start, self._length))

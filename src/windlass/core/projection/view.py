@@ -106,6 +106,8 @@ class CallView(msgspec.Struct, frozen=True, gc=False):
     started_at: float | None = None
     ended_at: float | None = None
     result: ToolResult | None = None
+    abandoned: bool = False
+    """The end of its run closed it, and not the tool."""
     charges: tuple[Charge, ...] = ()
     """What the call paid to models of its own."""
     progress: str = ""
