@@ -1,7 +1,9 @@
 """What every test stands on: no network, and as many random cases as the place asks for."""
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -24,10 +26,15 @@ settings.load_profile(
 )
 
 
-def pytest_configure() -> None:
-    """A shell that runs us in the background has us ignore Ctrl-C, and so would our children."""
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell that runs us in the background has us ignore Ctrl-C, and so would our children.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The sockets of drivers are put into the state folder of the user: not into the real one.
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="windlass-state-")
+        os.environ["XDG_STATE_HOME"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -148,6 +148,14 @@ def xdg_folder(kind: str, default: str) -> Path:
     return folder / "windlass"
 
 
+def live_socket_folder() -> Path:
+    """Return the folder of the sockets by which watchers of other processes see deltas.
+
+    The sandbox hides it from the commands of a model.
+    """
+    return xdg_folder("STATE", ".local/state") / "live"
+
+
 def captures_content(environ: Mapping[str, str] | None = None) -> bool:
     """Return whether traces may contain messages, as OpenTelemetry's own variable says."""
     if environ is None:

@@ -32,6 +32,7 @@ from windlass.testing import (
     AppendSignalsConformance,
     BlobStoreConformance,
     JournalConformance,
+    LiveChannelConformance,
     SessionCatalogConformance,
     SessionLeasesConformance,
     SharedBudgetsConformance,
@@ -50,6 +51,7 @@ class TestSqliteJournal(
     BlobStoreConformance,
     SharedBudgetsConformance,
     SessionCatalogConformance,
+    LiveChannelConformance,
 ):
     """J5: one conformance suite for all stores."""
 

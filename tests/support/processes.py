@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-CHILD = Path(__file__).parent / "lease_child.py"
+FOLDER = Path(__file__).parent
 
 
-class LeaseChild:
-    """A running `lease_child.py`: it reads and writes lines."""
+class ChildProcess:
+    """A running script of this folder: it reads and writes lines."""
 
-    def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, CHILD, *map(str, arguments)]
+    def __init__(self, script: str, *arguments: object) -> None:
+        command = [sys.executable, FOLDER / script, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
@@ -40,8 +40,16 @@ class LeaseChild:
 
 
 @contextmanager
-def start_child(*arguments: object) -> Iterator[LeaseChild]:
-    one = LeaseChild(*arguments)
+def start_child(*arguments: object) -> Iterator[ChildProcess]:
+    """Start `lease_child.py`."""
+    with start_process("lease_child.py", *arguments) as one:
+        yield one
+
+
+@contextmanager
+def start_process(script: str, *arguments: object) -> Iterator[ChildProcess]:
+    """Start a script of this folder."""
+    one = ChildProcess(script, *arguments)
     with one.process:
         try:
             yield one

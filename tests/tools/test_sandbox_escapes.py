@@ -4,6 +4,7 @@ What an attacker would run runs inside of bubblewrap. What it would bring to run
 a file, whose absence is checked.
 """
 
+import asyncio
 import os
 import platform
 import shutil
@@ -19,6 +20,7 @@ import pytest
 import windlass
 from shells import require_tier
 from windlass.core.errors import ModelRetry
+from windlass.environ import live_socket_folder
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.tools.files.grep import GrepQuery, search_files
 from windlass.tools.files.workspace import Workspace
@@ -342,6 +344,25 @@ async def test_a_journal_in_the_workspace_is_out_of_reach(
             assert b"forged" not in side_file.read_bytes()
     with SqliteJournal(path) as journal:
         assert await journal.check() == []
+
+
+async def test_the_sockets_of_drivers_are_out_of_reach(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that a driver makes while the command runs: by it, deltas of others could be read."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
+    look = "for at in 1 2 3 4 5 6 7 8 9 10; do ls -A state/windlass/live; sleep 0.1; done"
+    command = f"{look}; mv state moved && echo moved away; echo looked"
+    with SqliteJournal(root.parent / "elsewhere.db") as journal:
+        looking = asyncio.create_task(run(root, f"({command}) 2>&1"))
+        await asyncio.sleep(0.3)
+        sender = journal.open_live("s", lambda _: None)
+        told = await looking
+        assert len(list(live_socket_folder().iterdir())) == 1
+        sender.close()
+    assert told.splitlines()[-1] == "looked"
+    assert "moved away" not in told
+    assert "-" not in "".join(line for line in told.splitlines() if "mv" not in line)
 
 
 async def test_the_file_tools_do_not_touch_a_journal_either(root: Path) -> None:

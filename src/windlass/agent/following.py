@@ -192,6 +192,8 @@ class _SessionFollower:
                 await self._read_facts(is_driven=True)
             for event in self._release_facts(item.seq):
                 yield event
+            if self._has_ended:
+                return
             if isinstance(item, FactMark):
                 continue
             if item.seq > self._place[0]:

@@ -85,10 +85,30 @@ class LiveDriver:
         self._sender.close()
 
 
-async def receive_from(subscription: LiveSubscription) -> LiveBatch:
-    """Return the next batch of a subscription."""
+NO_NEWS = (FactMark(0),)
+"""What is sent until somebody has heard it."""
+
+
+async def join(
+    driver: LiveDriver, journal: LiveChannel, session: str = SESSION
+) -> LiveSubscription:
+    """Watch a session, and return when the driver has been heard."""
+    subscription = journal.watch_live(session)
+    hearing = asyncio.ensure_future(subscription.receive())
     async with asyncio.timeout(PATIENCE_S):
-        return await subscription.receive()
+        while not hearing.done():
+            driver.send(*NO_NEWS)
+            await asyncio.wait({hearing}, timeout=0.02)
+    return subscription
+
+
+async def receive_from(subscription: LiveSubscription) -> LiveBatch:
+    """Return the next batch of a subscription that says something."""
+    async with asyncio.timeout(PATIENCE_S):
+        batch = await subscription.receive()
+        while batch.items == NO_NEWS:
+            batch = await subscription.receive()
+        return batch
 
 
 async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
@@ -110,8 +130,8 @@ class LiveChannelConformance(JournalSuite):
         self, one: LiveJournal, two: LiveJournal
     ) -> None:
         driver = LiveDriver(one)
-        watching = two.watch_live(SESSION)
-        await driver.wait_for_interest()
+        watching = await join(driver, two)
+        assert driver.interests[0]
         sent = [driver.send(item) for item in ITEMS] + [driver.send(*ITEMS)]
         assert [await receive_from(watching) for _ in sent] == sent
         watching.close()
@@ -124,8 +144,7 @@ class LiveChannelConformance(JournalSuite):
         """A watcher of another session is none of this one."""
         driver = LiveDriver(one)
         other = LiveDriver(one, "another")
-        watching = two.watch_live("another")
-        await other.wait_for_interest()
+        watching = await join(other, two, "another")
         sent = other.send(FactMark(1))
         driver.send(FactMark(2))
         assert await receive_from(watching) == sent
@@ -155,10 +174,7 @@ class LiveChannelConformance(JournalSuite):
     @on_two_journals
     async def test_all_who_watch_get_everything(self, one: LiveJournal, two: LiveJournal) -> None:
         driver = LiveDriver(one)
-        watching: list[LiveSubscription] = []
-        for count, journal in enumerate((one, two, two), 1):
-            watching.append(journal.watch_live(SESSION))
-            await driver.wait_for_interest(count=count)
+        watching = [await join(driver, journal) for journal in (one, two, two)]
         sent = [driver.send(TextDelta(str(nth), seq=1, nth=nth)) for nth in range(1, 30)]
         for subscription in watching:
             assert [await receive_from(subscription) for _ in sent] == sent
@@ -185,10 +201,8 @@ class LiveChannelConformance(JournalSuite):
         self, one: LiveJournal, two: LiveJournal
     ) -> None:
         driver = LiveDriver(one)
-        first = two.watch_live(SESSION)
-        await driver.wait_for_interest()
-        second = one.watch_live(SESSION)
-        await driver.wait_for_interest(count=2)
+        first = await join(driver, two)
+        second = await join(driver, one)
         first.close()
         sent = driver.send(FactMark(1))
         assert await receive_from(second) == sent
@@ -203,22 +217,25 @@ class LiveChannelConformance(JournalSuite):
     ) -> None:
         """What did not fit is lost as a whole, and the numbers show it; then it goes on."""
         driver = LiveDriver(one)
-        slow = two.watch_live(SESSION)
-        await driver.wait_for_interest()
+        slow = await join(driver, two)
         for nth in range(1, 3_001):
             driver.send(TextDelta("x" * 2_000, seq=1, nth=nth))
-        await asyncio.sleep(0)
-        last = LiveBatch(driver="", number=0)
+        received: list[LiveBatch] = []
+
+        async def receive_all() -> None:
+            while True:
+                received.append(await slow.receive())
+
+        receiving = asyncio.create_task(receive_all())
 
         async def has_caught_up() -> bool:
-            nonlocal last
-            sent = driver.send(FactMark(2))
-            last = await receive_from(slow)
-            while last.number < sent.number and last.items != sent.items:
-                last = await receive_from(slow)
-            return last.items == sent.items
+            driver.send(FactMark(2))
+            return bool(received) and received[-1].items == (FactMark(2),)
 
         await wait_until(has_caught_up)
+        receiving.cancel()
+        numbers = [batch.number for batch in received]
+        assert numbers == sorted(numbers)
         slow.close()
         driver.close()
 

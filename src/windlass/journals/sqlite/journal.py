@@ -23,6 +23,8 @@ from windlass.core.limits import Amount, Budget
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease
+from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
+from windlass.journals.live.socket_watch import SocketSubscription
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import budgets, queries
 from windlass.journals.sqlite.open_files import keep_log_on_close
@@ -88,9 +90,10 @@ class SqliteJournal(StoredJournal):
         """Empty, or the one connection that tells when another process has written."""
         self._poll_mutex = threading.Lock()
         self._leases = FileLeaseTable(self.path)
+        self._live = LiveSocketServer(self.path)
         # A journal that is no longer referenced stops its thread, at the latest when Python exits.
         parts = (self._writer, self._readers, self._poll_connections, self._leases)
-        self._finalizer = weakref.finalize(self, _close_parts, *parts)
+        self._finalizer = weakref.finalize(self, _close_parts, *parts, self._live)
 
     @override
     def close(self) -> None:
@@ -211,6 +214,14 @@ class SqliteJournal(StoredJournal):
                 self._poll_connections.append(open_connection(self.path))
             return self._poll_connections[0].execute("PRAGMA data_version").get
 
+    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> SocketSender:
+        """Open the driver's side of the live channel, on a socket that only this user can use."""
+        return self._live.open_sender(session, on_interest)
+
+    def watch_live(self, session: str) -> SocketSubscription:
+        """Open a watcher's side of the live channel: it finds the driver by its socket."""
+        return SocketSubscription(self.path, self._check_name(session))
+
     # ── blobs ────────────────────────────────────────────────────────────────
 
     async def put_blob(self, session: str, data: bytes) -> str:
@@ -299,7 +310,9 @@ def _close_parts(
     readers: list[SqliteConnection],
     poll_connections: list[SqliteConnection],
     leases: FileLeaseTable,
+    live: LiveSocketServer,
 ) -> None:
+    live.close()
     writer.close()
     # In a forked child the connections belong to the parent, and SQLite must not touch them.
     for connections in (readers, poll_connections):

@@ -11,9 +11,11 @@ import pwd
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.environ import live_socket_folder
 from windlass.private_files import list_private_files, mark_private_in, reserve_side_file
 
 _HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
@@ -62,7 +64,14 @@ class MountPlan:
         mounts |= dict.fromkeys(writable, "--bind")
         guarded: dict[Path, str] = {}
         guarded |= dict.fromkeys(self._code_paths(writable), "--ro-bind")
-        guarded |= dict.fromkeys(_find_sockets(covered, (*readable, *writable)), "mask")
+        opened = (*readable, *writable)
+        sockets = _find_sockets(covered, opened)
+        live = _resolve_path(live_socket_folder())
+        if live.is_dir() and (_is_below(live, opened) or not _is_below(live, covered)):
+            # All of it: a driver may make a socket there while the command runs.
+            guarded[live] = "--tmpfs"
+            sockets = [path for path in sockets if not path.is_relative_to(live)]
+        guarded |= dict.fromkeys(sockets, "mask")
         guarded |= dict.fromkeys(_private_files_in(writable), "mask")
         for path in (*map(Path, _SECRET_FILES), *self.hidden):
             if path.exists():
@@ -122,9 +131,12 @@ def reserve_private_files(writable: Iterable[Path]) -> None:
     """Find the journals and notes in folders that a command may change, and make their side files.
 
     Also those of other processes. Also files that do not exist are to be hidden, because SQLite
-    would believe a `-wal` file that a command made.
+    would believe a `-wal` file that a command made. So is the folder for the sockets of drivers.
     """
     folders = [_resolve_path(path) for path in writable]
+    if _is_below(_resolve_path(live_socket_folder()), folders):
+        with suppress(OSError):
+            live_socket_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     for folder in folders:
         mark_private_in(folder)
     for path in list_private_files():
