@@ -215,17 +215,15 @@ class AppendSignals(Protocol):
 
 
 class LiveSender(Protocol):
-    """What a driver sends its deltas by, for one session."""
+    """The driver's side of a live channel. Sending never waits; who is behind loses the batch."""
 
-    def send(self, batch: LiveBatch) -> None:
-        """Send a batch to all watchers. Returns at once; a watcher that is behind loses it."""
-        ...
+    def send(self, batch: LiveBatch) -> None: ...
 
     def close(self) -> None: ...
 
 
 class LiveSubscription(Protocol):
-    """What a watcher receives the deltas of one session by, until it is closed."""
+    """A watcher's side of a live channel, and its interest in a session, until it is closed."""
 
     async def receive(self) -> LiveBatch: ...
 
@@ -241,16 +239,14 @@ class LiveChannel(Protocol):
     """A journal that carries deltas to watchers in other processes. It may lose any of them."""
 
     def open_live(self, session: str, on_interest: Callable[[bool], None]) -> LiveSender:
-        """Open the driver's side. Nothing need be sent before somebody watches.
+        """Open the driver's side; nothing need be sent before somebody watches.
 
         `on_interest` is called in this event loop: with True when a watcher needs a snapshot, with
         False when nobody watches any more.
         """
         ...
 
-    def watch_live(self, session: str) -> LiveSubscription:
-        """Open a watcher's side: hold an interest in the session, and ask for a snapshot."""
-        ...
+    def watch_live(self, session: str) -> LiveSubscription: ...
 
 
 @runtime_checkable

@@ -246,10 +246,13 @@ async def test_a_driver_that_talks_nonsense_is_left_alone(
     name = places.new_socket_name(places.journal_prefix(journal.path))
     accepted: list[int] = []
 
-    def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        del reader
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         accepted.append(1)
         writer.write(data)
+        await reader.read()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
     with socket.socket(socket.AF_UNIX) as listener:
         with places.socket_address(folder, name) as address:

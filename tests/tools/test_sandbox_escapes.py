@@ -349,7 +349,7 @@ async def test_a_journal_in_the_workspace_is_out_of_reach(
 async def test_the_sockets_of_drivers_are_out_of_reach(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that a driver makes while the command runs: by it, deltas of others could be read."""
+    """Also one that is made while the command runs: deltas of others could be read by it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
     look = "for at in 1 2 3 4 5 6 7 8 9 10; do ls -A state/windlass/live; sleep 0.1; done"
     command = f"{look}; mv state moved && echo moved away; echo looked"
