@@ -239,10 +239,9 @@ class LiveChannel(Protocol):
     """A journal that carries deltas to watchers in other processes. It may lose any of them."""
 
     def open_live(self, session: str, on_interest: Callable[[bool], None]) -> LiveSender:
-        """Open the driver's side; nothing need be sent before somebody watches.
+        """Open the driver's side. Nothing need be sent before somebody watches.
 
-        `on_interest` is called in this event loop: with True when a watcher needs a snapshot, with
-        False when nobody watches any more.
+        `on_interest` is called in this loop: True if a snapshot is needed, False if nobody watches.
         """
         ...
 
