@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from windlass.agent.agent import Agent
 from windlass.core.events import CallDelta, Event, ReplyEnd, ReplyPiece, TextDelta, ThinkingDelta
@@ -12,12 +13,12 @@ from windlass.core.messages import AssistantMessage, TextPart, ToolSpec, UserMes
 from windlass.core.view import Prompt
 from windlass.models.openai.chat_reader import ChatReader
 from windlass.models.openai.quirks import ChatQuirks
-from windlass.models.text_protocols.plain_calls import (
+from windlass.models.text_protocols.found_calls import (
+    FENCED_TEXT_ORIGIN,
     HEAD_CHARS_MAX,
     PLAIN_TEXT_ORIGIN,
-    NativeCalls,
-    PlainCallScan,
 )
+from windlass.models.text_protocols.plain_calls import NativeCalls, PlainCallScan
 from windlass.testing import RecordingTools
 from windlass.testing.chat_wire import (
     DONE,
@@ -35,10 +36,11 @@ READ = ToolSpec("read", "Read a file.", PATH)
 PING = ToolSpec("ping", "Ping.", {"type": "object", "properties": {"times": {"type": "integer"}}})
 CALL = '{"name": "read", "arguments": {"path": "a"}}'
 FOUND = CallDelta(0, None, "read", '{"path": "a"}', origin=PLAIN_TEXT_ORIGIN)
+FENCED = replace(FOUND, origin=FENCED_TEXT_ORIGIN)
 
 
-def scan(*deltas: str) -> list[ReplyPiece]:
-    taking = PlainCallScan((READ, PING))
+def scan(*deltas: str, anywhere: bool = False) -> list[ReplyPiece]:
+    taking = PlainCallScan((READ, PING), anywhere=anywhere)
     pieces = [piece for delta in deltas for piece in taking.scan_piece(TextDelta(delta))]
     pieces += taking.scan_piece(ReplyEnd("end"))
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
@@ -51,9 +53,11 @@ def scan(*deltas: str) -> list[ReplyPiece]:
     [
         CALL,
         f"  {CALL}\n",
-        f"```json\n{CALL}\n```",
-        f"```\n{CALL}\n```\n",
-        f"```tool_call\n{CALL}\n```",
+        f"{CALL}\n```",
+        f"{{{CALL}}}",
+        f"{{{CALL}}}\n```",
+        '{{"name": "read", "arguments": {"path": "a"}}',
+        '{{"name": "read", "arguments": {{"path": "a"}}}}',
         '{"arguments": {"path": "a"}, "name": "read"}',
         '{"name": "read", "parameters": {"path": "a"}}',
         '{"type": "function", "name": "read", "parameters": {"path": "a"}}',
@@ -61,6 +65,19 @@ def scan(*deltas: str) -> list[ReplyPiece]:
 )
 def test_a_reply_that_is_a_call_is_one(text: str) -> None:
     assert scan(text) == scan(*text) == [FOUND, ReplyEnd("end")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{CALL}\n```",
+        f"```\n{CALL}\n```\n",
+        f"```tool_call\n{CALL}\n```",
+        f"```json\n{{{CALL}}}\n```",
+    ],
+)
+def test_a_reply_that_is_a_call_in_a_fence_is_one(text: str) -> None:
+    assert scan(text) == scan(*text) == [FENCED, ReplyEnd("end")]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +106,89 @@ def test_a_reply_that_is_a_call_is_one(text: str) -> None:
 )
 def test_all_else_is_text_and_whole(text: str) -> None:
     assert scan(text) == scan(*text) == [TextDelta(text), ReplyEnd("end")]
+
+
+SECOND = CallDelta(1, None, "ping", '{"times": 2}', origin=PLAIN_TEXT_ORIGIN)
+MISFIT = '{"name": "read", "arguments": {"pfad": 1}}'
+PINGS = '{"name": "ping", "arguments": {"times": 2}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "calls", "after"),
+    [
+        (f"I read it:\n```json\n{CALL}\n```", "I read it:\n", [FENCED], ""),
+        (
+            f"I read it:\n```json\n{CALL}\n```\nThen I stop.",
+            "I read it:\n",
+            [FENCED],
+            "Then I stop.",
+        ),
+        (f"I read it: {CALL}", "I read it: ", [FOUND], ""),
+        (f"{{{CALL}}} is next.", "", [FOUND], "is next."),
+        (f"{CALL}\n{PINGS}", "", [FOUND, SECOND], ""),
+        (f"```json\n{CALL}\n{PINGS}\n```", "", [FENCED, SECOND], ""),
+        (f"```json\n[{CALL},\n{PINGS}]\n```", "", [FENCED, SECOND], ""),
+        (f"Use {{x}} and `y`, then\n{CALL}", "Use {x} and `y`, then\n", [FOUND], ""),
+        (f"```python\nprint({{1}})\n```\n{CALL}", "```python\nprint({1})\n```\n", [FOUND], ""),
+        (
+            f'{{"name": "read", "arguments": {{"pfad": 1}}}} {CALL}',
+            '{"name": "read", "arguments": {"pfad": 1}} ',
+            [FOUND],
+            "",
+        ),
+    ],
+)
+@pytest.mark.contract("P9")
+def test_calls_among_words_are_found(
+    text: str, before: str, calls: list[ReplyPiece], after: str
+) -> None:
+    """P9: wherever they stand; the words around them are kept, and several are several calls."""
+    expected: list[ReplyPiece] = [*calls, ReplyEnd("end")]
+    words = before + after
+    if words:
+        expected.insert(0, TextDelta(words))
+    assert scan(text, anywhere=True) == scan(*text, anywhere=True) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello",
+        '{"name": "write", "arguments": {"path": "a"}}',
+        'I need {"name": "read"} next.',
+        '{"name": "read", "arguments": {"path": "a"}, "why": "it asks"}',
+        f"I would call\n```json\n{CALL[:-1]}\n```\nand so on",
+        "```python\nprint({1: 2})\n```",
+        "``x`` is code, ``` too, and { alone",
+        '{"answer": 42}',
+    ],
+)
+def test_words_without_a_call_are_words(text: str) -> None:
+    assert (
+        scan(text, anywhere=True)
+        == scan(*text, anywhere=True)
+        == [TextDelta(text), ReplyEnd("end")]
+    )
+
+
+def test_words_before_a_call_are_shown_at_once_and_what_is_behind_it_is_held() -> None:
+    """E2: only what may be a call waits; behind a call, everything waits for the end."""
+    taking = PlainCallScan((READ,), anywhere=True)
+    words = TextDelta("I read it.\n")
+    assert taking.scan_piece(words) == [words]
+    assert taking.scan_piece(TextDelta("``")) == [TextDelta("")]
+    assert taking.scan_piece(TextDelta("`json\n" + CALL)) == [TextDelta("")]
+    assert taking.scan_piece(TextDelta("\n```\nDone.")) == [TextDelta("")]
+    assert taking.scan_piece(ReplyEnd("end")) == [FENCED, TextDelta("Done."), ReplyEnd("end")]
+
+
+def test_a_native_call_behind_found_ones_makes_them_text() -> None:
+    """P9: never both in one reply."""
+    taking = PlainCallScan((READ,), anywhere=True)
+    native = CallDelta(0, "x", "read", "{}")
+    assert taking.scan_piece(TextDelta(f"So: {CALL} and")) == [TextDelta("So: ")]
+    assert taking.scan_piece(native) == [TextDelta(f"{CALL} and"), native]
+    assert taking.scan_piece(TextDelta(CALL)) == [TextDelta(CALL)]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +225,24 @@ def test_space_is_not_held_for_ever() -> None:
     st.integers(1, 9),
 )
 def test_any_split_gives_the_same(text: str, size: int) -> None:
-    assert scan(*(text[at : at + size] for at in range(0, len(text), size))) == scan(text)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert scan(*pieces) == scan(text)
+    assert scan(*pieces, anywhere=True) == scan(text, anywhere=True)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [CALL, PINGS, f"```json\n{CALL}\n```", "{", "}", "{{", '{"name": "re', "ok "]
+        ),
+        max_size=6,
+    ),
+    st.integers(1, 9),
+)
+def test_any_mixture_split_anyhow_gives_the_same(parts: list[str], size: int) -> None:
+    text = "".join(parts)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert scan(*pieces, anywhere=True) == scan(text, anywhere=True)
 
 
 def test_beside_a_call_of_the_wire_text_is_text() -> None:
@@ -163,7 +280,7 @@ async def test_a_found_call_runs_and_is_marked() -> None:
     )
     assert [ran.arguments for ran in tools.calls] == [{"path": "a"}]
     made = [call for m in result.messages if isinstance(m, AssistantMessage) for call in m.calls]
-    assert [call.origin for call in made] == [PLAIN_TEXT_ORIGIN]
+    assert [call.origin for call in made] == [FENCED_TEXT_ORIGIN]
     shown = [event.text for event in events if isinstance(event, TextDelta)]
     assert "".join(shown) == "Done."
     assert result.text == "Done."

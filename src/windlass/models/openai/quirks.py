@@ -40,6 +40,12 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Accepts images in tool results; otherwise they follow in a user message."""
     tool_protocol: Literal["native", "text", "grammar"] = "native"
     """How tools are offered to the server's models, unless the caller says."""
+    calls_in_words: bool = False
+    """Calls that its models write as text count wherever they stand in a reply.
+
+    For servers of small models, which cannot be told apart from their words. Elsewhere such text
+    counts only if it is the whole reply: a large model may write it as an example.
+    """
     bridge: str = ""
     """What the model is made to say between tool results and a user message.
 

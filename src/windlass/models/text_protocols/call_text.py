@@ -116,9 +116,8 @@ class BracketCounter:
         self._in_string = False
         self._is_escaped = False
 
-    def find_close(self, text: str) -> int | None:
+    def find_close(self, text: str, at: int = 0) -> int | None:
         """Return the position behind the last closing bracket; None if it has not come yet."""
-        at = 0
         while at < len(text):
             if self._is_escaped:
                 self._is_escaped = False

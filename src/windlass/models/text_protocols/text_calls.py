@@ -85,7 +85,7 @@ class TextCalls(Dialect):
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:
         chat = self._chat.new_reader(prompt)
-        return ScanningReader(chat, TextScan(), *PlainCallScan.for_prompt(prompt))
+        return ScanningReader(chat, TextScan(), *PlainCallScan.for_prompt(prompt, anywhere=True))
 
 
 def format_tools(tools: Sequence[ToolSpec]) -> str:
