@@ -28,6 +28,7 @@ SEEDS = "0:150"
 TESTS = (
     "tests/runtime",
     "tests/agent/test_late_results.py",
+    "tests/agent/test_artifact_reader.py",
     "tests/agent/test_secrets.py",
     "tests/agent/test_earlier_messages.py",
     "tests/agent/test_program_exit.py",
@@ -35,6 +36,8 @@ TESTS = (
     "tests/core",
     "tests/journals/test_lost_files.py",
     "tests/journals/test_names.py",
+    "tests/models/test_plain_calls.py",
+    "tests/models/test_small_models.py",
     "tests/tools/test_private_files.py",
     "tests/gates/test_typed_addresses.py",
     "tests/adversary/test_hostile_exports.py",

@@ -57,6 +57,7 @@ TREE = {
 }
 PLANT = ToolSpec("plant", "Plant a tree.", TREE)
 CALL = '{"name": "read", "arguments": {"path": "a"}}'
+ANSWER = {"name": "answer", "arguments": {"text": "Hi"}}
 
 
 def prompt(*messages: Message, **more: Any) -> Prompt:
@@ -74,12 +75,13 @@ def accepted(asked: Prompt, value: object) -> bool:
     ("value", "fits"),
     [
         ({"name": "read", "arguments": {"path": "a"}}, True),
-        ({"answer": "Hi"}, True),
+        (ANSWER, True),
+        ({"answer": "Hi"}, False),
         ({"name": "read", "arguments": {"path": 1}}, False),
         ({"name": "read"}, False),
         ({"name": "write", "arguments": {"path": "a"}}, False),
         ({"name": "read", "arguments": {"path": "a"}, "answer": "Hi"}, False),
-        ({"answer": 5}, False),
+        ({"name": "answer", "arguments": {"text": 5}}, False),
         ({"name": "plant", "arguments": {"root": {"kids": [{"kids": []}]}}}, True),
         ({"name": "plant", "arguments": {"root": {"kids": [{"kid": []}]}}}, False),
         ({"name": "plant", "arguments": {"more": {"root": {"kids": []}}}}, True),
@@ -108,16 +110,19 @@ def test_the_choice_of_a_tool_is_held_by_the_schema(
     asked = prompt(tool_choice=choice)
     assert accepted(asked, {"name": "read", "arguments": {"path": "a"}}) is read
     assert accepted(asked, {"name": "plant", "arguments": {}}) is plant
-    assert accepted(asked, {"answer": "Hi"}) is answer
+    assert accepted(asked, ANSWER) is answer
 
 
 def test_an_output_type_is_the_schema_of_the_answer() -> None:
     city = {"type": "object", "properties": {"at": {"$ref": "#/definitions/P"}}}
     city |= {"definitions": {"P": {"type": "integer"}}}
     asked = prompt(output_schema=city)
-    assert accepted(asked, {"answer": {"at": 1}})
-    assert not accepted(asked, {"answer": {"at": "x"}})
-    assert not accepted(asked, {"answer": "Hi"})
+    for form in ({"name": "answer", "arguments": {"value": {"at": 1}}}, {"answer": {"at": 1}}):
+        alone = "answer" in form
+        shaped = replace(asked, tools=()) if alone else asked
+        assert accepted(shaped, form)
+        assert not accepted(shaped, json.loads(json.dumps(form).replace("1", '"x"')))
+        assert not accepted(shaped, ANSWER)
 
 
 def sent(asked: Prompt, options: ModelOptions | None = None) -> dict[str, Any]:
@@ -134,8 +139,10 @@ def test_the_schema_goes_out_as_the_format_of_the_response() -> None:
     assert "tools" not in body
     system = body["messages"][0]["content"]
     assert system.startswith("Be brief.\n\n# Tools")
-    assert '{"answer": <your-answer>}' in system
-    assert "<tools>" not in sent(prompt(tools=()))["messages"][0]["content"]
+    assert '"name": "answer", "description": "Tell the user' in system
+    alone = sent(prompt(tools=()))["messages"][0]["content"]
+    assert '{"answer": <your-answer>}' in alone
+    assert "<tools>" not in alone
 
 
 def test_history_has_the_form_that_is_forced() -> None:
@@ -147,14 +154,14 @@ def test_history_has_the_form_that_is_forced() -> None:
         "messages"
     ]
     assert [message["content"] for message in messages[1:]] == [
-        f'{{"answer": "Wait."}}\n{CALL}',
+        f'{{"name": "answer", "arguments": {{"text": "Wait."}}}}\n{CALL}',
         "<tool_response>\nx\n</tool_response>",
-        '{"answer": "\\"Hi\\" é"}',
+        '{"name": "answer", "arguments": {"text": "\\"Hi\\" é"}}',
     ]
 
 
 def scan(*deltas: str, stop: StopReason = "end", as_text: bool = True) -> list[ReplyPiece]:
-    taking = GrammarScan(as_text=as_text)
+    taking = GrammarScan(as_text=as_text, answer_name="answer")
     pieces = [piece for delta in deltas for piece in taking.scan_piece(TextDelta(delta))]
     pieces += taking.scan_piece(ReplyEnd(stop))
     text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
@@ -166,6 +173,9 @@ def scan(*deltas: str, stop: StopReason = "end", as_text: bool = True) -> list[R
     ("text", "shown"),
     [
         ('{"answer": "Hi"}', "Hi"),
+        ('{"name": "answer", "arguments": {"text": "Hi"}}', "Hi"),
+        ('{ "name": "answer",\n "arguments": {\n "text": "Hi" } }\n', "Hi"),
+        ('{"name": "answer", "arguments": {"text": "cut', "cut"),
         (' {\n "answer" : "Hi" } \n', "Hi"),
         (r'{"answer": "a\n\"b\" \\ \/ é \ud83d\ude00"}', 'a\n"b" \\ / é 😀'),
         (r'{"answer": "half \ud83d pair \udE00, \q"}', "half \ufffd pair \ufffd, \\q"),
@@ -187,9 +197,10 @@ def test_an_answer_is_shown_as_text(text: str, shown: str) -> None:
 
 @given(st.text(), st.integers(1, 7), st.booleans())
 def test_any_answer_comes_through_any_split(text: str, size: int, ascii_only: bool) -> None:  # noqa: FBT001
-    wire = json.dumps({"answer": text}, ensure_ascii=ascii_only)
-    deltas = [wire[at : at + size] for at in range(0, len(wire), size)]
-    assert scan(*deltas) == [*([TextDelta(text)] if text else []), ReplyEnd("end")]
+    for value in ({"answer": text}, {"name": "answer", "arguments": {"text": text}}):
+        wire = json.dumps(value, ensure_ascii=ascii_only)
+        deltas = [wire[at : at + size] for at in range(0, len(wire), size)]
+        assert scan(*deltas) == [*([TextDelta(text)] if text else []), ReplyEnd("end")]
 
 
 def test_an_answer_is_shown_while_it_streams() -> None:
@@ -201,8 +212,9 @@ def test_an_answer_is_shown_while_it_streams() -> None:
 
 
 def test_an_answer_of_a_type_is_shown_as_json() -> None:
-    text = '{"answer": {"a": ["}", "\\""]}}'
-    for deltas in ([text], list(text)):
+    alone = '{"answer": {"a": ["}", "\\""]}}'
+    beside_tools = '{"name": "answer", "arguments": {"value": {"a": ["}", "\\""]}}}'
+    for deltas in ([alone], list(alone), [beside_tools], list(beside_tools)):
         assert scan(*deltas, as_text=False) == [TextDelta('{"a": ["}", "\\""]}'), ReplyEnd("end")]
 
 
@@ -213,6 +225,22 @@ def test_a_call_is_a_call_and_a_cut_one_never_runs() -> None:
     for length in range(CALL.index(":") + 3, len(CALL)):
         *_, end = scan(CALL[:length])
         assert end == ReplyEnd("length")
+
+
+def test_an_answer_that_is_cut_before_its_words_calls_nothing() -> None:
+    """R2: nobody has a tool of that name."""
+    wire = '{"name": "answer", "arguments": {"text": "'
+    for length in range(wire.index("answer") + len("answer") + 1, len(wire) - 1):
+        assert scan(wire[:length]) == [ReplyEnd("length")]
+
+
+def test_the_function_that_answers_has_a_name_of_its_own() -> None:
+    """T17: a tool of the user's may be called `answer`."""
+    mine = ToolSpec("answer", "Answer a letter.", PATH)
+    asked = prompt(tools=(mine,))
+    assert accepted(asked, {"name": "answer", "arguments": {"path": "a"}})
+    assert accepted(asked, {"name": "final_answer", "arguments": {"text": "Hi"}})
+    assert '"name": "final_answer"' in sent(asked)["messages"][0]["content"]
 
 
 async def test_the_loop_calls_and_answers() -> None:

@@ -25,7 +25,7 @@ from windlass.models.local.model import build_local_model, parse_local_name
 from windlass.models.openai.responses import OpenAIResponses
 from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.prices import build_model_info
-from windlass.models.text_protocols.chat_dialects import build_chat_dialect
+from windlass.models.text_protocols.chat_dialects import build_chat_dialect, read_model_size
 from windlass.models.vendors import VendorConfig, load_vendors
 from windlass.ports import Timeouts
 
@@ -76,7 +76,7 @@ def resolve_model(
     )
     endpoint = _build_endpoint(target, vendor, key, environ, timeouts or Timeouts())
     takes_effort = any(fnmatchcase(model, pattern) for pattern in vendor.reasons)
-    dialect = _build_dialect(provider, vendor, options.tool_protocol)
+    dialect = _build_dialect(provider, model, vendor, options.tool_protocol)
     return HttpModel(info, dialect, endpoint, options, effort_policy=takes_effort)
 
 
@@ -169,7 +169,9 @@ def is_local_url(url: str) -> bool:
     return host in {"localhost", "::1", "0.0.0.0"} or host.startswith("127.")  # noqa: S104
 
 
-def _build_dialect(provider: str, vendor: VendorConfig, protocol: ToolProtocol | None) -> Dialect:
+def _build_dialect(
+    provider: str, model: str, vendor: VendorConfig, protocol: ToolProtocol | None
+) -> Dialect:
     if vendor.dialect != "openai_chat" and protocol not in (None, "native"):
         raise ConfigError(
             f'tool_protocol="{protocol}" is only for servers with a chat completions API, and '
@@ -177,7 +179,9 @@ def _build_dialect(provider: str, vendor: VendorConfig, protocol: ToolProtocol |
         )
     match vendor.dialect:
         case "openai_chat":
-            return build_chat_dialect(vendor.quirks, provider, protocol)
+            return build_chat_dialect(
+                vendor.quirks, provider, protocol, model_size=read_model_size(model)
+            )
         case "openai_responses":
             return OpenAIResponses()
         case "anthropic":

@@ -26,7 +26,11 @@ from windlass.models.http.model import HttpModel, ModelEndpoint
 from windlass.models.local.process import LocalModelServer, LocalWeights, get_server
 from windlass.models.options import ModelOptions
 from windlass.models.prices import FREE_PRICE
-from windlass.models.text_protocols.chat_dialects import GrammarFallback, build_chat_dialect
+from windlass.models.text_protocols.chat_dialects import (
+    GrammarFallback,
+    build_chat_dialect,
+    read_model_size,
+)
 from windlass.models.vendors import load_vendors
 from windlass.ports import Timeouts
 
@@ -48,6 +52,8 @@ _TEMPLATE_KEY = b"tokenizer.chat_template\x08\0\0\0"
 """A key and the type mark of a string; the string's length and the string follow."""
 _TRAINED_WINDOW = re.compile(rb"\.context_length\x04\0\0\0(.{4})", re.DOTALL)
 """A key, the type mark of an unsigned number, and the number."""
+_SIZE_LABEL = re.compile(rb"general\.size_label\x08\0\0\0(.{8})(.{1,32})", re.DOTALL)
+"""A key, the type mark of a string, the string's length, and the string."""
 _CONNECTION_FAULTS = ("network", "incomplete_stream")
 
 
@@ -113,7 +119,8 @@ class LocalModel(HttpModel):
         if options.tool_protocol is None and not _has_tool_template(weights.path):
             dialect = GrammarFallback(quirks, "local")
         else:
-            dialect = build_chat_dialect(quirks, "local", options.tool_protocol)
+            size = _read_model_size(weights.path)
+            dialect = build_chat_dialect(quirks, "local", options.tool_protocol, model_size=size)
         target = RequestTarget(vendor="local", url="", model=weights.alias)
         endpoint = ModelEndpoint(
             target=target, extra_headers=vendor.headers, timeouts=timeouts or Timeouts()
@@ -190,6 +197,18 @@ def _read_trained_window(path: Path) -> int:
     with path.open("rb") as file:
         found = _TRAINED_WINDOW.search(file.read(_METADATA_BYTES))
     return int.from_bytes(found[1], "little") if found else WINDOW_DEFAULT
+
+
+def _read_model_size(path: Path) -> float | None:
+    """Return the billions of weights of a model, as its file says, or the name of the file."""
+    with path.open("rb") as file:
+        found = _SIZE_LABEL.search(file.read(_METADATA_BYTES))
+    if found is not None:
+        length = int.from_bytes(found[1], "little")
+        label = found[2][:length].decode(errors="replace")
+        if (size := read_model_size(label)) is not None:
+            return size
+    return read_model_size(path.stem)
 
 
 def _has_tool_template(path: Path) -> bool:

@@ -40,6 +40,11 @@ class ChatQuirks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Accepts images in tool results; otherwise they follow in a user message."""
     tool_protocol: Literal["native", "text", "grammar"] = "native"
     """How tools are offered to the server's models, unless the caller says."""
+    grammar_below: float = 0.0
+    """Models of fewer billions of weights get the `grammar` protocol, unless the caller says.
+
+    Only for servers that enforce a schema. How large a model is, its name says, or its file.
+    """
     calls_in_words: bool = False
     """Calls that its models write as text count wherever they stand in a reply.
 

@@ -1,5 +1,7 @@
 """Chooses how tools are offered over chat completions: natively, in the text, or by a grammar."""
 
+import re
+
 from typing_extensions import override
 
 from windlass.core.view import Prompt
@@ -8,14 +10,29 @@ from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions, ToolProtocol
 from windlass.models.text_protocols.grammar_calls import GrammarCalls
 from windlass.models.text_protocols.plain_calls import NativeCalls
-from windlass.models.text_protocols.text_calls import TextCalls
+from windlass.models.text_protocols.text_calls import TextCalls, WordyNativeCalls
+
+_MODEL_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([bBmM])(?![a-zA-Z0-9])")
+"""A number of weights in the name of a model."""
 
 
 def build_chat_dialect(
-    quirks: ChatQuirks, vendor: str, protocol: ToolProtocol | None = None
+    quirks: ChatQuirks,
+    vendor: str,
+    protocol: ToolProtocol | None = None,
+    *,
+    model_size: float | None = None,
 ) -> Dialect:
-    """Build the dialect for a server. The caller's protocol wins over the server's default."""
+    """Build the dialect for a server. The caller's protocol wins over the server's default.
+
+    `model_size` is the size of the model in billions of weights, if it is known.
+    """
+    is_small = model_size is not None and model_size < quirks.grammar_below
+    if protocol is None and is_small:
+        return GrammarFallback(quirks, vendor)
     match protocol or quirks.tool_protocol:
+        case "native" if quirks.calls_in_words:
+            return WordyNativeCalls(quirks, vendor)
         case "native":
             return NativeCalls(quirks, vendor)
         case "text":
@@ -24,8 +41,16 @@ def build_chat_dialect(
             return GrammarCalls(quirks, vendor)
 
 
+def read_model_size(text: str) -> float | None:
+    """Return the billions of weights that a name such as `qwen2.5-coder:1.5b` or a label tells."""
+    sizes = [
+        float(number) / (1_000 if unit in "mM" else 1) for number, unit in _MODEL_SIZE.findall(text)
+    ]
+    return max(sizes, default=None)
+
+
 class GrammarFallback(Dialect):
-    """For a model that was not trained to call tools: a grammar forces its calls.
+    """For a model that cannot call tools by itself: a grammar forces its calls.
 
     A prompt without tools goes out natively, so that the answer is free text.
     """

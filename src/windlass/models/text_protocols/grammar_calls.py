@@ -1,14 +1,18 @@
 """A call or an answer, forced by a schema, for models too weak to call tools by themselves.
 
     {"name": "read", "arguments": {"path": "a.txt"}}
-    {"answer": "It says hello."}
+    {"name": "answer", "arguments": {"text": "It says hello."}}
 
 The law: the model can write nothing else, because the server lets no other token pass. The schema
 enforces the tool choice too. An answer is shown as it streams; a call is handled like any other.
+
+To answer is a function like the others, because small models that were trained to call functions
+call one in every reply: without this one they repeat the last call for ever.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from typing_extensions import override
@@ -41,10 +45,13 @@ You may call functions, one at a time, to assist with the user query:
 {tools}
 </tools>
 
-Reply with one JSON object, and nothing else. To call a function:
-{{"name": <function-name>, "arguments": <args-json-object>}}
-When you have what you need:
-{{"answer": <your-answer>}}"""
+Reply with one JSON object, and nothing else, to call a function:
+{{"name": <function-name>, "arguments": <args-json-object>}}"""
+_ANSWER_NAMES = ("answer", "final_answer", "answer_the_user")
+_ANSWER_DESCRIPTION = (
+    "Tell the user the final answer. Call it as soon as the results of the other functions are "
+    "enough, or if no other function is needed."
+)
 
 _DEFINITION_KEYS = ("$defs", "definitions")
 
@@ -53,45 +60,77 @@ class GrammarCalls(Dialect):
     """Chat completions in which each reply is a call or an answer."""
 
     def __init__(self, quirks: ChatQuirks, vendor: str) -> None:
-        self._chat = TextHistoryChat(quirks, vendor, GrammarCallEncoder)
+        self._quirks = quirks
+        self._vendor = vendor
+        self._chats: dict[str, TextHistoryChat] = {}
+        """By the name of the answering function."""
 
     @override
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
         block = _ANSWER_PROMPT
         if prompt.tools:
-            block = _TOOLS_PROMPT.format(tools=format_tools(prompt.tools))
+            block = _TOOLS_PROMPT.format(tools=format_tools([*prompt.tools, answer_spec(prompt)]))
         system = append_block(prompt.system, block)
         text_prompt = replace(prompt, system=system, tools=(), output_schema=None)
         schema = {"name": "reply", "schema": reply_schema(prompt)}
         response_format = {"type": "json_schema", "json_schema": schema}
         extra_body = {"response_format": response_format} | options.extra_body
-        return self._chat.encode_request(
+        return self._chat_for(prompt).encode_request(
             text_prompt, model, replace(options, extra_body=extra_body)
         )
 
     @override
     def new_reader(self, prompt: Prompt) -> ReplyReader:
-        scan = GrammarScan(as_text=prompt.output_schema is None)
-        return ScanningReader(self._chat.new_reader(prompt), scan)
+        scan = GrammarScan(as_text=prompt.output_schema is None, answer_name=answer_name(prompt))
+        return ScanningReader(self._chat_for(prompt).new_reader(prompt), scan)
+
+    def _chat_for(self, prompt: Prompt) -> TextHistoryChat:
+        name = answer_name(prompt)
+        if name not in self._chats:
+            new_encoder = partial(GrammarCallEncoder, name)
+            self._chats[name] = TextHistoryChat(self._quirks, self._vendor, new_encoder)
+        return self._chats[name]
+
+
+def answer_name(prompt: Prompt) -> str:
+    """Return the name of the function that answers: one that no tool has. Empty without tools."""
+    if not prompt.tools:
+        return ""
+    taken = {spec.name for spec in prompt.tools}
+    return next((name for name in _ANSWER_NAMES if name not in taken), "_".join(_ANSWER_NAMES))
+
+
+def answer_spec(prompt: Prompt) -> ToolSpec:
+    """Return the function that answers, as the model is told of it."""
+    text = {"type": "string", "description": "The answer, in words."}
+    parameters = _object_schema({"text": text})
+    if prompt.output_schema is not None:
+        parameters = _object_schema({"value": {"description": "In the form that is asked for."}})
+    return ToolSpec(answer_name(prompt), _ANSWER_DESCRIPTION, parameters)
 
 
 class GrammarCallEncoder(TextHistoryEncoder):
     """Encodes one history for one model; past replies have the form that is enforced now."""
 
+    def __init__(self, answer_name: str, quirks: ChatQuirks, vendor: str, model: str) -> None:
+        super().__init__(quirks, vendor, model)
+        self._answer_name = answer_name
+
     @override
     def _reply_text(self, reply: AssistantMessage, *, native: bool) -> str:
-        return "\n".join(_reply_lines(reply))
+        return "\n".join(self._reply_lines(reply))
 
-
-def _reply_lines(reply: AssistantMessage) -> Iterator[str]:
-    for part in reply.parts:
-        match part:
-            case TextPart(text):
-                yield dump_json({"answer": text})
-            case ToolCall():
-                yield format_call(part)
-            case ThinkingPart():
-                pass
+    def _reply_lines(self, reply: AssistantMessage) -> Iterator[str]:
+        for part in reply.parts:
+            match part:
+                case TextPart(text) if self._answer_name:
+                    yield dump_json({"name": self._answer_name, "arguments": {"text": text}})
+                case TextPart(text):
+                    yield dump_json({"answer": text})
+                case ToolCall():
+                    yield format_call(part)
+                case ThinkingPart():
+                    pass
 
 
 def reply_schema(prompt: Prompt) -> JsonObject:
@@ -102,14 +141,24 @@ def reply_schema(prompt: Prompt) -> JsonObject:
     callable_now = [spec for spec in prompt.tools if any_tool or spec.name == choice]
     forms = [_call_schema(spec, definitions) for spec in callable_now]
     if choice in ("auto", "none") or not forms:
-        answer: JsonObject = {"type": "string"}
-        if prompt.output_schema is not None:
-            answer = hoist_definitions(prompt.output_schema, "answer", definitions)
-        forms.append(_object_schema({"answer": answer}))
+        forms.append(_answer_schema(prompt, definitions))
     schema: JsonObject = forms[0] if len(forms) == 1 else {"anyOf": forms}
     if definitions:
         schema["$defs"] = definitions
     return schema
+
+
+def _answer_schema(prompt: Prompt, definitions: JsonObject) -> JsonObject:
+    name = answer_name(prompt)
+    key = "text" if name else "answer"
+    answer: JsonObject = {"type": "string"}
+    if prompt.output_schema is not None:
+        key = "value" if name else "answer"
+        answer = hoist_definitions(prompt.output_schema, "answer", definitions)
+    form = _object_schema({key: answer})
+    if name:
+        return _object_schema({"name": {"const": name}, "arguments": form})
+    return form
 
 
 def _call_schema(spec: ToolSpec, definitions: JsonObject) -> JsonObject:

@@ -17,6 +17,9 @@ HEAD_CHARS_MAX = 200
 
 _FIRST_FIELD = re.compile(r'\s*\{\s*"(answer|name)"\s*:\s*(?=\S)')
 _PARTIAL_FIRST_FIELD = re.compile(r'\s*(?:\{\s*(?:"(?:[a-z]*(?:"\s*(?::\s*)?)?)?)?)?\Z')
+_NAME_VALUE = re.compile(r'"([^"\\]*)"')
+_PARTIAL_NAME_VALUE = re.compile(r'(?:"[^"\\]*)?\Z')
+_ANSWER_ARGUMENTS = re.compile(r'\s*,\s*"arguments"\s*:\s*\{\s*"[^"\\]*"\s*:\s*(?=\S)')
 # Plain characters and complete escapes. A surrogate pair is complete only with both halves.
 _COMPLETE_CHARS = re.compile(
     r'(?:[^"\\]+|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}'
@@ -29,12 +32,18 @@ _HALF_PAIR = re.compile(r"\\u[0-9a-fA-F]{4}")
 
 
 class GrammarScan:
-    """Decodes one reply. `as_text`: the answer is a string, and its text is shown decoded."""
+    """Decodes one reply.
+
+    Args:
+        as_text: The answer is a string, and its text is shown decoded.
+        answer_name: The function that answers; empty if an answer has no function.
+    """
 
     done = False
 
-    def __init__(self, *, as_text: bool) -> None:
+    def __init__(self, *, as_text: bool, answer_name: str = "") -> None:
         self._as_text = as_text
+        self._answer_name = answer_name
         self._mode: Literal["head", "text", "string", "value", "call", "rest"] = "head"
         """The part of the reply that is being read; "rest" is what follows the answer."""
         self._held = ""
@@ -85,8 +94,13 @@ class GrammarScan:
             return text
         rest = text[head.end() :]
         if head[1] == "name":
-            self._mode = "call"
-            return text
+            answer_at = self._find_answer(text, head.end())
+            if answer_at is None:
+                return None
+            if not answer_at:
+                self._mode = "call"
+                return text
+            rest = text[answer_at:]
         if not self._as_text:
             self._mode = "value"
             return rest
@@ -95,6 +109,23 @@ class GrammarScan:
             return rest[1:]
         self._mode = "text"
         return text
+
+    def _find_answer(self, text: str, at: int) -> int | None:
+        """Return where the answer begins if the function at this place answers.
+
+        Returns zero if it is another function, and None if more text must come.
+        """
+        if not self._answer_name:
+            return 0
+        name = _NAME_VALUE.match(text, at)
+        if name is None:
+            return None if _PARTIAL_NAME_VALUE.match(text, at) else 0
+        if name[1] != self._answer_name:
+            return 0
+        arguments = _ANSWER_ARGUMENTS.match(text, name.end())
+        if arguments is not None:
+            return arguments.end()
+        return None if len(text) <= HEAD_CHARS_MAX else 0
 
     def _decode_string(self, text: str) -> str:
         text = self._held + text
@@ -132,12 +163,19 @@ class GrammarScan:
 
     def _finish_reply(self, stop: StopReason) -> list[ReplyPiece]:
         if self._mode == "head" and self._held.strip():
-            return [TextDelta(self._held), ReplyEnd(stop)]
+            head = _FIRST_FIELD.match(self._held)
+            if head is None:
+                return [TextDelta(self._held), ReplyEnd(stop)]
+            # Cut off before it was clear which function is called.
+            self._mode = "call"
+            self._body = [self._held]
         if self._mode != "call":
             return [ReplyEnd(stop)]
         call = parse_call("".join(self._body), cut=True)
         if not call.complete:
             stop = "length"
+        if call.name and call.name == self._answer_name:
+            return [ReplyEnd(stop)]  # An answer of which no word has come.
         return [CallDelta(0, "1", call.name, call.arguments), ReplyEnd(stop)]
 
 

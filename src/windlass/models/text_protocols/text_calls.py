@@ -37,7 +37,12 @@ from windlass.models.openai.chat import OpenAIChat
 from windlass.models.openai.chat_history import ChatEncoder
 from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
-from windlass.models.text_protocols.plain_calls import PlainCallScan
+from windlass.models.text_protocols.found_calls import (
+    FENCED_TEXT_ORIGIN,
+    PLAIN_TEXT_ORIGIN,
+    TEXT_ORIGINS,
+)
+from windlass.models.text_protocols.plain_calls import NativeCalls, PlainCallScan
 from windlass.models.text_protocols.scanning import ScanningReader
 from windlass.models.text_protocols.text_scan import (
     CALL_END,
@@ -86,6 +91,14 @@ class TextCalls(Dialect):
     def new_reader(self, prompt: Prompt) -> ReplyReader:
         chat = self._chat.new_reader(prompt)
         return ScanningReader(chat, TextScan(), *PlainCallScan.for_prompt(prompt, anywhere=True))
+
+
+class WordyNativeCalls(NativeCalls):
+    """Native tool calls, for small models that often write their calls among their words."""
+
+    def __init__(self, quirks: ChatQuirks, vendor: str) -> None:
+        super().__init__(quirks, vendor)
+        self._chat = TextHistoryChat(quirks, vendor, WrittenHistoryEncoder)
 
 
 def format_tools(tools: Sequence[ToolSpec]) -> str:
@@ -172,7 +185,11 @@ class TextHistoryEncoder(ChatEncoder):
 
 
 class TextCallEncoder(TextHistoryEncoder):
-    """Encodes one history for one model, with calls in `<tool_call>` markers."""
+    """Encodes one history for one model, with calls in `<tool_call>` markers.
+
+    A call that the model wrote in another form goes back in that form: a model that sees its own
+    words changed begins to mix both forms.
+    """
 
     @override
     def _reply_text(self, reply: AssistantMessage, *, native: bool) -> str:
@@ -188,8 +205,49 @@ class TextCallEncoder(TextHistoryEncoder):
                 case ToolCall():
                     if content and not content.endswith("\n"):
                         content += "\n"
-                    content += f"{CALL_START}\n{format_call(part)}\n{CALL_END}"
+                    content += _format_written_call(part)
         return content
+
+
+class WrittenHistoryEncoder(TextCallEncoder):
+    """Encodes native calls natively, and calls that the model wrote as text as that text.
+
+    Their results are text as well, in the form that such models were trained on.
+    """
+
+    @override
+    def encode_message(self, message: Message) -> Iterable[HistoryFragment]:
+        calls: Sequence[ToolCall] = ()
+        if isinstance(message, AssistantMessage):
+            calls = message.calls
+        elif isinstance(message, ToolResults):
+            calls = [item.call for item in message.items]
+        if not _are_written(calls):
+            return super(TextHistoryEncoder, self).encode_message(message)
+        self._after_results = False
+        return super().encode_message(message)
+
+    @override
+    def _encode_reply(self, reply: AssistantMessage) -> JsonObject:
+        if _are_written(reply.calls):
+            return super()._encode_reply(reply)
+        return super(TextHistoryEncoder, self)._encode_reply(reply)
+
+
+def _are_written(calls: Sequence[ToolCall]) -> bool:
+    """Whether there are calls, and the model wrote all of them as text."""
+    return bool(calls) and all(call.origin in TEXT_ORIGINS for call in calls)
+
+
+def _format_written_call(call: ToolCall) -> str:
+    """Return a call in the form in which the model wrote it."""
+    match call.origin:
+        case origin if origin == PLAIN_TEXT_ORIGIN:
+            return format_call(call)
+        case origin if origin == FENCED_TEXT_ORIGIN:
+            return f"```json\n{format_call(call)}\n```"
+        case _:
+            return f"{CALL_START}\n{format_call(call)}\n{CALL_END}"
 
 
 def format_call(call: ToolCall) -> str:
