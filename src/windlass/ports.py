@@ -11,6 +11,7 @@ import msgspec
 from windlass.core.events import Delta, Event, Fact, KnowledgeRecalled, ReplyPiece
 from windlass.core.limits import Amount, Budget
 from windlass.core.live_batch import LiveBatch
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.messages import Charge, ContentPart, Label, ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.core.result import Question
@@ -298,6 +299,41 @@ class SessionCatalog(Protocol):
 
     async def delete(self, session: str) -> bool:
         """Delete a session. Returns whether there was one; raises SessionBusy if it is driven."""
+        ...
+
+
+@runtime_checkable
+class Mailbox(Protocol):
+    """A journal that takes messages for sessions which anyone may drive (`core/mail.py`).
+
+    Posting needs no lease and never touches the sequence of facts. Each lane has numbers of its
+    own, from 1 and without gaps; they are never used again, also when messages were removed.
+    """
+
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        """Keep a message for a session, and return once it is durable.
+
+        The same key in the same lane gives the receipt of the first post again. Raises NothingToDo
+        if the session has no facts (a prompt may be its first message), and MailboxFull.
+        """
+        ...
+
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        """Return the messages of a lane after a number, in order."""
+        ...
+
+    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
+        """Forget the messages of a lane up to a number. Their facts are on record."""
+        ...
+
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        """Return when the lane may have messages after a number; sometimes without one."""
+        ...
+
+    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
+        """Return the sessions that have messages which nobody has taken, the oldest first."""
         ...
 
 

@@ -30,10 +30,19 @@ def test_it_agrees_with_the_fold_at_every_fact() -> None:
         assert (summary.runs, summary.outcome) == (state.run.number, state.run.outcome)
         assert summary.caller == state.run.caller
         assert_spending_agrees(summary, state)
-        assert summary.state == (state.run.outcome or ("waiting" if state.is_waiting else "open"))
+        assert summary.state == (state.run.outcome or open_state(state))
     assert "waiting" in {
         advance_summary(SessionSummary("s"), facts[:upto]).state for upto in range(20)
     }
+    assert "paused" in {
+        advance_summary(SessionSummary("s"), facts[:upto]).state for upto in range(len(facts))
+    }
+
+
+def open_state(state: State) -> str:
+    if state.is_waiting:
+        return "waiting"
+    return "paused" if state.is_paused else "open"
 
 
 def assert_spending_agrees(summary: SessionSummary, state: State) -> None:

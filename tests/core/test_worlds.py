@@ -16,10 +16,12 @@ from play import RandomSession, calls_of, draw_setup, request_faults
 from windlass.core.context import CompactionMethod
 from windlass.core.decide.reserving import own_spending, remaining_amount, tightest_amount
 from windlass.core.events import (
+    AnswerForwarded,
     AttemptFailed,
     AttemptStarted,
     BudgetAllotted,
     CallFinished,
+    CallWaiting,
     ContextCompacted,
     Fact,
     KnowledgeRecalled,
@@ -36,6 +38,7 @@ from windlass.core.fold.run import fold
 from windlass.core.limits import Amount
 from windlass.core.messages import AssistantMessage, Charge, Ledger, ToolResults, Usage, UserMessage
 from windlass.core.moves import Move, RequestReply, RunCalls, Summarize
+from windlass.core.setup import Setup
 from windlass.core.state import RunState, State, message_tokens_max
 from windlass.testing.prompts import PromptChecker
 
@@ -58,12 +61,17 @@ def run_of(state: State) -> RunState:
     return state.run
 
 
+def setup_of(state: State) -> Setup:
+    assert state.setup is not None
+    return state.setup
+
+
 # ── the worlds themselves ────────────────────────────────────────────────────
 
 
 def test_the_worlds_come_to_every_move_and_every_fact() -> None:
     """V2: what no world does, no property can find."""
-    plays = [played(Random(seed)) for seed in range(300)]
+    plays = [played(Random(seed)) for seed in range(450)]
     facts = [fact for play in plays for fact in play.facts]
     moves = Counter(type(move) for play in plays for _, move in play.moves)
     kinds = Counter(map(type, facts))
@@ -71,11 +79,15 @@ def test_the_worlds_come_to_every_move_and_every_fact() -> None:
     ends = {fact.outcome for fact in facts if isinstance(fact, RunEnded)}
     assert set(moves) == set(get_args(Move))
     # A session is imported from outside of any world: tests/adversary/test_hostile_exports.py.
-    assert set(kinds) == set(get_args(Fact)) - {SessionImported}
+    # A call waits for its sub-agent only where there is one: proof/simulate.
+    outside = {SessionImported, CallWaiting, AnswerForwarded}
+    assert set(kinds) == set(get_args(Fact)) - outside
     assert set(hows) == set(get_args(CompactionMethod))
     assert min(moves.values()) >= 10
     assert min(hows.values()) >= 10
-    assert set(get_args(Outcome)) - ends <= {"suspended", "timed_out", "policy_denied"}
+    assert set(get_args(Outcome)) - ends <= {
+        *("suspended", "paused", "released", "timed_out", "policy_denied")
+    }
     assert any(isinstance(fact, BudgetAllotted) and fact.dry for fact in facts)
     assert any(isinstance(fact, RunStarted) and fact.pinned for fact in facts)
 
@@ -137,10 +149,11 @@ def test_in_any_world_every_call_has_one_result(play: RandomSession) -> None:
 @given(PLAYS)
 def test_no_world_gets_more_replies_or_money_than_its_limits(play: RandomSession) -> None:
     """L7, B1, B2: neither a run nor a session, whoever spent it, however often a driver died."""
-    setup, landing = play.setup, play.setup.rules.on_limit == "answer"
-    cap = setup.session_limits.steps
+    landing = play.setup.rules.on_limit == "answer"
+    cap = play.setup.session_limits.steps
     for state in play.states:
-        run = run_of(state)
+        # Somebody may have raised the limits meanwhile.
+        run, setup = run_of(state), setup_of(state)
         assert run.steps <= (setup.limits.steps or 0) + landing
         assert cap is None or state.steps <= cap
         for limit, ledger in ((setup.limits, run.ledger), (setup.session_limits, state.ledger)):
@@ -152,11 +165,10 @@ def test_no_world_gets_more_replies_or_money_than_its_limits(play: RandomSession
 @given(PLAYS)
 def test_no_request_reserves_more_than_any_limit_or_budget_leaves(play: RandomSession) -> None:
     """B2: the run's limits, the session's, and every shared budget hold for each request."""
-    setup = play.setup
     for before, fact, _ in told(play):
         if not isinstance(fact, AttemptStarted):
             continue
-        run = run_of(before)
+        run, setup = run_of(before), setup_of(before)
         assert {one.budget for one in run.allotments} == {one.name for one in setup.budgets}
         # Those who worked for the run drew on the budgets themselves.
         held = (remaining_amount(one.amount, own_spending(run.ledger)) for one in run.allotments)
@@ -177,8 +189,8 @@ def test_calls_that_run_together_never_get_more_than_is_left(play: RandomSession
         if not isinstance(move, RunCalls):
             continue
         rooms = (
-            remaining_amount(play.setup.limits, run_of(state).ledger),
-            remaining_amount(play.setup.session_limits, state.ledger),
+            remaining_amount(setup_of(state).limits, run_of(state).ledger),
+            remaining_amount(setup_of(state).session_limits, state.ledger),
         )
         room = tightest_amount(*rooms)
         parts = [cleared.spending_left for cleared in move.calls]

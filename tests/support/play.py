@@ -32,11 +32,16 @@ from windlass.core.events import (
     ContextCompacted,
     Fact,
     KnowledgeRecalled,
+    LimitsRaised,
     LookupsPlanned,
+    MailRefused,
     NoteGiven,
     ReplyJudged,
     Reservation,
+    RunContinued,
     RunEnded,
+    RunPaused,
+    RunReleased,
     RunResumed,
     RunStarted,
     SteeringGiven,
@@ -45,7 +50,7 @@ from windlass.core.events import (
 )
 from windlass.core.faults import Fault
 from windlass.core.fold.run import apply_fact
-from windlass.core.limits import Amount, Budget, Limits, SessionLimits
+from windlass.core.limits import Amount, Budget, Limits, RaisedLimits, SessionLimits
 from windlass.core.messages import (
     ArgumentChange,
     AssistantMessage,
@@ -68,11 +73,13 @@ from windlass.core.moves import (
     JudgeReply,
     LookUp,
     Move,
+    PauseRun,
     ProposedCall,
     RecallKnowledge,
     RemindModel,
     RequestReply,
     RunCalls,
+    StayPaused,
     Summarize,
     TakeSteering,
     WaitForAnswers,
@@ -152,6 +159,7 @@ def _draw_policy(random: Random) -> LoopPolicy:
     return LoopPolicy(
         on_limit=pick(["stop", "answer"]),
         on_partial=pick(["fail", "restart"]),
+        on_budget=pick(["stop", "pause"]),
         on_unknown=pick(["tell", "ask"]),
         tool_choice=pick(["auto", "required", "look"]),
         same_call_note=pick([1, 3]),
@@ -221,6 +229,10 @@ class RandomSession:
             return
         if self._chance(0.02):
             self._steer()
+        if self._chance(0.02):
+            self._record(MailRefused(self.state.mail_taken + 1, "cancel", "it was too late"))
+        if self._chance(0.02) and self.state.run and self.state.run.pause is None:
+            self._record(RunPaused("lunch", by="ann"))
         move = decide(self.state)
         self.moves.append((self.state, move))
         match move:
@@ -261,10 +273,26 @@ class RandomSession:
                     asked.id, verdict, digest(asked.decoded_arguments), grant=grant
                 )
                 self._record(answer, after_s=1e6)
+            case PauseRun(reason, needed):
+                self._record(RunPaused(reason, cause="budget", needed=needed))
+            case StayPaused():
+                self._end_pause()
             case EndRun(outcome, reason, fault=fault):
                 self._record(RunEnded(outcome, reason, fault))
             case other:
                 assert_never(other)
+
+    def _end_pause(self) -> None:
+        """The driver lets go, and another one goes on much later, perhaps with higher limits."""
+        self._record(RunReleased("paused"))
+        self._record(RunResumed(), after_s=1e6)
+        setup = self.state.setup
+        if self._chance(0.5) and setup is not None:
+            usd = (setup.limits.usd or 0) + 1
+            tokens = (setup.limits.tokens or 0) + 100_000
+            self._record(LimitsRaised(RaisedLimits(usd=usd, tokens=tokens)))
+        if self.state.run and self.state.run.pause is not None:
+            self._record(RunContinued(by="ann"))
 
     def _steer(self) -> None:
         """Each time in other words, so that it can be found again."""

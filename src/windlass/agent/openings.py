@@ -75,7 +75,7 @@ class RunOpenings:
                 number,
                 task.prompt,
                 # A setup is recorded once, and again only when it changes.
-                None if state.setup == setup else setup,
+                None if state.recorded_setup == setup else setup,
                 task.caller,
                 dict(task.context),
                 task.pinned,
@@ -107,7 +107,7 @@ class RunOpenings:
         changed = tuple(describe_drift(state.setup, offered))
         if changed and not consent:
             raise SetupDrifted(changed)
-        setup = None if state.setup == offered else offered
+        setup = None if state.recorded_setup == offered else offered
         return RunResumed(changed, setup, rules=RULES_VERSION)
 
     def open_resumed(self, state: State, *, consent: bool) -> Sequence[Fact]:

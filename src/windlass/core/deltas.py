@@ -124,6 +124,6 @@ class NestedEvent(PlacedEvent, frozen=True, tag="Nested"):
 
 
 class RunSuspended(PlacedEvent, frozen=True, tag="RunSuspended"):
-    """The run waits for a person. It has not ended: only this stream of events has."""
+    """The run waits for a person, or is paused. Only this stream of events ends, not the run."""
 
     call_ids: tuple[str, ...]

@@ -8,6 +8,9 @@ WindlassError
 │   ├── ConfigError       an argument, a setting, a key or a name is wrong
 │   │   └── FolderNotTrusted  a folder has settings that no person has trusted
 │   ├── SessionBusy       another driver holds this session
+│   ├── MailboxFull       too many messages wait for this session
+│   ├── MailRejected      a message could not be taken, and a fact says why
+│   ├── UpgradeUnfinished  the journal is shared with an older version until the upgrade is finished
 │   ├── RunUnfinished     the last run of this session has not ended: resume or cancel it
 │   ├── NothingToDo       there is no open run or question to act on
 │   ├── OutputMissing     the run did not complete, so it has no output
@@ -48,6 +51,8 @@ __all__ = [
     "IllegalFact",
     "JournalCorrupt",
     "JournalFailed",
+    "MailRejected",
+    "MailboxFull",
     "ModelError",
     "ModelRetry",
     "NothingToDo",
@@ -56,8 +61,10 @@ __all__ = [
     "RunUnfinished",
     "SessionBusy",
     "SetupDrifted",
+    "UpgradeUnfinished",
     "WindlassError",
     "failure_error",
+    "fault_from_error",
 ]
 
 
@@ -97,6 +104,18 @@ class FolderNotTrusted(ConfigError):
 
 class SessionBusy(ForOperator):
     """Another driver holds this session. Records of two drivers are never merged."""
+
+
+class MailboxFull(ForOperator):
+    """Too many messages wait for this session. Nothing was kept."""
+
+
+class MailRejected(ForOperator):
+    """A message was durable but could not be taken: it was for another run, or too late."""
+
+
+class UpgradeUnfinished(ForOperator):
+    """The journal may still be read by an older version, which does not know what was asked for."""
 
 
 class RunUnfinished(ForOperator):
@@ -163,6 +182,13 @@ class FailedByBug(RunFailed):
 def failure_error(fault: Fault, result: RunResult[Any]) -> RunFailed:
     """Return the error to raise for a run that failed with this fault."""
     return _FAILURE_BY_KIND.get(fault.kind, FailedByModel)(fault, result)
+
+
+def fault_from_error(error: BaseException) -> Fault:
+    """Return the fault of a run that an exception ended: of its journal, or a bug."""
+    if isinstance(error, ForOperator):
+        return Fault("journal", str(error))
+    return Fault("bug", f"{type(error).__name__}: {error}")
 
 
 _FAILURE_BY_KIND: dict[str, type[RunFailed]] = {

@@ -19,10 +19,27 @@ have an arm for it. No type checker sees that `journals/codec.py` must name a fa
 or long texts, and `testing/samples.py` needs a sample of each fact.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
+from windlass.core.context_facts import (
+    ContextCompacted,
+    KnowledgeRecalled,
+    LookupsPlanned,
+    NoteGiven,
+)
+from windlass.core.control_facts import (
+    AnswerForwarded,
+    CallWaiting,
+    LimitsRaised,
+    MailRefused,
+    RunContinued,
+    RunPaused,
+    RunReleased,
+    SteeringGiven,
+    SteeringTaken,
+)
 from windlass.core.deltas import (
     AttemptDiscarded,
     AttemptRetrying,
@@ -50,16 +67,10 @@ from windlass.core.messages import (
     Label,
     Message,
     Purpose,
-    ToolCall,
     ToolResult,
 )
 from windlass.core.phrases import (
-    count_attachments,
     format_amount,
-    format_charge,
-    format_count,
-    join_texts,
-    quote_text,
 )
 from windlass.core.setup import Setup
 from windlass.core.text_clip import printable_line
@@ -111,6 +122,12 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     """The name of the agent. Empty if it has none, or if it was written before it was recorded."""
     earlier: tuple[Message, ...] = ()
     """A conversation from elsewhere; only the first run of a session can go on with one."""
+    key: str = ""
+    """The caller's own name for this start: the same key never begins a second run."""
+    trace: str = ""
+    """The trace that the run belongs to, as in a `traceparent` header. A resume continues it."""
+    mail: int = 0
+    """The number of the prompt in the queue of the session; 0 if it was not in the queue."""
 
 
 class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):
@@ -184,6 +201,12 @@ class CallAnswered(PlacedEvent, frozen=True, tag="CallAnswered"):
     by: str = ""
     grant: Grant | None = None
     """What the person also allowed for the rest of the session."""
+    mail: int = 0
+    """The number of the message that brought the answer; 0 if it did not come by mail."""
+    accepted_at: float = 0.0
+    """When the store accepted it, which decides whether it came in time; 0.0: when recorded."""
+    signature: str = ""
+    """Proves that it was given by someone with the user's own key. `verify` checks it."""
 
 
 class CallStarted(PlacedEvent, frozen=True, tag="CallStarted"):
@@ -238,17 +261,6 @@ class ReplyJudged(PlacedEvent, frozen=True, tag="ReplyJudged"):
     verdict: Allow | Deny | OutputMismatch
 
 
-class NoteGiven(PlacedEvent, frozen=True, tag="NoteGiven"):
-    """The runtime tells the model something, as a note in the transcript."""
-
-    masked_fields: ClassVar = ("text",)
-    text: str
-    why: Literal["same_call"]
-
-    def describe(self) -> str:
-        return f"The model was told: {quote_text(self.text)}"
-
-
 class BudgetAllotted(PlacedEvent, frozen=True, tag="Allotted"):
     """The total that a shared budget lets this run spend. `dry`: it has no more for now."""
 
@@ -263,80 +275,10 @@ class BudgetAllotted(PlacedEvent, frozen=True, tag="Allotted"):
         return f"The budget {budget} gives this run {format_amount(self.amount)} in all{more}"
 
 
-class ContextCompacted(PlacedEvent, frozen=True, tag="Compacted"):
-    """The view of the model gets shorter from here on. The transcript keeps everything.
-
-    The messages before `upto` are replaced by a note, summarized in one, or kept with the results
-    of their calls masked.
-    """
-
-    masked_fields: ClassVar = ("note",)
-    upto: int
-    note: str = ""
-    how: Literal["window", "summary", "mask"] = "window"
-    charge: Charge | None = None
-    messages_saved: int = 0
-    tokens_saved: int = 0
-    """What the view became shorter by. Only live watchers are told: no record has it."""
-
-    def describe(self) -> str:
-        messages = f"The first {format_count(self.upto, 'message')}"
-        saved = f" (about {self.tokens_saved} tokens fewer)" if self.tokens_saved else ""
-        if self.how == "mask":
-            return f"{messages}: the results in them were removed from the view{saved}"
-        verb = "were summarized" if self.how == "summary" else "were removed from the view"
-        return f"{messages} {verb}: {quote_text(self.note)}{format_charge(self.charge)}{saved}"
-
-
-class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):
-    """A person says something while the run works. The model sees it before the next step."""
-
-    masked_fields: ClassVar = ("prompt", "by")
-    from_outside: ClassVar = True
-    prompt: tuple[ContentPart, ...]
-    by: str = ""
-
-    def describe(self) -> str:
-        person = printable_line(self.by) if self.by else "Somebody"
-        text = quote_text(join_texts(self.prompt))
-        return f"{person} said during the run: {text}{count_attachments(self.prompt)}"
-
-
-class SteeringTaken(PlacedEvent, frozen=True, tag="Heeded"):
-    """The messages that a person gave during the run enter the conversation here."""
-
-    masked_fields: ClassVar = ()
-
-    def describe(self) -> str:
-        return "The messages given during the run entered the conversation"
-
-
-class LookupsPlanned(PlacedEvent, frozen=True, tag="Hydrated"):
-    """The runtime looks up what the prompt refers to before the first step, by ordinary calls."""
-
-    masked_fields: ClassVar = ("calls",)
-    calls: tuple[ToolCall, ...]
-
-
-class KnowledgeRecalled(PlacedEvent, frozen=True, tag="Recalled"):
-    """What the memory knows about a prompt. Empty if it knows nothing.
-
-    The model sees it beside the prompt in this run only. It does not enter the conversation.
-    """
-
-    masked_fields: ClassVar = ("text",)
-    text: str
-    labels: tuple[Label, ...] = ()
-
-    def describe(self) -> str:
-        known = quote_text(self.text) if self.text else "nothing"
-        return f"Recalled about the prompt: {known}"
-
-
 class RunEnded(PlacedEvent, frozen=True, tag="RunEnded"):
     """The only end of a run. It settles the open attempt and closes the calls in flight."""
 
-    masked_fields: ClassVar = ("reason", "fault", "partial")
+    masked_fields: ClassVar = ("reason", "fault", "partial", "by")
     outcome: Outcome
     reason: str = ""
     fault: Fault | None = None
@@ -345,6 +287,10 @@ class RunEnded(PlacedEvent, frozen=True, tag="RunEnded"):
     """Of the attempt that was in flight."""
     charges: tuple[Charge, ...] = ()
     """Of the calls that were in flight."""
+    by: str = ""
+    """Who cancelled it, if somebody outside its process did."""
+    mail: int = 0
+    """The number of the message that cancelled it; 0 if none did."""
 
 
 InRunFact = (
@@ -364,10 +310,16 @@ InRunFact = (
     | SteeringTaken
     | LookupsPlanned
     | KnowledgeRecalled
+    | RunPaused
+    | RunContinued
+    | RunReleased
+    | LimitsRaised
+    | CallWaiting
+    | AnswerForwarded
     | RunEnded
 )
 """The facts that only an open run can have."""
-Fact = RunStarted | InRunFact | CallLate | SessionImported
+Fact = RunStarted | InRunFact | CallLate | SessionImported | MailRefused
 ContentPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a reply consists of."""
 ReplyPiece = ContentPiece | StreamOpened

@@ -41,8 +41,13 @@ Outcome = Literal[
     "policy_denied",
     "failed",
     "suspended",
+    "paused",
+    "released",
 ]
-"""How a run ended. `suspended` is not an end: the run waits for a person."""
+"""How a run ended, or why it stopped without an end.
+
+`suspended` waits for a person, `paused` until somebody continues it, `released` for any driver.
+"""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,10 +2,10 @@
 
 import math
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from windlass.core.suggestions import suggest_names
 
@@ -109,6 +109,72 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def __post_init__(self) -> None:
         make_exact(self, "usd")
         check_numbers(self, *self.__struct_fields__)
+
+
+class RaisedLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """New totals for limits of a run, or of its session. A limit can only be raised.
+
+    None leaves a limit as it is, and a run without a limit stays without one.
+    """
+
+    steps: int | None = None
+    tokens: int | None = None
+    usd: Decimal | None = None
+    seconds: float | None = None
+    session_steps: int | None = None
+    session_tokens: int | None = None
+    session_usd: Decimal | None = None
+    session_seconds: float | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            steps: int | None = None,
+            tokens: int | None = None,
+            usd: Money | None = None,
+            seconds: float | None = None,
+            session_steps: int | None = None,
+            session_tokens: int | None = None,
+            session_usd: Money | None = None,
+            session_seconds: float | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        make_exact(self, "usd")
+        make_exact(self, "session_usd")
+        check_numbers(self, *self.__struct_fields__)
+
+    def raise_run(self, limits: Limits) -> Limits:
+        """Return the limits of a run, with these totals where they are higher."""
+        return replace(limits, **self._higher_than(limits))
+
+    def raise_session(self, limits: SessionLimits) -> SessionLimits:
+        """Return the limits of a session, with these totals where they are higher."""
+        return replace(limits, **self._higher_than(limits, "session_"))
+
+    def merge(self, later: "RaisedLimits") -> "RaisedLimits":
+        """Return the higher of each total."""
+        totals: dict[str, Any] = {}
+        for name in self.__struct_fields__:
+            both = [getattr(self, name), getattr(later, name)]
+            totals[name] = max((total for total in both if total is not None), default=None)
+        return RaisedLimits(**totals)
+
+    def describe(self) -> str:
+        """Return the new totals in words; empty if there are none."""
+        totals = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return ", ".join(f"{name} {total}" for name, total in totals if total is not None)
+
+    def _higher_than(self, limits: Limits | SessionLimits, prefix: str = "") -> dict[str, Any]:
+        higher: dict[str, Any] = {}
+        for name in ("steps", "tokens", "usd", "seconds"):
+            limit = getattr(limits, name)
+            total = getattr(self, prefix + name)
+            if limit is not None and total is not None and total > limit:
+                higher[name] = total
+        return higher
 
 
 class Amount(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass
 from typing import Any, final
 
 from windlass.core.context import CompactionMethod
-from windlass.core.events import AttemptFailed, Outcome, Reservation
+from windlass.core.events import AttemptFailed, Outcome, Reservation, RunPaused
 from windlass.core.faults import Fault
 from windlass.core.limits import Amount, Budget
 from windlass.core.messages import AssistantMessage, ToolCall, ToolSpec
@@ -197,6 +197,27 @@ class WaitForAnswers:
 
     questions: tuple[tuple[CallState, Ask], ...]
     seal: InitVar[_MoveSeal]
+    waiting: tuple[CallState, ...] = ()
+    """Calls whose sub-agents wait, for answers or for their pause to end."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PauseRun:
+    """Pause the run, because its money or tokens are used up."""
+
+    reason: str
+    needed: Amount | None
+    seal: InitVar[_MoveSeal]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StayPaused:
+    """Let go of the run until somebody continues it."""
+
+    pause: RunPaused
+    seal: InitVar[_MoveSeal]
 
 
 @final
@@ -223,5 +244,9 @@ Move = (
     | LookUp
     | RecallKnowledge
     | WaitForAnswers
+    | PauseRun
+    | StayPaused
     | EndRun
 )
+FinalMove = WaitForAnswers | StayPaused | EndRun
+"""The moves that the loop leaves to its driver."""

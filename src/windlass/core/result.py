@@ -110,8 +110,8 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
     if run is None or setup is None:
         raise ValueError("no run has started")
     return RunResult(
-        outcome=run.outcome or "suspended",
-        reason=run.reason,
+        outcome=run.outcome or _outcome_so_far(state),
+        reason=run.reason or (run.pause.reason if run.pause else ""),
         output=None,
         text=run.text,
         partial_text=run.partial,
@@ -128,6 +128,13 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
         recorded=recorded,
         questions=open_questions(state),
     )
+
+
+def _outcome_so_far(state: State) -> Outcome:
+    """Return why a run that has not ended goes no further."""
+    if state.run is not None and state.run.is_released:
+        return "released"
+    return "paused" if state.is_paused else "suspended"
 
 
 def open_questions(state: State) -> tuple[Question, ...]:

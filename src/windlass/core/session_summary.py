@@ -21,11 +21,16 @@ from windlass.core.events import (
     CallAnswered,
     CallFinished,
     CallJudged,
+    CallWaiting,
     ContextCompacted,
     Fact,
+    LimitsRaised,
     LookupsPlanned,
     Outcome,
+    RunContinued,
     RunEnded,
+    RunPaused,
+    RunReleased,
     RunResumed,
     RunStarted,
     SessionImported,
@@ -41,7 +46,7 @@ TITLE_CHARS_MAX = 120
 
 SessionState = Literal["open", "waiting"] | Outcome
 """How the last run of a session ended, or whether it goes on or waits for a person."""
-UNFINISHED_STATES: tuple[SessionState, ...] = ("open", "waiting")
+UNFINISHED_STATES: tuple[SessionState, ...] = ("open", "waiting", "paused")
 """The states of a session whose last run has not ended."""
 
 
@@ -78,13 +83,21 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """The most tokens of the attempt that is under way; None if there is none."""
     reserved_usd: Decimal | None = None
     """The most that this attempt may cost; None if the price is not known."""
+    waiting: int = 0
+    """Calls of the open step whose sub-agents wait."""
+    pause: Literal["", "asked", "budget"] = ""
+    """Why the run is paused, or will be once its step is over; empty if it is not."""
+    released: bool = False
+    """The last driver let go of the run without ending it."""
 
     @property
     def state(self) -> SessionState:
-        """How the last run ended, or whether it goes on or waits for a person."""
+        """How the last run ended, or whether it goes on, is paused, or waits for a person."""
         if self.outcome is not None:
             return self.outcome
-        return "waiting" if waits_for_person(self.proposed, self.asked) else "open"
+        if waits_for_person(self.proposed, self.asked, self.waiting):
+            return "waiting"
+        return "paused" if self.pause and self.released else "open"
 
 
 def advance_summary(summary: SessionSummary, facts: Iterable[Fact]) -> SessionSummary:
@@ -111,12 +124,28 @@ def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
         case CallFinished(charges=charges):
             return reduce(_add_charge, charges, summary)
         case RunResumed():
-            return _settle_by_reservation(summary)
+            return replace(_settle_by_reservation(summary), waiting=0, released=False)
+        case RunReleased(charge=charge):
+            return replace(_settle_attempt(summary, charge), released=True)
         case RunEnded(outcome=outcome, charge=charge, charges=charges):
             summary = reduce(_add_charge, charges, _settle_attempt(summary, charge))
-            return replace(summary, outcome=outcome, proposed=0, asked=0)
+            summary = replace(summary, outcome=outcome, proposed=0, asked=0, waiting=0)
+            return replace(summary, pause="", released=False)
+        case RunPaused() | RunContinued() | LimitsRaised():
+            return replace(summary, pause=_pause_after(summary, fact))
         case _:
             return _count_calls(summary, fact)
+
+
+def _pause_after(
+    summary: SessionSummary, fact: RunPaused | RunContinued | LimitsRaised
+) -> Literal["", "asked", "budget"]:
+    if isinstance(fact, RunPaused):
+        return fact.cause
+    # Higher limits end only a pause for want of money.
+    if isinstance(fact, LimitsRaised) and summary.pause == "asked":
+        return "asked"
+    return ""
 
 
 def _count_calls(summary: SessionSummary, fact: Fact) -> SessionSummary:
@@ -131,9 +160,11 @@ def _count_calls(summary: SessionSummary, fact: Fact) -> SessionSummary:
             return replace(summary, proposed=max(summary.proposed - 1, 0), asked=asked)
         case CallAnswered():
             return replace(summary, asked=max(summary.asked - 1, 0))
+        case CallWaiting():
+            return replace(summary, waiting=summary.waiting + 1)
         case SessionImported(calls=calls):
             # Nobody here vouches for what the file says about its caller and its parent.
-            return replace(summary, proposed=len(calls), asked=0, caller="", parent="")
+            return replace(summary, proposed=len(calls), asked=0, waiting=0, caller="", parent="")
         case _:
             return summary
 

@@ -106,6 +106,9 @@ class LoopPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a stream breaks after a watcher saw some of its text: fail, or ask again."""
     on_limit: Literal["stop", "answer"] = "stop"
     """At the step limit: stop, or request one more reply with the tools switched off."""
+    on_budget: Literal["stop", "pause"] = "stop"
+    """When the money or the tokens are used up: end the run, or pause it until the limit is raised.
+    """
     on_unknown: Literal["tell", "ask"] = "tell"
     """A write that a crash interrupted and no tool can check: tell the model, or ask a person."""
     tool_choice: ToolChoice = "auto"

@@ -7,8 +7,10 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.context import CompactionMethod
+from windlass.core.control_facts import CallWaiting, RunPaused
 from windlass.core.events import AttemptFailed, AttemptStarted, BudgetAllotted, Outcome, StopReason
 from windlass.core.faults import Fault
+from windlass.core.limits import RaisedLimits
 from windlass.core.messages import (
     ArgumentChange,
     AssistantMessage,
@@ -30,7 +32,7 @@ from windlass.core.verdicts import Ask, Grant
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
-CallPhase = Literal["proposed", "asked", "cleared", "started", "interrupted", "closed"]
+CallPhase = Literal["proposed", "asked", "cleared", "started", "waiting", "interrupted", "closed"]
 """How far a call has come. `core/fold/phases.py` has the table of what may follow."""
 MESSAGE_OVERHEAD = 16
 """The most tokens that a provider may add around a message."""
@@ -56,6 +58,8 @@ class CallState(msgspec.Struct, frozen=True, gc=False):
     """It started at least once, so its effect may have happened."""
     imported: bool = False
     """It came with an imported session, and nobody here has decided about it yet."""
+    waits_for: CallWaiting | None = None
+    """What its sub-agent waits for, in the phase `waiting`."""
     result: ToolResult | None = None
 
     @property
@@ -146,6 +150,16 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     allotments: tuple[BudgetAllotted, ...] = ()
     """What each shared budget last allotted to this run, in all."""
+    pause: RunPaused | None = None
+    """Set while the run is paused, or will be as soon as the open step is over."""
+    is_released: bool = False
+    """Its last driver let go of it, and no other has taken it over yet."""
+    raised: RaisedLimits = RaisedLimits()
+    """The limits that somebody raised in this run. They are in the setup of the state already."""
+    key: str = ""
+    """The caller's own name for the start of the run."""
+    trace: str = ""
+    """The trace that the run belongs to, as in a `traceparent` header."""
     text: str = ""
     """The last reply with words in it: the result of the run, if it completes."""
     partial: str = ""
@@ -154,6 +168,15 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome | None = None
     reason: str = ""
     fault: Fault | None = None
+
+
+class StartKey(msgspec.Struct, frozen=True, gc=False):
+    """A start that must not happen twice."""
+
+    key: str
+    run: int
+    digest: str
+    """Of the prompt: the same key with another prompt is a mistake of the caller."""
 
 
 class PromptMeasure(msgspec.Struct, frozen=True, gc=False):
@@ -173,6 +196,9 @@ class State(msgspec.Struct, frozen=True, gc=False):
     seq: int = 0
     at: float = 0.0
     setup: Setup | None = None
+    """What decides in the open run: the recorded setup, with the limits that somebody raised."""
+    recorded_setup: Setup | None = None
+    """The last setup on record. The next run begins with its limits."""
     transcript: Transcript = msgspec.field(default_factory=Transcript)
     shown: Transcript = msgspec.field(default_factory=Transcript)
     """The view of the model: the transcript, or what compaction left of it."""
@@ -219,6 +245,12 @@ class State(msgspec.Struct, frozen=True, gc=False):
     """What a person allowed for the rest of the session."""
     has_artifacts: bool = False
     """A result was shortened, or removed from the view, and can be read by its id. Never unset."""
+    mail_taken: int = 0
+    """The last message of the control lane that became a fact."""
+    prompts_taken: int = 0
+    """The last message of the queue of prompts that became a fact."""
+    start_keys: tuple[StartKey, ...] = ()
+    """The starts that a caller named, over all runs."""
 
     @property
     def is_active(self) -> bool:
@@ -237,14 +269,31 @@ class State(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing can go on until a person answers."""
+        """Whether nothing can go on until a person answers, here or in a sub-agent."""
+        phases = [call.phase for call in self.step_calls]
+        return waits_for_person(
+            phases.count("proposed"), phases.count("asked"), phases.count("waiting")
+        )
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the run is paused and its driver has let go of it."""
+        run = self.run
+        return run is not None and run.outcome is None and bool(run.pause and run.is_released)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a call of the open step waits for an answer, so that no other may start."""
         phases = [call.phase for call in self.step_calls]
         return waits_for_person(phases.count("proposed"), phases.count("asked"))
 
 
-def waits_for_person(proposed: int, asked: int) -> bool:
-    """Whether nothing can move until a person answers, from the calls in these two phases."""
-    return asked > 0 and proposed == 0
+def waits_for_person(proposed: int, asked: int, waiting: int = 0) -> bool:
+    """Whether nothing can move until a person answers, from the calls in these phases.
+
+    A call is recorded as waiting for its sub-agent only when no other call of its step can move.
+    """
+    return proposed == 0 and (asked > 0 or waiting > 0)
 
 
 def find_call(state: State, call_id: str) -> CallState | None:

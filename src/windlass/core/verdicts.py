@@ -83,7 +83,9 @@ class Grant(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     labels: tuple[Label, ...] = ()
 
 
-class AllowAlways(msgspec.Struct, frozen=True):
+class AllowAlways(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="verdict", tag="allow_always"
+):
     """An answer: yes, and do not ask again in this session.
 
     Without a pattern it holds for exactly this call, with one for all calls that match it.

@@ -14,21 +14,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.core.errors import ForOperator, JournalCorrupt, JournalFailed
+from windlass.core.errors import JournalCorrupt, JournalFailed, fault_from_error
 from windlass.core.events import (
     CallLate,
     Fact,
     Outcome,
     RunEnded,
+    RunReleased,
     RunResumed,
     RunSuspended,
     TextDelta,
 )
 from windlass.core.faults import Fault
 from windlass.core.messages import Charge, ToolResult
-from windlass.core.moves import EndRun, WaitForAnswers
+from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers
 from windlass.core.result import RunResult, build_result
-from windlass.core.state import State
+from windlass.core.state import CallState, State
+from windlass.core.verdicts import Ask
 from windlass.ports import Lease, RecoverableTools, SessionLeases, Watcher, World
 from windlass.runtime.deadlines import TIMER_GRAIN_S, Deadlines
 from windlass.runtime.in_flight import InFlight
@@ -168,12 +170,15 @@ class RunDriver:
                 await self._wait_for_stage(loop_task, cancel=True)
                 self._deadlines.cancel()
                 end = self._end_of_loop(loop_task)
+                if isinstance(end, StayPaused):
+                    await self._recorder.record(RunReleased("paused"))
+                    return self._let_go(())
                 if isinstance(end, WaitForAnswers):
                     answered = await self._consult_approver(end)
                     if answered is True:
                         continue
                     if answered is False:
-                        return self._suspend(end)
+                        return self._let_go(end.questions)
                     end = answered
                 if not await self.steering.has_unseen(self._decided_from):
                     return await self._end_run(end)
@@ -226,7 +231,7 @@ class RunDriver:
         reaped = tuple(await asyncio.to_thread(tools.recover))
         return (replace(opening[0], reaped=reaped), *opening[1:])
 
-    async def _run_loop(self) -> EndRun | WaitForAnswers:
+    async def _run_loop(self) -> FinalMove:
         """Run the loop under its deadlines; the body of a task that can be abandoned."""
         if self._requested_end is not None:
             raise asyncio.CancelledError
@@ -255,8 +260,8 @@ class RunDriver:
         self._leftovers.track(stage)
 
     def _end_of_loop(
-        self, loop_task: asyncio.Task[EndRun | WaitForAnswers]
-    ) -> WaitForAnswers | RunEnded:
+        self, loop_task: asyncio.Task[FinalMove]
+    ) -> WaitForAnswers | StayPaused | RunEnded:
         """Return what the loop came to: an end, or questions to wait for."""
         stop = self._requested_end
         if not loop_task.done() or loop_task.cancelled():
@@ -272,7 +277,7 @@ class RunDriver:
                 run = self._recorder.state.run
                 # What watchers saw of an attempt that broke is not asked for again: it stays.
                 return RunEnded(outcome, reason, fault, run.partial if run else "")
-            case WaitForAnswers() as waiting:
+            case WaitForAnswers() | StayPaused() as waiting:
                 return RunEnded(*stop) if stop else waiting
 
     async def _consult_approver(self, waiting: WaitForAnswers) -> bool | RunEnded:
@@ -293,9 +298,10 @@ class RunDriver:
         error = consulting.exception()
         return consulting.result() if error is None else _failed_end(error)
 
-    def _suspend(self, waiting: WaitForAnswers) -> RunResult[Any]:
-        call_ids = tuple(call.id for call, _ in waiting.questions)
-        self._recorder.publisher.show_delta(RunSuspended(call_ids))
+    def _let_go(self, questions: Sequence[tuple[CallState, Ask]]) -> RunResult[Any]:
+        """Leave a run that waits for answers, or for its pause to end."""
+        waiting_calls = tuple(call.id for call, _ in questions)
+        self._recorder.publisher.show_delta(RunSuspended(waiting_calls))
         self._recorder.close()
         return build_result(self._recorder.state, recorded=True)
 
@@ -353,7 +359,7 @@ class RunDriver:
             facts = ()
         if not self._recorder.expected_state.is_active:
             facts = (*self._opening_facts, *facts)
-        end = RunEnded(outcome, reason, _fault_from(error))
+        end = RunEnded(outcome, reason, fault_from_error(error))
         state = self._recorder.announce_unrecorded_end(*facts, end)
         return build_result(state, recorded=False)
 
@@ -381,11 +387,5 @@ def _append_error(closing: asyncio.Task[None]) -> BaseException | None:
 
 
 def _failed_end(error: BaseException) -> RunEnded:
-    fault = _fault_from(error)
+    fault = fault_from_error(error)
     return RunEnded("failed", fault.message, fault)
-
-
-def _fault_from(error: BaseException) -> Fault:
-    if isinstance(error, ForOperator):
-        return Fault("journal", str(error))
-    return Fault("bug", f"{type(error).__name__}: {error}")

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from windlass.core.events import CallJudged
+from windlass.core.events import CallJudged, KnowledgeRecalled
 from windlass.core.json_repair.arguments import RefusedArguments, prepare_arguments
 from windlass.core.messages import ToolCall, ToolSpec
 from windlass.core.moves import JudgeReply, ProposedCall
@@ -26,8 +27,12 @@ from windlass.core.verdicts import (
     Verdict,
     is_sound_verdict,
 )
+from windlass.logs import get_logger
 from windlass.ports import GateRequest, World
 
+_log = get_logger(__name__)
+RECALL_TIMEOUT_S = 10.0
+"""How long a run waits for the knowledge about its prompt."""
 GATE_FAILURES = (Exception, asyncio.CancelledError)
 """What a gate may fail with: it may also cancel itself, for example with a timeout of its own."""
 NO_VERDICT = Deny("the gate did not return a verdict", "gate-failure")
@@ -188,3 +193,17 @@ async def may_recall(text: str, world: World, state: State) -> bool:
     call = ToolCall("recall", spec.name)
     request = _gate_request(call, spec, {"query": text}, world, state)
     return isinstance(await _ask_gate(request, world), Allow)
+
+
+async def recall_knowledge(text: str, world: World, state: State) -> KnowledgeRecalled:
+    """Look up what is known about a prompt: nothing if the gate denies it or the lookup fails."""
+    if world.recall is None or not await may_recall(text, world, state):
+        return KnowledgeRecalled("")
+    try:
+        async with asyncio.timeout(RECALL_TIMEOUT_S):
+            recalled = await world.recall(text)
+        # The function is the user's own: what it returns is checked like anything from outside.
+        return msgspec.convert(msgspec.to_builtins(recalled), KnowledgeRecalled)
+    except Exception:  # noqa: BLE001 - a run can do without what it does not recall
+        _log.warning("the knowledge lookup failed; the run goes on without it", exc_info=True)
+        return KnowledgeRecalled("")

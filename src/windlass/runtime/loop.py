@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-import msgspec
-
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import output_chars_max
 from windlass.core.decide.retrying import backoff_s, explain_long_wait
@@ -29,11 +27,11 @@ from windlass.core.events import (
     CallProgress,
     CallStarted,
     ContextCompacted,
-    KnowledgeRecalled,
     LookupsPlanned,
     ModelFellBack,
     NoteGiven,
     ReplyJudged,
+    RunPaused,
     SteeringTaken,
     StreamStalled,
 )
@@ -44,35 +42,33 @@ from windlass.core.moves import (
     Compact,
     DrawBudget,
     EndRun,
+    FinalMove,
     JudgeCalls,
     JudgeReply,
     LookUp,
+    PauseRun,
     RecallKnowledge,
     RemindModel,
     RequestReply,
     RunCalls,
+    StayPaused,
     Summarize,
     TakeSteering,
     WaitForAnswers,
 )
 from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask
-from windlass.logs import get_logger
 from windlass.ports import CallContext, World
 from windlass.runtime.attempt import ModelAttempt
 from windlass.runtime.in_flight import InFlight
-from windlass.runtime.judging import judge_call, judge_reply, may_recall
+from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.shared_budgets import draw_on_budget
-
-_log = get_logger(__name__)
-RECALL_TIMEOUT_S = 10.0
-"""How long a run waits for the knowledge about its prompt."""
 
 
 async def run_loop(  # noqa: C901 - an arm per move
     world: World, recorder: Recorder, in_flight: InFlight
-) -> EndRun | WaitForAnswers:
+) -> FinalMove:
     """Perform one move after another until the run must end or wait; return that last move."""
     while True:
         move = decide(recorder.state)
@@ -102,7 +98,9 @@ async def run_loop(  # noqa: C901 - an arm per move
                 await recorder.record(LookupsPlanned(calls))
             case RecallKnowledge(text):
                 await recorder.record(await recall_knowledge(text, world, recorder.state))
-            case WaitForAnswers() | EndRun():
+            case PauseRun(reason, needed):
+                await recorder.record(RunPaused(reason, cause="budget", needed=needed))
+            case WaitForAnswers() | StayPaused() | EndRun():
                 return move
 
 
@@ -181,24 +179,9 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
         await recorder.record(attempt.make_failure(fault, 0.0))
 
 
-async def recall_knowledge(text: str, world: World, state: State) -> KnowledgeRecalled:
-    """Look up what is known about a prompt: nothing if the gate denies it or the lookup fails."""
-    if world.recall is None or not await may_recall(text, world, state):
-        return KnowledgeRecalled("")
-    try:
-        async with asyncio.timeout(RECALL_TIMEOUT_S):
-            recalled = await world.recall(text)
-        # The function is the user's own: what it returns is checked like anything from outside.
-        return msgspec.convert(msgspec.to_builtins(recalled), KnowledgeRecalled)
-    except Exception:  # noqa: BLE001 - a run can do without what it does not recall
-        _log.warning("the knowledge lookup failed; the run goes on without it", exc_info=True)
-        return KnowledgeRecalled("")
-
-
 async def judge_final_reply(move: JudgeReply, world: World, recorder: Recorder) -> None:
     """Judge a final reply: does it fit the output type, and may it be said?"""
-    verdict = await judge_reply(move, world, recorder.session)
-    await recorder.record(ReplyJudged(verdict))
+    await recorder.record(ReplyJudged(await judge_reply(move, world, recorder.session)))
 
 
 async def run_calls(move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight) -> None:

@@ -6,7 +6,9 @@ from decimal import Decimal
 from msgspec.structs import replace
 
 from windlass.core.context import Compaction, Hydration, Reference
+from windlass.core.control_facts import NestedQuestion
 from windlass.core.events import (
+    AnswerForwarded,
     AttemptFailed,
     AttemptStarted,
     BudgetAllotted,
@@ -15,14 +17,20 @@ from windlass.core.events import (
     CallJudged,
     CallLate,
     CallStarted,
+    CallWaiting,
     ContextCompacted,
     Fact,
     KnowledgeRecalled,
+    LimitsRaised,
     LookupsPlanned,
+    MailRefused,
     NoteGiven,
     ReplyJudged,
     Reservation,
+    RunContinued,
     RunEnded,
+    RunPaused,
+    RunReleased,
     RunResumed,
     RunStarted,
     SessionImported,
@@ -31,7 +39,7 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.faults import Fault
-from windlass.core.limits import Amount, Budget, Limits, SessionLimits
+from windlass.core.limits import Amount, Budget, Limits, RaisedLimits, SessionLimits
 from windlass.core.messages import (
     ArgumentChange,
     AssistantMessage,
@@ -92,6 +100,7 @@ def facts_of_every_kind() -> list[Fact]:
             BudgetAllotted("team", Amount(Decimal("0.25"), 5_000), dry=True),
             SteeringGiven((TextPart("Hurry."),), by="ann"),
             SteeringTaken(),
+            *_control_facts(),
             AttemptStarted(2, 1, "m:x", SAMPLE_RESERVATION, landing=True),
             StepProposed(AssistantMessage((TextPart("Sent."),)), "end", Charge("m:x")),
             ReplyJudged(Allow()),
@@ -111,6 +120,34 @@ def _earlier_messages() -> tuple[Message, ...]:
         ToolResults((CallOutcome(call, ToolResult("value", seen)),)),
         AssistantMessage((TextPart("A door."),)),
     )
+
+
+def _control_facts() -> list[Fact]:
+    """Return what people do to a run from outside: pause, release, continue, raise its limits."""
+    raised = RaisedLimits(usd=Decimal("7.5"), session_steps=99)
+    return [
+        RunPaused("lunch", by="ann", mail=1),
+        RunReleased("paused"),
+        MailRefused(2, "cancel", "it was for run 7", by="bob"),
+        RunResumed(),
+        RunContinued(by="bob", mail=3),
+        LimitsRaised(raised, by="ann", mail=4),
+        RunPaused("used up", cause="budget", needed=Amount(Decimal("0.01"), 20)),
+        LimitsRaised(RaisedLimits(tokens=5_000_000), mail=5),
+        AnswerForwarded("s/a", "c1_0", by="ann", mail=6),
+    ]
+
+
+def _waiting_facts() -> list[Fact]:
+    """Return a call that waits for its sub-agent, and is then run again."""
+    question = NestedQuestion(
+        "s/h2_0", "c1_0", "send", '{"to":"ann"}', "May I?", "digest", 2e9, ("top", "helper"), "r"
+    )
+    return [
+        CallWaiting("h2_0", "s/h2_0", (question,)),
+        RunResumed(),
+        CallStarted("h2_0", "key-h"),
+    ]
 
 
 def _second_run_facts() -> list[Fact]:
@@ -133,6 +170,7 @@ def _second_run_facts() -> list[Fact]:
             Grant("look", pattern="look(n*)"),
         ),
         CallStarted("h2_0", "key-h"),
+        *_waiting_facts(),
         CallFinished("h2_0", ToolResult.from_text("value", "Be quick."), (paid,)),
         AttemptStarted(3, 1, "m:x", SAMPLE_RESERVATION),
         RunEnded("failed", "why", Fault("bug", "oh"), "Al", charge=SAMPLE_CHARGE, charges=(paid,)),

@@ -457,6 +457,15 @@ MADE_BY_THE_RUNTIME = {
     *("AttemptFailed.charge", "StepProposed.charge", "ContextCompacted.charge"),
     *("CallFinished.charges", "RunEnded.charge", "RunEnded.charges"),
     "SessionImported.calls",
+    "RunStarted.key",
+    "RunStarted.trace",
+    "CallAnswered.signature",
+    "MailRefused.kind",
+    "RunReleased.charge",
+    "CallWaiting.call_id",
+    "CallWaiting.session",
+    "AnswerForwarded.call_id",
+    "AnswerForwarded.session",
 }
 """Fields with text that no model, tool or person writes: ids, names, digests, repairs."""
 

@@ -33,10 +33,14 @@ from windlass.core.events import (
     ContextCompacted,
     Fact,
     KnowledgeRecalled,
+    LimitsRaised,
     LookupsPlanned,
     NoteGiven,
     ReplyJudged,
+    RunContinued,
     RunEnded,
+    RunPaused,
+    RunReleased,
     RunResumed,
     RunStarted,
     SessionImported,
@@ -54,10 +58,12 @@ from windlass.core.moves import (
     JudgeReply,
     LookUp,
     Move,
+    PauseRun,
     RecallKnowledge,
     RemindModel,
     RequestReply,
     RunCalls,
+    StayPaused,
     Summarize,
     TakeSteering,
     WaitForAnswers,
@@ -128,12 +134,15 @@ class _Replayer:
                 if fact.run == number:
                     return None
                 return ReplayDifference(fact.seq, f"run {fact.run}", f"begin run {number}")
-            case RunResumed() | SessionImported():
+            case RunResumed() | SessionImported() | RunReleased():
                 # The next driver asks for a move, whatever the last one was doing.
                 self._reset()
                 return None
-            case SteeringGiven():
+            case SteeringGiven() | LimitsRaised() | RunContinued():
                 # The current move was decided before this was said.
+                self.state_before_steering = self.state_before_steering or state
+                return None
+            case RunPaused(cause="asked"):
                 self.state_before_steering = self.state_before_steering or state
                 return None
             case CallJudged(_, Ask(rule="fork")) if _is_disowned_by_fork(state, fact):
@@ -228,7 +237,7 @@ class _Replayer:
         return not self.has_own_keys and key.endswith(f"/{cleared.call.id}")
 
 
-def _leads_to(move: Move, fact: Fact) -> bool:
+def _leads_to(move: Move, fact: Fact) -> bool:  # noqa: C901 - an arm per move
     """Whether a move that records one fact records this one."""
     match move:
         case RequestReply():
@@ -252,7 +261,10 @@ def _leads_to(move: Move, fact: Fact) -> bool:
         case EndRun(outcome, reason, fault=fault):
             end = (outcome, reason, fault)
             return isinstance(fact, RunEnded) and end == (fact.outcome, fact.reason, fact.fault)
-        case WaitForAnswers() | JudgeCalls() | RunCalls():
+        case PauseRun(reason, needed):
+            pause = RunPaused(reason, cause="budget", needed=needed)
+            return same_fact(fact, pause)
+        case WaitForAnswers() | StayPaused() | JudgeCalls() | RunCalls():
             return False
         case _:
             assert_never(move)
@@ -281,6 +293,10 @@ def _describe_move(move: Move) -> str:  # noqa: C901 - an arm per move
             return "recall what is known"
         case WaitForAnswers(questions):
             return f"wait for an answer about {', '.join(call.id for call, _ in questions)}"
+        case PauseRun(reason):
+            return f"pause the run ({clip_value(reason)})"
+        case StayPaused():
+            return "wait until somebody continues the run"
         case EndRun(outcome, reason):
             return f"end the run as {outcome} ({clip_value(reason)})"
         case JudgeCalls(calls):

@@ -16,6 +16,7 @@ from windlass.core.decide.reserving import (
     BudgetDrawNeeded,
     estimate_tokens,
     input_tokens_max,
+    missing_amount,
     reserve_request,
 )
 from windlass.core.decide.retrying import choose_model
@@ -36,11 +37,13 @@ from windlass.core.moves import (
     JudgeReply,
     LookUp,
     Move,
+    PauseRun,
     ProposedCall,
     RecallKnowledge,
     RemindModel,
     RequestReply,
     RunCalls,
+    StayPaused,
     Summarize,
     TakeSteering,
     WaitForAnswers,
@@ -91,6 +94,11 @@ def _continue_step(state: State, step: StepState, setup: Setup, run: RunState) -
     if questions:
         return WaitForAnswers(questions, _SEAL)
     wave = plan_wave(state, setup, run, step)
+    if not wave.calls:
+        if run.pause is not None:
+            return StayPaused(run.pause, _SEAL)
+        waiting = tuple(call for call in step.calls if call.phase == "waiting")
+        return WaitForAnswers((), _SEAL, waiting)
     return RunCalls(
         tuple(_clear_call(state, call, spec, wave.share) for call, spec in wave.calls),
         _calls_at_once(setup, wave),
@@ -146,6 +154,8 @@ def _settle_reply(run: RunState, reply: AssistantMessage, setup: Setup) -> Move:
 
 def _prepare_request(state: State, setup: Setup, run: RunState) -> Move:
     """Decide what comes before the next request, or make the request itself."""
+    if run.pause is not None:
+        return StayPaused(run.pause, _SEAL)
     ending = check_exhausted(state, setup, run)
     if ending is None and not run.steps and not run.failures:
         first = _before_first_step(state, setup, run)
@@ -222,6 +232,8 @@ def _request_reply(
         state, setup, run, _fit_output_to_window(state, model), input_tokens
     )
     if reservation is None:
+        if setup.rules.on_budget == "pause":
+            return _pause_for_budget(state, setup, run, model, input_tokens)
         return EndRun("budget_exceeded", explain_no_room(run), _SEAL)
     if isinstance(reservation, BudgetDrawNeeded):
         return DrawBudget(*reservation, _SEAL)
@@ -240,6 +252,14 @@ def _request_reply(
         fell_back_from=run.model if falls_back else "",
         seal=_SEAL,
     )
+
+
+def _pause_for_budget(
+    state: State, setup: Setup, run: RunState, model: ModelInfo, input_tokens: int
+) -> Move:
+    """Pause instead of ending, and say what the smallest next request needs beyond what is left."""
+    needed = missing_amount(state, setup, run, replace(model, output_max=REPLY_MIN), input_tokens)
+    return PauseRun(explain_no_room(run), needed, _SEAL)
 
 
 def _fit_output_to_window(state: State, model: ModelInfo) -> ModelInfo:

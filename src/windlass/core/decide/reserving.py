@@ -67,6 +67,26 @@ def reserve_request(
     return reserve_within(model, input_tokens, *remaining)
 
 
+def missing_amount(
+    state: State, setup: Setup, run: RunState, model: ModelInfo, input_tokens: int
+) -> Amount:
+    """Return what a request needs at the least beyond what is left of the limits."""
+    remaining = tightest_amount(
+        remaining_amount(setup.limits, run.ledger),
+        remaining_amount(setup.session_limits, state.ledger),
+    )
+    needed = reserve_within(model, input_tokens)
+    if needed is None:  # pragma: no cover - without a limit, every request fits
+        raise AssertionError
+    usd = None
+    if remaining.usd is not None and needed.usd is not None:
+        usd = max(Decimal(0), EXACT_MATH.subtract(needed.usd, remaining.usd))
+    tokens = None
+    if remaining.tokens is not None:
+        tokens = max(0, needed.input + needed.output - remaining.tokens)
+    return Amount(usd, tokens)
+
+
 def find_allotment(run: RunState, budget: str) -> BudgetAllotted | None:
     """Return what a shared budget last allotted to the run, or None."""
     return next((entry for entry in run.allotments if entry.budget == budget), None)

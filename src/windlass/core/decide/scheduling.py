@@ -24,9 +24,13 @@ class WavePlan(NamedTuple):
 
 
 def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> WavePlan:
-    """Plan the next calls of a step whose calls are all judged and answered."""
-    ready = (call for call in step.calls if NEXT_ACTION[call.phase] == "run")
-    calls = tuple(next_wave(ready, setup))
+    """Plan the next calls of a step whose calls are all judged and answered.
+
+    A call whose sub-agent waits is not run, but the calls behind it must not overtake it.
+    """
+    ready = (call for call in step.calls if NEXT_ACTION[call.phase] in ("run", "wait"))
+    wave = next_wave(ready, setup)
+    calls = tuple(planned for planned in wave if NEXT_ACTION[planned[0].phase] == "run")
     remaining = tightest_amount(
         remaining_amount(setup.limits, run.ledger),
         remaining_amount(setup.session_limits, state.ledger),
@@ -35,7 +39,7 @@ def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> Wav
         timeout_s = setup.hydration.seconds
     else:
         timeout_s = None
-    return WavePlan(calls, equal_share(remaining, len(calls)), timeout_s)
+    return WavePlan(calls, equal_share(remaining, len(wave)), timeout_s)
 
 
 def next_wave(calls: Iterable[CallState], setup: Setup) -> list[PlannedCall]:

@@ -18,10 +18,11 @@ from windlass.core.events import (
     CallFinished,
     CallJudged,
     CallStarted,
+    CallWaiting,
     Fact,
     RunEnded,
 )
-from windlass.core.fold.phases import classify_fact, classify_resume, next_phase
+from windlass.core.fold.phases import PhaseChange, classify_fact, classify_resume, next_phase
 from windlass.core.json_repair.strict import BrokenJson, ReadJson, read_strict
 from windlass.core.messages import (
     ArgumentChange,
@@ -98,7 +99,8 @@ def apply_call_answered(state: State, fact: CallAnswered) -> State:
         raise_illegal_fact(fact, "nobody asked")
     if fact.digest != digest(call.decoded_arguments):
         raise_illegal_fact(fact, "it answers for other arguments")
-    expired = question.expires_at is not None and fact.at > question.expires_at
+    given_at = fact.accepted_at or fact.at
+    expired = question.expires_at is not None and given_at > question.expires_at
     if expired and not isinstance(fact.verdict, Deny):
         raise_illegal_fact(fact, "the question had expired")
     if fact.grant is not None:
@@ -131,10 +133,16 @@ def _apply_verdict(
 def apply_call_started(state: State, fact: CallStarted) -> State:
     """Note that the effect of a call begins."""
     call, phase = _move_call(state, fact)
-    if state.is_waiting:
+    if state.is_asking:
         # Every call of a step is judged and answered before the first one starts.
         raise_illegal_fact(fact, "another call waits for an answer")
     return _replace_call(state, replace(call, phase=phase, began=True))
+
+
+def apply_call_waiting(state: State, fact: CallWaiting) -> State:
+    """Note that the sub-agent of a call waits, so that the run can be left alone."""
+    call, phase = _move_call(state, fact)
+    return _replace_call(state, replace(call, phase=phase, waits_for=fact))
 
 
 def take_over_call(
@@ -146,7 +154,7 @@ def take_over_call(
         raise_illegal_fact(fact, f"the call is {call.phase}")
     if phase == "proposed":
         return replace(call, phase=phase, arguments=None, changes=(), resource=None)
-    return replace(call, phase=phase)
+    return replace(call, phase=phase, waits_for=None)
 
 
 def disown_call(call: CallState, fact: Fact) -> CallState:
@@ -280,9 +288,7 @@ def _replace_call(state: State, call: CallState) -> State:
     return replace(state, step=replace(step, calls=calls))
 
 
-def _move_call(
-    state: State, fact: CallJudged | CallAnswered | CallStarted | CallFinished
-) -> tuple[CallState, CallPhase]:
+def _move_call(state: State, fact: PhaseChange) -> tuple[CallState, CallPhase]:
     """Return the call of a fact, and the phase that the fact leads it to.
 
     Raises IllegalFact if no such call is open, or if the table has no such transition.

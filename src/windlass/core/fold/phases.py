@@ -8,7 +8,13 @@ from it.
 from collections.abc import Mapping
 from typing import Literal
 
-from windlass.core.events import CallAnswered, CallFinished, CallJudged, CallStarted
+from windlass.core.events import (
+    CallAnswered,
+    CallFinished,
+    CallJudged,
+    CallStarted,
+    CallWaiting,
+)
 from windlass.core.setup import Setup
 from windlass.core.state import CallPhase, CallState
 from windlass.core.verdicts import Allow, Ask, Modify
@@ -22,6 +28,7 @@ PhaseFact = Literal[
     "CallStarted",
     "CallStarted: repeatable",
     "CallFinished",
+    "CallWaiting",
     "RunResumed",
     "RunResumed: changed",
     "RunResumed: changed, repeatable",
@@ -34,6 +41,9 @@ PhaseFact = Literal[
 whose effect is not a write. `changed`: the gate or the tool is another than the one that allowed
 the call, and no person did.
 """
+
+PhaseChange = CallJudged | CallAnswered | CallStarted | CallFinished | CallWaiting
+"""The facts that are about one call."""
 
 CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
     "proposed": {
@@ -69,7 +79,16 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
     },
     "started": {
         "CallFinished": "closed",
+        "CallWaiting": "waiting",
         # The driver died: nobody knows whether the effect happened.
+        "RunResumed": "interrupted",
+        "RunResumed: changed": "interrupted",
+        "RunResumed: changed, repeatable": "proposed",
+        "SessionImported": "proposed",
+        "RunEnded": "closed",
+    },
+    "waiting": {
+        # The call runs again, and its sub-agent goes on.
         "RunResumed": "interrupted",
         "RunResumed: changed": "interrupted",
         "RunResumed: changed, repeatable": "proposed",
@@ -99,11 +118,12 @@ CALL_PHASES: Mapping[CallPhase, Mapping[PhaseFact, CallPhase]] = {
     },
 }
 
-NEXT_ACTION: Mapping[CallPhase, Literal["judge", "answer", "run", "none"]] = {
+NEXT_ACTION: Mapping[CallPhase, Literal["judge", "answer", "run", "wait", "none"]] = {
     "proposed": "judge",
     "asked": "answer",
     "cleared": "run",
     "started": "run",
+    "waiting": "wait",
     "interrupted": "run",
     "closed": "none",
 }
@@ -116,7 +136,7 @@ def next_phase(call: CallState, fact: PhaseFact) -> CallPhase | None:
 
 
 def classify_fact(
-    fact: CallJudged | CallAnswered | CallStarted | CallFinished,
+    fact: PhaseChange,
     call: CallState,
     setup: Setup | None,
 ) -> PhaseFact:
@@ -138,6 +158,8 @@ def classify_fact(
             return "CallStarted"
         case CallFinished():
             return "CallFinished"
+        case CallWaiting():
+            return "CallWaiting"
 
 
 def classify_resume(call: CallState, before: Setup | None, after: Setup | None) -> PhaseFact:

@@ -6,7 +6,6 @@ into a journal, and a journal that holds one is refused.
 
 from collections.abc import Iterable
 from functools import reduce
-from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -26,6 +25,7 @@ from windlass.core.events import (
     InRunFact,
     KnowledgeRecalled,
     LookupsPlanned,
+    MailRefused,
     NoteGiven,
     ReplyJudged,
     RunEnded,
@@ -56,6 +56,11 @@ from windlass.core.fold.context import (
     apply_steering_taken,
     rebuild_view,
 )
+from windlass.core.fold.control import (
+    advance_mail_cursor,
+    apply_control_fact,
+    raise_setup,
+)
 from windlass.core.fold.steps import (
     apply_attempt_failed,
     apply_attempt_started,
@@ -67,8 +72,15 @@ from windlass.core.fold.steps import (
     settle_open_attempt,
 )
 from windlass.core.messages import AssistantMessage, TextPart, ToolResults, UserMessage
-from windlass.core.setup import ARTIFACT_READER, Setup
-from windlass.core.state import RunState, State, add_labels, add_messages, measure_setup
+from windlass.core.setup import ARTIFACT_READER, Setup, digest
+from windlass.core.state import (
+    RunState,
+    StartKey,
+    State,
+    add_labels,
+    add_messages,
+    measure_setup,
+)
 
 
 def fold(session: str, facts: Iterable[Fact]) -> State:
@@ -80,7 +92,8 @@ def apply_fact(state: State, fact: Fact) -> State:
     """Return the state after one more fact. Raises IllegalFact if it cannot follow."""
     if fact.seq != state.seq + 1:
         raise_illegal_fact(fact, f"record {state.seq + 1} was expected")
-    after = _apply_in_session(_advance_time(state, fact), fact)
+    timed = advance_mail_cursor(_advance_time(state, fact), fact)
+    after = _apply_in_session(timed, fact)
     if _may_come_from_outside(state, fact):
         return replace(after, seq=fact.seq)
     # A clock that is set back takes no time away.
@@ -88,9 +101,10 @@ def apply_fact(state: State, fact: Fact) -> State:
 
 
 def _advance_time(state: State, fact: Fact) -> State:
-    """Count time at work. Time between two drivers, or waiting for a person, does not count."""
+    """Count time at work. Time between two drivers, in a pause or waiting for a person is none."""
     between_drivers = isinstance(fact, RunResumed | SessionImported)
-    idle = not state.is_active or state.is_waiting or between_drivers
+    released = state.run is not None and state.run.is_released
+    idle = not state.is_active or state.is_waiting or released or between_drivers
     if idle or _may_come_from_outside(state, fact) or state.run is None or fact.at <= state.at:
         return state
     passed_s = fact.at - state.at
@@ -106,18 +120,20 @@ def _may_come_from_outside(state: State, fact: Fact) -> bool:
     """
     if isinstance(fact, CallAnswered):
         return not state.is_waiting
-    return isinstance(fact, CallLate | SteeringGiven)
+    return isinstance(fact, CallLate | SteeringGiven | MailRefused)
 
 
 def _apply_in_session(state: State, fact: Fact) -> State:
     if isinstance(fact, RunStarted):
         return _apply_run_started(state, fact)
-    if isinstance(fact, CallLate):
+    if isinstance(fact, CallLate | MailRefused):
         return state
     if isinstance(fact, SessionImported):
         return _apply_session_imported(state, fact)
     if state.run is None or state.run.outcome is not None:
         raise_illegal_fact(fact, "no run is open")
+    if state.run.is_released and not isinstance(fact, RunResumed):
+        raise_illegal_fact(fact, "the run was released, and no driver has resumed it")
     return _apply_in_run(state, state.run, fact)
 
 
@@ -158,7 +174,7 @@ def _apply_in_run(state: State, run: RunState, fact: InRunFact) -> State:  # noq
         case RunEnded():
             return _apply_run_ended(state, run, fact)
         case _:
-            assert_never(fact)
+            return apply_control_fact(state, run, fact)
 
 
 def _apply_run_started(state: State, fact: RunStarted) -> State:
@@ -167,7 +183,7 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
     if fact.setup is None and state.setup is None:
         raise_illegal_fact(fact, "a first run needs a setup")
     had_recalled = state.run is not None and state.run.known is not None
-    state = _install_setup(state, fact.setup)
+    state = _install_setup(state, fact.setup or state.recorded_setup)
     if fact.earlier:
         state = _add_earlier_messages(state, fact)
     run = RunState(
@@ -176,7 +192,12 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
         opening_seq=fact.seq,
         caller=fact.caller,
         context=fact.context,
+        key=fact.key,
+        trace=fact.trace,
     )
+    if fact.key:
+        start = StartKey(fact.key, fact.run, digest(fact.prompt))
+        state = replace(state, start_keys=(*state.start_keys, start))
     state = replace(state, run=run, step=None)
     state = add_messages(state, UserMessage(fact.prompt, pinned=fact.pinned))
     state = add_labels(state, fact.labels, f"the prompt of run {fact.run}")
@@ -216,8 +237,10 @@ def _apply_run_resumed(state: State, run: RunState, fact: RunResumed) -> State:
         state = replace(state, step=replace(state.step, calls=calls))
     # A budget may have taken back meanwhile what it allotted to the dead driver.
     run = current_run(state)
-    reopened = replace(run, opening_seq=fact.seq, asking_since=None, allotments=())
-    return _install_setup(replace(state, run=reopened), fact.setup)
+    reopened = replace(
+        run, opening_seq=fact.seq, asking_since=None, allotments=(), is_released=False
+    )
+    return _install_setup(replace(state, run=reopened), fact.setup, reopened)
 
 
 def _apply_session_imported(state: State, fact: SessionImported) -> State:
@@ -233,7 +256,8 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
     return add_labels(replace(state, grants=()), ("untrusted",), "the file it was imported from")
 
 
-def _install_setup(state: State, setup: Setup | None) -> State:
+def _install_setup(state: State, setup: Setup | None, run: RunState | None = None) -> State:
+    """Let a recorded setup decide from here on, with the limits that were raised in the run."""
     if setup is None:
         return state
     # A run of an earlier version offered the reader from its start, and its results do not say
@@ -241,13 +265,14 @@ def _install_setup(state: State, setup: Setup | None) -> State:
     reader = setup.find_tool(ARTIFACT_READER)
     if reader is not None and not reader.needs_artifact:
         state = replace(state, has_artifacts=True)
-    return measure_setup(replace(state, setup=setup))
+    effective = setup if run is None else raise_setup(setup, run)
+    return measure_setup(replace(state, setup=effective, recorded_setup=setup))
 
 
 def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
     """Close the open calls, so that the next request is valid whatever happened."""
-    if fact.outcome == "suspended":
-        raise_illegal_fact(fact, "a run that waits for a person has not ended")
+    if fact.outcome in ("suspended", "paused", "released"):
+        raise_illegal_fact(fact, f"a run that is {fact.outcome} has not ended")
     state = add_charges(settle_open_attempt(state, run, fact.charge), fact.charges)
     for call in state.step_calls:
         if call.phase != "closed":
@@ -266,5 +291,6 @@ def _apply_run_ended(state: State, run: RunState, fact: RunEnded) -> State:
         text="" if unjudged else run.text,
         partial="" if withheld else fact.partial or run.partial,
         pending=(),
+        pause=None,
     )
     return replace(state, run=ended)

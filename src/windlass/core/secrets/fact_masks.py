@@ -12,6 +12,7 @@ from typing import TypeVar, cast, final
 import msgspec
 from msgspec.structs import replace
 
+from windlass.core.control_facts import NestedQuestion
 from windlass.core.events import Fact
 from windlass.core.faults import Fault
 from windlass.core.messages import (
@@ -50,6 +51,7 @@ _STRUCT_FIELDS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Ask: ("question", "rule", "arguments"),
     InvalidCall: ("message",),
     OutputMismatch: ("message",),
+    NestedQuestion: ("arguments", "question", "rule"),
 }
 """The fields that can hold a secret, of each struct that stands in a masked field of a fact."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")

@@ -1,0 +1,68 @@
+"""The facts about what the model sees: notes, compaction, recalled knowledge, lookups.
+
+All of them are members of the union in `core/events.py`, which says what a fact declares.
+"""
+
+from typing import ClassVar, Literal
+
+from windlass.core.deltas import PlacedEvent
+from windlass.core.messages import Charge, Label, ToolCall
+from windlass.core.phrases import format_charge, format_count, quote_text
+
+
+class NoteGiven(PlacedEvent, frozen=True, tag="NoteGiven"):
+    """The runtime tells the model something, as a note in the transcript."""
+
+    masked_fields: ClassVar = ("text",)
+    text: str
+    why: Literal["same_call"]
+
+    def describe(self) -> str:
+        return f"The model was told: {quote_text(self.text)}"
+
+
+class ContextCompacted(PlacedEvent, frozen=True, tag="Compacted"):
+    """The view of the model gets shorter from here on. The transcript keeps everything.
+
+    The messages before `upto` are replaced by a note, summarized in one, or kept with the results
+    of their calls masked.
+    """
+
+    masked_fields: ClassVar = ("note",)
+    upto: int
+    note: str = ""
+    how: Literal["window", "summary", "mask"] = "window"
+    charge: Charge | None = None
+    messages_saved: int = 0
+    tokens_saved: int = 0
+    """What the view became shorter by. Only live watchers are told: no record has it."""
+
+    def describe(self) -> str:
+        messages = f"The first {format_count(self.upto, 'message')}"
+        saved = f" (about {self.tokens_saved} tokens fewer)" if self.tokens_saved else ""
+        if self.how == "mask":
+            return f"{messages}: the results in them were removed from the view{saved}"
+        verb = "were summarized" if self.how == "summary" else "were removed from the view"
+        return f"{messages} {verb}: {quote_text(self.note)}{format_charge(self.charge)}{saved}"
+
+
+class LookupsPlanned(PlacedEvent, frozen=True, tag="Hydrated"):
+    """The runtime looks up what the prompt refers to before the first step, by ordinary calls."""
+
+    masked_fields: ClassVar = ("calls",)
+    calls: tuple[ToolCall, ...]
+
+
+class KnowledgeRecalled(PlacedEvent, frozen=True, tag="Recalled"):
+    """What the memory knows about a prompt. Empty if it knows nothing.
+
+    The model sees it beside the prompt in this run only. It does not enter the conversation.
+    """
+
+    masked_fields: ClassVar = ("text",)
+    text: str
+    labels: tuple[Label, ...] = ()
+
+    def describe(self) -> str:
+        known = quote_text(self.text) if self.text else "nothing"
+        return f"Recalled about the prompt: {known}"

@@ -1,0 +1,195 @@
+"""The facts of a run that is spoken to from outside: steering, pauses, raised limits, mail.
+
+Whoever has the journal may post a message to a run (`core/mail.py`). The driver takes the messages
+in order, and writes each of them down as one fact that carries the number of the message. The fold
+remembers the last number, so that each message counts exactly once, whatever crashes in between.
+
+All of them are members of the union in `core/events.py`, which says what a fact declares.
+"""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from windlass.core.deltas import PlacedEvent
+from windlass.core.limits import Amount, RaisedLimits
+from windlass.core.messages import Charge, ContentPart
+from windlass.core.phrases import (
+    count_attachments,
+    format_amount,
+    format_charge,
+    format_count,
+    join_texts,
+    quote_text,
+)
+from windlass.core.text_clip import printable_line
+
+
+class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):
+    """A person says something while the run works. The model sees it before the next step."""
+
+    masked_fields: ClassVar = ("prompt", "by")
+    from_outside: ClassVar = True
+    prompt: tuple[ContentPart, ...]
+    by: str = ""
+    mail: int = 0
+    """The number of the message in the control lane; 0 if it did not come by mail."""
+
+    def describe(self) -> str:
+        text = quote_text(join_texts(self.prompt))
+        return f"{_person(self.by)} said during the run: {text}{count_attachments(self.prompt)}"
+
+
+class SteeringTaken(PlacedEvent, frozen=True, tag="Heeded"):
+    """The messages that a person gave during the run enter the conversation here."""
+
+    masked_fields: ClassVar = ()
+
+    def describe(self) -> str:
+        return "The messages given during the run entered the conversation"
+
+
+class RunPaused(PlacedEvent, frozen=True, tag="RunPaused"):
+    """The run is to stop before its next request, until somebody continues it.
+
+    Calls of the open step still run to their end. Then the driver releases the run. With the cause
+    `budget` the rules paused it: its money or tokens are used up, and raising the limit continues
+    it as well.
+    """
+
+    masked_fields: ClassVar = ("reason", "by")
+    reason: str = ""
+    by: str = ""
+    cause: Literal["asked", "budget"] = "asked"
+    needed: Amount | None = None
+    """What the next request could cost beyond what is left, if the budget is the cause."""
+    mail: int = 0
+
+    def describe(self) -> str:
+        if self.cause == "budget":
+            needed = f"; the next request needs {format_amount(self.needed)}" if self.needed else ""
+            return f"The run paused: {printable_line(self.reason)}{needed}"
+        reason = f": {quote_text(self.reason)}" if self.reason else ""
+        return f"{_person(self.by)} paused the run{reason}"
+
+
+class RunContinued(PlacedEvent, frozen=True, tag="RunContinued"):
+    """Somebody ends the pause of a run."""
+
+    masked_fields: ClassVar = ("by",)
+    from_outside: ClassVar = True
+    by: str = ""
+    mail: int = 0
+
+    def describe(self) -> str:
+        return f"{_person(self.by)} continued the run"
+
+
+class RunReleased(PlacedEvent, frozen=True, tag="RunReleased"):
+    """The driver lets go of a run that has not ended: any process can go on with it.
+
+    The attempt in flight is settled by what had streamed, and does not count as a failure. A call
+    that had started and has no result is treated as after a crash.
+    """
+
+    masked_fields: ClassVar = ("reason",)
+    from_outside: ClassVar = True
+    reason: str = ""
+    charge: Charge | None = None
+    """Of the attempt that was in flight."""
+
+    def describe(self) -> str:
+        reason = f": {printable_line(self.reason)}" if self.reason else ""
+        return f"The driver released the run{reason}{format_charge(self.charge)}"
+
+
+class LimitsRaised(PlacedEvent, frozen=True, tag="LimitsRaised"):
+    """Somebody raises the limits of the run. They stand above those of any driver's setup."""
+
+    masked_fields: ClassVar = ("by",)
+    from_outside: ClassVar = True
+    limits: RaisedLimits
+    by: str = ""
+    mail: int = 0
+
+    def describe(self) -> str:
+        return f"{_person(self.by)} raised the limits: {self.limits.describe()}"
+
+
+class MailRefused(PlacedEvent, frozen=True, tag="MailRefused"):
+    """A message that could not be taken: it was for another run, or too late. It changes nothing.
+
+    It belongs to the session, not to a run: a message may come when no run is open.
+    """
+
+    masked_fields: ClassVar = ("reason", "by")
+    from_outside: ClassVar = True
+    mail: int
+    kind: str
+    """The tag of the message, such as `cancel`."""
+    reason: str
+    lane: Literal["control", "prompts"] = "control"
+    by: str = ""
+
+    def describe(self) -> str:
+        kind = printable_line(self.kind)
+        return f"A message ({kind}) was refused: {printable_line(self.reason)}"
+
+
+class NestedQuestion(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A question of a sub-agent, as it is asked at the top."""
+
+    session: str
+    """The session of the sub-agent. An answer names it, besides the call."""
+    call_id: str
+    tool: str
+    arguments: str
+    """The JSON text of what would run if the answer is yes."""
+    question: str
+    digest: str
+    expires_at: float | None = None
+    agents: tuple[str, ...] = ()
+    """Who works for whom, the outermost first; the last one asks."""
+    rule: str = ""
+
+
+class CallWaiting(PlacedEvent, frozen=True, tag="CallWaiting"):
+    """The sub-agent of a call waits for a person, so this run waits as well.
+
+    It is recorded when no other call of the step can move. The call runs again, and its sub-agent
+    goes on, when the run is resumed.
+    """
+
+    masked_fields: ClassVar = ("questions",)
+    from_outside: ClassVar = True
+    call_id: str
+    session: str
+    """The session of the sub-agent."""
+    questions: tuple[NestedQuestion, ...] = ()
+    """Empty if the sub-agent is paused."""
+
+    def describe(self) -> str:
+        waits = (
+            format_count(len(self.questions), "answer") if self.questions else "its pause to end"
+        )
+        return f"Call {printable_line(self.call_id)} waits: its sub-agent waits for {waits}"
+
+
+class AnswerForwarded(PlacedEvent, frozen=True, tag="AnswerForwarded"):
+    """An answer for a question of a sub-agent was passed on to the sub-agent's session."""
+
+    masked_fields: ClassVar = ("by",)
+    from_outside: ClassVar = True
+    session: str
+    call_id: str
+    """The call in the sub-agent's session."""
+    by: str = ""
+    mail: int = 0
+
+    def describe(self) -> str:
+        call = printable_line(self.call_id)
+        return f"{_person(self.by)} answered {call} of {printable_line(self.session)}"
+
+
+def _person(by: str) -> str:
+    return printable_line(by) if by else "Somebody"

@@ -1,0 +1,115 @@
+"""What messages from outside change: pauses, raised limits, a release, the cursors of the mailbox.
+
+The law: each message counts exactly once. A fact that carries the number of a message is legal only
+if that number lies beyond the cursor of its lane, so a message that was taken before a crash is
+never taken again after it.
+"""
+
+from msgspec.structs import replace
+
+from windlass.core.control_facts import (
+    AnswerForwarded,
+    CallWaiting,
+    LimitsRaised,
+    MailRefused,
+    RunContinued,
+    RunPaused,
+    RunReleased,
+    SteeringGiven,
+)
+from windlass.core.events import CallAnswered, Fact, RunEnded, RunStarted
+from windlass.core.fold.calls import apply_call_waiting, raise_illegal_fact
+from windlass.core.fold.steps import current_run, settle_open_attempt
+from windlass.core.setup import Setup
+from windlass.core.state import RunState, State
+
+ControlFact = RunPaused | RunContinued | RunReleased | LimitsRaised | CallWaiting | AnswerForwarded
+_MAIL_FACTS = (
+    AnswerForwarded,
+    CallAnswered,
+    LimitsRaised,
+    MailRefused,
+    RunContinued,
+    RunEnded,
+    RunPaused,
+    RunStarted,
+    SteeringGiven,
+)
+
+
+def advance_mail_cursor(state: State, fact: Fact) -> State:
+    """Move the cursor of a lane to the message that a fact carries, if it carries one."""
+    if not isinstance(fact, _MAIL_FACTS) or not fact.mail:
+        return state
+    from_queue = isinstance(fact, RunStarted) or (
+        isinstance(fact, MailRefused) and fact.lane == "prompts"
+    )
+    taken = state.prompts_taken if from_queue else state.mail_taken
+    if fact.mail <= taken:
+        raise_illegal_fact(fact, f"message {fact.mail} was taken already")
+    if from_queue:
+        return replace(state, prompts_taken=fact.mail)
+    return replace(state, mail_taken=fact.mail)
+
+
+def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
+    """Apply what somebody did to a run from outside, or why its driver let go of it."""
+    match fact:
+        case RunPaused():
+            return _apply_run_paused(state, run, fact)
+        case RunContinued():
+            return _apply_run_continued(state, run, fact)
+        case RunReleased():
+            return _apply_run_released(state, run, fact)
+        case LimitsRaised():
+            return _apply_limits_raised(state, run, fact)
+        case CallWaiting():
+            return apply_call_waiting(state, fact)
+        case AnswerForwarded():
+            return state
+
+
+def _apply_run_paused(state: State, run: RunState, fact: RunPaused) -> State:
+    """Pause the run: it stops before its next request."""
+    if run.pause is not None:
+        raise_illegal_fact(fact, "the run is paused already")
+    return replace(state, run=replace(run, pause=fact))
+
+
+def _apply_run_continued(state: State, run: RunState, fact: RunContinued) -> State:
+    """End the pause of the run."""
+    if run.pause is None:
+        raise_illegal_fact(fact, "the run is not paused")
+    return replace(state, run=replace(run, pause=None))
+
+
+def _apply_run_released(state: State, run: RunState, fact: RunReleased) -> State:
+    """Settle the attempt in flight by what had streamed. No time counts until a driver resumes."""
+    if run.is_released:
+        raise_illegal_fact(fact, "the run is released already")
+    if fact.charge is not None and run.attempt is None:
+        raise_illegal_fact(fact, "no attempt is open")
+    state = settle_open_attempt(state, run, fact.charge)
+    return replace(state, run=replace(current_run(state), is_released=True))
+
+
+def _apply_limits_raised(state: State, run: RunState, fact: LimitsRaised) -> State:
+    """Raise the limits of the run, above those of any setup. A pause for want of money is over."""
+    pause = run.pause
+    if pause is not None and pause.cause == "budget":
+        pause = None
+    run = replace(run, raised=run.raised.merge(fact.limits), pause=pause)
+    setup = None if state.setup is None else raise_setup(state.setup, run)
+    return replace(state, run=run, setup=setup)
+
+
+def raise_setup(setup: Setup, run: RunState) -> Setup:
+    """Return a setup with the limits that somebody raised in this run."""
+    if run.raised == _NOT_RAISED:
+        return setup
+    limits = run.raised.raise_run(setup.limits)
+    session_limits = run.raised.raise_session(setup.session_limits)
+    return replace(setup, limits=limits, session_limits=session_limits)
+
+
+_NOT_RAISED = RunState(number=0, new_from=0).raised

@@ -1,0 +1,123 @@
+"""Messages to a run from outside its process: what anyone with the journal can post.
+
+A message is not a fact. It lies in the mailbox of its session until the driver takes it, in order,
+and writes the fact that follows from it, with the number of the message. There are two lanes with
+cursors of their own, so that a prompt in the queue never holds up a cancel.
+
+The law: every message but a prompt names the run that it is for, and an answer also its call and
+the digest of the arguments. A message that no longer applies is refused by a fact (`MailRefused`),
+so that a cancel that comes late can never stop the next run.
+
+Tags and fields are frozen like those of facts: a message may wait for days, for a newer version.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from windlass.core.limits import RaisedLimits
+from windlass.core.messages import ContentPart
+from windlass.core.verdicts import PersonAnswer
+
+MailLane = Literal["control", "prompts"]
+
+
+class MailMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all messages have."""
+
+    run: int
+    """The number of the run that it is for, in its session."""
+
+
+class SteerMail(MailMessage, frozen=True, tag="steer"):
+    """Say something to the model before its next step."""
+
+    prompt: tuple[ContentPart, ...]
+
+
+class CancelMail(MailMessage, frozen=True, tag="cancel"):
+    """End the run."""
+
+    reason: str = "cancelled"
+
+
+class PauseMail(MailMessage, frozen=True, tag="pause"):
+    """Stop the run before its next request, until somebody continues it."""
+
+    reason: str = ""
+
+
+class ContinueMail(MailMessage, frozen=True, tag="resume"):
+    """End the pause of the run."""
+
+
+class AnswerMail(MailMessage, frozen=True, tag="answer"):
+    """Answer a question, for exactly the arguments of its digest."""
+
+    call_id: str
+    digest: str
+    verdict: PersonAnswer
+    session: str = ""
+    """The session of the sub-agent that asks; empty if the run itself does."""
+
+
+class RaiseLimitsMail(MailMessage, frozen=True, tag="raise_limits"):
+    """Raise the limits of the run."""
+
+    limits: RaisedLimits
+
+
+class PromptMail(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="prompt"
+):
+    """Begin a run when the runs before it have ended."""
+
+    prompt: tuple[ContentPart, ...]
+    key: str = ""
+    """The caller's own name for this start: the same key never begins a second run."""
+    caller: str = ""
+    context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    pinned: bool = False
+
+
+ControlMail = SteerMail | CancelMail | PauseMail | ContinueMail | AnswerMail | RaiseLimitsMail
+Mail = ControlMail | PromptMail
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message in the mailbox of a session."""
+
+    number: int
+    """Its place in its lane, from 1, without gaps."""
+    at: float
+    """When the store accepted it. The expiry of a question is judged by it."""
+    message: Mail
+    by: str = ""
+    key: str = ""
+    """Set by a poster that may have to post again: a key is accepted once per session."""
+    signature: str = ""
+    """Proves for a journal in a file that it was posted by someone with the user's own key."""
+
+    @property
+    def lane(self) -> MailLane:
+        return lane_of(self.message)
+
+
+class MailReceipt(msgspec.Struct, frozen=True):
+    """Proof that a message is durable, and its place in its lane."""
+
+    session: str
+    lane: MailLane
+    number: int
+    at: float
+    """When the store accepted it."""
+
+
+def lane_of(message: Mail) -> MailLane:
+    """Return the lane that a message belongs to."""
+    return "prompts" if isinstance(message, PromptMail) else "control"
+
+
+def kind_of(message: Mail) -> str:
+    """Return the tag of a message, such as `cancel`."""
+    return str(message.__struct_config__.tag)
