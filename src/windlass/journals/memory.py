@@ -19,6 +19,9 @@ from windlass.journals.names import MEMORY_NAME
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.wording import session_missing_error
 
+HASHED_IN_LOOP_BYTES_MAX = 1_000_000
+"""Longer data is hashed in a thread, so that the event loop goes on."""
+
 
 class MemoryJournal:
     """Keeps facts as Python objects. An append is complete when the call returns."""
@@ -110,10 +113,13 @@ class MemoryJournal:
 
         Raises JournalFailed if there is no such session.
         """
+        if len(data) > HASHED_IN_LOOP_BYTES_MAX:
+            name = await asyncio.to_thread(blob_name, data)
+        else:
+            name = blob_name(data)
         with self._mutex:
             if session not in self._sessions:
                 raise session_missing_error(session)
-            name = blob_name(data)
             self._blobs.setdefault(session, {})[name] = data
             return name
 

@@ -1,5 +1,6 @@
 """Turn the outcome of an attempt into a result for the model and a verdict for the breaker."""
 
+import asyncio
 from typing import Any
 
 from windlass.core.errors import ModelRetry
@@ -15,6 +16,7 @@ from windlass.tools.attempts import (
 )
 from windlass.tools.breaker import EndpointVerdict
 from windlass.tools.function import Tool
+from windlass.tools.large_values import is_large
 from windlass.tools.results import error_message, error_text, to_content
 from windlass.tools.unavailable import is_unavailable
 
@@ -83,6 +85,15 @@ def build_result(tool: Tool[..., Any], outcome: AttemptOutcome, attempts: int) -
         case ToolStopped(late_outcome):
             text = "The tool was cancelled while it was running."
             return _build_late_result("cancelled", text, late_outcome, tool)
+
+
+async def build_result_off_loop(
+    tool: Tool[..., Any], outcome: AttemptOutcome, attempts: int
+) -> ToolResult:
+    """Do the same as `build_result`. A large value is turned into text in a thread."""
+    if isinstance(outcome, ToolReturned) and is_large(outcome.value):
+        return await asyncio.to_thread(build_result, tool, outcome, attempts)
+    return build_result(tool, outcome, attempts)
 
 
 def _build_value_result(tool: Tool[..., Any], value: object) -> ToolResult:

@@ -5,16 +5,18 @@ shown by its type and a bounded message, never by its traceback. Text that is to
 its head and tail.
 """
 
+import asyncio
 import math
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import PurePath
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from windlass.core.messages import ContentPart, FilePart, ImagePart, TextPart, ToolResult
+from windlass.tools.large_values import LARGE_WEIGHT, encode_in_parts
 
 TEXT_BYTES_MAX = 32 * 1024
 """Text of one result that the model sees."""
@@ -30,6 +32,8 @@ _IMAGE_SIGNATURES = (
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
 )
+
+TextT = TypeVar("TextT")
 
 StoreText = Callable[[str], Awaitable[str | None]]
 """Stores a text, and returns the id to read it by; None if it could not be stored."""
@@ -81,15 +85,19 @@ def _media_type(data: bytes) -> str:
 def encode_compact(value: object) -> str:
     """Encode a value as JSON without spaces; raises TypeError if it has no JSON form."""
     try:
-        text = msgspec.json.encode(value, enc_hook=_to_plain_value).decode()
-        if "null" not in text:
-            return text
-        # JSON has no word for NaN and infinity, and msgspec writes null: a model must not take
-        # either for a value that is missing.
-        plain = msgspec.to_builtins(value, enc_hook=_to_plain_value, str_keys=True)
-        return msgspec.json.encode(_name_special_floats(plain)).decode()
+        return b"".join(encode_in_parts(value, _encode_part)).decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(str(error)) from error
+
+
+def _encode_part(value: object) -> bytes:
+    data = msgspec.json.encode(value, enc_hook=_to_plain_value)
+    if b"null" not in data:
+        return data
+    # JSON has no word for NaN and infinity, and msgspec writes null: a model must not take
+    # either for a value that is missing.
+    plain = msgspec.to_builtins(value, enc_hook=_to_plain_value, str_keys=True)
+    return msgspec.json.encode(_name_special_floats(plain))
 
 
 def _name_special_floats(value: object) -> object:
@@ -170,7 +178,7 @@ async def clip_result(
             room = max(bytes_left, TEXT_BYTES_MIN)
             text = part.text
             if not _is_within(text, room):
-                whole = mask(text)
+                whole = await run_off_loop(text, mask)
                 name = await store(whole)
                 text = _clip_text(whole, room, name)
                 if name is not None:
@@ -182,6 +190,13 @@ async def clip_result(
     return replace(result, content=tuple(content), artifacts=tuple(artifacts))
 
 
+async def run_off_loop(text: str, work: Callable[[str], TextT]) -> TextT:
+    """Return what work makes of a text. For a long text it is done in a thread."""
+    if len(text) > LARGE_WEIGHT:
+        return await asyncio.to_thread(work, text)
+    return work(text)
+
+
 def _is_within(text: str, bytes_max: int) -> bool:
     if len(text) * 4 <= bytes_max:  # A character has at most 4 bytes, so nothing is encoded.
         return True
@@ -190,9 +205,9 @@ def _is_within(text: str, bytes_max: int) -> bool:
 
 def _clip_text(text: str, bytes_max: int, artifact: str | None) -> str:
     half = (bytes_max - NOTE_BYTES_MAX) // 2
-    data = text.encode()
-    head = data[:half].decode(errors="ignore")
-    tail = data[-half:].decode(errors="ignore")
+    # A character has at least one byte, so no more of a long text has to be encoded.
+    head = text[:half].encode()[:half].decode(errors="ignore")
+    tail = text[-half:].encode()[-half:].decode(errors="ignore")
     skipped = len(text) - len(head) - len(tail)
     note = f"{skipped} of {len(text)} characters left out"
     if artifact is not None:

@@ -40,6 +40,7 @@ from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, ToolFunction, as_to
 from windlass.tools.outcomes import (
     breaker_verdict,
     build_result,
+    build_result_off_loop,
     circuit_open_text,
     is_worth_retrying,
     log_tool_error,
@@ -188,10 +189,10 @@ class Toolbox:
             wait_s = RETRY_BACKOFF_S * 2 ** (attempt - 1)
             is_out_of_time = loop.time() + wait_s >= until
             if not is_worth_retrying(outcome) or attempt >= attempts_max or is_out_of_time:
-                return build_result(tool, outcome, attempt)
+                return await build_result_off_loop(tool, outcome, attempt)
             await asyncio.sleep(wait_s)
             if not await context.still_driving():
-                return build_result(tool, outcome, attempt)
+                return await build_result_off_loop(tool, outcome, attempt)
             attempt += 1
 
     async def _run_attempt(
@@ -296,7 +297,8 @@ class Toolbox:
             case ToolReturned(value) if value is None or value is UNKNOWN:
                 return "unknown"
             case ToolReturned():
-                return await self._clip_result(build_result(tool, outcome, 1), context)
+                result = await build_result_off_loop(tool, outcome, 1)
+                return await self._clip_result(result, context)
             case ToolRaised(error):
                 log_tool_error(tool.name, "failed to reconcile", error)
                 return "unknown"

@@ -11,6 +11,13 @@ from typing import NamedTuple
 
 from windlass.core.secrets.public_shapes import PUBLIC_SHAPES, Alphabet, PublicShape
 
+WINDOW_CHARS = 65_536
+"""How much of a long text is searched at once.
+
+A search in C holds the interpreter's lock until it is over. In windows, a search of megabytes that
+runs in a thread lets the event loop go on.
+"""
+
 Span = tuple[int, int]
 _KeyJudge = Callable[[str, int, int], Span | None]
 
@@ -58,11 +65,21 @@ _RUNS: dict[Alphabet, re.Pattern[str]] = {
     "header": _HEADER,
 }
 
-_APART = re.compile(r"[^A-Za-z0-9]+")
-_LINE = re.compile(r"[A-Za-z0-9+/=]{40}")
+_WORD = re.compile(r"[A-Za-z0-9]++")
+_LINE_CHARS = 40
+_LINE = re.compile(rf"[A-Za-z0-9+/=]{{{_LINE_CHARS}}}")
 _AWS = re.compile(r"[A-Z0-9]{16}")
+_BORDER_CHARS = 256
+"""How far back a place is looked for where a run can be cut."""
 _RANDOM_WORD_CHARS = 12
 _SAMPLES = ("pass", "password", "passwd", "pwd", "pw", "secret", "token", "xxx", "changeme")
+
+
+def _words_of(text: str, start: int, end: int, chars_min: int) -> Iterator[str]:
+    """Yield the words of a stretch that are long enough. The cost is that of those looked at."""
+    for found in _WORD.finditer(text, start, end):
+        if found.end() - found.start() >= chars_min:
+            yield found.group()
 
 
 def _is_mixed(word: str) -> bool:
@@ -75,9 +92,8 @@ def _judge_token(least: int, word: int = 12) -> _KeyJudge:
     def judge(text: str, start: int, end: int) -> Span | None:
         if end - start < least:
             return None
-        words = _APART.split(text[start:end])
-        is_token = any(len(part) >= word and _is_mixed(part) for part in words)
-        return (start, end) if is_token else None
+        words = _words_of(text, start, end, word)
+        return (start, end) if any(map(_is_mixed, words)) else None
 
     return judge
 
@@ -100,16 +116,21 @@ def _judge_aws_key(text: str, start: int, end: int) -> Span | None:
 def _judge_jwt(text: str, start: int, end: int) -> Span | None:
     """A JSON Web Token has three long parts in a row."""
     in_a_row = 0
-    for part in text[start:end].split("."):
-        in_a_row = in_a_row + 1 if len(part) >= 8 else 0  # noqa: PLR2004
+    at = start
+    while at <= end:
+        dot = text.find(".", at, end)
+        part_end = end if dot < 0 else dot
+        in_a_row = in_a_row + 1 if part_end - at >= 8 else 0  # noqa: PLR2004
         if in_a_row == 3:  # noqa: PLR2004
             return start, end
+        at = part_end + 1
     return None
 
 
 def _judge_pem(text: str, start: int, end: int) -> Span | None:
-    if _LINE.search(text, start, end):
-        return (start, end)
+    for first in range(start, end, WINDOW_CHARS):
+        if _LINE.search(text, first, min(end, first + WINDOW_CHARS + _LINE_CHARS)):
+            return (start, end)
     return None
 
 
@@ -131,11 +152,10 @@ def _judge_public(shape: PublicShape) -> _KeyJudge:
         size = end - start
         if size < shape.chars_min or (shape.chars_max is not None and size > shape.chars_max):
             return None
-        body = text[start:end]
         if shape.form:
-            return (start, end) if form.match(body) else None
+            return (start, end) if form.match(text, start, end) else None
         # A key is random: it has digits, or both cases. A name or a sentence has neither.
-        words = [word for word in _APART.split(body) if len(word) >= _RANDOM_WORD_CHARS]
+        words = _words_of(text, start, end, _RANDOM_WORD_CHARS)
         is_random = any(not (word.islower() or word.isupper()) or _is_mixed(word) for word in words)
         return (start, end) if is_random else None
 
@@ -292,6 +312,8 @@ def find_keys(text: str, *, whole: bool) -> KeySearch:
     """Return the secrets in a text. Unless it is `whole`, also what its end leaves open."""
     spans: list[Span] = []
     size = hold = keep = len(text)
+    if whole and size > WINDOW_CHARS:
+        return KeySearch(list(_find_keys_in_windows(text)), hold, keep)
     for shape in _find_groups(text):
         for at, start, end in _find_runs(shape, text):
             if end == size and not whole:
@@ -302,18 +324,67 @@ def find_keys(text: str, *, whole: bool) -> KeySearch:
     return KeySearch(spans, hold, keep)
 
 
-def _find_runs(shape: KeyShape, text: str) -> Iterator[tuple[int, int, int]]:
-    """Yield where each prefix begins, and the start and end of the run that follows it."""
+def _find_keys_in_windows(text: str) -> Iterator[Span]:
+    """Yield the secrets in a long text, the same as in one search of all of it."""
+    searched_to: dict[KeyShape, int] = {}
+    """Where the last run of each shape ended: a prefix inside a run is judged with that run."""
+    for first in range(0, len(text), WINDOW_CHARS):
+        last = first + WINDOW_CHARS
+        # A prefix that begins in the window may end behind it.
+        window = text[first : last + PREFIX_CHARS_MAX - 1]
+        for shape in _find_groups(window):
+            since = max(first, searched_to.get(shape, 0))
+            for _, start, end in _find_runs(shape, text, since, last):
+                searched_to[shape] = end
+                if span := shape.judge(text, start, end):
+                    yield span
+
+
+def _find_runs(
+    shape: KeyShape, text: str, first: int = 0, last: int | None = None
+) -> Iterator[tuple[int, int, int]]:
+    """Yield where each prefix begins, and the start and end of the run that follows it.
+
+    Only prefixes that begin in the stretch from `first` to `last` are looked for.
+    """
     prefix = shape.prefix
-    at = text.find(prefix)
+    if last is None:
+        last = len(text)
+    reach = last + len(prefix) - 1
+    at = text.find(prefix, first, reach)
     while at >= 0:
         start = end = at + len(prefix)
         if at == 0 or shape.is_glued or not (text[at - 1].isalnum() and text[at].isalpha()):
-            found = shape.run.match(text, start)
-            end = found.end() if found else start
+            end = _find_run_end(shape.run, text, start)
             yield at, start, end
         # A prefix inside a run is judged with that run.
-        at = text.find(prefix, end)
+        at = text.find(prefix, end, reach)
+
+
+def _find_run_end(run: re.Pattern[str], text: str, start: int) -> int:
+    """Return where a run of characters ends. A long one is followed window by window."""
+    size = len(text)
+    while True:
+        border = start + WINDOW_CHARS
+        if border < size and run is _PEM:
+            border = _find_pem_border(text, border)
+        found = run.match(text, start, min(border, size))
+        end = found.end() if found else start
+        if end < border or border >= size:
+            return end
+        start = end
+
+
+def _find_pem_border(text: str, limit: int) -> int:
+    """Return a place before `limit` where a run can be cut in two without being another run.
+
+    Its pattern looks at neighbours: at breaks that are escaped, and at dashes. So it is cut before
+    a letter or digit, and not behind a backslash.
+    """
+    for at in range(limit, limit - _BORDER_CHARS, -1):
+        if text[at].isascii() and text[at].isalnum() and text[at - 1] != "\\":
+            return at
+    return len(text)
 
 
 def _secret_start(shape: KeyShape, text: str, start: int) -> int:

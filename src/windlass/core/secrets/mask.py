@@ -91,7 +91,9 @@ class Mask:
 
     def mask_text(self, text: str) -> str:
         """Return the text without its secrets; the same object if it has none."""
-        found = self.find_secrets(text) if self.may_hold_secret(text) else ()
+        # A long text is searched only once, and window by window.
+        is_long = len(text) > key_shapes.WINDOW_CHARS
+        found = self.find_secrets(text) if is_long or self.may_hold_secret(text) else ()
         if found:
             return mask_spans(text, found, 0, len(text))
         return text
@@ -121,11 +123,16 @@ class Mask:
 
     def find_known_values(self, text: str) -> Iterator[MaskedSpan]:
         """Yield where known values are. They may overlap."""
-        for form, marker in self._forms_for(text):
-            at = text.find(form)
-            while at >= 0:
-                yield at, at + len(form), marker
-                at = text.find(form, at + 1)
+        longest = len(self.forms[-1][0]) if self.forms else 0
+        for first in range(0, len(text) if longest else 0, key_shapes.WINDOW_CHARS):
+            size = min(key_shapes.WINDOW_CHARS, len(text) - first)
+            # A value that begins in the window may end behind it.
+            window = text[first : first + size + longest - 1]
+            for form, marker in self._forms_for(window):
+                at = window.find(form)
+                while 0 <= at < size:
+                    yield first + at, first + at + len(form), marker
+                    at = window.find(form, at + 1)
 
     def _forms_for(self, text: str) -> Iterator[tuple[str, str]]:
         for sign, forms in self._forms_by_sign:
