@@ -1,8 +1,17 @@
 """A watcher that comes or goes in the middle of a reply changes nothing for the others."""
 
 import pytest
+from msgspec.structs import replace
 
-from windlass.core.events import AttemptStarted, CallDelta, Event, TextDelta, ThinkingDelta
+from windlass.core.events import (
+    AttemptStarted,
+    CallDelta,
+    ContentPiece,
+    Event,
+    ReplyEnd,
+    TextDelta,
+    ThinkingDelta,
+)
 from windlass.core.limits import Reservation
 from windlass.core.secrets.mask import Mask
 from windlass.runtime.publisher import EventPublisher
@@ -17,12 +26,9 @@ def publisher() -> EventPublisher:
     return publisher
 
 
-def watch(publisher: EventPublisher, text: str) -> list[Event]:
-    """Come in when the reply has so much text; the list grows with what is shown."""
-    shown: list[Event] = []
-    so_far = publisher.masked_so_far(text)
-    if so_far is not None:
-        shown.append(so_far)
+def watch(publisher: EventPublisher, *pieces: ContentPiece) -> list[Event]:
+    """Come in when the reply has these pieces; the list grows with what is shown."""
+    shown: list[Event] = [*publisher.masked_so_far(pieces)]
     publisher.add_watcher(shown.append)
     return shown
 
@@ -39,7 +45,7 @@ def test_who_comes_after_another_has_left_sees_the_whole_text(publisher: EventPu
     publisher.show_piece(TextDelta("The hunt"))
     publisher.remove_watcher(shown.append)
     publisher.show_piece(TextDelta("ed fox, and "))
-    late = watch(publisher, "The hunted fox, and ")
+    late = watch(publisher, TextDelta("The hunted fox, and "))
     for piece in ("hunter", "2-of-", "the-hill", "."):
         publisher.show_piece(TextDelta(piece))
     publisher.show_piece(CallDelta(0, "c", "f"))
@@ -50,10 +56,10 @@ def test_who_comes_after_another_has_left_sees_the_whole_text(publisher: EventPu
 def test_who_comes_while_the_model_thinks_repeats_nothing_for_others(
     publisher: EventPublisher,
 ) -> None:
-    first = watch(publisher, "")
+    first = watch(publisher)
     publisher.show_piece(TextDelta("I hunt"))
     publisher.show_piece(ThinkingDelta("Hm."))
-    late = watch(publisher, "I hunt")
+    late = watch(publisher, TextDelta("I hunt"), ThinkingDelta("Hm."))
     publisher.show_piece(ThinkingDelta(" Well."))
     publisher.show_piece(TextDelta(" foxes."))
     assert text_of(first) == "I hunt foxes."
@@ -61,14 +67,32 @@ def test_who_comes_while_the_model_thinks_repeats_nothing_for_others(
 
 
 @pytest.mark.contract("G8")
-def test_the_rest_of_a_call_is_not_shown_without_its_beginning(publisher: EventPublisher) -> None:
-    """Arguments that began unwatched may hold the second half of a secret."""
-    publisher.show_piece(CallDelta(0, "c", "login", '{"password": "hunter2'))
-    late = watch(publisher, "")
+def test_a_call_that_began_unwatched_is_masked_from_its_beginning(
+    publisher: EventPublisher,
+) -> None:
+    """Its rest alone could be the second half of a secret."""
+    begun = CallDelta(0, "c", "login", '{"password": "hunter2')
+    publisher.show_piece(begun)
+    late = watch(publisher, begun)
     publisher.show_piece(CallDelta(0, arguments='-of-the-hill"}'))
     publisher.show_piece(CallDelta(1, "d", "look", "{}"))
+    publisher.show_piece(ReplyEnd("calls"))
     assert "hill" not in repr(late)
-    assert [event.name for event in late if isinstance(event, CallDelta)] == ["look"]
+    calls = [event for event in late if isinstance(event, CallDelta)]
+    assert "".join(call.arguments for call in calls if call.index == 0) == (
+        '{"password": "[secret: PASSWORD]"}'
+    )
+
+
+@pytest.mark.contract("E5", "D12")
+def test_who_comes_late_gets_thinking_and_calls_so_far(publisher: EventPublisher) -> None:
+    """Whether or not somebody else has watched from the beginning."""
+    begun = [ThinkingDelta("Hm."), TextDelta("I look."), CallDelta(0, "c", "look", '{"at": ')]
+    for piece in begun:
+        publisher.show_piece(piece)
+    for _ in range(2):
+        late = watch(publisher, *begun)
+        assert [replace(event, seq=0, nth=0) for event in late] == begun
 
 
 @pytest.mark.contract("S6")

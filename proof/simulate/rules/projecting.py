@@ -20,6 +20,7 @@ from windlass.core.events import (
     ThinkingDelta,
     UsageDelta,
 )
+from windlass.core.fold.phases import CALL_PHASES
 from windlass.core.fold.run import apply_fact
 from windlass.core.messages import AssistantMessage, ToolResults, UserMessage
 from windlass.core.projection.entries import ModelNoteEntry, PromptEntry, SteeringEntry
@@ -34,6 +35,7 @@ from windlass.core.reply_hold import visible_facts
 from windlass.core.result import open_questions
 from windlass.core.state import State
 
+_OPEN_STATES = {phase: phase for phase in CALL_PHASES} | {"started": "running"}
 CUTS_MAX = 12
 """At how many moments of a drive another watcher comes."""
 
@@ -55,25 +57,29 @@ def _check_drive(drive: ProcessDrive, played: PlayedSession) -> None:
     first = events[0].seq
     before = project_events(played.facts[: first - 1], session)
     live = project_events(events, start=before)
+    seen = before
+    seen_upto = 0
     every = max(1, len(events) // CUTS_MAX)
     for cut in range(0, len(events) + 1, every):
-        late = _come_late(events, cut, played)
-        _require_same(late, live, f"a watcher that came after {cut} of {len(events)} events")
+        who = f"a watcher that came after {cut} of {len(events)} events"
+        seen = project_events(events[seen_upto:cut], start=seen)
+        seen_upto = cut
+        late = _come_late(events[:cut], first, played)
+        _require_same(late, seen, who)
+        _require_same(project_events(events[cut:], start=late), live, f"at the end, {who}")
     if isinstance(events[-1], RunEnded) and (drive.result is None or drive.result.recorded):
         facts = played.facts[: events[-1].seq]
         _require_same(project_events(facts, session), live, "a reader of the record")
-        seen = project_events(visible_facts(facts, withhold=False, live=False), session)
-        _require_same(seen, live, "a watcher that came after the end")
+        after = project_events(visible_facts(facts, withhold=False, live=False), session)
+        _require_same(after, live, "a watcher that came after the end")
         _check_nested(live, played)
 
 
-def _come_late(events: Sequence[Event], cut: int, played: PlayedSession) -> Projection:
+def _come_late(seen: Sequence[Event], first: int, played: PlayedSession) -> Projection:
     """Return the view of a watcher that reads the record first, then the text so far."""
-    seen = events[:cut]
-    seq = seen[-1].seq if seen else events[0].seq - 1
+    seq = seen[-1].seq if seen else first - 1
     late = project_events(played.facts[:seq], played.plan.session)
-    late = project_events(_text_so_far(seen), start=late)
-    return project_events(events[cut:], start=late)
+    return project_events(_text_so_far(seen), start=late)
 
 
 def _text_so_far(events: Sequence[Event]) -> Iterator[Event]:
@@ -87,9 +93,10 @@ def _text_so_far(events: Sequence[Event]) -> Iterator[Event]:
     for kind, group in groupby(pieces, type):
         same = list(group)
         if kind is TextDelta or kind is ThinkingDelta:
-            yield replace(same[-1], text="".join(getattr(piece, "text", "") for piece in same))
-        else:
-            yield from same
+            text = "".join(getattr(piece, "text", "") for piece in same)
+            same = [replace(same[-1], text=text)]
+        # Their places are those of the moment; here they just come next.
+        yield from (replace(piece, seq=0, nth=0) for piece in same)
 
 
 def _require_same(found: Projection, wanted: Projection, who: str) -> None:
@@ -156,6 +163,10 @@ def _check_fact(view: Projection, state: State, fact: Fact) -> None:
         "open calls": (
             [call.id for call in view.open_calls],
             [call.id for call in state.step_calls if call.phase != "closed"],
+        ),
+        "states": (
+            [call.state for call in view.open_calls],
+            [_OPEN_STATES[call.phase] for call in state.step_calls if call.phase != "closed"],
         ),
         "arguments": (
             [call.arguments for call in view.open_calls],

@@ -190,15 +190,16 @@ class LiveRuns:
             return
         live_events = EventStream[Any]()
         # Attached before the journal is read: what is written meanwhile is in one or the other.
-        text_so_far = driver.attach_watcher(live_events.push, live_events.close)
+        pieces_so_far = driver.attach_watcher(live_events.push, live_events.close)
         try:
             seen = after
             facts = list(self._mask.mask_foreign(await journal.read(session, after)))
             for fact in visible_facts(facts, withhold=withhold, live=True):
                 seen = fact.seq
                 yield fact
-            if text_so_far is not None and text_so_far.seq == seen:
-                yield text_so_far
+            for piece in pieces_so_far:
+                if piece.seq == seen:
+                    yield piece
             async for event in live_events:
                 if event.seq > seen or (event.seq == seen and event.nth):
                     yield event

@@ -20,7 +20,14 @@ from windlass.cli.renderer import (
 )
 from windlass.cli.screen import BAD, GOOD, QUIET, TEXT_STYLE, THINKING_STYLE, TROUBLE, Screen
 from windlass.cli.status import StatusLine
-from windlass.core.events import AttemptStarted, Fact, RunEnded, RunResumed
+from windlass.core.events import (
+    AttemptRetrying,
+    AttemptStarted,
+    Event,
+    Fact,
+    RunEnded,
+    RunResumed,
+)
 from windlass.core.messages import TextPart, ToolCall, ToolResult
 from windlass.core.projection.entries import FailureEntry, NoticeFact, PromptEntry
 from windlass.core.projection.project import project_events
@@ -57,6 +64,12 @@ class LiveView(EventRenderer):
         """The last failure that was shown: the end of the run need not repeat it."""
         self._page_started = False
         """Something stands on the page: a blank line separates what follows."""
+
+    @override
+    def show_event(self, event: Event) -> None:
+        super().show_event(event)
+        if isinstance(event, AttemptRetrying):
+            self._status.start_retry(event.wait_s)
 
     @override
     def show_view(self, view: Projection) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 
 from windlass.cli.screen import Screen
-from windlass.core.events import Event
+from windlass.core.events import AttemptRetrying, Event
 from windlass.core.messages import Ledger, Usage
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.streaming import StreamingReply
@@ -47,6 +47,13 @@ class StatusLine:
     def update(self, event: Event) -> None:
         """Take an event into account; the next redraw shows it."""
         self.follow(apply_event(self._view, event))
+        if isinstance(event, AttemptRetrying):
+            self.start_retry(event.wait_s)
+
+    def start_retry(self, wait_s: float) -> None:
+        """Count down to the next attempt, which is made so many seconds from now."""
+        self._set_activity("retrying")
+        self._retry_at = self._clock() + wait_s
 
     def start_from(self, view: Projection) -> None:
         """Take for known what a session came to before."""
@@ -64,8 +71,7 @@ class StatusLine:
         if view.reply is not None and view.reply is not before.reply:
             self._follow_reply(before.reply, view.reply)
         elif view.retry_at is not None and view.retry_at != before.retry_at:
-            self._set_activity("retrying")
-            self._retry_at = self._clock() + max(0.0, view.retry_at - view.at)
+            self.start_retry(max(0.0, view.retry_at - view.at))
         elif view.tail is not before.tail and view.attempt is None:
             self._follow_calls(before, view)
 

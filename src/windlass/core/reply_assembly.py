@@ -4,7 +4,7 @@ An assembly belongs to one attempt. A new attempt starts with a new one, so that
 attempts never mix.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol, TypeVar
@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from windlass.core.errors import ModelError
 from windlass.core.events import (
     CallDelta,
+    ContentPiece,
     ReplyEnd,
     ReplyPiece,
     StopReason,
@@ -143,6 +144,25 @@ class ReplyAssembly:
         """The text so far, without thinking."""
         texts = (block for block in self._blocks if isinstance(block, _TextBlock))
         return "".join("".join(block.pieces) for block in texts if not block.thinking)
+
+    def pieces_so_far(self) -> Iterator[ContentPiece]:
+        """Yield what has come, in as few pieces as possible: a watcher can go on from there."""
+        for block in self._blocks:
+            if isinstance(block, _CallDraft):
+                yield CallDelta(
+                    block.index,
+                    block.id,
+                    block.name or None,
+                    "".join(block.arguments),
+                    block.signature,
+                    block.origin,
+                )
+            elif block.thinking:
+                yield ThinkingDelta("".join(block.pieces), block.signature)
+            else:
+                yield TextDelta("".join(block.pieces))
+        if self.usage is not None:
+            yield UsageDelta(self.usage)
 
     @property
     def output_bytes(self) -> int:

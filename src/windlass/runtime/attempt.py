@@ -5,7 +5,7 @@ rest of the stream is not awaited. One attempt makes one request; retries are de
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Literal
 
@@ -19,7 +19,6 @@ from windlass.core.events import (
     ReplyEnd,
     StepProposed,
     StreamOpened,
-    TextDelta,
     UsageDelta,
 )
 from windlass.core.faults import Fault, FaultKind
@@ -129,12 +128,13 @@ class ModelAttempt:
     def partial_text(self) -> str:
         return self._assembly.text
 
-    def show_text_so_far(self, show: Callable[[str], TextDelta | None]) -> TextDelta | None:
-        """Show the text so far to a watcher that comes late; from now on it counts as seen."""
-        shown = show(self.partial_text)
-        if shown is not None:
-            self._was_seen = True
-        return shown
+    def pieces_so_far(self) -> Iterator[ContentPiece]:
+        """Yield what has come of the reply, as pieces."""
+        return self._assembly.pieces_so_far()
+
+    def mark_seen(self) -> None:
+        """Note that a watcher saw some of the text."""
+        self._was_seen = True
 
     def compute_charge(self, fault: Fault | None = None) -> Charge | None:
         """Return what the request cost: nothing if it was refused, maybe something if it broke off.

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from windlass.core.errors import JournalCorrupt, JournalFailed, fault_from_error
 from windlass.core.events import (
     CallLate,
+    ContentPiece,
     Fact,
     Outcome,
     RunEnded,
@@ -91,7 +92,7 @@ class RunDriver:
         self._opening_facts: Sequence[Fact] = ()
         self._in_flight = InFlight(still_driving=self._is_still_driving, stop_run=self._stop_run)
         self._relay = LiveRelay(
-            world.journal, recorder.session, recorder.publisher, self._in_flight.read_text
+            world.journal, recorder.session, recorder.publisher, self._in_flight.pieces_so_far
         )
         self._decided_from: State | None = None
         """The state from which the loop decided to end or to wait; None while it runs."""
@@ -123,19 +124,21 @@ class RunDriver:
             self._requested_end = (outcome, reason)
             self._stopped_at.set_result(self.event_loop.time())
 
-    def attach_watcher(self, watcher: Watcher, on_finished: Callable[[], None]) -> TextDelta | None:
+    def attach_watcher(
+        self, watcher: Watcher, on_finished: Callable[[], None]
+    ) -> Sequence[ContentPiece]:
         """Add a watcher to the run while it is running; `on_finished` is called when it is over.
 
-        Returns the text that the current attempt has streamed so far, as watchers may see it.
+        Returns what the current attempt has streamed so far, as watchers may see it.
         """
         publisher = self._recorder.publisher
+        so_far = publisher.masked_so_far(self._in_flight.pieces_so_far())
         attempt = self._in_flight.attempt
-        text_so_far = None
-        if attempt is not None and attempt.is_main and not publisher.withholds_replies:
-            text_so_far = attempt.show_text_so_far(publisher.masked_so_far)
+        if attempt is not None and any(isinstance(piece, TextDelta) for piece in so_far):
+            attempt.mark_seen()
         publisher.add_watcher(watcher)
         self._on_finished.append(on_finished)
-        return text_so_far
+        return so_far
 
     def detach_watcher(self, watcher: Watcher) -> None:
         self._recorder.publisher.remove_watcher(watcher)

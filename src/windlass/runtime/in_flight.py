@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from windlass.core.decide.reserving import settle_attempt
-from windlass.core.events import CallFinished
+from windlass.core.events import CallFinished, ContentPiece
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall
 from windlass.core.state import RunState, State, find_call
@@ -54,10 +54,10 @@ class InFlight:
     _starts_recorded_at: float = 0.0
     """When the starts of the latest calls were on record, by the clock of the event loop."""
 
-    def read_text(self) -> str | None:
-        """Return the text so far of the reply that is streaming; None if there is none."""
-        attempt = self.attempt
-        return attempt.partial_text if attempt is not None and attempt.is_main else None
+    def pieces_so_far(self) -> Iterator[ContentPiece]:
+        """Yield what has come of the reply that is streaming, as pieces."""
+        if self.attempt is not None and self.attempt.is_main:
+            yield from self.attempt.pieces_so_far()
 
     def note_starts(self) -> None:
         """Say that the starts of the next calls are on record: nobody else drives the session."""

@@ -7,10 +7,12 @@ what watchers in this process see: masked, and without replies that are withheld
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
 
 from windlass.core.event_buffer import EventBuffer
-from windlass.core.events import Event, Fact
+from windlass.core.events import ContentPiece, Event, Fact, TextDelta
 from windlass.core.live_batch import FactMark, LiveBatch, LiveItem
 from windlass.logs import get_logger
 from windlass.ports import Journal, LiveChannel, LiveSender
@@ -33,13 +35,13 @@ class LiveRelay:
         journal: Journal,
         session: str,
         publisher: EventPublisher,
-        read_text: Callable[[], str | None],
+        pieces_so_far: Callable[[], Iterable[ContentPiece]],
     ) -> None:
-        """Make a relay; `read_text` returns the text so far of the reply that is streaming."""
+        """Make a relay; `pieces_so_far` returns the reply that is streaming, as far as it came."""
         self._journal = journal
         self._session = session
         self._publisher = publisher
-        self._read_text = read_text
+        self._pieces_so_far = pieces_so_far
         self._sender: LiveSender | None = None
         self._driver = os.urandom(8).hex()
         self._number = 0
@@ -116,15 +118,12 @@ class LiveRelay:
             self._schedule_flush()
 
     def _send_snapshot(self) -> None:
-        text = self._read_text()
-        so_far = None
-        if text is not None and not self._publisher.withholds_replies:
-            so_far = self._publisher.masked_so_far(text)
+        so_far = self._publisher.masked_so_far(self._pieces_so_far())
         if not self._is_attached:
             self._is_attached = True
             self._publisher.add_watcher(self._take_event, counts=False)
         mark = FactMark(self._publisher.seq)
-        self._send((mark, so_far) if so_far is not None else (mark,), is_snapshot=True)
+        self._send((mark, *_join_text(so_far)), is_snapshot=True)
 
     def _send(self, items: tuple[LiveItem, ...], *, is_snapshot: bool = False) -> None:
         self._number += 1
@@ -136,6 +135,17 @@ class LiveRelay:
                 self._sender.send(batch)
         except Exception:  # noqa: BLE001 - what is shown cannot stop a run
             _log.exception("a batch of deltas could not be sent to watchers in other processes")
+
+
+def _join_text(pieces: Sequence[ContentPiece]) -> tuple[TextDelta, ...]:
+    """Return the text in these pieces as one piece, with the place of the last.
+
+    A watcher elsewhere may have some of the text: it finds what is new by comparing texts, so the
+    rest of the reply comes with its step.
+    """
+    texts = [piece for piece in pieces if isinstance(piece, TextDelta)]
+    whole = "".join(piece.text for piece in texts)
+    return (replace(texts[-1], text=whole),) if texts else ()
 
 
 def _mark_facts(events: tuple[Event, ...]) -> list[LiveItem]:

@@ -5,11 +5,12 @@ has allowed it, and can tell the order of all events from their places (`seq`, `
 never stops a run: a watcher that raises is dropped.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
+from windlass.core.event_buffer import EventBuffer
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -57,6 +58,8 @@ class EventPublisher:
         self._watchers = [*self._uncounted, *([watcher] if watcher is not None else [])]
         self._is_mask_behind = True
         """Pieces of this attempt went by while nobody watched, so the mask has not seen them."""
+        self._shown_pieces: list[ContentPiece] = []
+        """What watchers saw of this attempt, for those who come later."""
         self._on_activity = on_activity
         self._reply_hold = ReplyHold()
         self._seq = 0
@@ -113,6 +116,7 @@ class EventPublisher:
                 case AttemptStarted() | AttemptFailed():
                     self._reply_hold.drop_pieces()
                     self._piece_mask.start_attempt()
+                    self._shown_pieces = []
                     self._is_mask_behind = not (self._watchers or self._withholds_replies)
                 case CallFinished(call_id):
                     # The end of a progress text is held back while it could begin a secret.
@@ -153,30 +157,36 @@ class EventPublisher:
             return False
         has_seen_text = False
         for shown in self._piece_mask.mask_piece(piece):
-            match shown:
-                case TextDelta(text="") | ThinkingDelta(text="") | ReplyEnd():
-                    pass
-                case TextDelta() | ThinkingDelta() | CallDelta() if withholds:
-                    self._reply_hold.hold_piece(shown)
-                case _:
-                    self.publish(self.place_delta(shown))
-                    has_seen_text = has_seen_text or type(shown) is TextDelta
+            if not _is_visible(shown):
+                continue
+            if withholds and isinstance(shown, TextDelta | ThinkingDelta | CallDelta):
+                self._reply_hold.hold_piece(shown)
+                continue
+            self._shown_pieces.append(shown)
+            self.publish(self.place_delta(shown))
+            has_seen_text = has_seen_text or type(shown) is TextDelta
         return has_seen_text and (not self._uncounted or self._has_counted_watcher())
 
     def _has_counted_watcher(self) -> bool:
         return any(watcher not in self._uncounted for watcher in self._watchers)
 
-    def masked_so_far(self, text: str) -> TextDelta | None:
-        """Return the text of the running attempt as a late watcher may see it; None if nothing.
+    def masked_so_far(self, pieces: Iterable[ContentPiece]) -> tuple[ContentPiece, ...]:
+        """Return the running attempt as a late watcher may see it, from all of its pieces so far.
 
         Called before the watcher is added. Those who watch already notice nothing of it.
         """
+        if self._withholds_replies:
+            return ()
         if self._is_mask_behind:
-            masked = self._piece_mask.catch_up(text)
+            self._piece_mask.start_attempt()
+            masked = (shown for piece in pieces for shown in self._piece_mask.mask_piece(piece))
+            self._shown_pieces = [piece for piece in masked if _is_visible(piece)]
             self._is_mask_behind = False
-        else:
-            masked = self._piece_mask.mask_so_far(text)
-        return self.place_delta(TextDelta(masked)) if masked else None
+        merged = EventBuffer()
+        for piece in self._shown_pieces:
+            if not merged.merge(piece):
+                merged.append(piece)
+        return tuple(self.place_delta(cast("ContentPiece", piece)) for piece in merged.take_all())
 
     def place_delta(self, delta: DeltaT) -> DeltaT:
         """Return a delta with the next place after the last durable fact."""
@@ -198,3 +208,14 @@ class EventPublisher:
             except Exception:  # noqa: BLE001 - a watcher cannot stop a run, however it fails
                 _log.exception("a watcher failed and gets no more events")
                 self.remove_watcher(watcher)
+
+
+def _is_visible(piece: ContentPiece) -> bool:
+    """Whether a piece has something to show. The end of a reply comes with its fact."""
+    match piece:
+        case TextDelta(text) | ThinkingDelta(text):
+            return bool(text)
+        case ReplyEnd():
+            return False
+        case _:
+            return True

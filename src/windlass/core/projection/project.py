@@ -145,8 +145,6 @@ def _apply_delta(view: Projection, delta: Delta, place: Place) -> Projection:
         case AttemptDiscarded(attempt=attempt):
             is_newer = view.attempt is not None and view.attempt.attempt != attempt
             return view if is_newer else replace(view, reply=None)
-        case AttemptRetrying(wait_s=wait_s):
-            return replace(view, retry_at=view.at + wait_s)
         case CallProgress(call_id, text):
             call = view.find_call(call_id)
             if call is None or not call.is_open:
@@ -154,7 +152,7 @@ def _apply_delta(view: Projection, delta: Delta, place: Place) -> Projection:
             return replace_call(view, replace(call, progress=text), place)
         case NestedEvent():
             return _apply_nested(view, delta, place)
-        case StreamStalled() | ModelFellBack() | ReplyEnd() | RunSuspended():
+        case AttemptRetrying() | StreamStalled() | ModelFellBack() | ReplyEnd() | RunSuspended():
             # The facts around it say the same.
             return view
 
@@ -308,7 +306,10 @@ def _empty_reply(view: Projection) -> StreamingReply | None:
 
 
 def without_live_parts(view: Projection) -> Projection:
-    """Return the projection without what only a live watcher can have; see LIVE_ONLY."""
+    """Return the projection without what only a live watcher can have; see LIVE_ONLY.
+
+    For comparing two views: what is held back from both of them is left out as well.
+    """
     entries = [_strip_entry(entry) for entry in view.entries]
     pending = tuple(replace(entry, changed=(0, 0)) for entry in view.pending)
     return replace(
@@ -317,6 +318,7 @@ def without_live_parts(view: Projection) -> Projection:
         settled=SharedLog(entries),
         tail=(),
         pending=pending,
+        held_reply=None,
         reply=view.reply.join_chunks() if view.reply else None,
     )
 

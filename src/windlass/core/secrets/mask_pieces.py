@@ -32,7 +32,6 @@ class PieceMask:
     __slots__ = (
         "_call_streams",
         "_heads",
-        "_joined_late",
         "_mask",
         "_name_streams",
         "_progress_streams",
@@ -50,7 +49,6 @@ class PieceMask:
         """Forget the attempt before: its texts do not go on."""
         self._text_stream = self._new_stream()
         self._thinking = False
-        self._joined_late = False
         self._call_streams: dict[int | str, TextStreamMask] = {}
         self._name_streams: dict[int | str, TextStreamMask] = {}
 
@@ -103,9 +101,6 @@ class PieceMask:
     def _mask_call_delta(self, piece: CallDelta) -> Iterator[ContentPiece]:
         at = piece.index if piece.index is not None else piece.id or ""
         if at not in self._call_streams:
-            if self._joined_late and piece.id is None and piece.name is None:
-                # The rest of a call whose beginning nobody saw: it could be the rest of a secret.
-                return
             yield from self._end_block()
             self._call_streams[at] = self._new_stream()
             self._name_streams[at] = self._new_stream()
@@ -136,20 +131,6 @@ class PieceMask:
                 yield CallDelta(index=at, name=name, arguments=rest)
             else:
                 yield CallDelta(id=str(at) or None, name=name, arguments=rest)
-
-    def mask_so_far(self, text: str) -> str:
-        """Return what those who watched from the beginning were shown of the text so far."""
-        held_chars = 0 if self._thinking else self._text_stream.held_chars
-        return self._mask.mask_text(text[: len(text) - held_chars])
-
-    def catch_up(self, text: str) -> str:
-        """Return what may be shown of a text whose pieces were not masked as they came.
-
-        The pieces that follow are masked as the rest of this text.
-        """
-        self.start_attempt()
-        self._joined_late = True
-        return self._text_stream.feed(text)
 
     def mask_delta(self, delta: Delta) -> Delta | None:
         """Return what may be shown of a delta that is not a piece of a reply; None if nothing."""
