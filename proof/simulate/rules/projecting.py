@@ -177,6 +177,9 @@ def _check_fact(view: Projection, state: State, fact: Fact) -> None:
             [(one.call.id, one.digest, one.expires_at) for one in open_questions(state)],
         ),
         "waiting": (view.status.waits_for == "person", state.is_active and state.is_waiting),
+        "pause": (shown.pause, run.pause),
+        "raised limits": (shown.raised, run.raised),
+        "released": (shown.released, run.is_released and run.outcome is None),
         "attempt": (view.attempt, run.attempt),
     }
     for name, (found, wanted) in pairs.items():

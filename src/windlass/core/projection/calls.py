@@ -14,6 +14,7 @@ from windlass.core.events import (
     CallFinished,
     CallJudged,
     CallStarted,
+    CallWaiting,
     RunEnded,
     RunResumed,
     SessionImported,
@@ -38,6 +39,7 @@ _PHASES: Mapping[OpenCallState, CallPhase] = {
     "asked": "asked",
     "cleared": "cleared",
     "running": "started",
+    "waiting": "waiting",
     "interrupted": "interrupted",
 }
 _OPEN_STATES: Mapping[CallPhase, CallStatus] = {phase: state for state, phase in _PHASES.items()}
@@ -51,7 +53,7 @@ _CLOSED_STATES: Mapping[ResultKind, CallStatus] = {
     "unknown": "unknown",
 }
 
-CallFact = CallJudged | CallAnswered | CallStarted | CallFinished
+CallFact = CallJudged | CallAnswered | CallStarted | CallFinished | CallWaiting
 
 
 def apply_call_fact(view: Projection, fact: CallFact) -> Projection:
@@ -69,6 +71,8 @@ def apply_call_fact(view: Projection, fact: CallFact) -> Projection:
             call = replace(
                 call, state="running", key=fact.key, starts=call.starts + 1, started_at=fact.at
             )
+        case CallWaiting():
+            call = replace(call, state="waiting", waits_for=fact, progress="")
         case CallFinished():
             call = _close_call(replace(call, charges=fact.charges), fact.result, fact.at)
     return replace_call(view, call, (fact.seq, 0))
@@ -121,7 +125,15 @@ def _apply_verdict(call: CallView, verdict: AnswerVerdict, at: float) -> CallVie
 
 def _close_call(call: CallView, result: ToolResult, at: float) -> CallView:
     state = _CLOSED_STATES[result.kind]
-    return replace(call, state=state, question=None, result=result, ended_at=at, progress="")
+    return replace(
+        call,
+        state=state,
+        question=None,
+        waits_for=None,
+        result=result,
+        ended_at=at,
+        progress="",
+    )
 
 
 def _encode_arguments(arguments: Mapping[str, object]) -> str:
@@ -135,8 +147,9 @@ def take_over_calls(view: Projection, fact: RunResumed, before: Setup | None) ->
         known = _as_call_state(call)
         phase = next_phase(known, classify_resume(known, before, fact.setup))
         if phase == "proposed":
-            return replace(call, state="proposed", arguments=None, changes=(), verdict=None)
-        return replace(call, state=_OPEN_STATES[phase or known.phase], progress="")
+            call = replace(call, arguments=None, changes=(), verdict=None)
+        state = _OPEN_STATES[phase or known.phase]
+        return replace(call, state=state, waits_for=None, progress="")
 
     return _change_open_calls(view, take_over, (fact.seq, 0))
 

@@ -5,12 +5,18 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.core.events import (
+    AnswerForwarded,
     AttemptFailed,
     BudgetAllotted,
     CallLate,
     ContextCompacted,
     KnowledgeRecalled,
+    LimitsRaised,
+    MailRefused,
+    RunContinued,
     RunEnded,
+    RunPaused,
+    RunReleased,
     RunResumed,
     SessionImported,
 )
@@ -27,6 +33,12 @@ NoticeFact = (
     | KnowledgeRecalled
     | CallLate
     | SessionImported
+    | RunPaused
+    | RunContinued
+    | RunReleased
+    | LimitsRaised
+    | AnswerForwarded
+    | MailRefused
     | RunEnded
 )
 """The facts that stand in the view as they are."""

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from windlass.core.decide.reserving import worst_case_charge
 from windlass.core.deltas import PlacedEvent
 from windlass.core.events import (
+    AnswerForwarded,
     AttemptDiscarded,
     AttemptFailed,
     AttemptRetrying,
@@ -33,18 +34,24 @@ from windlass.core.events import (
     CallLate,
     CallProgress,
     CallStarted,
+    CallWaiting,
     ContextCompacted,
     Delta,
     Event,
     Fact,
     KnowledgeRecalled,
+    LimitsRaised,
     LookupsPlanned,
+    MailRefused,
     ModelFellBack,
     NestedEvent,
     NoteGiven,
     ReplyEnd,
     ReplyJudged,
+    RunContinued,
     RunEnded,
+    RunPaused,
+    RunReleased,
     RunResumed,
     RunStarted,
     RunSuspended,
@@ -58,6 +65,7 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.projection.calls import (
+    CallFact,
     apply_call_fact,
     disown_calls,
     replace_call,
@@ -185,7 +193,7 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return apply_attempt_failed(view, fact)
         case StepProposed():
             return apply_step_proposed(view, fact)
-        case CallJudged() | CallAnswered() | CallStarted():
+        case CallJudged() | CallAnswered() | CallStarted() | CallWaiting():
             return _count_repair(apply_call_fact(view, fact), fact)
         case CallFinished():
             return add_charges(apply_call_fact(view, fact), fact.charges)
@@ -212,7 +220,9 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return add_notice(disown_calls(view, fact), fact)
         case BudgetAllotted(dry=is_news) | KnowledgeRecalled(text=is_news):
             return add_notice(view, fact) if is_news else view
-        case CallLate():
+        case RunPaused() | RunContinued() | RunReleased() | LimitsRaised():
+            return _apply_control_fact(view, fact)
+        case CallLate() | AnswerForwarded() | MailRefused():
             return add_notice(view, fact)
         case _:
             assert_never(fact)
@@ -229,7 +239,7 @@ def _entry_fields(view: Projection, fact: Fact) -> _EntryFields:
     return _EntryFields(seq=fact.seq, at=fact.at, run=run_number(view), changed=(fact.seq, 0))
 
 
-def _count_repair(view: Projection, fact: CallJudged | CallAnswered | CallStarted) -> Projection:
+def _count_repair(view: Projection, fact: CallFact) -> Projection:
     if not isinstance(fact, CallJudged) or not fact.changes:
         return view
     run = current_run(view)
@@ -263,8 +273,36 @@ def _apply_run_resumed(view: Projection, fact: RunResumed) -> Projection:
     if view.attempt is not None:
         view = add_charges(view, (worst_case_charge(view.attempt),))
     view = take_over_calls(view, fact, view.setup)
-    view = replace(view, setup=fact.setup or view.setup, attempt=None, reply=None, retry_at=None)
+    view = replace(
+        view,
+        setup=fact.setup or view.setup,
+        attempt=None,
+        reply=None,
+        retry_at=None,
+        run=replace(current_run(view), released=False),
+    )
     return add_notice(view, fact)
+
+
+def _apply_control_fact(
+    view: Projection, fact: RunPaused | RunContinued | RunReleased | LimitsRaised
+) -> Projection:
+    """Show what somebody did to the run from outside, or that its driver let go of it."""
+    run = current_run(view)
+    match fact:
+        case RunPaused():
+            run = replace(run, pause=fact)
+        case RunContinued():
+            run = replace(run, pause=None)
+        case LimitsRaised(limits):
+            over = run.pause is not None and run.pause.cause == "budget"
+            pause = None if over else run.pause
+            run = replace(run, raised=run.raised.merge(limits), pause=pause)
+        case RunReleased():
+            view = add_charges(view, (fact.charge,))
+            view = replace(view, attempt=None, reply=None, retry_at=None)
+            run = replace(current_run(view), released=True)
+    return add_notice(replace(view, run=run), fact)
 
 
 def _apply_lookups_planned(view: Projection, fact: LookupsPlanned) -> Projection:

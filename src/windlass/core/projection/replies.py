@@ -186,6 +186,8 @@ def apply_run_ended(view: Projection, fact: RunEnded) -> Projection:
         reason=fact.reason,
         fault=fact.fault,
         ended_at=fact.at,
+        pause=None,
+        released=False,
         partial=fact.partial or run.partial,
     )
     return replace(

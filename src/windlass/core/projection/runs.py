@@ -4,8 +4,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from windlass.core.events import Outcome
-from windlass.core.faults import Fault
+from windlass.core.events import RunPaused
+from windlass.core.faults import Fault, Outcome
+from windlass.core.limits import RaisedLimits
 from windlass.core.messages import Ledger
 
 
@@ -39,6 +40,12 @@ class RunView(msgspec.Struct, frozen=True, gc=False):
     partial: str = ""
     """What had come of a reply that broke off."""
     ledger: Ledger = Ledger()
+    pause: RunPaused | None = None
+    """Set while the run is paused, or will be as soon as the open step is over."""
+    released: bool = False
+    """Its driver let go of it, and no other has taken it over yet."""
+    raised: RaisedLimits = RaisedLimits()
+    """The limits that somebody raised in this run, above those of its configuration."""
     outcome: Outcome | None = None
     """How it ended; None while it is open."""
     reason: str = ""
@@ -52,8 +59,13 @@ class RunView(msgspec.Struct, frozen=True, gc=False):
 class RunStatus(msgspec.Struct, frozen=True, gc=False):
     """What a session waits for now."""
 
-    waits_for: Literal["prompt", "runtime", "model", "retry", "tools", "person"]
-    """`runtime`: nothing outside; the next fact follows at once, or the driver has died."""
+    waits_for: Literal[
+        "prompt", "runtime", "model", "retry", "tools", "person", "continue", "driver"
+    ]
+    """`continue`: it is paused. `driver`: it was released, and any process can go on with it.
+
+    `runtime`: nothing outside; the next fact follows at once, or the driver has died.
+    """
     since: float = 0.0
     until: float | None = None
     """When the next attempt is made, if it waits to retry."""

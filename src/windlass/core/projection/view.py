@@ -15,6 +15,7 @@ import msgspec
 
 from windlass.core.events import (
     AttemptStarted,
+    CallWaiting,
     StepProposed,
     StopReason,
 )
@@ -56,18 +57,18 @@ from windlass.core.verdicts import (
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
-OpenCallState = Literal["proposed", "asked", "cleared", "running", "interrupted"]
+OpenCallState = Literal["proposed", "asked", "cleared", "running", "waiting", "interrupted"]
 ClosedCallState = Literal[
     "done", "failed", "denied", "invalid", "timed_out", "cancelled", "unknown"
 ]
 CallStatus = OpenCallState | ClosedCallState
 """How far a call has come, or what became of it.
 
-`cleared`: it may run. `interrupted`: its driver died, and nobody knows yet whether it took effect.
-`done`: it gave a value. `failed`: it gave an error. `unknown`: it is not known what it did.
+`cleared`: it may run. `waiting`: its sub-agent waits for a person, or is paused. `interrupted`:
+its driver died, and nobody knows yet whether it took effect. `done`: it gave a value. `failed`: it gave an error. `unknown`: it is not known what it did.
 """
 OPEN_STATES: frozenset[CallStatus] = frozenset(
-    ("proposed", "asked", "cleared", "running", "interrupted")
+    ("proposed", "asked", "cleared", "running", "waiting", "interrupted")
 )
 
 
@@ -99,6 +100,8 @@ class CallView(msgspec.Struct, frozen=True, gc=False):
     answered_by: str = ""
     question: Ask | None = None
     """The question that is open now."""
+    waits_for: CallWaiting | None = None
+    """What its sub-agent waits for, with the questions that it asks."""
     key: str = ""
     """The idempotency key; empty until the call has started."""
     starts: int = 0
@@ -257,6 +260,8 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
         """What the session waits for now."""
         if self.run is None or not self.run.is_open:
             return RunStatus("prompt", self.at)
+        if self.run.released:
+            return RunStatus("driver" if self.run.pause is None else "continue", self.at)
         if self.attempt is not None:
             return RunStatus("model", self.attempt.at)
         if self.retry_at is not None:
@@ -290,7 +295,8 @@ def _calls_status(calls: Sequence[CallView], at: float) -> RunStatus:
         names = tuple(call.name for call in running)
         return RunStatus("person" if waits else "tools", since, tools=names)
     states = [call.state for call in calls]
-    if waits_for_person(states.count("proposed"), states.count("asked")):
+    waiting = states.count("waiting")
+    if waits_for_person(states.count("proposed"), states.count("asked"), waiting):
         return RunStatus("person", at)
     return RunStatus("runtime", at)
 
@@ -314,5 +320,24 @@ def _find_questions(projection: Projection, chain: tuple[str, ...]) -> Iterator[
                 call.question.expires_at,
                 chain,
             )
+        if call.waits_for is not None:
+            # On record, so that whoever comes late is asked the same.
+            yield from _nested_questions(call.waits_for, chain)
+            continue
         for nested in call.agents:
             yield from _find_questions(nested.projection, (*chain, nested.agent))
+
+
+def _nested_questions(fact: CallWaiting, chain: tuple[str, ...]) -> Iterator[OpenQuestion]:
+    for asked in fact.questions:
+        yield OpenQuestion(
+            asked.session,
+            asked.call_id,
+            asked.tool,
+            _decode_object(asked.arguments),
+            asked.question,
+            asked.digest,
+            asked.rule,
+            asked.expires_at,
+            (*chain, *asked.agents),
+        )
