@@ -19,6 +19,7 @@ import msgspec
 from typing_extensions import override
 
 from windlass.logs import get_logger
+from windlass.tools.blocking import TimedAwaitable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,11 +88,14 @@ class ToolAttempt:
         name: str,
         stopping: threading.Event,
         on_late_result: Callable[[ToolReturned], None] | None = None,
+        on_blocked: Callable[[float], None] | None = None,
     ) -> None:
+        """Make an attempt. `on_blocked` gets the seconds that an async job blocked the loop."""
         self._job = job
         self._name = name
         self._stopping = stopping
         self._on_late_result = on_late_result
+        self._on_blocked = on_blocked
         self._runs_in_thread = False
 
     async def run(self, timeout_s: float | None, grace_s: float) -> AttemptOutcome:
@@ -123,7 +127,8 @@ class ToolAttempt:
     async def _run_job(self) -> ToolReturned | ToolRaised:
         try:
             if is_async_callable(self._job):
-                return ToolReturned(await self._job())
+                timed = TimedAwaitable[Any](self._job(), self._name, self._on_blocked)
+                return ToolReturned(await timed)
             outcome = await self._run_in_thread()
             if isinstance(outcome, ToolReturned) and inspect.isawaitable(outcome.value):
                 return ToolReturned(await outcome.value)

@@ -205,8 +205,7 @@ class Toolbox:
     ) -> AttemptOutcome | ToolResult:
         """Run one attempt, if the breaker admits it.
 
-        Returns a result if the attempt could not begin: the arguments do not match, or the breaker
-        is open.
+        Returns a result if it could not begin: the arguments do not match, or the breaker is open.
         """
 
         def on_late_result(outcome: ToolReturned) -> None:
@@ -228,7 +227,8 @@ class Toolbox:
             job = partial(tool.function, *positional, **named)
             if tool.address is not None:
                 job = partial(call_in_process, tool.address, cleared.arguments)
-            attempt = ToolAttempt(job, tool.name, run_context.stopping, on_late_result)
+            blocked = partial(_report_blocking, run_context)
+            attempt = ToolAttempt(job, tool.name, run_context.stopping, on_late_result, blocked)
             outcome = await attempt.run(seconds_left, self._stop_grace_s)
             verdict = breaker_verdict(outcome)
             return outcome
@@ -304,6 +304,10 @@ class Toolbox:
                 return "unknown"
             case ToolTimedOut() | ToolStopped():
                 return "unknown"
+
+
+def _report_blocking(context: RunContext[Any], seconds: float) -> None:
+    context.report(f"[{context.tool_name} blocked the event loop for {seconds:.1f} s]")
 
 
 class ProgressRelay:
