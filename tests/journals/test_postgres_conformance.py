@@ -15,6 +15,7 @@ from windlass.testing.budgets import SharedBudgetsConformance
 from windlass.testing.catalog import SessionCatalogConformance
 from windlass.testing.journals import JournalConformance, JournalSuite
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
+from windlass.testing.live import LiveChannelConformance
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +45,10 @@ class TestLeases(OnPostgres, SessionLeasesConformance):
 
 class TestNews(OnPostgres, AppendSignalsConformance):
     pass
+
+
+class TestLive(OnPostgres, LiveChannelConformance):
+    """D11."""
 
 
 class TestBlobs(OnPostgres, BlobStoreConformance):

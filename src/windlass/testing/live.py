@@ -131,7 +131,7 @@ class LiveChannelConformance(JournalSuite):
     ) -> None:
         driver = LiveDriver(one)
         watching = await join(driver, two)
-        assert driver.interests[0]
+        await driver.wait_for_interest()
         sent = [driver.send(item) for item in ITEMS] + [driver.send(*ITEMS)]
         assert [await receive_from(watching) for _ in sent] == sent
         watching.close()

@@ -40,6 +40,10 @@ class PostgresConnection(Protocol):
 
     async def add_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
 
+    async def remove_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
+
+    def get_server_pid(self) -> int: ...
+
     def add_termination_listener(self, callback: Callable[..., None]) -> None: ...
 
     def is_closed(self) -> bool: ...
@@ -115,6 +119,11 @@ class PostgresConfig:
         """
         text = "\0".join(("windlass", self.schema, *names)).encode()
         return int.from_bytes(blake2b(text, digest_size=8).digest(), "big", signed=True)
+
+    def channel_name(self, what: str) -> str:
+        """Return the name of a channel for notifications, which may have 63 bytes."""
+        text = f"windlass live\0{self.schema}\0{what}".encode()
+        return f"windlass_{blake2b(text, digest_size=16).hexdigest()}"
 
 
 async def connect_to_server(config: PostgresConfig) -> PostgresConnection:

@@ -23,6 +23,7 @@ from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.lease_connection import PostgresLease
+from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.queries import PostgresQueries
 from windlass.journals.stored_journal import Durability, PendingAppend, StoredJournal
@@ -215,6 +216,15 @@ class PostgresJournal(StoredJournal):
             return await self._run_query(lambda it: self._queries.last_seq(it, name)) > after
 
         await self._resources.for_running_loop().leases.wait_for_news(name, is_there)
+
+    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> PostgresSender:
+        """Open the driver's side of the live channel; nothing is sent before somebody watches."""
+        live = self._resources.for_running_loop().live
+        return live.open_sender(self._check_name(session), on_interest)
+
+    def watch_live(self, session: str) -> PostgresSubscription:
+        """Open a watcher's side of the live channel, on a connection of its own."""
+        return self._resources.for_running_loop().live.subscribe(self._check_name(session))
 
     # ── blobs ────────────────────────────────────────────────────────────────
 

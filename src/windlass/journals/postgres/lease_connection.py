@@ -73,6 +73,8 @@ class LeaseConnection:
         self._server: PostgresConnection | None = None
         self._wants_news = False
         self._is_listening = False
+        self._listeners: dict[str, Callable[..., None]] = {}
+        """Who else hears notifications, by channel."""
         self._held: dict[str, bool] = {}
         """By session: whether the server has granted the lease on the present connection."""
         self.releases = set[asyncio.Task[Any]]()
@@ -133,6 +135,11 @@ class LeaseConnection:
             self._waiters[name].discard(written)
             if not self._waiters[name]:
                 del self._waiters[name]
+
+    async def listen_to(self, channel: str, callback: Callable[..., None]) -> None:
+        """Call back for each notification on a channel, also once the connection was replaced."""
+        self._listeners[channel] = callback
+        await self._run_on_connection(lambda server: server.add_listener(channel, callback))
 
     def release_lease(self, session: str) -> None:
         """Release a lease in the background, from any thread."""
@@ -227,6 +234,8 @@ class LeaseConnection:
                 await self._try_lock(server, session)
             if self._wants_news:
                 await self._start_listening(server)
+            for channel, callback in self._listeners.items():
+                await server.add_listener(channel, callback)
         return self._server
 
     def _on_connection_lost(self, server: object) -> None:

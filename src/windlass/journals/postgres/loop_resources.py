@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from windlass.journals.postgres.config import PostgresConfig
 from windlass.journals.postgres.lease_connection import LeaseConnection
+from windlass.journals.postgres.live import PostgresLive
 from windlass.journals.postgres.pool import ConnectionPool
 from windlass.journals.postgres.writer import PostgresWriter
 from windlass.journals.wording import closed_error
@@ -26,10 +27,12 @@ class LoopResources(NamedTuple):
     pool: ConnectionPool
     writer: PostgresWriter
     leases: LeaseConnection
+    live: PostgresLive
 
     async def close(self) -> None:
         """Write what is waiting, release the leases, close the connections."""
         await self.writer.wait_until_idle()
+        await self.live.close()
         await self.leases.wait_for_releases()
         await self.pool.close()
 
@@ -56,7 +59,9 @@ class ResourcesByLoop:
             # Loops that have ended are forgotten here, so that `run_sync` does not pile them up.
             alive = {at: found for at, found in self._own_entries() if not at.is_closed()}
             pool = ConnectionPool(self._config)
-            resources = LoopResources(pool, PostgresWriter(pool), LeaseConnection(pool))
+            leases = LeaseConnection(pool)
+            live = PostgresLive(pool, leases)
+            resources = LoopResources(pool, PostgresWriter(pool), leases, live)
             self._by_loop = {**alive, loop: resources}
         return resources
 
