@@ -1,10 +1,15 @@
 """Watching a run of another process through a SQLite file and a socket (D11)."""
 
+import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import live_scenes as scenes
+from windlass.core.events import StepProposed
 
 pytestmark = [pytest.mark.contract("D11"), pytest.mark.realtime, pytest.mark.slow]
 
@@ -50,3 +55,25 @@ async def test_secrets_are_masked(store: scenes.LiveStore) -> None:
 async def test_a_reply_that_is_denied_is_never_sent(store: scenes.LiveStore) -> None:
     """G3."""
     await scenes.watch_a_reply_that_is_denied(store)
+
+
+async def test_the_command_line_shows_text_as_it_streams(store: scenes.LiveStore) -> None:
+    """`windlass watch` in one terminal, while the run goes on in another."""
+    path, _ = store.arguments
+    command = [sys.executable, "-m", "windlass.cli", "watch", "s", "--journal", path]
+    async with store.open() as journal:
+        with store.start("drive") as driver:
+            await scenes.wait_for_facts(journal, 2)
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as watcher:  # noqa: ASYNC220
+                assert watcher.stdout is not None
+                shown = b""
+                while b"word" not in shown:
+                    shown += await asyncio.to_thread(os.read, watcher.stdout.fileno(), 65_536)
+                recorded = await journal.read("s")
+                assert not any(isinstance(fact, StepProposed) for fact in recorded)
+                shown += await asyncio.to_thread(watcher.stdout.read)
+            driver.process.wait()
+    text = f" {' '.join(shown.decode().split())} "
+    for word in scenes.TEXT.split():
+        assert text.count(f" {word} ") == 1, word
+    assert watcher.returncode == 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from windlass.cli.policy import policy
     from windlass.cli.resume import resume
     from windlass.cli.run import run
-    from windlass.cli.sessions import sessions
+    from windlass.cli.sessions import sessions, watch
     from windlass.cli.tools import tools
     from windlass.cli.trust import trust
 
@@ -42,6 +42,7 @@ __all__ = [
     "sessions",
     "tools",
     "trust",
+    "watch",
 ]
 
 COMMANDS: Mapping[str, str] = {
@@ -50,6 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "resume": "Finish a run that was killed or waits.",
     "approve": "Allow a call that waits, and resume the run.",
     "deny": "Deny a call that waits, and resume the run.",
+    "watch": "Show a session while it runs, in whichever process.",
     "tools": "List the tools that an agent would have here.",
     "models": "List providers, models and prices.",
     "mcp": "Add, list, remove and test MCP servers.",
@@ -58,7 +60,7 @@ COMMANDS: Mapping[str, str] = {
     "demo": "Watch an agent stall, be killed and finish. Needs no key.",
     "doctor": "Show what this machine can do, and what is missing.",
     "policy": "Check a policy file, and what it decides about a call.",
-    "sessions": "List, show, explain, check, copy and delete sessions.",
+    "sessions": "List, show, watch, explain, check, copy and delete sessions.",
     "completion": "Print the completion script for a shell.",
 }
 """The line in the help of each command, by its name."""
@@ -78,6 +80,7 @@ LAZY_MODULES: LazyModules = {
     "sessions": "windlass.cli.sessions",
     "tools": "windlass.cli.tools",
     "trust": "windlass.cli.trust",
+    "watch": "windlass.cli.sessions",
 }
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -7,19 +7,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
 import click
 
+from windlass.agent.following import follow_session
+from windlass.cli.renderer import EventRenderer
+from windlass.cli.screen import Screen
 from windlass.cli.session_table import show_session_list
 from windlass.cli.transcript import format_view, show_transcript
 from windlass.core.audit.explain import explain as explain_facts
 from windlass.core.audit.replay import replay as replay_facts
 from windlass.core.errors import ConfigError
-from windlass.core.events import Fact
+from windlass.core.events import Event, Fact, RunEnded, RunSuspended
 from windlass.core.fold.run import fold
 from windlass.core.phrases import format_count
+from windlass.core.result import open_questions
+from windlass.core.secrets.mask import Mask
 from windlass.core.session_summary import SessionSummary
 from windlass.core.text_clip import printable_chars
 from windlass.journals.archive import export_session, import_session
@@ -68,7 +74,7 @@ def run_on_journal(place: str, work: Callable[[ManagedJournal], Coroutine[Any, A
 @click.group(invoke_without_command=True)
 @click.pass_context
 def sessions(context: click.Context) -> None:
-    """List, show, explain, check, copy and delete sessions.
+    """List, show, watch, explain, check, copy and delete sessions.
 
     SESSION is the name of a session, or a part of it that no other name contains.
     """
@@ -120,6 +126,39 @@ def show(session: str, place: str, as_view: bool) -> None:
             click.echo(line)
     else:
         show_transcript(state, facts)
+
+
+@sessions.command(short_help="Show a session while it runs, in whichever process.")
+@click.argument("session")
+@journal_option
+@click.option(
+    "--after", type=click.IntRange(0), default=0, help="Only what comes after this record."
+)
+def watch(session: str, place: str, after: int) -> None:
+    """Show a session, and then what happens in it: text as it streams, calls as they end.
+
+    Another process may drive it or, with a Postgres journal, another machine. It ends when the run
+    ends, when the run waits for a person, and when nobody drives it.
+    """
+    run_on_journal(place, partial(_watch_session, session, after))
+
+
+async def _watch_session(given: str, after: int, journal: ManagedJournal) -> None:
+    name = (await find_session(journal, given)).session
+    screen = Screen()
+    renderer = EventRenderer(screen)
+    last: Event | None = None
+    async with aclosing(follow_session(journal, name, after, Mask())) as events:
+        async for event in events:
+            renderer.show_event(event)
+            last = event
+    if not isinstance(last, RunEnded | RunSuspended):
+        state = fold(name, await journal.read(name))
+        if state.is_active and open_questions(state):
+            renderer.show_suspension()
+        elif state.is_active:
+            screen.write_line(f"Nobody drives this run. To go on with it: windlass resume {name}")
+    screen.end_line()
 
 
 @sessions.command(short_help="Explain why a session went as it did.")
