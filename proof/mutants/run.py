@@ -35,6 +35,7 @@ TESTS = (
     "tests/agent/test_reply_hold.py",
     "tests/core",
     "tests/journals/test_lost_files.py",
+    "tests/journals/test_memory.py",
     "tests/journals/test_names.py",
     "tests/models/test_plain_calls.py",
     "tests/models/test_small_models.py",

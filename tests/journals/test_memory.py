@@ -13,6 +13,7 @@ from windlass.testing import (
     BlobStoreConformance,
     JournalConformance,
     LiveChannelConformance,
+    MailboxConformance,
     SessionCatalogConformance,
     SessionLeasesConformance,
     SharedBudgetsConformance,
@@ -28,6 +29,7 @@ class TestMemoryJournal(
     SharedBudgetsConformance,
     SessionCatalogConformance,
     LiveChannelConformance,
+    MailboxConformance,
 ):
     """J5: one conformance suite for all stores."""
 
@@ -35,7 +37,7 @@ class TestMemoryJournal(
 
     @override
     def open(self, folder: Path) -> Journal:
-        return MemoryJournal(now=self.now)
+        return MemoryJournal(now=self.now, mail_limits=self.mail_limits)
 
 
 def test_an_append_is_done_at_once() -> None:

@@ -27,6 +27,7 @@ from windlass.core.events import Fact, SessionImported
 from windlass.core.fold.run import fold
 from windlass.journals.chain import ChainLink, chain_hash, chain_root
 from windlass.journals.codec import UnreadableRecord, check_blob, decode_fact, encode_fact
+from windlass.journals.forking import has_waiting_prompts
 from windlass.journals.wording import no_session_error, session_exists_error
 from windlass.ports import Journal
 
@@ -133,6 +134,8 @@ async def import_session(
     reader = _ArchiveReader(file)
     session = into or reader.session
     _check_name(session)
+    if await has_waiting_prompts(journal, session):
+        raise session_exists_error(session)
     facts = list(reader.read_facts())
     facts.append(_mark_import(session, facts, reader.session))
     try:

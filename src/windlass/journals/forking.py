@@ -24,7 +24,7 @@ from windlass.core.setup import Setup
 from windlass.core.state import CallState, State
 from windlass.core.verdicts import Ask
 from windlass.journals.wording import no_session_error, session_exists_error
-from windlass.ports import Journal
+from windlass.ports import Journal, Mailbox
 
 FORKS_MAX = 1_000
 """Forks of a session at one record that get a name by themselves."""
@@ -58,6 +58,8 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
     copied += _settle_open_calls(fold(session, copied))
     names = [into] if into else islice(_fork_names(session, at), FORKS_MAX)
     for name in names:
+        if await has_waiting_prompts(journal, name):
+            continue
         # The append is refused if the name is taken, so two forks at once get different names.
         with suppress(SessionBusy):
             await journal.append(name, copied)
@@ -65,6 +67,11 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
     if into:
         raise session_exists_error(into)
     raise ConfigError(f"session {session!r} has {FORKS_MAX} forks at record {at}; name the new one")
+
+
+async def has_waiting_prompts(journal: Journal, session: str) -> bool:
+    """Whether prompts wait for a session, which may have no facts yet: its name is taken."""
+    return isinstance(journal, Mailbox) and bool(await journal.read_mail(session, "prompts"))
 
 
 def _fork_names(session: str, at: int) -> Iterator[str]:

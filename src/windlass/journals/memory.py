@@ -9,12 +9,15 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import WindlassError
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
 from windlass.journals.chain import RecordProblem, check_order
 from windlass.journals.codec import blob_name, is_blob_name
 from windlass.journals.leases import HeldLease, LeaseTable
 from windlass.journals.live.inbox import MemoryChannel, MemorySender, MemorySubscription
+from windlass.journals.mail_rules import MailLimits, lane_name, no_facts_error
+from windlass.journals.memory_mail import MemoryMailboxes
 from windlass.journals.names import MEMORY_NAME
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.wording import session_missing_error
@@ -26,8 +29,16 @@ HASHED_IN_LOOP_BYTES_MAX = 1_000_000
 class MemoryJournal:
     """Keeps facts as Python objects. An append is complete when the call returns."""
 
-    def __init__(self, *, now: Callable[[], float] = time.time) -> None:
-        """Make an empty journal. `now` gives seconds since the epoch, for budgets with a window."""
+    def __init__(
+        self, *, now: Callable[[], float] = time.time, mail_limits: MailLimits | None = None
+    ) -> None:
+        """Make an empty journal.
+
+        Args:
+            now: seconds since the epoch, for budgets with a window and the time of a message.
+            mail_limits: how many messages may wait for a session; 1,000 for control and 100
+                prompts by default.
+        """
         self._sessions: dict[str, list[Fact]] = {}
         self._blobs: dict[str, dict[str, bytes]] = {}
         self._shares: dict[tuple[str, int, str], tuple[str, BudgetSum]] = {}
@@ -36,6 +47,8 @@ class MemoryJournal:
         """By budget and window: the sum of all shares."""
         self._leases = LeaseTable()
         self._notifier = AppendNotifier()
+        self._mail = MemoryMailboxes(mail_limits or MailLimits())
+        self._mail_notifier = AppendNotifier()
         self._live = MemoryChannel()
         self._now = now
         # `run_sync` may drive a session from a thread of its own.
@@ -84,6 +97,7 @@ class MemoryJournal:
             check_order(session, len(known), facts)
             known.extend(facts)
             self._sessions[session] = known
+            self._mail.note_facts(session, facts)
         self._notifier.notify((session,))
 
     async def lease(self, session: str) -> HeldLease:
@@ -99,6 +113,42 @@ class MemoryJournal:
         with self._notifier.subscribe(session) as appended:
             if len(self._sessions.get(session, ())) <= after:
                 await appended
+
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        """Keep a message for a session. It is there when this returns.
+
+        Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
+        if the message cannot be kept, and MailboxFull.
+        """
+        with self._mutex:
+            if session not in self._sessions and lane_of(message) == "control":
+                raise no_facts_error(session, message)
+            receipt = self._mail.post(session, message, by, key, self._now())
+        self._mail_notifier.notify((lane_name(session, receipt.lane),))
+        return receipt
+
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        """Return the messages of a lane after a number, in order."""
+        with self._mutex:
+            return self._mail.read(session, lane, after)
+
+    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
+        """Forget the messages of a lane up to a number."""
+        with self._mutex:
+            self._mail.remove(session, lane, upto)
+
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        """Return once the lane has messages after a number."""
+        with self._mail_notifier.subscribe(lane_name(session, lane)) as posted:
+            if not await self.read_mail(session, lane, after):
+                await posted
+
+    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
+        """Return the sessions that have messages which nobody has taken, the oldest first."""
+        with self._mutex:
+            return self._mail.list_mailed(limit)
 
     def open_live(self, session: str, on_interest: Callable[[bool], None]) -> MemorySender:
         """Open the driver's side of the live channel."""
@@ -193,7 +243,9 @@ class MemoryJournal:
         old = [
             summary.session
             for summary in self._list_summaries()
-            if summary.updated < before and summary.outcome is not None
+            if summary.updated < before
+            and summary.outcome is not None
+            and not self._mail.has_waiting(summary.session)
         ]
         unused = [session for session in old if not self._leases.is_taken(session)]
         return sum([await self.delete(session) for session in unused])
@@ -207,6 +259,7 @@ class MemoryJournal:
                 # The budgets keep what was spent, but a new session of this name has no share yet.
                 for key in [key for key in self._shares if key[0] == session]:
                     del self._shares[key]
-                return self._sessions.pop(session, None) is not None
+                had_mail = self._mail.delete(session)
+                return self._sessions.pop(session, None) is not None or had_mail
         finally:
             lease.release()

@@ -34,6 +34,7 @@ from windlass.testing.gates import BrokenGate, FixedGate, GateConformance
 from windlass.testing.journals import JournalConformance
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
 from windlass.testing.live import LiveChannelConformance
+from windlass.testing.mailbox import MailboxConformance
 from windlass.testing.models import ModelConformance
 from windlass.testing.prompts import PromptChecker, check_prompt
 from windlass.testing.script_words import (
@@ -84,6 +85,7 @@ __all__ = [
     "IgnoreCancel",
     "JournalConformance",
     "LiveChannelConformance",
+    "MailboxConformance",
     "ModelConformance",
     "PowerCut",
     "PowerCutJournal",

@@ -2,7 +2,7 @@
 
 As with a real store, a write begins when `append` is called; the awaitable that it returns only
 reports its end. A wrapper has the optional ports of its journal (leases, append signals, the live
-channel, budgets, blobs).
+channel, budgets, blobs, the mailbox).
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from windlass.ports import (
     Journal,
     Lease,
     LiveChannel,
+    Mailbox,
     SessionLeases,
     SharedBudgets,
 )
@@ -32,10 +33,11 @@ _OPTIONAL_PORTS: dict[type, tuple[str, ...]] = {
     SessionLeases: ("lease", "is_leased"),
     AppendSignals: ("wait_for_append",),
     BlobStore: ("put_blob", "get_blob"),
+    Mailbox: ("post_mail", "read_mail", "remove_mail", "wait_for_mail", "list_mailed"),
     SharedBudgets: ("draw_budget", "settle_budget", "read_spending"),
 }
 """The methods of each optional port: a wrapper has those that its journal has."""
-_METHODS_WITHOUT_DISK = ("lease", "is_leased", "wait_for_append")
+_METHODS_WITHOUT_DISK = ("lease", "is_leased", "wait_for_append", "wait_for_mail")
 """Methods that answer without waiting for a disk."""
 
 
@@ -53,10 +55,12 @@ class _JournalWrapper:
             self.open_live = journal.open_live
             self.watch_live = journal.watch_live
 
-    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
+    async def _call_journal(
+        self, name: str, method: JournalMethod, *arguments: object, **options: object
+    ) -> object:
         """Call a method of an optional port of the wrapped journal."""
         del name
-        return await method(*arguments)
+        return await method(*arguments, **options)
 
 
 class PowerCut(BaseException):
@@ -122,9 +126,11 @@ class PowerCutJournal(_JournalWrapper):
         raise PowerCut(f"after append {self._at}")
 
     @override
-    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
+    async def _call_journal(
+        self, name: str, method: JournalMethod, *arguments: object, **options: object
+    ) -> object:
         self._check_alive()
-        answer = await method(*arguments)
+        answer = await method(*arguments, **options)
         if name == "lease":
             self._leases.append(answer)
             if self.dead:
@@ -171,10 +177,12 @@ class WaitingJournal(_JournalWrapper):
         await self._journal.append(session, facts)
 
     @override
-    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
+    async def _call_journal(
+        self, name: str, method: JournalMethod, *arguments: object, **options: object
+    ) -> object:
         if name not in _METHODS_WITHOUT_DISK:
             await asyncio.sleep(self._delay_s)
-        return await method(*arguments)
+        return await method(*arguments, **options)
 
 
 class FailingJournal(_JournalWrapper):
@@ -222,10 +230,12 @@ class HungJournal(_JournalWrapper):
         return self._journal.append(session, facts)
 
     @override
-    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
+    async def _call_journal(
+        self, name: str, method: JournalMethod, *arguments: object, **options: object
+    ) -> object:
         if name not in _METHODS_WITHOUT_DISK and self.appends >= self._at:
             await _wait_forever()
-        return await method(*arguments)
+        return await method(*arguments, **options)
 
 
 async def _wait_forever() -> None:
@@ -242,11 +252,13 @@ class RealTimeJournal(_JournalWrapper):
         return _await_holding_time(self._journal.append(session, facts))
 
     @override
-    async def _call_journal(self, name: str, method: JournalMethod, *arguments: object) -> object:
+    async def _call_journal(
+        self, name: str, method: JournalMethod, *arguments: object, **options: object
+    ) -> object:
         # A follower waits for another writer, which needs the time to go on.
-        if name == "wait_for_append":
-            return await method(*arguments)
-        return await _await_holding_time(method(*arguments))
+        if name in ("wait_for_append", "wait_for_mail"):
+            return await method(*arguments, **options)
+        return await _await_holding_time(method(*arguments, **options))
 
 
 async def _await_holding_time(answer: Awaitable[T]) -> T:

@@ -20,6 +20,7 @@ from windlass.core.control_facts import (
 from windlass.core.events import CallAnswered, Fact, RunEnded, RunStarted
 from windlass.core.fold.calls import apply_call_waiting, raise_illegal_fact
 from windlass.core.fold.steps import current_run, settle_open_attempt
+from windlass.core.mail import MailLane
 from windlass.core.setup import Setup
 from windlass.core.state import RunState, State
 
@@ -37,19 +38,30 @@ _MAIL_FACTS = (
 )
 
 
+def mail_place(fact: Fact) -> tuple[MailLane, int] | None:
+    """Return the lane and the number of the message that a fact carries; None if it carries none.
+
+    Stores use it too: the numbers that they give out begin after those on record.
+    """
+    if not isinstance(fact, _MAIL_FACTS) or not fact.mail:
+        return None
+    if isinstance(fact, RunStarted):
+        return "prompts", fact.mail
+    return fact.lane if isinstance(fact, MailRefused) else "control", fact.mail
+
+
 def advance_mail_cursor(state: State, fact: Fact) -> State:
     """Move the cursor of a lane to the message that a fact carries, if it carries one."""
-    if not isinstance(fact, _MAIL_FACTS) or not fact.mail:
+    place = mail_place(fact)
+    if place is None:
         return state
-    from_queue = isinstance(fact, RunStarted) or (
-        isinstance(fact, MailRefused) and fact.lane == "prompts"
-    )
-    taken = state.prompts_taken if from_queue else state.mail_taken
-    if fact.mail <= taken:
-        raise_illegal_fact(fact, f"message {fact.mail} was taken already")
-    if from_queue:
-        return replace(state, prompts_taken=fact.mail)
-    return replace(state, mail_taken=fact.mail)
+    lane, number = place
+    taken = state.prompts_taken if lane == "prompts" else state.mail_taken
+    if number <= taken:
+        raise_illegal_fact(fact, f"message {number} was taken already")
+    if lane == "prompts":
+        return replace(state, prompts_taken=number)
+    return replace(state, mail_taken=number)
 
 
 def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:

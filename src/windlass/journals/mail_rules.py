@@ -1,0 +1,145 @@
+"""What every store does with mail: it checks messages, counts them, and says why one is refused.
+
+The law: a number of a lane is given out once. It follows the last one that was given out, and the
+last one that a fact of the session carries: a fork or an import has facts with numbers of messages
+that its own mailbox never held.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from windlass.core.errors import ConfigError, MailboxFull, NothingToDo
+from windlass.core.events import Fact
+from windlass.core.fold.control import mail_place
+from windlass.core.mail import AnswerMail, Mail, MailLane, PromptMail, SteerMail, kind_of
+from windlass.core.text_clip import printable_line
+
+MESSAGE_BYTES_MAX = 64 * 2**20
+"""Of a message as it is stored; attachments of a prompt are a part of it."""
+NAME_CHARS_MAX = 500
+"""Of the author and of the key of a message."""
+
+
+class MailLimits(NamedTuple):
+    """How many messages may wait in each lane of a session."""
+
+    control: int = 1_000
+    prompts: int = 100
+
+    def of_lane(self, lane: MailLane) -> int:
+        """Return the limit of a lane."""
+        return self.prompts if lane == "prompts" else self.control
+
+
+class LaneCounters(msgspec.Struct, frozen=True):
+    """Where a lane of a session stands."""
+
+    last: int = 0
+    """The last number that was given out."""
+    taken: int = 0
+    """The last number that a fact carries: the cursor of the fold."""
+
+    @property
+    def next_number(self) -> int:
+        return max(self.last, self.taken) + 1
+
+
+class MailCounters(msgspec.Struct, frozen=True):
+    """Where both lanes of a session stand."""
+
+    control: LaneCounters = LaneCounters()
+    prompts: LaneCounters = LaneCounters()
+
+    def of_lane(self, lane: MailLane) -> LaneCounters:
+        """Return the counters of a lane."""
+        return self.prompts if lane == "prompts" else self.control
+
+    def replace_lane(self, lane: MailLane, counters: LaneCounters) -> "MailCounters":
+        """Return the same with other counters for one lane."""
+        if lane == "prompts":
+            return replace(self, prompts=counters)
+        return replace(self, control=counters)
+
+    def advance(self, facts: Iterable[Fact]) -> "MailCounters":
+        """Return the counters after these facts were appended: they may carry messages."""
+        counters = self
+        for fact in facts:
+            place = mail_place(fact)
+            if place is not None:
+                lane, number = place
+                before = counters.of_lane(lane)
+                counters = counters.replace_lane(lane, replace(before, taken=number))
+        return counters
+
+
+_encode_mail = msgspec.json.Encoder().encode
+_decode_mail = msgspec.json.Decoder(Mail).decode
+
+
+def encode_message(message: Mail, by: str, key: str) -> bytes:
+    """Return a message as it is stored. Raises ConfigError if it could not be read back or used."""
+    for name, value in (("by", by), ("key", key)):
+        _check_name(name, value)
+    try:
+        body = _encode_mail(message)
+        _decode_mail(body)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ConfigError(
+            f"the message cannot be stored: {printable_line(str(error))}; post one of the messages "
+            "of windlass.core.mail, with plain data in it"
+        ) from None
+    _check_content(message)
+    if len(body) > MESSAGE_BYTES_MAX:
+        raise ConfigError(
+            f"the message has {len(body):,} bytes, and at most {MESSAGE_BYTES_MAX:,} are taken; "
+            "put large attachments into files that a tool can read"
+        )
+    return body
+
+
+def decode_message(body: bytes | str) -> Mail:
+    """Read a message as it was stored. Raises msgspec.MsgspecError if it cannot be read."""
+    return _decode_mail(body)
+
+
+def lane_name(session: str, lane: MailLane) -> str:
+    """Return the name under which a waiter is told of messages in a lane."""
+    return f"{lane} {session}"
+
+
+def no_facts_error(session: str, message: Mail) -> NothingToDo:
+    """A message was posted to a session that has no run to speak to."""
+    return NothingToDo(
+        f"session {session!r} does not exist, so a {kind_of(message)} message has no run to act "
+        "on; check the name, or begin the session with a prompt"
+    )
+
+
+def mailbox_full_error(session: str, lane: MailLane, limit: int) -> MailboxFull:
+    """A lane of the session has as many messages as it may hold."""
+    return MailboxFull(
+        f"session {session!r}: {limit:,} messages wait in its lane {lane!r}, and no more are "
+        "taken; let a driver take them (`drive`), or delete the session"
+    )
+
+
+def _check_name(name: str, value: str) -> None:
+    if len(value) > NAME_CHARS_MAX or "\0" in value:
+        raise ConfigError(f"{name}= must have at most {NAME_CHARS_MAX} characters, and no NUL")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name}= cannot be stored as text: {error.reason}") from None
+
+
+def _check_content(message: Mail) -> None:
+    kind = kind_of(message)
+    if isinstance(message, PromptMail | SteerMail) and not message.prompt:
+        raise ConfigError(f"a {kind} message needs a prompt: it is empty")
+    if not isinstance(message, PromptMail) and message.run < 1:
+        raise ConfigError(f"a {kind} message must name its run: runs are numbered from 1")
+    if isinstance(message, AnswerMail) and not (message.call_id and message.digest):
+        raise ConfigError("an answer must name its call and the digest of its arguments")
