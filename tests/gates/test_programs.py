@@ -40,6 +40,24 @@ def test_a_word_that_is_not_known_before_it_runs_is_matched_by_no_star(name: str
     assert decide(f"{name} $X", f"{name} *") == "ask"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make SHELL=./evil",
+        "make test CC:=./evil",
+        "gmake --eval='$(shell ./evil)'",
+        "dc -e '!./evil'",
+        "dc '!./evil'",
+        "cpio -it --rsh-command=./evil",
+        "terraform -chdir=evil plan",
+        "pytest --basetemp=src",
+        "npm --script-shell=./evil test",
+    ],
+)
+def test_further_ways_to_run_or_write_something_else(command: str) -> None:
+    assert decide(command, f"{command.split(maxsplit=1)[0]} *") == "ask"
+
+
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_ordinary_words_are_matched(name: str) -> None:
     script = {"sed": "p", "gsed": "p"}.get(name, "{print}" if "awk" in name else "")

@@ -34,26 +34,38 @@ class Program:
 
 _AWK = Program(script=awk_hazards)
 _SED = Program(script=sed_hazards)
+_MAKE = Program(
+    runs="-C -E -f -I --directory --eval --file --include-dir --makefile",
+    # `make SHELL=./x` runs another program for each line.
+    words=r"[A-Za-z_.][\w.]*[:+?!]*=",
+)
 _CURL_WRITES = (
     "-o -O -D -c -K --output --remote-name --remote-name-all --dump-header --cookie-jar --config "
     "--trace --trace-ascii --stderr --output-dir --libcurl --hsts --alt-svc --etag-save"
 )
 
 PROGRAMS: Mapping[str, Program] = {
-    "apt": Program(runs="-o -c --option --config-file"),
-    "apt-get": Program(runs="-o -c --option --config-file"),
     "ack": Program(runs="--pager --ackrc"),
     "ag": Program(runs="--pager"),
-    "ar": Program(is_bundled=True, writes="-d -q -r -m"),
+    "apt": Program(runs="-o -c --option --config-file"),
+    "apt-get": Program(runs="-o -c --option --config-file"),
+    "ar": Program(is_bundled=True, runs="--plugin", writes="-d -q -r -m"),
     "awk": _AWK,
     "bat": Program(runs="--pager"),
     "bind": Program(runs="-x -f"),
+    "cargo": Program(runs="-C -Z --config --manifest-path"),
     "cc": Program(runs="-B -wrapper -fplugin -specs"),
     "compgen": Program(runs="-C -F -W"),
     "complete": Program(runs="-C -F -W"),
+    "cpio": Program(runs="--rsh-command", words=r"[^/]+:"),
     "ctags": Program(runs="--options", writes="-o -f"),
     "curl": Program(writes=_CURL_WRITES),
+    "dc": Program(runs="-e -f --expression --file", words=r"(?s).*!"),
     "dd": Program(words=r"of="),
+    "eslint": Program(
+        runs="-c -f --config --format --parser --plugin --resolve-plugins-relative-to --rulesdir",
+        writes="-o --output-file",
+    ),
     "fd": Program(runs="-x -X --exec --exec-batch"),
     "file": Program(writes="-C --compile"),
     "find": Program(
@@ -70,24 +82,51 @@ PROGRAMS: Mapping[str, Program] = {
         words=r"(config|difftool|filter-branch|foreach|mergetool|run|send-email|instaweb)$|ext::|"
         r"-[0-9lv]*o",
     ),
+    "gmake": _MAKE,
     "go": Program(runs="-exec -toolexec -vettool -overlay"),
+    "gofmt": Program(writes="-w -cpuprofile"),
     "gpg": Program(writes="-o --output"),
     "gsed": _SED,
     "history": Program(writes="-a -w"),
     "iconv": Program(writes="-o --output"),
     "ip": Program(runs="-b -batch", words=r"exec$"),
+    "jest": Program(
+        runs="-c --config --globalSetup --globalTeardown --preset --reporters --resolver --runner "
+        "--testEnvironment --testRunner --transform",
+        writes="--outputFile --coverageDirectory --cacheDirectory",
+    ),
     "jobs": Program(runs="-x"),
+    "journalctl": Program(
+        writes="--cursor-file --rotate --vacuum-size --vacuum-time --vacuum-files"
+    ),
+    "kubectl": Program(runs="--kubeconfig"),
     "less": Program(runs="-k --lesskey-file --lesskey-src", writes="-o -O --log-file", words=r"\+"),
+    "make": _MAKE,
     "man": Program(runs="-H -P -C -X --html --pager --config-file --gxditview --preprocessor"),
     "mapfile": Program(runs="-C"),
     "mawk": _AWK,
+    "mypy": Program(
+        runs="--config-file --python-executable",
+        writes="--cache-dir --junit-xml --any-exprs-report --html-report --txt-report --xml-report",
+    ),
     "mysql": Program(runs="-e --execute --pager", writes="--tee"),
     "nawk": _AWK,
     "nc": Program(runs="-c -e"),
     "ncat": Program(runs="-c -e --exec --sh-exec --lua-exec", writes="-o -x --output --hex-dump"),
+    "nm": Program(runs="--plugin"),
     "nmap": Program(runs="--script --datadir", writes="-oN -oX -oS -oG -oA"),
+    "npm": Program(runs="-C --globalconfig --node-options --prefix --script-shell --userconfig"),
+    "objdump": Program(runs="--plugin"),
     "openssl": Program(runs="-engine -provider -provider-path", writes="-out -keyout -writerand"),
+    "pnpm": Program(runs="-C --dir --prefix --script-shell"),
+    "prettier": Program(runs="--config --plugin", writes="-w --write"),
     "psql": Program(runs="-c -f -v --command --file --set", writes="-o -L --output --log-file"),
+    "pylint": Program(runs="--init-hook --load-plugins --rcfile", writes="--output"),
+    "pytest": Program(
+        runs="-c -o -p --confcutdir --config-file --override-ini --pyargs --rootdir",
+        writes="--basetemp --junit-xml --junitxml --log-file --debug",
+    ),
+    "ranlib": Program(runs="--plugin"),
     "readarray": Program(runs="-C"),
     "rg": Program(runs="--pre --hostname-bin"),
     "rsync": Program(
@@ -95,6 +134,7 @@ PROGRAMS: Mapping[str, Program] = {
         writes="--log-file --write-batch --only-write-batch",
         words=r"--daemon",
     ),
+    "ruff": Program(runs="--config", writes="-o --output-file --cache-dir --fix --fix-only"),
     "scp": Program(runs="-S -o -F -D"),
     "sdiff": Program(runs="--diff-program", writes="-o --output"),
     "sed": _SED,
@@ -106,6 +146,8 @@ PROGRAMS: Mapping[str, Program] = {
     "sqlite3": Program(
         runs="-cmd -init", words=r"(?s)(.*\n)?\s*\.[a-z]|.*(load_extension|writefile|edit\()"
     ),
+    "strip": Program(runs="--plugin", writes="-o"),
+    "systemctl": Program(runs="-H --host"),
     "tar": Program(
         runs="-I -F -T --checkpoint-action --files-from --info-script --new-volume-script "
         "--rmt-command --rsh-command --to-command --use-compress-program",
@@ -113,7 +155,11 @@ PROGRAMS: Mapping[str, Program] = {
         is_bundled=True,
     ),
     "tcpdump": Program(runs="-z", writes="-w"),
+    "terraform": Program(words=r"-chdir"),
     "tree": Program(writes="-o -R"),
+    "tsc": Program(
+        runs="-b -p --build --project --plugins", writes="--outDir --outFile --tsBuildInfoFile"
+    ),
     "tshark": Program(runs="-X", writes="-w"),
     "uniq": Program(inputs=1),
     "vi": Program(runs="-c -S -u -s --cmd", writes="-w -W", words=r"\+"),
@@ -124,7 +170,9 @@ PROGRAMS: Mapping[str, Program] = {
         writes="-O -o -a -P --output-document --output-file --append-output --directory-prefix "
         "--save-cookies --warc-file --hsts-file --rejected-log",
     ),
+    "xmllint": Program(runs="--shell", writes="-o --output"),
     "xxd": Program(inputs=1),
+    "yarn": Program(runs="--cwd --script-shell --use-yarnrc"),
     "yq": Program(writes="-i -s --inplace --split-exp"),
     "zip": Program(runs="-TT --unzip-command"),
 }
