@@ -5,81 +5,26 @@ create a file, and a server that must get nothing, tell whether the repository a
 """
 
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hostile_repository import TEXT, USER_KEY, CanaryServer, HostileRepository
-from terminal import Terminal
+from hostile_repository import (
+    HARMLESS,
+    NEEDS_TRUST,
+    TEXT,
+    USER_KEY,
+    CanaryServer,
+    HostileRepository,
+    Visitor,
+)
 from windlass.testing import FaultServer, serve_in_thread
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer
 from windlass.tools.shell.sandbox import probe_bubblewrap
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow, pytest.mark.timeout(180)]
-WINDLASS = [sys.executable, "-m", "windlass.cli"]
 UNTRUSTED = 13
-NEEDS_TRUST = (
-    ("run", "go"),
-    ("run", "go", "-m", "openai-chat:m", "--permission-mode", "read-only"),
-    ("tools",),
-    ("tools", "--json"),
-    ("mcp", "test"),
-    ("resume",),
-    ("resume", "--all"),
-    ("approve", "none"),
-)
-"""Commands that would start, send or allow something."""
-HARMLESS = (
-    ("doctor",),
-    ("models",),
-    ("mcp", "list"),
-    ("config", "show"),
-    ("config", "path"),
-    ("sessions",),
-    ("sessions", "list"),
-    ("sessions", "verify"),
-    ("policy", "check", "open.toml"),
-    ("trust", "--list"),
-)
-"""Commands that only look: they work, and ignore what the repository says."""
-
-
-class Visitor:
-    """A person with a key of their own, in the folder that they have just cloned."""
-
-    def __init__(self, folder: Path, repository: HostileRepository) -> None:
-        self.repository = repository
-        home = folder / "home"
-        (home / "windlass").mkdir(parents=True)
-        hidden = re.compile(r".*COLOR.*|COLUMNS|LINES|.*_API_KEY|.*_BASE_URL|.*_proxy|WINDLASS_.*")
-        kept = {name: value for name, value in os.environ.items() if not hidden.fullmatch(name)}
-        self.home = home
-        self.env = kept | {
-            **dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"), str(home)),
-            "XDG_DATA_HOME": str(home),
-            "OPENAI_API_KEY": USER_KEY,
-            "PYTHONIOENCODING": "utf-8",
-            "LC_ALL": "C.UTF-8",
-        }
-
-    def windlass(self, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*WINDLASS, *args],
-            env=self.env,
-            cwd=cwd or self.repository.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    def at_terminal(self, *args: str) -> Terminal:
-        return Terminal([*WINDLASS, *args], env=self.env, cwd=self.repository.folder, width=100)
 
 
 @pytest.fixture

@@ -45,7 +45,6 @@ _LIBRARY_FOLDERS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
     *("/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
 )
-_NO_WORKSPACE = Path("/nonexistent")
 _SANDBOX_UID = "1000"
 """If the runtime runs as root, a command has this user id inside of the sandbox."""
 
@@ -234,9 +233,10 @@ def describe_sandbox() -> str:
 def probe_bubblewrap(*, network: bool = False, root: Path | None = None) -> BubblewrapProbe:
     """Find bubblewrap and try it as the present user. It is tried once in a process.
 
-    A bubblewrap in the workspace `root` is not used: a command may have put it there.
+    A bubblewrap in the workspace `root`, by default the current folder, is not used: a command may
+    have put it there, or the folder may be a stranger's.
     """
-    return _probe_cached(_find_bubblewrap(root or _NO_WORKSPACE), network, os.geteuid())
+    return _probe_cached(_find_bubblewrap(root or Path.cwd()), network, os.geteuid())
 
 
 def confine_helper(command: list[str], root: Path) -> list[str]:
