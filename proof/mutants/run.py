@@ -42,6 +42,7 @@ TESTS = (
     "tests/tools/test_private_files.py",
     "tests/gates/test_typed_addresses.py",
     "tests/adversary/test_hostile_exports.py",
+    "tests/adversary/test_hostile_projects.py",
     "tests/adversary/test_hostile_schemas.py",
     "tests/project/test_journals.py",
     "tests/project/test_server_trust.py",

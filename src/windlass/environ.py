@@ -24,13 +24,28 @@ SECRET_WORDS = frozenset(
         *SECRET_SUFFIXES,
         *(f"{suffix}S" for suffix in SECRET_SUFFIXES),
         *("KEY", "KEYS", "CREDENTIAL", "CREDENTIALS", "CREDS", "COOKIE", "COOKIES"),
-        *("JWT", "BEARER"),
+        *("JWT", "BEARER", "MNEMONIC"),
     )
 )
 SECRET_LAST_WORDS = frozenset(
-    ("PASS", "PWD", "PW", "PAT", "AUTH", "DBPASS", "SSHPASS", "USERPASS", "CRED", "PIN", "WEBHOOK")
+    (
+        "PASS",
+        "PWD",
+        "PW",
+        "PAT",
+        "AUTH",
+        "DBPASS",
+        "SSHPASS",
+        "USERPASS",
+        "CRED",
+        "PIN",
+        "WEBHOOK",
+        "DSN",
+    )
 )
 """Words that mean a secret at the end of a name only: `PASS_THROUGH` and `AUTH_MODE` hold none."""
+SECRET_PHRASES = ("CONNECTION_STRING", "CONNECTIONSTRING", "AUTH_CONFIG")
+"""Parts of a name that hold a secret among other things."""
 SECRET_LISTS = frozenset(("TOKENS", "KEYS", "SECRETS", "APIKEYS", "PASSWORDS"))
 HARMLESS_SUFFIXES = frozenset(
     ("FILE", "PATH", "DIR", "URL", "URI", "NAME", "USER", "TYPE", "ID", "COUNT", "SOCK")
@@ -194,6 +209,7 @@ def _is_secret(name: str, value: str) -> bool:
         not SECRET_WORDS.isdisjoint(words)
         or last in SECRET_LAST_WORDS
         or last.endswith(SECRET_SUFFIXES)
+        or any(phrase in name.upper() for phrase in SECRET_PHRASES)
     )
     # The value of some variables is only the path of the file that holds the secret.
     return has_secret_name and not _is_path(value)

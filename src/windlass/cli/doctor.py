@@ -119,6 +119,10 @@ def _check_trust(project: ProjectFolder) -> Iterator[DoctorFinding]:
 def _check_policies(loaded: LoadedSettings, snapshot: ProjectSnapshot) -> Iterator[DoctorFinding]:
     for source in loaded.policies:
         data = snapshot.read(Path(source.path)) if source.by_project else None
+        if source.by_project and data is None:
+            # The snapshot has refused it, and its problems say why.
+            yield DoctorFinding("policy", f"{source.path} cannot be read", "wrong")
+            continue
         try:
             if data is None:
                 gate = load_policy(source.path)

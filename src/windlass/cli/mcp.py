@@ -12,10 +12,10 @@ from windlass.cli.slash_commands import show_tools
 from windlass.cli.trust import describe_trust, open_trusted, trust_option
 from windlass.core.errors import ConfigError, FolderNotTrusted, NothingToDo
 from windlass.core.suggestions import suggest_names
-from windlass.core.text_clip import printable_line
+from windlass.core.text_clip import printable_line, reveal_line
 from windlass.project.file_edits import read_mcp_entries, write_mcp_entries
 from windlass.project.files import project_servers
-from windlass.project.snapshot import MCP_FILE
+from windlass.project.snapshot import MCP_FILE, server_command
 from windlass.project.trust import explain_no_trust, keep_trust, open_project
 from windlass.tools.mcp.config import McpHttp, McpStdio
 from windlass.tools.mcp.servers import McpServers
@@ -149,9 +149,7 @@ async def _test_servers(servers: list[McpStdio | McpHttp]) -> bool:
 
 def _describe_target(entry: dict[str, Any]) -> str:
     """The URL or the command of a server as it is written, with `${NAME}` unexpanded."""
-    return str(
-        entry.get("url") or " ".join(map(str, (entry.get("command"), *entry.get("args", []))))
-    )
+    return reveal_line(str(entry.get("url") or " ".join(server_command(entry))))
 
 
 def _parse_pairs(given: tuple[str, ...], option: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ class PromptInput(msgspec.Struct, frozen=True):
     typed: str
     """What the person wrote on the command line."""
     labels: tuple[Label, ...]
-    """What came in by a pipe may be private, and anyone may have written it."""
+    """What came in by a pipe or as an image may be private, and anyone may have made it."""
 
 
 def read_prompt(words: Sequence[str], images: Sequence[str] = ()) -> PromptInput:
@@ -44,6 +44,9 @@ def read_prompt(words: Sequence[str], images: Sequence[str] = ()) -> PromptInput
             labels = ("untrusted", "private")
     if not text.strip():
         raise ConfigError('the prompt is empty: write windlass run "…", or pipe it in')
+    if images:
+        # A picture can hold what a person keeps to themselves, and words that a stranger wrote.
+        labels = ("untrusted", "private")
     parts = (TextPart(text), *(attach(image) for image in images))
     return PromptInput(parts, typed, labels)
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -10,6 +10,7 @@ import click
 from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.terminal import has_keyboard, read_stdin_line
 from windlass.core.errors import ConfigError, FolderNotTrusted, NothingToDo
+from windlass.core.text_clip import reveal_line
 from windlass.project.effects import describe_effects
 from windlass.project.snapshot import ProjectSnapshot
 from windlass.project.trust import (
@@ -21,8 +22,11 @@ from windlass.project.trust import (
     open_project,
 )
 
-LOUD_WORDS = ("allows ", "connects ", "gives ", "refused: ", "runs ", "sends ")
-"""How lines begin that a person should read first."""
+LOUD_WORDS = ("refused: ", "gives ", "allows ", "connects ", "sends ", "runs ")
+"""How lines begin that a person should read. They are shown last, beside the question, so that
+thousands of harmless lines cannot push them off the screen."""
+SUMMARY_LINES_MIN = 12
+"""From so many lines on, the question says how many there are of each kind."""
 QUESTION = "t trust it, and remember   w work without its settings   q quit: "
 
 trust_option = click.option(
@@ -139,21 +143,40 @@ def _ask_trust(project: ProjectFolder) -> ProjectFolder:
 
 def show_project(screen: Screen, snapshot: ProjectSnapshot, entry: TrustEntry | None) -> None:
     """Show which project it is, what it would do, and what changed since it was trusted."""
-    where = "" if snapshot.root == snapshot.folder else f" (for the folder {snapshot.folder})"
+    root = reveal_line(str(snapshot.root))
+    folder = reveal_line(str(snapshot.folder))
+    where = "" if root == folder else f" (for the folder {folder})"
     state = "has changed since you trusted it" if entry else "is not trusted yet"
-    screen.write_line(f"The project {snapshot.root}{where} {state}.", TROUBLE)
+    screen.write_line(f"The project {root}{where} {state}.", TROUBLE)
     if entry is not None:
         show_lines(screen, describe_changes(snapshot, entry), BAD)
     files = ", ".join(list_files(snapshot, snapshot.digests))
     screen.write_line(f"Its files: {files or 'none that can be read'}", QUIET)
     screen.write_line("It:")
     known = entry.effects if entry else ()
-    effects = list(describe_effects(snapshot))
+    effects = sorted(describe_effects(snapshot), key=_find_loudness)
     for line in effects:
         is_new = entry is not None and line not in known
         style = TROUBLE if line.startswith(LOUD_WORDS) or is_new else ""
         screen.write_line(f"{line}{'  (new)' if is_new else ''}", style, indent=2)
     show_lines(screen, [f"no longer {line}" for line in known if line not in effects], QUIET)
+    if len(effects) >= SUMMARY_LINES_MIN:
+        screen.write_line(_summarize(effects), TROUBLE)
+
+
+def _find_loudness(line: str) -> int:
+    """The place of a line's first word among the loud ones; -1 for a quiet line."""
+    return next((at for at, word in enumerate(LOUD_WORDS) if line.startswith(word)), -1)
+
+
+def _summarize(effects: Sequence[str]) -> str:
+    """How many lines there are of each loud kind."""
+    counts = [
+        f"{word.strip(': ')} {count}"
+        for word in reversed(LOUD_WORDS)
+        if (count := sum(line.startswith(word) for line in effects))
+    ]
+    return f"In all {len(effects)} lines, of which: {', '.join(counts) or 'none runs or sends'}."
 
 
 def show_lines(screen: Screen, lines: Iterable[str], style: str) -> None:

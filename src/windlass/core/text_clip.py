@@ -11,6 +11,18 @@ def printable_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
     return printable_chars(clip_line(text, chars_max))
 
 
+def reveal_line(text: str) -> str:
+    """The whole text as one line, with an escape for each character that is not printable.
+
+    For questions to a person: words of others can then neither add a line of their own, nor hide.
+    """
+    return "".join(char if char.isprintable() else _escape_char(char) for char in text)
+
+
+def _escape_char(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
 def clip_line(text: str, chars_max: int) -> str:
     """The beginning of a text as one line of at most `chars_max`; `…` shows that it was cut."""
     # The text may be megabytes long, so only its beginning is split into words.

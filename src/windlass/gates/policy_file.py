@@ -32,6 +32,7 @@ from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
+from windlass.core.toml_text import read_toml
 from windlass.core.verdicts import Allow, Deny, Verdict
 from windlass.gates.combined import all_of
 from windlass.gates.data_flow import FlowGuard, flow_guard
@@ -40,6 +41,7 @@ from windlass.ports import GateRequest
 
 DECISION_ORDER: tuple[Decision, ...] = ("deny", "ask", "allow")
 POLICY_KEYS = ("default", "rule", *DECISION_ORDER, "deny_replies", "flow_guard")
+POLICY_BYTES_MAX = 1_048_576
 RULE_KEYS = (*DECISION_ORDER, "reason", "matches", "not_matches")
 
 _RULE_LINE = re.compile(r"^\s*\[\[\s*rule\s*\]\]")
@@ -79,11 +81,15 @@ def load_policy(path: str | PathLike[str], *, root: str | PathLike[str] | None =
     try:
         # Bytes, because text mode would translate a bare carriage return, which may hide a line in
         # an editor. TOML refuses it.
-        text = file.read_bytes().decode("utf-8")
+        with file.open("rb") as opened:
+            data = opened.read(POLICY_BYTES_MAX + 1)
+        text = data.decode("utf-8")
     except OSError as error:
         raise ConfigError(f"the policy {file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"the policy {file} cannot be read: it is not UTF-8") from None
+    if len(data) > POLICY_BYTES_MAX:
+        raise ConfigError(f"the policy {file} cannot be read: it is larger than 1 MiB")
     return parse_policy(text, name=file.stem, source=str(file), root=root)
 
 
@@ -108,7 +114,7 @@ class _PolicyReader:
         self._lines = text.splitlines()
         self._source = source
         try:
-            self._table: dict[str, object] = tomllib.loads(text)
+            self._table: dict[str, object] = read_toml(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{source} is not TOML: {error}") from None
 

@@ -23,6 +23,8 @@ SKILL_FOLDERS = ("skills", ".agents/skills", ".claude/skills")
 BODY_BYTES_MAX = 131_072
 DESCRIPTION_CHARS_MAX = 1_024
 FILES_MAX = 100
+SKILLS_MAX = 500
+"""In one folder of skills. Each is read before the first request."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules"))
@@ -116,9 +118,11 @@ class Skills:
             except OSError as error:
                 self._add_problem(root, error.strerror or "it cannot be read")
                 continue
-            for folder in inside:
-                if os.path.lexists(folder / SKILL_FILE):
-                    yield from self._load_skill(root.resolve(), folder)
+            skills = [folder for folder in inside if os.path.lexists(folder / SKILL_FILE)]
+            if len(skills) > SKILLS_MAX:
+                self._add_problem(root, f"only the first {SKILLS_MAX} skills are read")
+            for folder in skills[:SKILLS_MAX]:
+                yield from self._load_skill(root.resolve(), folder)
 
     def _load_skill(self, root: Path, folder: Path) -> Iterator[Skill]:
         try:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
+from windlass.core.text_clip import reveal_line
 from windlass.environ import DOTENV_FILE, may_come_from_dotenv
 from windlass.gates.policy_file import GuardedRules, parse_policy
 from windlass.journals.names import parse_journal_name
@@ -21,7 +22,14 @@ from windlass.tools.mcp.config import VARIABLE
 
 
 def describe_effects(snapshot: ProjectSnapshot) -> Iterator[str]:
-    """What a project would do, one line each: run, connect, send, allow, set, tell."""
+    """What a project would do, one line each: run, connect, send, allow, set, tell.
+
+    Words of the project cannot begin a line of their own, or hide in a line.
+    """
+    return map(reveal_line, _describe_all(snapshot))
+
+
+def _describe_all(snapshot: ProjectSnapshot) -> Iterator[str]:
     for problem in snapshot.problems:
         yield f"refused: {problem}"
     if snapshot.broken:

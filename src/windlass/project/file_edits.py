@@ -16,7 +16,7 @@ from windlass.core.errors import ConfigError
 from windlass.environ import read_process_environment, read_regular_file
 from windlass.project.files import read_failure
 from windlass.project.layers import layer_from_toml
-from windlass.project.snapshot import FILE_BYTES_MAX, MCP_FILE
+from windlass.project.snapshot import FILE_BYTES_MAX, MCP_FILE, PROJECT_FILE
 from windlass.tools.mcp.config import mcp_settings
 
 _TABLE_HEADER = re.compile(r"\s*\[")
@@ -31,7 +31,7 @@ def write_setting(file: Path, key: str, value: str) -> str:
     """
     line = f"{key} = {_toml_literal(value)}"
     try:
-        before = file.read_text("utf-8") if file.is_file() else ""
+        before = _read_before(file)
         after = _replace_line(before, key, line)
         layer_from_toml(after, str(file), str(file.parent))
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,6 +39,22 @@ def write_setting(file: Path, key: str, value: str) -> str:
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
     return line
+
+
+def _read_before(file: Path) -> str:
+    """The text of a settings file; empty if there is none. Raises OSError or ConfigError.
+
+    A project's file may be a link that leads out of it, or a pipe, and would be written there.
+    """
+    inside = file.parent if file.name == PROJECT_FILE else None
+    try:
+        return read_regular_file(file, inside=inside, bytes_max=FILE_BYTES_MAX).decode()
+    except FileNotFoundError:
+        if not file.is_symlink():
+            return ""
+        raise ConfigError(f"{file} cannot be written: it is a link to nothing") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} cannot be read: {read_failure(error)}") from None
 
 
 def _replace_line(text: str, key: str, line: str) -> str:
@@ -75,8 +91,9 @@ def read_mcp_entries() -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{MCP_FILE} cannot be read: {read_failure(error)}") from None
     try:
-        return dict(msgspec.json.decode(text, type=dict[str, dict[str, Any]])["mcpServers"])
-    except (msgspec.MsgspecError, KeyError):
+        servers = msgspec.json.decode(text, type=dict[str, dict[str, dict[str, Any]]])
+        return dict(servers["mcpServers"])
+    except (msgspec.MsgspecError, KeyError, RecursionError):
         raise ConfigError(
             f'{MCP_FILE} is not valid: it must be JSON of the form {{"mcpServers": {{…}}}}. '
             "Correct the file first."

@@ -14,6 +14,7 @@ from typing import cast
 
 from windlass.core.errors import ConfigError
 from windlass.core.suggestions import suggest_names
+from windlass.core.toml_text import read_toml
 from windlass.project.settings import SETTING_KEYS, InvalidSetting, SettingKey, Settings
 
 ENV_PREFIX = "WINDLASS_"
@@ -208,7 +209,7 @@ def layer_from_toml(text: str, source: str, folder: str) -> SettingsLayer:
     Relative paths in it are resolved against `folder`.
     """
     try:
-        table: dict[str, object] = tomllib.loads(text)
+        table: dict[str, object] = read_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not valid TOML: {error}") from None
     file = _TomlSource(text.splitlines(), source, folder)

@@ -63,6 +63,14 @@ RUNNER_FILES: Mapping[str, tuple[str, ...]] = {
 }
 """The files in which programs that run other programs look up what to run."""
 
+_NODE_PROGRAMS = ("node_modules/.bin",)
+_PYTHON_PROGRAMS = (".venv/bin",)
+RUNNER_FOLDERS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("bun", "bunx", "npm", "npx", "pnpm", "yarn"), _NODE_PROGRAMS),
+    **dict.fromkeys(("hatch", "pdm", "poetry", "uv"), _PYTHON_PROGRAMS),
+}
+"""The folders of a project in which such programs look for what they run, before any other."""
+
 _WORD_BREAKS = re.compile(r"[\s;&|<>()'\"`=,:]+")
 
 
@@ -275,11 +283,15 @@ class _SnapshotTaker:
             if not command:
                 continue
             place = Path(os.path.normpath(self.folder / _expand(str(entry.get("cwd") or "."))))
-            program = shutil.which(command[0], path=read_process_environment().get("PATH"))
+            # A relative folder on the server's PATH is one of the project.
+            program = shutil.which(command[0], path=_search_path(entry))
             if program is not None:
                 yield Path(program)
-            for name in RUNNER_FILES.get(Path(command[0]).name, ()):
+            runner = Path(command[0]).name
+            for name in RUNNER_FILES.get(runner, ()):
                 yield place / name
+            for folder in RUNNER_FOLDERS.get(runner, ()):
+                yield from (place / folder / word for word in command[1:] if "/" not in word)
             yield from self._find_named(place, command)
 
     def _find_named(self, place: Path, command: list[str]) -> Iterator[Path]:
@@ -329,6 +341,13 @@ def server_command(entry: Mapping[str, Any]) -> list[str]:
     args = cast("list[object]", given) if isinstance(given, list) else []
     words = [entry.get("command"), *args]
     return [str(word) for word in words] if words[0] else []
+
+
+def _search_path(entry: Mapping[str, Any]) -> str | None:
+    """The PATH on which a server's program is looked for: its own, or that of this process."""
+    variables = entry.get("env")
+    own = cast("dict[str, object]", variables).get("PATH") if isinstance(variables, dict) else None
+    return _expand(own) if isinstance(own, str) else read_process_environment().get("PATH")
 
 
 def _expand(text: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from windlass.core.errors import ConfigError, FolderNotTrusted
+from windlass.core.text_clip import reveal_line
 from windlass.environ import read_process_environment, read_regular_file, xdg_folder
 from windlass.project.effects import describe_effects
 from windlass.project.snapshot import ProjectSnapshot, take_snapshot
@@ -216,8 +217,9 @@ def keep_trust(file: Path, *, store: TrustStore | None = None) -> Generator[None
 def explain_no_trust(snapshot: ProjectSnapshot) -> str:
     """Why a command stops in a folder that is not trusted, and what to do, in three lines."""
     names = ", ".join(list_files(snapshot, snapshot.digests))
+    root = reveal_line(str(snapshot.root))
     return (
-        f"the project {snapshot.root} is not trusted, so its settings have no effect: {names}.\n"
+        f"the project {root} is not trusted, so its settings have no effect: {names}.\n"
         "To see what they would do, and to trust them: windlass trust\n"
         "For this run only: --trust. To run without them: --no-trust"
     )
@@ -228,7 +230,8 @@ def list_files(snapshot: ProjectSnapshot, paths: Mapping[str, str] | Sequence[st
     found: list[str] = []
     for path in sorted(paths):
         is_inside = Path(path).is_relative_to(snapshot.root)
-        found.append(str(Path(path).relative_to(snapshot.root)) if is_inside else path)
+        name = str(Path(path).relative_to(snapshot.root)) if is_inside else path
+        found.append(reveal_line(name))
     return found
 
 

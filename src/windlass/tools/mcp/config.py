@@ -181,6 +181,8 @@ def _decode_json(text: str | bytes, source: str) -> Mapping[str, Any]:
         return _require_mapping(source, msgspec.json.decode(text))
     except msgspec.DecodeError as error:
         raise ConfigError(f"{source} is not valid JSON: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{source} is not valid: its values are nested too deeply") from None
 
 
 def _require_mapping(where: str, value: object) -> Mapping[str, Any]:
