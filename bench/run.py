@@ -10,7 +10,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
-from measures import crowd, deltas, durable, growth, idle, imports, startup, view_cost
+from measures import (
+    crowd,
+    deltas,
+    durable,
+    growth,
+    idle,
+    imports,
+    projecting,
+    startup,
+    view_cost,
+)
 from measures.http import crowd as http_crowd
 from measures.http import deltas as http_deltas
 from measures.http import growth as http_growth
@@ -25,6 +35,7 @@ FULL: Mapping[str, Measure] = {
     "deltas": lambda: deltas.measure(count=20_000, rounds=9),
     "growth": lambda: growth.measure(lengths=(10, 100, 1_000), rounds=9),
     "view_cost": lambda: view_cost.measure(length=500, rounds=3),
+    "projecting": lambda: projecting.measure(steps=500, pieces=40, rounds=5),
     "crowd": lambda: crowd.measure(runs=1_000, rounds=5),
     "idle": lambda: idle.measure(sessions=2_000),
     "imports": lambda: imports.measure(rounds=7),
@@ -41,6 +52,7 @@ QUICK: Mapping[str, Measure] = {
     "deltas": lambda: deltas.measure(count=2_000, rounds=3),
     "growth": lambda: growth.measure(lengths=(10, 30, 100), rounds=3),
     "view_cost": lambda: view_cost.measure(length=50, rounds=1),
+    "projecting": lambda: projecting.measure(steps=50, pieces=10, rounds=1),
     "crowd": lambda: crowd.measure(runs=100, rounds=1),
     "idle": lambda: idle.measure(sessions=100),
     "imports": lambda: imports.measure(rounds=2),

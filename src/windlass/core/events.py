@@ -14,9 +14,9 @@ Each fact declares what the rest of the package must know about it:
   be put into words have theirs in `core/audit/explain.py` instead.
 
 A new fact goes into the union at the end. Pyright then refuses it until it has `masked_fields`,
-words, and an arm in `core/fold/run.py`; and a new move, until the loop and `core/audit/replay.py`
-have an arm for it. No type checker sees that `journals/codec.py` must name a fact with attachments
-or long texts, and `testing/samples.py` needs a sample of each fact.
+words, and arms in `core/fold/run.py` and `core/projection/project.py`; and a new move, until the
+loop and `core/audit/replay.py` have an arm for it. No type checker sees that `journals/codec.py`
+must name a fact with attachments or long texts, and `testing/samples.py` needs a sample of each.
 """
 
 from typing import Any, ClassVar

@@ -205,9 +205,8 @@ def _apply_fact(view: Projection, fact: Fact) -> Projection:  # noqa: C901 - an 
             return _apply_run_resumed(view, fact)
         case RunEnded():
             return apply_run_ended(view, fact)
-        case SteeringGiven(prompt, by):
-            entry = SteeringEntry(prompt, by, **_entry_fields(view, fact))
-            return replace(view, pending=(*view.pending, entry))
+        case SteeringGiven():
+            return _apply_steering_given(view, fact)
         case SteeringTaken():
             return take_steering(view, (fact.seq, 0))
         case NoteGiven(text):
@@ -303,6 +302,11 @@ def _apply_control_fact(
             view = replace(view, attempt=None, reply=None, retry_at=None)
             run = replace(current_run(view), released=True)
     return add_notice(replace(view, run=run), fact)
+
+
+def _apply_steering_given(view: Projection, fact: SteeringGiven) -> Projection:
+    entry = SteeringEntry(fact.prompt, fact.by, **_entry_fields(view, fact))
+    return replace(view, pending=(*view.pending, entry))
 
 
 def _apply_lookups_planned(view: Projection, fact: LookupsPlanned) -> Projection:

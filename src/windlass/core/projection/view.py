@@ -65,7 +65,8 @@ CallStatus = OpenCallState | ClosedCallState
 """How far a call has come, or what became of it.
 
 `cleared`: it may run. `waiting`: its sub-agent waits for a person, or is paused. `interrupted`:
-its driver died, and nobody knows yet whether it took effect. `done`: it gave a value. `failed`: it gave an error. `unknown`: it is not known what it did.
+its driver died, and nobody knows yet whether it took effect. `done`: it gave a value. `failed`: it
+gave an error. `unknown`: it is not known what it did.
 """
 OPEN_STATES: frozenset[CallStatus] = frozenset(
     ("proposed", "asked", "cleared", "running", "waiting", "interrupted")
