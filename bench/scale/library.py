@@ -18,6 +18,7 @@ from tally import ScaleRow, TimeTaken, measure_time, usual_time
 from windlass import Allow, Fact, RunStarted, TextPart
 from windlass.core.fold.run import fold
 from windlass.core.result import open_questions
+from windlass.core.session_summary import UNFINISHED_STATES
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 
@@ -100,7 +101,7 @@ async def look_up(path: Path, sessions: int) -> dict[str, TimeTaken]:
                 lambda: journal.sessions("zebra"), ROUNDS
             ),
             "first page of the unfinished": await usual_time(
-                lambda: journal.sessions(unfinished=True), ROUNDS
+                lambda: journal.sessions(state=UNFINISHED_STATES), ROUNDS
             ),
             f"the {OPEN} that were abandoned": await usual_time(journal.list_abandoned, ROUNDS),
             "read one": await usual_time(lambda: journal.read("s-7"), ROUNDS),

@@ -36,6 +36,7 @@ from windlass import (
 )
 from windlass.core.fold.run import fold
 from windlass.core.result import open_questions
+from windlass.core.session_summary import UNFINISHED_STATES
 from windlass.gates.rules import Rule, RuleGate
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.models.resolve import resolve_model
@@ -178,7 +179,7 @@ class WorkerLife:
                 await self._run_session(f"s-{os.urandom(6).hex()}", "begun")
 
     async def _answer_one(self) -> None:
-        some = await self.journal.sessions(unfinished=True, limit=30)
+        some = await self.journal.sessions(state=UNFINISHED_STATES, limit=30)
         waiting = [
             summary.session
             for summary in some

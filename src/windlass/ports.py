@@ -17,6 +17,12 @@ from windlass.core.moves import ClearedCall
 from windlass.core.result import Question
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
+from windlass.core.session_query import (
+    ABANDONED_SESSIONS,
+    PAGE_SESSIONS,
+    SessionPage,
+    StateFilter,
+)
 from windlass.core.session_summary import SessionSummary
 from windlass.core.setup import ModelInfo
 from windlass.core.state import State
@@ -287,18 +293,58 @@ class SharedBudgets(Protocol):
 class SessionCatalog(Protocol):
     """A journal that lists its sessions, and deletes them."""
 
-    async def sessions(
-        self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
-    ) -> list[SessionSummary]:
-        """Return the sessions whose name or first prompt contains the query, the latest first."""
+    async def sessions(  # noqa: PLR0913 - one parameter per filter
+        self,
+        query: str | None = None,
+        *,
+        state: StateFilter | None = None,
+        agent: str | None = None,
+        caller: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        parent: str | None = None,
+        limit: int = PAGE_SESSIONS,
+        cursor: str | None = None,
+    ) -> SessionPage:
+        """Return a page of the sessions that pass all filters: last activity first, then by name.
+
+        Args:
+            query: a part of the name or of the first prompt, in any case.
+            state: `open`, `waiting`, `paused` or an outcome, or several of them.
+            agent: the name of the agent of the last run.
+            caller: on whose behalf the last run works.
+            since: the earliest last activity, in seconds since the epoch.
+            until: the last activity was before this time.
+            parent: the session that it works for; "" for sessions that no sub-agent has.
+            limit: how many sessions a page has at most.
+            cursor: the cursor of the page before; None for the first page.
+
+        A session that works on meanwhile moves to the front, so it is on one page at most. Raises
+        ConfigError if the cursor is not one.
+        """
         ...
 
-    async def list_abandoned(self) -> list[SessionSummary]:
-        """Return the sessions with an open run that has no living driver and waits for nobody."""
+    async def list_abandoned(self, *, limit: int = ABANDONED_SESSIONS) -> list[SessionSummary]:
+        """Return the sessions with an open run that has no living driver and waits for nobody.
+
+        These are the latest `limit` of them.
+        """
         ...
 
     async def delete(self, session: str) -> bool:
-        """Delete a session. Returns whether there was one; raises SessionBusy if it is driven."""
+        """Delete a session and those that work for it. Returns whether there was one.
+
+        Raises SessionBusy, and deletes nothing, if one of them is driven.
+        """
+        ...
+
+    async def prune(self, before: float, *, keep: int = 0) -> int:
+        """Delete the sessions that have ended, and whose last activity was before a time.
+
+        A session is deleted with those that work for it, and never without its own caller. It stays
+        if one of them is driven, or if it is among the latest `keep`. Returns how many sessions
+        were deleted.
+        """
         ...
 
 

@@ -103,7 +103,16 @@ def test_a_list_is_in_columns_the_latest_first(path: Path) -> None:
 
 
 def test_a_list_can_be_short_and_can_leave_out_what_ended(path: Path) -> None:
-    assert len(run(path, "list", "--limit", "1").output.splitlines()) == 2
+    short = run(path, "list", "--limit", "1")
+    assert len(short.stdout.splitlines()) == 2
+    assert "There are more: --cursor " in short.stderr
+    rest = run(path, "list", "--limit", "9", "--cursor", short.stderr.split()[-1])
+    assert [line.split()[0] for line in rest.stdout.splitlines()[1:]] == [
+        "sim",
+        "letter-1",
+        "weather-1",
+    ]
+    assert rest.stderr == ""
     unfinished = run(path, "list", "--unfinished").output.splitlines()
     assert [line.split()[0] for line in unfinished[1:]] == ["letter-2", "letter-1"]
 

@@ -16,6 +16,8 @@ from windlass.core.events import CallStarted, Fact, RunStarted, SessionImported
 from windlass.core.fold.run import fold
 from windlass.core.messages import ImagePart
 from windlass.core.result import open_questions
+from windlass.core.session_query import sort_sessions
+from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.core.verdicts import Allow
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.memory import MemoryJournal
@@ -79,6 +81,25 @@ async def read_all(journal: SqliteJournal | PostgresJournal, version: Path) -> N
         assert await journal.verify(one.session) == []
         assert one.facts == len(facts)
         sound(one.session, facts)
+    await turn_pages(journal)
+
+
+async def turn_pages(journal: SqliteJournal | PostgresJournal) -> None:
+    """D9: the list says what the facts add up to, page by page, and each filter finds its own."""
+    found: list[SessionSummary] = []
+    cursor = None
+    while cursor is not None or not found:
+        page = await journal.sessions(limit=3, cursor=cursor)
+        found += page
+        cursor = page.cursor
+    facts = {one.session: await journal.read(one.session) for one in found}
+    folded = [advance_summary(SessionSummary(name), facts[name]) for name in facts]
+    assert found == sort_sessions(folded)
+    for one in found:
+        names = [each.session for each in folded if each.caller == one.caller]
+        assert {each.session for each in await journal.sessions(caller=one.caller)} == set(names)
+        below = [each.session for each in folded if each.parent == one.session]
+        assert {each.session for each in await journal.sessions(parent=one.session)} == set(below)
 
 
 async def go_on(journal: Journal) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from windlass.core.errors import SessionBusy
+from windlass.core.session_summary import UNFINISHED_STATES
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
 from windlass.testing import (
@@ -59,7 +60,7 @@ def test_sessions_are_listed_found_and_deleted() -> None:
         await journal.append("first", facts_of_every_kind())
         await journal.append("second", facts_of_every_kind()[:2])
         assert {one.session for one in await journal.sessions()} == {"first", "second"}
-        assert [one.state for one in await journal.sessions(unfinished=True)] == ["open"]
+        assert [one.state for one in await journal.sessions(state=UNFINISHED_STATES)] == ["open"]
         assert [one.session for one in await journal.sessions("FIRST")] == ["first"]
         assert len(await journal.sessions("look, then", limit=1)) == 1
         assert await journal.delete("first")

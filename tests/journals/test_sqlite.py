@@ -25,6 +25,7 @@ from nobody import as_nobody
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
 from windlass.core.events import CallFinished, RunStarted
 from windlass.core.messages import ImagePart, TextPart, ToolResult
+from windlass.core.session_summary import UNFINISHED_STATES
 from windlass.journals.sqlite import schema
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Journal
@@ -266,7 +267,7 @@ def test_sessions_are_listed_found_and_pruned(path: Path) -> None:
         assert [one.session for one in await journal.sessions("WAIT")] == ["waiting"]
         assert len(await journal.sessions("then send")) == 3
         assert await journal.sessions("100%") == []
-        unfinished = await journal.sessions(unfinished=True)
+        unfinished = await journal.sessions(state=UNFINISHED_STATES)
         assert {one.session for one in unfinished} == {"open", "waiting"}
         assert await journal.prune(before=facts[-1].at) == 0
         assert await journal.prune(before=facts[-1].at + 1) == 1

@@ -14,6 +14,7 @@ import pytest
 from lease_child import make_old_file
 from processes import start_child
 from windlass.core.limits import Amount, Budget
+from windlass.core.session_summary import UNFINISHED_STATES
 from windlass.journals.sqlite import schema
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import note_facts
@@ -39,7 +40,7 @@ async def check_usable(path: Path, *lengths: int) -> None:
         name = await journal.put_blob("s", b"kept")
         assert await journal.get_blob("s", name) == b"kept"
         assert await journal.draw_budget(BUDGET, "s", 1, Amount(tokens=7)) == Amount(tokens=7)
-        assert [one.session for one in await journal.sessions(unfinished=True)] == ["s"]
+        assert [one.session for one in await journal.sessions(state=UNFINISHED_STATES)] == ["s"]
         assert await journal.verify("s") == []
         assert await journal.check() == []
     assert run_sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]

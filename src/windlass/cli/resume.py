@@ -18,6 +18,9 @@ from windlass.ports import Journal
 from windlass.project.launches import is_run_imported, load_recorded_agent
 from windlass.project.session_names import find_latest, find_session
 
+RESUMED_MAX = 10_000
+"""Runs that `--all` resumes at most."""
+
 
 @click.command(
     epilog="""\b
@@ -78,7 +81,11 @@ async def _resume_all(context: CommandContext, flags: Mapping[str, object], cons
     """Resume one run after the other; returns the first exit code that is not 0."""
     async with context.open_journal() as journal:
         # The session of a sub-agent, SESSION/CALL, is resumed by the run that called it.
-        found = [each for each in await journal.list_abandoned() if "/" not in each.session]
+        found = [
+            each
+            for each in await journal.list_abandoned(limit=RESUMED_MAX)
+            if "/" not in each.session
+        ]
         if not found:
             raise NothingToDo(
                 "there is no run to resume: every run has ended, is running, or waits for an answer"

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windlass.cli.screen import Screen
+from windlass.core.session_query import SessionPage
 from windlass.core.session_summary import SessionSummary
 from windlass.core.text_clip import printable_chars
 
@@ -17,6 +18,13 @@ COLUMNS = ("SESSION", "UPDATED", "STATE", "RUNS", "STEPS", "TITLE")
 STATE_COLUMN = COLUMNS.index("STATE")
 STATE_STYLES = {"completed": "green", "open": "yellow", "waiting": "bold yellow"}
 """All other states are ends that a person may want to look into."""
+
+
+def show_session_page(page: SessionPage, *, as_json: bool) -> None:
+    """Print the sessions of a page, and say on standard error if there are more."""
+    show_session_list(page, as_json=as_json)
+    if page.cursor is not None:
+        click.echo(f"There are more: --cursor {page.cursor}", err=True)
 
 
 def show_session_list(found: Sequence[SessionSummary], *, as_json: bool) -> None:

@@ -1,7 +1,6 @@
 """`windlass sessions`: what a journal holds, why a session went as it did, export and import."""
 
 import asyncio
-import re
 import shutil
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import click
 from windlass.agent.following import follow_session
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
-from windlass.cli.session_table import show_session_list
+from windlass.cli.session_table import show_session_page
 from windlass.cli.transcript import format_view, show_transcript
 from windlass.core.audit.explain import explain as explain_facts
 from windlass.core.audit.replay import replay as replay_facts
@@ -26,10 +25,12 @@ from windlass.core.fold.run import fold
 from windlass.core.phrases import format_count
 from windlass.core.result import open_questions
 from windlass.core.secrets.mask import Mask
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_query import SessionPage
+from windlass.core.session_summary import ENDED_STATES, UNFINISHED_STATES, SessionState
 from windlass.core.text_clip import printable_chars
 from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork as fork_session
+from windlass.project.files import load_settings
 from windlass.project.journals import (
     ManagedJournal,
     journal_exists,
@@ -38,14 +39,13 @@ from windlass.project.journals import (
     open_journal,
 )
 from windlass.project.session_names import find_session
+from windlass.project.settings import InvalidSetting, parse_age
 
 T = TypeVar("T")
 LISTED_MAX = 1_000_000_000
+STATES = (*UNFINISHED_STATES, *ENDED_STATES)
 UNSOUND_CODE = 1
 """The exit code for a journal that is damaged, or that replays differently."""
-
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
-_AGE_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def _resolve_journal(_context: click.Context, _option: click.Parameter, named: str | None) -> str:
@@ -71,6 +71,16 @@ def run_on_journal(place: str, work: Callable[[ManagedJournal], Coroutine[Any, A
     return asyncio.run(open_and_work())
 
 
+def _page_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="As JSON."),
+        click.option("--cursor", help="Where the page begins, as the page before has said."),
+        click.option("--limit", type=click.IntRange(1), default=50, show_default=True),
+    ):
+        command = option(command)
+    return command
+
+
 @click.group(invoke_without_command=True)
 @click.pass_context
 def sessions(context: click.Context) -> None:
@@ -79,38 +89,77 @@ def sessions(context: click.Context) -> None:
     SESSION is the name of a session, or a part of it that no other name contains.
     """
     if context.invoked_subcommand is None:
-        context.invoke(list_, place=journal_name())
+        context.invoke(list_, place=journal_name(), states=())
 
 
 @sessions.command("list")
 @journal_option
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
+@_page_options
 @click.option("--unfinished", is_flag=True, help="Only sessions whose last run has not ended.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def list_(place: str, limit: int, unfinished: bool, as_json: bool) -> None:
-    """List the sessions, the latest first."""
-    show_session_list(_find_sessions(place, None, limit, unfinished=unfinished), as_json=as_json)
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), metavar="STATE")
+@click.option("--agent", metavar="NAME", help="Only sessions whose last run had this agent.")
+@click.option("--caller", metavar="NAME", help="Only sessions whose last run worked for them.")
+@click.option("--since", metavar="AGE", help="Only sessions used in the last AGE, such as 2h.")
+@click.option("--until", metavar="AGE", help="Only sessions last used before AGE, such as 30d.")
+@click.option("--parent", metavar="SESSION", help="Only sessions that work for this one.")
+def list_(  # noqa: PLR0913, PLR0917 - one parameter per option
+    place: str,
+    limit: int,
+    cursor: str | None,
+    as_json: bool,
+    unfinished: bool,
+    states: tuple[SessionState, ...],
+    agent: str | None,
+    caller: str | None,
+    since: str | None,
+    until: str | None,
+    parent: str | None,
+) -> None:
+    """List the sessions, the latest first.
+
+    --state is open, waiting, paused or the outcome of the last run, and may be repeated.
+    """
+    wanted = (*states, *(UNFINISHED_STATES if unfinished else ()))
+    page = _find_sessions(
+        place,
+        lambda journal: journal.sessions(
+            state=wanted or None,
+            agent=agent,
+            caller=caller,
+            since=_time_before(since),
+            until=_time_before(until),
+            parent=parent,
+            limit=limit,
+            cursor=cursor,
+        ),
+    )
+    show_session_page(page, as_json=as_json)
 
 
 @sessions.command()
 @click.argument("query")
 @journal_option
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def search(query: str, place: str, limit: int, as_json: bool) -> None:
+@_page_options
+def search(query: str, place: str, limit: int, cursor: str | None, as_json: bool) -> None:
     """List the sessions whose name or first prompt contains QUERY."""
-    show_session_list(_find_sessions(place, query, limit), as_json=as_json)
+    page = _find_sessions(
+        place, lambda journal: journal.sessions(query, limit=limit, cursor=cursor)
+    )
+    show_session_page(page, as_json=as_json)
 
 
 def _find_sessions(
-    place: str, query: str | None, limit: int, *, unfinished: bool = False
-) -> list[SessionSummary]:
-    """The sessions of a journal; a file that does not exist yet has none."""
+    place: str, find: Callable[[ManagedJournal], Coroutine[Any, Any, SessionPage]]
+) -> SessionPage:
+    """A page of the sessions of a journal; a file that does not exist yet has none."""
     if not journal_exists(place):
-        return []
-    return run_on_journal(
-        place, lambda journal: journal.sessions(query, limit=limit, unfinished=unfinished)
-    )
+        return SessionPage()
+    return run_on_journal(place, find)
+
+
+def _time_before(age: str | None) -> float | None:
+    """The time that was so long ago, in seconds since the epoch."""
+    return None if age is None else time.time() - _parse_age_s(age)
 
 
 @sessions.command()
@@ -286,19 +335,34 @@ def import_(file: str, place: str, into: str | None) -> None:
 
 @sessions.command(short_help="Delete old sessions that have ended.")
 @journal_option
-@click.option("--older-than", "age", required=True, metavar="AGE", help="Such as 12h, 30d or 4w.")
+@click.option(
+    "--older-than",
+    "age",
+    metavar="AGE",
+    help="Such as 12h, 30d or 4w; by default, the setting `retention`.",
+)
+@click.option("--keep", type=click.IntRange(0), default=0, help="Keep the latest N in any case.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def prune(place: str, age: str, yes: bool) -> None:
-    """Delete the sessions that have ended and were last used before AGE."""
-    before = time.time() - _parse_age_s(age)
+def prune(place: str, age: str | None, keep: int, yes: bool) -> None:
+    """Delete the sessions that have ended and were last used before AGE.
+
+    A session goes together with those of its sub-agents, and stays while one of them is driven.
+    """
+    kept_s = load_settings().settings.retention if age is None else _parse_age_s(age)
+    if kept_s is None:
+        raise ConfigError(
+            "it is not said how old: add --older-than 30d, or set it for good with "
+            "windlass config set --user retention 30d"
+        )
+    before = time.time() - kept_s
     listed = run_on_journal(place, lambda journal: journal.sessions(limit=LISTED_MAX))
-    old = sum(each.updated < before and each.outcome is not None for each in listed)
+    old = sum(each.updated < before and each.outcome is not None for each in listed[keep:])
     if old and not yes:
         question = f"Delete {format_count(old, 'session')} of {len(listed)}?"
         click.confirm(question, abort=True, err=True)
     deleted = 0
     if old:
-        deleted = run_on_journal(place, lambda journal: journal.prune(before))
+        deleted = run_on_journal(place, lambda journal: journal.prune(before, keep=keep))
     click.echo(f"{format_count(deleted, 'session')} deleted")
 
 
@@ -307,7 +371,7 @@ def prune(place: str, age: str, yes: bool) -> None:
 @journal_option
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(names: tuple[str, ...], place: str, yes: bool) -> None:
-    """Delete sessions, and the attachments that no other session uses."""
+    """Delete sessions, those of their sub-agents, and attachments that no other session uses."""
 
     async def find_names(journal: ManagedJournal) -> list[str]:
         return [(await find_session(journal, name)).session for name in names]
@@ -326,7 +390,10 @@ def delete(names: tuple[str, ...], place: str, yes: bool) -> None:
 
 def _parse_age_s(text: str) -> float:
     """The seconds of `90m`, `12h`, `30d` or `4w`; raises ConfigError for anything else."""
-    found = _AGE.fullmatch(text.strip().lower())
-    if found is None:
+    try:
+        seconds = parse_age(text)
+    except InvalidSetting:
+        seconds = None
+    if seconds is None:
         raise ConfigError(f"{text!r} is not an age: write it as 90m, 12h, 30d or 4w")
-    return float(found[1]) * _AGE_SECONDS[found[2]]
+    return seconds

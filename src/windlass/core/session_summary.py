@@ -10,7 +10,7 @@ rule of when a session waits for a person; a test compares the two after each ki
 from collections.abc import Iterable
 from decimal import Decimal
 from functools import reduce
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -48,6 +48,10 @@ SessionState = Literal["open", "waiting"] | Outcome
 """How the last run of a session ended, or whether it goes on or waits for a person."""
 UNFINISHED_STATES: tuple[SessionState, ...] = ("open", "waiting", "paused")
 """The states of a session whose last run has not ended."""
+ENDED_STATES: tuple[SessionState, ...] = tuple(
+    outcome for outcome in get_args(Outcome) if outcome != "suspended"
+)
+"""The states of a session whose last run has ended."""
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
@@ -107,7 +111,9 @@ def advance_summary(summary: SessionSummary, facts: Iterable[Fact]) -> SessionSu
 
 def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
     created = summary.created if summary.facts else fact.at
-    summary = replace(summary, created=created, updated=fact.at, facts=fact.seq)
+    # A clock that is set back must not move a session in a list that somebody is paging through.
+    updated = max(summary.updated, fact.at)
+    summary = replace(summary, created=created, updated=updated, facts=fact.seq)
     match fact:
         case RunStarted():
             return _start_run(summary, fact)

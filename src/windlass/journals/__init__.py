@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
+    from windlass.core.session_query import SessionPage
     from windlass.core.session_summary import SessionSummary
     from windlass.journals.archive import export_session, import_session
     from windlass.journals.chain import RecordProblem
@@ -22,6 +23,7 @@ __all__ = [
     "MemoryJournal",
     "PostgresJournal",
     "RecordProblem",
+    "SessionPage",
     "SessionSummary",
     "SqliteJournal",
     "export_session",
@@ -34,6 +36,7 @@ LAZY_MODULES: LazyModules = {
     "MemoryJournal": "windlass.journals.memory",
     "PostgresJournal": "windlass.journals.postgres.journal",
     "RecordProblem": "windlass.journals.chain",
+    "SessionPage": "windlass.core.session_query",
     "SessionSummary": "windlass.core.session_summary",
     "SqliteJournal": "windlass.journals.sqlite.journal",
     "export_session": "windlass.journals.archive",

@@ -16,6 +16,7 @@ from windlass.core.events import (
     CallJudged,
     Fact,
     RunResumed,
+    RunStarted,
     SessionImported,
 )
 from windlass.core.fold.run import fold
@@ -49,7 +50,10 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
         raise no_session_error(session)
     if not 1 <= at <= len(facts):
         raise ConfigError(f"session {session!r} has records 1 to {len(facts)}, but no record {at}")
-    copied = list(facts[:at])
+    # A fork is a session of its own: it works for nobody, and is not deleted with a caller.
+    copied = [
+        replace(fact, parent="") if isinstance(fact, RunStarted) else fact for fact in facts[:at]
+    ]
     if any(isinstance(fact, SessionImported) for fact in facts[at:]):
         # The copied records came from a file too, although the fact that says so comes later.
         state = fold(session, copied)

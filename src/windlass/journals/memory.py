@@ -3,13 +3,26 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from threading import Lock
 
 from windlass.core.decide.reserving import budget_window
-from windlass.core.errors import WindlassError
+from windlass.core.errors import SessionBusy, WindlassError
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.core.session_query import (
+    ABANDONED_SESSIONS,
+    PAGE_SESSIONS,
+    PagePlace,
+    SessionPage,
+    StateFilter,
+    cut_page,
+    find_tree,
+    list_roots,
+    make_query,
+    sort_sessions,
+)
 from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
 from windlass.journals.chain import RecordProblem, check_order
@@ -212,54 +225,91 @@ class MemoryJournal:
                 self._promised_sums[budget.name, window] = promised.replace_share(share, before)
             return share.as_amount(budget)
 
-    async def sessions(
-        self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
-    ) -> list[SessionSummary]:
-        """List the sessions whose name or first prompt contains the query, the latest first."""
-        wanted = (query or "").casefold()
-        found = [
-            summary
-            for summary in self._list_summaries()
-            if wanted in f"{summary.session}\n{summary.title}".casefold()
-            and not (unfinished and summary.outcome)
-        ]
-        return found[:limit]
+    async def sessions(  # noqa: PLR0913 - one parameter per filter
+        self,
+        query: str | None = None,
+        *,
+        state: StateFilter | None = None,
+        agent: str | None = None,
+        caller: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        parent: str | None = None,
+        limit: int = PAGE_SESSIONS,
+        cursor: str | None = None,
+    ) -> SessionPage:
+        """Return a page of the sessions that pass all filters: last activity first, then by name.
 
-    async def list_abandoned(self) -> list[SessionSummary]:
-        """List the sessions with an open run that has no driver and waits for no person."""
-        return [
+        `SessionCatalog.sessions` in `ports.py` says what the filters mean.
+        """
+        wanted = make_query(
+            query,
+            state=state,
+            agent=agent,
+            caller=caller,
+            since=since,
+            until=until,
+            parent=parent,
+        )
+        found = [summary for summary in self._list_summaries() if wanted.matches(summary)]
+        return cut_page(found, limit, None if cursor is None else PagePlace.from_cursor(cursor))
+
+    async def list_abandoned(self, *, limit: int = ABANDONED_SESSIONS) -> list[SessionSummary]:
+        """List the latest sessions with an open run that has no driver and waits for no person."""
+        found = [
             summary
             for summary in self._list_summaries()
             if summary.state == "open" and not self._leases.is_taken(summary.session)
         ]
+        return found[:limit]
 
     def _list_summaries(self) -> list[SessionSummary]:
         sessions = tuple(self._sessions.items())
-        found = [advance_summary(SessionSummary(name), tuple(facts)) for name, facts in sessions]
-        return sorted(found, key=lambda summary: summary.updated, reverse=True)
+        return sort_sessions(
+            advance_summary(SessionSummary(name), tuple(facts)) for name, facts in sessions
+        )
 
-    async def prune(self, before: float) -> int:
-        """Delete the sessions that ended before a time and are not driven; returns how many."""
-        old = [
-            summary.session
-            for summary in self._list_summaries()
-            if summary.updated < before
-            and summary.outcome is not None
-            and not self._mail.has_waiting(summary.session)
-        ]
-        unused = [session for session in old if not self._leases.is_taken(session)]
-        return sum([await self.delete(session) for session in unused])
+    async def prune(self, before: float, *, keep: int = 0) -> int:
+        """Delete the sessions that ended before a time, except the latest `keep`; returns how many.
+
+        A session is deleted with those that work for it; it stays if one of them is driven, or has
+        messages that nobody has taken.
+        """
+        count = 0
+        summaries = self._list_summaries()
+        for summary in list_roots(summaries)[keep:]:
+            if summary.updated < before and summary.outcome is not None:
+                tree = [summary.session, *find_tree(summary.session, summaries)]
+                if any(map(self._mail.has_waiting, tree)):
+                    continue
+                with suppress(SessionBusy):
+                    self._delete_together(tree)
+                    count += len(tree)
+        return count
 
     async def delete(self, session: str) -> bool:
-        """Delete a session; returns whether there was one. Raises SessionBusy if it is driven."""
-        lease = self._leases.acquire(session)
-        try:
+        """Delete a session and those that work for it; returns whether there was one.
+
+        Raises SessionBusy, and deletes nothing, if one of them is driven.
+        """
+        below = find_tree(session, self._list_summaries()) if session in self._sessions else []
+        return self._delete_together([session, *below]) > 0
+
+    def _delete_together(self, names: Sequence[str]) -> int:
+        """Delete all of these sessions, or raise SessionBusy if one of them is driven.
+
+        Returns how many of them there were.
+        """
+        with ExitStack() as held:
+            for name in names:
+                held.callback(self._leases.acquire(name).release)
             with self._mutex:
-                self._blobs.pop(session, None)
-                # The budgets keep what was spent, but a new session of this name has no share yet.
-                for key in [key for key in self._shares if key[0] == session]:
-                    del self._shares[key]
-                had_mail = self._mail.delete(session)
-                return self._sessions.pop(session, None) is not None or had_mail
-        finally:
-            lease.release()
+                return sum([self._delete_session(name) for name in names])
+
+    def _delete_session(self, session: str) -> bool:
+        self._blobs.pop(session, None)
+        # The budgets keep what was spent, but a new session of this name has no share yet.
+        for key in [key for key in self._shares if key[0] == session]:
+            del self._shares[key]
+        had_mail = self._mail.delete(session)
+        return self._sessions.pop(session, None) is not None or had_mail

@@ -5,7 +5,7 @@ Only the statements and the way to the database differ.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -24,22 +24,14 @@ from windlass.journals.chain import (
     check_order,
 )
 from windlass.journals.codec import FactRecord, blob_name, encode_fact, is_blob_name
+from windlass.journals.stored_catalog import SESSION_COLUMNS, SUMMARY_COLUMNS, StoredCatalog
 from windlass.journals.wording import blob_corrupt_error, session_corrupt_error, session_name_error
 
 Durability = Literal["full", "relaxed"]
 
-SESSION_COLUMNS = (
-    "head, session, title, created, updated, facts, runs, steps, outcome, proposed, asked"
-)
-"""The columns of a session: the hash of its last record, then the fields of its summary."""
-_SUMMARY_COLUMNS = SESSION_COLUMNS.split(", ")[1:]
-_summary_values = attrgetter(*_SUMMARY_COLUMNS)
+_summary_values = attrgetter(*SUMMARY_COLUMNS)
 CHANGING_COLUMNS = tuple(name for name in SESSION_COLUMNS.split(", ") if name != "session")
 """The columns that an append may change."""
-
-# As `SessionSummary.state` has it, but in SQL, so that sessions in other states are not even read.
-UNFINISHED = "outcome IS NULL"
-OPEN_AND_NOT_WAITING = "outcome IS NULL AND (asked = 0 OR proposed > 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +66,7 @@ class SessionEnd(NamedTuple):
     def from_row(cls, row: Sequence[Any], number: int = 0) -> Self:
         """Read the end of a session from the values of SESSION_COLUMNS."""
         head, *columns = row
-        summary = SessionSummary(**dict(zip(_SUMMARY_COLUMNS, columns, strict=True)))
+        summary = SessionSummary(**dict(zip(SUMMARY_COLUMNS, columns, strict=True)))
         return cls(ChainLink(summary.facts, head), summary, number)
 
     def to_row(self) -> tuple[Any, ...]:
@@ -96,7 +88,7 @@ class SessionEnd(NamedTuple):
         return SessionEnd(link, summary, self.number), rows
 
 
-class StoredJournal(ABC):
+class StoredJournal(StoredCatalog):
     """The part of a journal that does not depend on its database."""
 
     def __init__(self, location: str) -> None:

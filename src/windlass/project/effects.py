@@ -109,6 +109,9 @@ def _describe_settings(
             yield from _describe_policy(snapshot, str(value), where)
             continue
         about = SETTING_KEYS[key]
+        if about.of_person:
+            yield f"{where}never has an effect: {key}"
+            continue
         default = getattr(Settings(), key)
         is_looser = about.strictness is not None and about.strictness(value) < about.strictness(
             default

@@ -51,10 +51,6 @@ class ManagedJournal(
         """Return a problem for each record of a session that was changed, moved or removed."""
         ...
 
-    async def prune(self, before: float) -> int:
-        """Delete the sessions that ended before a time and are not driven; returns how many."""
-        ...
-
     async def check(self) -> list[str]:
         """Return what is wrong with the journal as a whole, in words."""
         ...

@@ -141,6 +141,8 @@ class _LayerMerger:
         self, key: str, about: SettingKey, person: SettingsLayer | None, project: SettingsLayer
     ) -> bool:
         """Whether the project's value of a setting is the one in force."""
+        if about.of_person:
+            return False
         if about.strictness is None:
             if not self.is_trusted:
                 return False

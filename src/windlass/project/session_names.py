@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from windlass.core.errors import ConfigError, NothingToDo
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.core.suggestions import find_near_names
 from windlass.ports import SessionCatalog
 
@@ -35,7 +35,8 @@ async def sessions_of_folder(
     """The sessions of a folder, the latest first."""
     prefix = session_prefix(folder)
     # The journal's search also finds the prefix in titles, so it is checked again here.
-    found = await journal.sessions(prefix, limit=LISTED_MAX, unfinished=unfinished)
+    state = UNFINISHED_STATES if unfinished else None
+    found = await journal.sessions(prefix, limit=LISTED_MAX, state=state)
     return [summary for summary in found if summary.session.startswith(prefix)][:limit]
 
 

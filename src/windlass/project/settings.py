@@ -30,7 +30,8 @@ NO_LIMIT = "none"
 STEPS_DEFAULT = 25
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _FLAG_WORDS = {"true": True, "yes": True, "on": True, "1": True} | {
     "false": False,
     "no": False,
@@ -60,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     agent: str = ""
     journal: str = ""
+    retention: float | None = None
+    """How long `windlass sessions prune` keeps sessions that have ended, in seconds."""
     thinking: ThinkingMode = "show"
 
 
@@ -81,6 +84,8 @@ class SettingKey:
     """May also stand in `[agents.NAME]`."""
     strictness: Callable[[Any], float] | None = None
     """How strict a value is, for settings that allow things: a project can only raise it."""
+    of_person: bool = False
+    """Only a person can set it: what a project says has no effect, also after trust."""
     show: Callable[[object], str] = str
     """How a value is shown to people, without what is secret in it."""
 
@@ -165,6 +170,16 @@ def parse_seconds(value: object) -> float | None:
     return seconds
 
 
+def parse_age(value: object) -> float | None:
+    """Seconds, from a text such as 12h, 30d or 4w."""
+    if value in (None, NO_LIMIT):
+        return None
+    found = _AGE.fullmatch(str(value).strip().lower())
+    if found is None:
+        raise InvalidSetting(f'an age such as "12h", "30d" or "4w", or "{NO_LIMIT}"')
+    return float(found[1]) * _UNIT_SECONDS[found[2]]
+
+
 def parse_choice(*options: str) -> Callable[[object], str]:
     """A parser that accepts only these words."""
 
@@ -229,6 +244,12 @@ SETTING_KEYS: Mapping[str, SettingKey] = {
         resolve=resolve_journal_name,
         per_agent=False,
         show=show_journal_name,
+    ),
+    "retention": SettingKey(
+        parse_age,
+        "how long `windlass sessions prune` keeps sessions that have ended",
+        per_agent=False,
+        of_person=True,
     ),
     "thinking": SettingKey(
         parse_choice(*THINKING_MODES), "how the model's thinking is shown", per_agent=False

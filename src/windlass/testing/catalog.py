@@ -1,11 +1,44 @@
 """The conformance suite for journals that list and delete their sessions."""
 
+from collections.abc import Iterable
+from decimal import Decimal
 from typing import Protocol
 
-from windlass.core.errors import SessionBusy
+from msgspec.structs import replace
+
+from windlass.core.errors import ConfigError, SessionBusy
+from windlass.core.events import Fact, RunEnded, RunStarted
+from windlass.core.messages import TextPart
+from windlass.core.session_summary import (
+    UNFINISHED_STATES,
+    SessionSummary,
+    advance_summary,
+)
 from windlass.ports import Journal, SessionCatalog, SessionLeases
 from windlass.testing.journals import SESSION, JournalSuite, error_of, on_a_journal, on_two_journals
 from windlass.testing.samples import facts_of_every_kind, note_facts
+
+
+def run_facts(
+    *,
+    agent: str = "",
+    caller: str = "",
+    parent: str = "",
+    prompt: str = "Go.",
+    ended: bool = True,
+    at: float = 1e9,
+) -> list[Fact]:
+    """Return a session with one run, whose last activity is at a time."""
+    first = facts_of_every_kind()[0]
+    assert isinstance(first, RunStarted)
+    words = (TextPart(prompt),)
+    started = replace(first, prompt=words, agent=agent, caller=caller, parent=parent, seq=1, at=at)
+    return [started, RunEnded("completed", seq=2, at=at)] if ended else [started]
+
+
+def names_of(found: Iterable[SessionSummary]) -> list[str]:
+    """Return the names of sessions, in their order."""
+    return [summary.session for summary in found]
 
 
 class CatalogJournal(Journal, SessionLeases, SessionCatalog, Protocol):
@@ -26,7 +59,7 @@ class SessionCatalogConformance(JournalSuite):
         assert [one.session for one in await journal.sessions()] == ["ended", "waiting", "open"]
         assert [one.session for one in await journal.sessions(limit=1)] == ["ended"]
         assert [one.session for one in await journal.sessions("WAIT")] == ["waiting"]
-        unfinished = await journal.sessions(unfinished=True)
+        unfinished = await journal.sessions(state=UNFINISHED_STATES)
         assert [one.session for one in unfinished] == ["waiting", "open"]
 
     @on_two_journals
@@ -59,3 +92,131 @@ class SessionCatalogConformance(JournalSuite):
         assert not await one.delete(SESSION)
         assert not await one.is_leased(SESSION)
         assert list(await one.read(SESSION)) == []
+
+    @on_a_journal
+    async def test_a_summary_says_what_the_facts_add_up_to(self, journal: CatalogJournal) -> None:
+        """Also after each append, and not only after the first."""
+        facts = facts_of_every_kind()
+        for at in range(0, len(facts), 7):
+            await journal.append(SESSION, facts[at : at + 7])
+            (summary,) = await journal.sessions()
+            assert summary == advance_summary(SessionSummary(SESSION), facts[: at + 7])
+        (found,) = await journal.sessions()
+        assert (found.agent, found.caller, found.parent) == ("porter", "ann", "above")
+        assert found.tokens > 0
+        assert found.usd is None or found.usd > Decimal(0)
+
+    @on_a_journal
+    async def test_filters_are_combined(self, journal: CatalogJournal) -> None:
+        """By state, agent, caller, parent, time and text."""
+        await journal.append("a", run_facts(agent="clerk", caller="ann", at=100.0))
+        await journal.append("b", run_facts(agent="clerk", caller="bob", at=200.0, ended=False))
+        await journal.append("c", run_facts(agent="porter", caller="ann", at=300.0, prompt="Carry"))
+        await journal.append("a/c1_0", run_facts(agent="porter", parent="a/c1_0", at=400.0))
+        assert names_of(await journal.sessions(agent="clerk")) == ["b", "a"]
+        assert names_of(await journal.sessions(caller="ann")) == ["c", "a"]
+        assert names_of(await journal.sessions(agent="clerk", caller="ann")) == ["a"]
+        assert names_of(await journal.sessions(parent="a")) == ["a/c1_0"]
+        assert names_of(await journal.sessions(parent="")) == ["c", "b", "a"]
+        assert names_of(await journal.sessions(state="open")) == ["b"]
+        assert names_of(await journal.sessions(state=("open", "failed"))) == ["b"]
+        assert names_of(await journal.sessions(state="completed", agent="clerk")) == ["a"]
+        assert names_of(await journal.sessions(since=200.0, until=400.0)) == ["c", "b"]
+        assert names_of(await journal.sessions("cARRY", since=200.0)) == ["c"]
+        assert names_of(await journal.sessions("carry", until=300.0)) == []
+        assert names_of(await journal.sessions(agent="nobody")) == []
+
+    @on_a_journal
+    async def test_pages_have_one_order(self, journal: CatalogJournal) -> None:
+        """The last activity first, then by name; all sessions once, whatever the size of a page."""
+        for number in range(7):
+            await journal.append(f"s{number}", run_facts(at=float(number // 3), agent="clerk"))
+        order = ["s6", "s3", "s4", "s5", "s0", "s1", "s2"]
+        for limit in (1, 2, 3, 7, 50):
+            for agent in (None, "clerk"):
+                found = list[str]()
+                cursor = None
+                while True:
+                    page = await journal.sessions(agent=agent, limit=limit, cursor=cursor)
+                    assert len(page) <= limit
+                    found += names_of(page)
+                    cursor = page.cursor
+                    if cursor is None:
+                        break
+                assert found == order
+        assert isinstance(await error_of(journal.sessions(cursor="no cursor")), ConfigError)
+
+    @on_a_journal
+    async def test_a_session_that_changes_is_on_one_page_at_most(
+        self, journal: CatalogJournal
+    ) -> None:
+        """Its last activity only grows, so it moves to the front, also if a clock is set back."""
+        for number in range(4):
+            await journal.append(f"s{number}", run_facts(at=float(number)))
+        first = await journal.sessions(limit=2)
+        assert names_of(first) == ["s3", "s2"]
+        again = replace(run_facts(ended=False)[0], run=2)
+        await journal.append("s3", [replace(again, seq=3, at=0.5)])
+        await journal.append("s0", [replace(again, seq=3, at=9.0)])
+        second = await journal.sessions(limit=2, cursor=first.cursor)
+        assert names_of(second) == ["s1"]
+        assert second.cursor is None
+        assert names_of(await journal.sessions()) == ["s0", "s3", "s2", "s1"]
+
+    @on_two_journals
+    async def test_a_list_of_what_is_abandoned_is_bounded(
+        self, one: CatalogJournal, two: CatalogJournal
+    ) -> None:
+        """The driven ones do not count against the limit."""
+        for number in range(6):
+            await one.append(f"s{number}", run_facts(at=float(number), ended=False))
+        leases = [await one.lease(f"s{number}") for number in (5, 4)]
+        for journal in (one, two):
+            assert names_of(await journal.list_abandoned(limit=2)) == ["s3", "s2"]
+            every = ["s3", "s2", "s1", "s0"]
+            assert names_of(await journal.list_abandoned(limit=100)) == every
+        for lease in leases:
+            lease.release()
+
+    @on_two_journals
+    async def test_a_session_is_deleted_with_those_that_work_for_it(
+        self, one: CatalogJournal, two: CatalogJournal
+    ) -> None:
+        """The whole tree or nothing, and nothing that only has a similar name."""
+        await one.append("a", run_facts())
+        await one.append("a/c1_0", run_facts(parent="a/c1_0"))
+        await one.append("a/c1_0/c1_0.2", run_facts(parent="a/c1_0/c1_0"))
+        await one.append("a/own", run_facts())
+        await one.append("ab", run_facts())
+        await one.append("ab/c1_0", run_facts(parent="ab/c1_0"))
+        lease = await two.lease("a/c1_0/c1_0.2")
+        assert isinstance(await error_of(one.delete("a")), SessionBusy)
+        assert "a" in names_of(await two.sessions())
+        lease.release()
+        assert await one.delete("a")
+        assert sorted(names_of(await two.sessions())) == ["a/own", "ab", "ab/c1_0"]
+        assert not await two.is_leased("a/c1_0")
+        assert not await one.delete("a")
+
+    @on_two_journals
+    async def test_old_sessions_are_pruned_with_those_that_work_for_them(
+        self, one: CatalogJournal, two: CatalogJournal
+    ) -> None:
+        """What waits or works keeps what was done for it, however long ago that was."""
+        await one.append("old", run_facts(at=1.0))
+        await one.append("old/c1_0", run_facts(parent="old/c1_0", at=1.0, ended=False))
+        await one.append("open", run_facts(at=1.0, ended=False))
+        await one.append("open/c1_0", run_facts(parent="open/c1_0", at=1.0))
+        await one.append("orphan/c1_0", run_facts(parent="orphan/c1_0", at=1.0))
+        await one.append("driven", run_facts(at=1.0))
+        await one.append("driven/c1_0", run_facts(parent="driven/c1_0", at=1.0))
+        await one.append("kept", run_facts(at=2.0))
+        await one.append("new", run_facts(at=9.0))
+        lease = await two.lease("driven/c1_0")
+        pruned = ["old", "old/c1_0", "orphan/c1_0"]
+        assert await one.prune(5.0, keep=2) == len(pruned)
+        left = ["driven", "driven/c1_0", "kept", "new", "open", "open/c1_0"]
+        assert sorted(names_of(await two.sessions())) == left
+        lease.release()
+        assert await two.prune(5.0) == len(["driven", "driven/c1_0", "kept"])
+        assert sorted(names_of(await one.sessions())) == ["new", "open", "open/c1_0"]

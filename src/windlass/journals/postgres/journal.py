@@ -8,7 +8,6 @@ connected before the first use, and a connection belongs to the event loop that 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -18,6 +17,7 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
+from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name
@@ -31,7 +31,7 @@ from windlass.journals.wording import session_missing_error, session_name_error
 
 T = TypeVar("T")
 PRUNE_BATCH = 100
-"""Sessions that are deleted in one transaction."""
+"""Sessions that are deleted in one transaction, each with those below it."""
 
 
 class PostgresJournal(StoredJournal):
@@ -101,6 +101,7 @@ class PostgresJournal(StoredJournal):
 
     # ── records ──────────────────────────────────────────────────────────────
 
+    @override
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         """Return the facts of a session after number `after`, each checked against the chain.
 
@@ -141,50 +142,52 @@ class PostgresJournal(StoredJournal):
 
     # ── the list of sessions ─────────────────────────────────────────────────
 
-    async def sessions(
-        self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
+    @override
+    async def _select_sessions(
+        self, query: SessionQuery, place: PagePlace | None, limit: int
     ) -> list[SessionSummary]:
-        """List the sessions whose name or first prompt contains the query, the latest first."""
-        # Titles are stored with this character in place of NUL.
-        text = (query or "").replace("\0", "\ufffd")
         return await self._run_query(
-            lambda server: self._queries.list_sessions(server, text, limit, unfinished=unfinished)
+            lambda server: self._queries.list_sessions(server, query, place, limit)
         )
 
-    async def list_abandoned(self) -> list[SessionSummary]:
-        """List the sessions with an open run that has no live driver and waits for no person."""
+    @override
+    async def _has_session(self, session: str) -> bool:
+        return await self._run_query(lambda server: self._queries.last_seq(server, session)) > 0
+
+    @override
+    async def _without_driver(self, summaries: Sequence[SessionSummary]) -> list[SessionSummary]:
         locks = await self._resources.for_running_loop().leases.held_lock_keys()
         return [
             summary
-            for summary in await self._run_query(self._queries.list_open_sessions)
+            for summary in summaries
             if self._config.lock_key("lease", summary.session) not in locks
         ]
 
     async def delete(self, session: str) -> bool:
-        """Delete a session and the attachments that only it used; returns whether there was one.
+        """Delete a session, those that work for it, and the attachments that only they used.
 
-        Raises SessionBusy if it is driven.
+        Returns whether there was one. Raises SessionBusy, and deletes nothing, if one is driven.
         """
-        names = [self._check_name(session)]
+        tree = [self._check_name(session), *await self._find_below(session)]
         await self._resources.for_running_loop().leases.wait_for_releases()
         deleted, driven = await self._run_query(
-            lambda server: self._queries.delete_sessions(server, names)
+            lambda server: self._queries.delete_trees(server, [tree])
         )
         if driven:
             raise SessionBusy(
-                f"session {session!r}: a driver is running it, so it cannot be deleted; "
-                "wait until the run ends, or cancel it"
+                f"session {session!r}: a driver is running it, or one that works for it, so it "
+                "cannot be deleted; wait until the run ends, or cancel it"
             )
         return deleted > 0
 
-    async def prune(self, before: float) -> int:
-        """Delete the sessions that ended before a time and are not driven; returns how many."""
+    @override
+    async def _delete_ended_trees(self, trees: Sequence[Sequence[str]], before: float) -> int:
         await self._resources.for_running_loop().leases.wait_for_releases()
-        names = iter(await self._run_query(lambda server: self._queries.list_ended(server, before)))
         count = 0
-        while batch := [*islice(names, PRUNE_BATCH)]:
+        for start in range(0, len(trees), PRUNE_BATCH):
+            batch = trees[start : start + PRUNE_BATCH]
             deleted, _ = await self._run_query(
-                lambda server, batch=batch: self._queries.delete_sessions(server, batch, before)
+                lambda server, batch=batch: self._queries.delete_trees(server, batch, before)
             )
             count += deleted
         return count

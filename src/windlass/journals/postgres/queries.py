@@ -9,17 +9,14 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from windlass.core.events import Fact
+from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.budget_math import BudgetSum
 from windlass.journals.chain import ChainLink, RecordProblem, RecordRow, chain_root, walk_chain
 from windlass.journals.codec import check_blob
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
-from windlass.journals.stored_journal import (
-    OPEN_AND_NOT_WAITING,
-    SESSION_COLUMNS,
-    UNFINISHED,
-    SessionEnd,
-)
+from windlass.journals.stored_catalog import SESSION_COLUMNS, SqlCondition, query_conditions
+from windlass.journals.stored_journal import SessionEnd
 
 _BLOBS_PREFIX = re.compile(r'\{"v":\d+,"blobs":(\[\[.*?\]\])')
 _BLOB_NAME = re.compile(r'"([0-9a-f]{64})"')
@@ -99,38 +96,36 @@ class PostgresQueries:
         return [f"{count} records belong to no session (number {number})" for number, count in rows]
 
     async def list_sessions(
-        self, server: PostgresConnection, query: str, limit: int, *, unfinished: bool
+        self, server: PostgresConnection, query: SessionQuery, place: PagePlace | None, limit: int
     ) -> list[SessionSummary]:
-        """List the sessions whose name or title contains the query, the latest first."""
-        condition = "position(lower($1) IN lower(session || chr(10) || title)) > 0"
-        if unfinished:
-            condition += f" AND {UNFINISHED}"
-        return await self._select_summaries(server, condition, "LIMIT $2", query, limit)
-
-    async def list_open_sessions(self, server: PostgresConnection) -> list[SessionSummary]:
-        """List the sessions with an open run that waits for no person, the latest first."""
-        return await self._select_summaries(server, OPEN_AND_NOT_WAITING, "")
-
-    async def _select_summaries(
-        self, server: PostgresConnection, condition: str, limit: str, *arguments: object
-    ) -> list[SessionSummary]:
-        query = self._format_sql("SELECT {columns} FROM {}.sessions")
-        query += f" WHERE {condition} ORDER BY updated DESC {limit}"
-        rows = await server.fetch(query, *arguments)
+        """List the sessions behind a place whose rows fit the query: latest first, then by name."""
+        conditions = query_conditions(query, place)
+        if query.text:
+            # Titles are stored with this character in place of NUL.
+            text = query.text.replace("\0", "\ufffd")
+            found = "position(lower({}) IN lower(session || chr(10) || title)) > 0"
+            conditions.append(SqlCondition(found, (text,)))
+        values = [value for condition in conditions for value in condition.values]
+        numbers = iter(range(1, len(values) + 1))
+        where = " AND ".join(condition.text for condition in conditions) or "TRUE"
+        where = re.sub(r"\{\}", lambda _: f"${next(numbers)}", where)
+        statement = self._format_sql("SELECT {columns} FROM {}.sessions")
+        statement += f" WHERE {where} ORDER BY updated DESC, session LIMIT ${len(values) + 1}"
+        rows = await server.fetch(statement, *values, limit)
         return [SessionEnd.from_row(row).summary for row in rows]
 
-    async def list_ended(self, server: PostgresConnection, before: float) -> list[str]:
-        """Return the names of the sessions that ended before a time."""
-        query = "SELECT session FROM {}.sessions WHERE updated < $1 AND outcome IS NOT NULL"
-        return [row[0] for row in await server.fetch(self._format_sql(query), before)]
-
-    async def delete_sessions(
-        self, server: PostgresConnection, names: Sequence[str], before: float | None = None
+    async def delete_trees(
+        self,
+        server: PostgresConnection,
+        trees: Sequence[Sequence[str]],
+        before: float | None = None,
     ) -> tuple[int, int]:
-        """Delete the sessions that are not driven; returns how many were deleted, and are driven.
+        """Delete the trees of which nothing is driven. The first name of each tree is its root.
 
-        With `before`, only sessions that are still ended, and not touched since, are deleted.
+        With `before`, only trees whose root is still ended, and not touched since. Returns how many
+        sessions were deleted, and how many trees were left because they are driven.
         """
+        names = [name for tree in trees for name in tree]
         keys = [self._config.lock_key("lease", name) for name in names]
         async with server.transaction():
             # Nobody can lease the sessions until the transaction ends.
@@ -140,18 +135,29 @@ class PostgresQueries:
                 names,
                 keys,
             )
-            rows = await server.fetch(
-                self._format_sql(
-                    """SELECT number FROM {}.sessions WHERE session = ANY ($1::text[])
-                    AND ($2::float8 IS NULL OR updated < $2 AND outcome IS NOT NULL)
-                    ORDER BY session FOR UPDATE"""
-                ),
-                [row[0] for row in free],
-                before,
-            )
-            if rows:
-                await self._delete_rows(server, [row[0] for row in rows])
-        return len(rows), len(names) - len(free)
+            is_free = {row[0] for row in free}
+            left = {tree[0]: tree for tree in trees if is_free.issuperset(tree)}
+            numbers = await self._lock_trees(server, left, before)
+            if numbers:
+                await self._delete_rows(server, numbers)
+        return len(numbers), len(trees) - len(left)
+
+    async def _lock_trees(
+        self, server: PostgresConnection, trees: Mapping[str, Sequence[str]], before: float | None
+    ) -> list[int]:
+        """Return the row numbers of the trees that may be deleted, and lock their rows."""
+        roots = self._format_sql(
+            """SELECT session FROM {}.sessions WHERE session = ANY ($1::text[])
+            AND ($2::float8 IS NULL OR updated < $2 AND outcome IS NOT NULL)
+            ORDER BY session FOR UPDATE"""
+        )
+        rows = await server.fetch(roots, [*trees], before)
+        names = [name for row in rows for name in trees[row[0]]]
+        query = self._format_sql(
+            "SELECT number FROM {}.sessions WHERE session = ANY ($1::text[]) "
+            "ORDER BY session FOR UPDATE"
+        )
+        return [row[0] for row in await server.fetch(query, names)]
 
     async def _delete_rows(self, server: PostgresConnection, numbers: Sequence[int]) -> None:
         """Delete the records of sessions, the blobs that only they used, and their shares."""

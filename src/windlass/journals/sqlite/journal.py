@@ -20,6 +20,7 @@ from typing_extensions import override
 from windlass.core.errors import ConfigError, JournalCorrupt
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
+from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease
@@ -46,7 +47,7 @@ POLL_MIN_S = 0.05
 POLL_MAX_S = 0.25
 """How often to check whether another process has written: at first, and after a long silence."""
 PRUNE_BATCH = 500
-"""Sessions that are deleted in one transaction."""
+"""Sessions that are deleted in one transaction, each with those below it."""
 
 
 class SqliteJournal(StoredJournal):
@@ -102,6 +103,7 @@ class SqliteJournal(StoredJournal):
 
     # ── records ──────────────────────────────────────────────────────────────
 
+    @override
     async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
         """Return the facts of a session after number `after`, each checked against the chain.
 
@@ -135,43 +137,48 @@ class SqliteJournal(StoredJournal):
 
     # ── the list of sessions ─────────────────────────────────────────────────
 
-    async def sessions(
-        self, query: str | None = None, *, limit: int = 50, unfinished: bool = False
+    @override
+    async def _select_sessions(
+        self, query: SessionQuery, place: PagePlace | None, limit: int
     ) -> list[SessionSummary]:
-        """List the sessions whose name or first prompt contains the query, the latest first."""
-        return await self._run_query(
-            lambda file: queries.list_sessions(file, query or "", limit, unfinished=unfinished)
-        )
+        return await self._run_query(lambda file: queries.list_sessions(file, query, place, limit))
 
-    async def list_abandoned(self) -> list[SessionSummary]:
-        """List the sessions with an open run that has no live driver and waits for no person."""
-        summaries = await self._run_query(queries.list_open_sessions)
+    @override
+    async def _has_session(self, session: str) -> bool:
+        return await self._run_query(lambda file: queries.last_seq(file, session)) > 0
+
+    @override
+    async def _without_driver(self, summaries: Sequence[SessionSummary]) -> list[SessionSummary]:
         return [summary for summary in summaries if not self._leases.is_taken(summary.session)]
 
     async def delete(self, session: str) -> bool:
-        """Delete a session and the attachments that only it used; returns whether there was one.
+        """Delete a session, those that work for it, and the attachments that only they used.
 
-        Raises SessionBusy if it is driven.
+        Returns whether there was one. Raises SessionBusy, and deletes nothing, if one is driven.
         """
-        lease = self._leases.acquire(self._check_name(session))
+        leases = [self._leases.acquire(self._check_name(session))]
+
+        def lease_below(name: str) -> None:
+            leases.append(self._leases.acquire(name))
+
+        def release_all(_: object) -> None:
+            for lease in leases:
+                lease.release()
+
         deletion = self._submit_change(
-            lambda file: queries.delete_session(file, session), moves_ends=True
+            lambda file: queries.delete_tree(file, session, lease_below), moves_ends=True
         )
-        # The deletion goes on even if its caller is cancelled, and the lease is held until it ends.
-        deletion.add_done_callback(lambda _: lease.release())
+        # The deletion goes on even if its caller is cancelled, and the leases are held until then.
+        deletion.add_done_callback(release_all)
         return await asyncio.shield(deletion)
 
-    async def prune(self, before: float) -> int:
-        """Delete the sessions that ended before a time and are not driven; returns how many.
-
-        They are deleted in batches, so that an append waits for one batch and not for all.
-        """
-        numbers = await self._run_query(lambda file: queries.list_ended_numbers(file, before))
+    @override
+    async def _delete_ended_trees(self, trees: Sequence[Sequence[str]], before: float) -> int:
         count = 0
-        for start in range(0, len(numbers), PRUNE_BATCH):
-            batch = numbers[start : start + PRUNE_BATCH]
+        for start in range(0, len(trees), PRUNE_BATCH):
+            batch = trees[start : start + PRUNE_BATCH]
             count += await self._submit_change(
-                lambda file, batch=batch: queries.prune_sessions(
+                lambda file, batch=batch: queries.delete_ended_trees(
                     file, batch, before, self._leases.is_taken
                 ),
                 moves_ends=True,

@@ -4,15 +4,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from windlass.core.events import Fact
+from windlass.core.session_query import PagePlace, SessionQuery, find_tree
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
 from windlass.journals.codec import BlobFetcher, blob_name, check_blob
 from windlass.journals.sqlite.budgets import forget_shares
 from windlass.journals.sqlite.writer import FIND_SESSION, SELECT_SESSION, session_end_from_row
-from windlass.journals.stored_journal import OPEN_AND_NOT_WAITING, UNFINISHED, SessionEnd
+from windlass.journals.stored_catalog import (
+    SqlCondition,
+    fold_missing,
+    name_parent,
+    query_conditions,
+)
+from windlass.journals.stored_journal import SessionEnd
 from windlass.journals.wording import session_missing_error
 from windlass.sqlite_file import SqliteConnection
 
+ALL_ROWS = -1
+"""No limit, in SQLite."""
 ENDED_BEFORE = "updated < ? AND outcome IS NOT NULL"
 
 
@@ -59,28 +68,18 @@ def last_seq(connection: SqliteConnection, session: str) -> int:
 
 
 def list_sessions(
-    connection: SqliteConnection, query: str, limit: int, *, unfinished: bool
+    connection: SqliteConnection, query: SessionQuery, place: PagePlace | None, limit: int
 ) -> list[SessionSummary]:
-    """List the sessions whose name or title contains the query, the latest first."""
-    conditions = [UNFINISHED] if unfinished else []
-    bindings: list[Any] = []
-    if query:
-        conditions.append("instr(lower(session || char(10) || title), lower(?))")
-        bindings.append(query)
-    condition = " AND ".join(conditions) or "TRUE"
-    return _select_summaries(connection, condition, (*bindings, limit), "LIMIT ?")
-
-
-def list_open_sessions(connection: SqliteConnection) -> list[SessionSummary]:
-    """List the sessions with an open run that waits for no person, the latest first."""
-    return _select_summaries(connection, OPEN_AND_NOT_WAITING, (), "")
-
-
-def _select_summaries(
-    connection: SqliteConnection, condition: str, bindings: tuple[Any, ...], limit: str
-) -> list[SessionSummary]:
-    query = f"{SELECT_SESSION} WHERE {condition} ORDER BY updated DESC {limit}"
-    return [session_end_from_row(row).summary for row in connection.execute(query, bindings)]
+    """List the sessions behind a place whose rows fit the query: latest first, then by name."""
+    conditions = query_conditions(query, place)
+    if query.text:
+        text = "instr(lower(session || char(10) || title), lower({})) > 0"
+        conditions.append(SqlCondition(text, (query.text,)))
+    where = " AND ".join(condition.text.replace("{}", "?") for condition in conditions) or "TRUE"
+    values: list[Any] = [value for condition in conditions for value in condition.values]
+    statement = f"{SELECT_SESSION} WHERE {where} ORDER BY updated DESC, session LIMIT ?"
+    rows = connection.execute(statement, (*values, limit))
+    return [session_end_from_row(row).summary for row in rows]
 
 
 def put_blob(connection: SqliteConnection, session: str, data: bytes) -> str:
@@ -105,36 +104,55 @@ def get_blob(connection: SqliteConnection, session: str, prefix: str) -> bytes |
     ).get
 
 
-def list_ended_numbers(connection: SqliteConnection, before: float) -> list[int]:
-    """Return the row numbers of the sessions that ended before a time, the oldest first."""
-    ends = _select_ends(connection, f"{ENDED_BEFORE} ORDER BY updated", before)
-    return [end.number for end in ends]
+def delete_tree(
+    connection: SqliteConnection, session: str, lease_below: Callable[[str], None]
+) -> bool:
+    """Delete a session and all that work for it; returns whether there was one.
+
+    Each of the latter is leased first; what `lease_below` raises is raised, and nothing is deleted.
+    """
+    if not last_seq(connection, session):
+        return False
+    # Only its own driver begins sessions below it, and its lease is held.
+    rows = list_sessions(connection, SessionQuery(prefix=f"{session}/"), None, ALL_ROWS)
+    below = find_tree(session, [_fold_row(connection, row) for row in rows])
+    for name in below:
+        lease_below(name)
+    delete_sessions(connection, (session, *below))
+    return True
 
 
-def delete_session(connection: SqliteConnection, session: str) -> bool:
-    """Delete a session; returns whether there was one."""
-    ends = _select_ends(connection, "session = ?", session)
+def _fold_row(connection: SqliteConnection, summary: SessionSummary) -> SessionSummary:
+    found = list(read_facts(connection, summary.session, 0))
+    facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
+    return fold_missing(summary, facts) if len(facts) == len(found) else name_parent(summary)
+
+
+def delete_sessions(connection: SqliteConnection, names: Sequence[str]) -> int:
+    """Delete sessions; returns how many of them there were."""
+    ends = [end for name in names for end in _select_ends(connection, "session = ?", name)]
     for end in ends:
         _delete_rows(connection, end)
-    return bool(ends)
+    return len(ends)
 
 
-def prune_sessions(
+def delete_ended_trees(
     connection: SqliteConnection,
-    numbers: Sequence[int],
+    trees: Sequence[Sequence[str]],
     before: float,
     is_driven: Callable[[str], bool],
 ) -> int:
-    """Delete those of these sessions that are still ended and not driven; returns how many.
+    """Delete the trees whose root is still ended and of which nothing is driven.
 
-    A session may have been continued since its number was listed, so it is looked at again.
+    The first name of a tree is its root. It may have been continued since it was listed, so it is
+    looked at again. Returns how many sessions were deleted.
     """
-    condition = f"number IN ({', '.join(map(str, numbers))}) AND {ENDED_BEFORE}"
-    ends = _select_ends(connection, condition, before)
-    unused = [end for end in ends if not is_driven(end.summary.session)]
-    for end in unused:
-        _delete_rows(connection, end)
-    return len(unused)
+    count = 0
+    for tree in trees:
+        roots = _select_ends(connection, f"session = ? AND {ENDED_BEFORE}", tree[0], before)
+        if roots and not any(map(is_driven, tree)):
+            count += delete_sessions(connection, tree)
+    return count
 
 
 def _delete_rows(connection: SqliteConnection, end: SessionEnd) -> None:
@@ -153,7 +171,7 @@ def _delete_rows(connection: SqliteConnection, end: SessionEnd) -> None:
 
 
 def _select_ends(
-    connection: SqliteConnection, condition: str, binding: str | float
+    connection: SqliteConnection, condition: str, *bindings: str | float
 ) -> list[SessionEnd]:
-    rows = connection.execute(f"{SELECT_SESSION} WHERE {condition}", (binding,))
+    rows = connection.execute(f"{SELECT_SESSION} WHERE {condition}", bindings)
     return [session_end_from_row(row) for row in rows]
