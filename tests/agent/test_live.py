@@ -199,7 +199,8 @@ async def test_who_goes_on_from_a_record_is_not_shown_what_is_withheld(
 async def test_watching_from_elsewhere_changes_nothing_in_the_run(clock: VirtualClock) -> None:
     """S6: a reply that broke off is asked for again, as if nobody had seen it."""
     store = MemoryJournal()
-    script = [[say("One "), pause(1), drop()], [say("Two "), pause(1), say("three.")]]
+    broken = [say("One "), pause(1), say("and "), pause(1), drop()]
+    script = [broken, [say("Two "), pause(1), say("three.")]]
     with ScriptedModel(script) as model:
         rules = LoopPolicy(on_partial="fail")
         agent = Agent(model, journal=store, clock=clock, rules=rules)

@@ -32,6 +32,7 @@ from windlass.core.live_batch import FactMark, LiveBatch
 from windlass.core.reply_hold import visible_facts
 from windlass.core.secrets.mask import Mask
 from windlass.ports import AppendSignals, Journal, LiveChannel, SessionLeases
+from windlass.runtime.deadlines import TIMER_GRAIN_S
 
 LEASE_POLL_S = 1.0
 """How often to look whether a session that is watched is still driven."""
@@ -270,7 +271,9 @@ class _SessionSignals:
                 news = self._journal.wait_for_append(self._session, after)
                 self._append = asyncio.ensure_future(news)
             waits.add(self._append)
-        timeout_s = max(0.0, until - asyncio.get_running_loop().time())
+        # Never shorter than the grain of a timer: one that is called a moment early would be set
+        # again for no time at all, for ever.
+        timeout_s = max(TIMER_GRAIN_S, until - asyncio.get_running_loop().time())
         await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if self._batch is not None and self._batch.done():
             batch = self._batch.result()
