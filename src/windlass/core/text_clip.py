@@ -11,12 +11,15 @@ def printable_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
     return printable_chars(clip_line(text, chars_max))
 
 
-def reveal_line(text: str) -> str:
+def reveal_line(text: str, keep: str = "") -> str:
     """The whole text as one line, with an escape for each character that is not printable.
 
     For questions to a person: words of others can then neither add a line of their own, nor hide.
+    Characters in `keep` stay as they are.
     """
-    return "".join(char if char.isprintable() else _escape_char(char) for char in text)
+    return "".join(
+        char if char.isprintable() or char in keep else _escape_char(char) for char in text
+    )
 
 
 def _escape_char(char: str) -> str:
