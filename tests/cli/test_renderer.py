@@ -20,6 +20,7 @@ from windlass.core.events import (
     CallProgress,
     CallStarted,
     Event,
+    Fact,
     NoteGiven,
     ReplyEnd,
     ReplyJudged,
@@ -34,7 +35,15 @@ from windlass.core.events import (
     UsageDelta,
 )
 from windlass.core.faults import Fault
-from windlass.core.messages import AssistantMessage, FilePart, TextPart, ToolCall, ToolResult, Usage
+from windlass.core.messages import (
+    AssistantMessage,
+    FilePart,
+    TextPart,
+    ThinkingPart,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
 
 STALLED = Fault("stalled", "the model fell silent", retryable=True)
@@ -179,3 +188,40 @@ def test_nothing_that_a_model_says_steers_the_terminal() -> None:
     assert shown(TextDelta(evil)) == ["a?[2Jb??c"]
     [line] = shown(CallFinished("c9", ToolResult.from_text("value", evil)))
     assert line == "← c9: a?[2Jb??c"
+
+
+@pytest.mark.contract("D12")
+def test_a_run_that_is_read_from_its_record_looks_as_it_did_live() -> None:
+    """Text that nobody saw stream is shown with the fact that holds it, and never twice."""
+    look = AssistantMessage((ThinkingPart("Hm. "), TextPart("Let me look."), LOOK))
+    lost = AttemptFailed(Fault("server", "503: busy"), visible=True, partial="All i")
+    done = StepProposed(AssistantMessage((TextPart("All is well."),)), "end")
+    live: list[Event] = [
+        RunStarted(1, (TextPart("Go."),)),
+        asked(1),
+        ThinkingDelta("Hm. "),
+        TextDelta("Let me "),
+        TextDelta("look."),
+        StepProposed(look, "calls"),
+        CallJudged("c1_0", Allow()),
+        CallStarted("c1_0", "k"),
+        CallFinished("c1_0", ToolResult.from_text("value", "page")),
+        asked(2),
+        TextDelta("All i"),
+        lost,
+        AttemptDiscarded(2, 1, "503: busy"),
+        asked(2, 2),
+        TextDelta("All is well."),
+        done,
+        asked(3),
+        TextDelta("And"),
+        RunEnded("cancelled", "enough", partial="And"),
+    ]
+    record = [event for event in live if isinstance(event, Fact)]
+    assert shown(*record) == shown(*live)
+    assert shown(*live)[-2:] == ["And", "✗ cancelled: enough"]
+
+
+def test_a_reply_whose_end_did_not_stream_is_completed() -> None:
+    done = StepProposed(AssistantMessage((TextPart("All is well."),)), "end")
+    assert shown(asked(1), TextDelta("All is"), done) == ["All is well."]

@@ -1,6 +1,6 @@
 """Rules for the projection: it says what the fold says, whenever its watcher came (D12)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
 
 from msgspec.structs import replace
@@ -114,18 +114,21 @@ def _require_same(found: Projection, wanted: Projection, who: str) -> None:
 
 def _check_nested(live: Projection, played: PlayedSession) -> None:
     """A sub-agent that was watched from its beginning is shown as by its own record."""
-    recorded = project_events(_with_children(played), played.plan.session)
+    # A sub-agent may write its end after the run of its caller, when nobody is told any more.
+    upto = {nested.session: nested.projection.seq for nested in _nested_views(live)}
+    recorded = project_events(_with_children(played, upto), played.plan.session)
     for shown, wanted in zip(_nested_views(live), _nested_views(recorded), strict=False):
         if shown.session == wanted.session and shown.projection.entries[0].seq == 1:
             _require_same(shown.projection, wanted.projection, f"the caller of {shown.session}")
 
 
-def _with_children(played: PlayedSession) -> Iterator[Event]:
+def _with_children(played: PlayedSession, upto: Mapping[str, int]) -> Iterator[Event]:
     """Yield the record with those of the sub-agents, each after the start of its call."""
     for fact in played.facts:
         yield fact
-        if isinstance(fact, CallStarted) and fact.key in played.inner:
-            yield from nest_events(fact.call_id, "helper", fact.key, played.inner[fact.key])
+        if isinstance(fact, CallStarted) and fact.key in upto:
+            facts = played.inner[fact.key][: upto[fact.key]]
+            yield from nest_events(fact.call_id, "helper", fact.key, facts)
 
 
 def _nested_views(view: Projection) -> Iterator[NestedView]:
