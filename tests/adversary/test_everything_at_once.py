@@ -69,6 +69,9 @@ def test_no_command_has_an_effect_without_a_terminal(visitor: Visitor) -> None:
         visitor.repository.assert_no_effect()
         check_output(done.stdout + done.stderr, command)
         assert "trust.json" not in home_files(visitor), command
+    inner = visitor.repository.folder / "tools"
+    visitor.windlass("doctor", cwd=inner)
+    visitor.repository.assert_no_effect()
     shown = visitor.windlass("config", "show").stdout
     assert "allow-all" not in shown
     assert visitor.repository.server.url not in shown

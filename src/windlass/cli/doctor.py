@@ -90,8 +90,10 @@ def _collect_findings() -> Iterator[DoctorFinding]:
     settings = loaded.settings
     yield from _check_trust(project)
     yield from _check_policies(loaded, project.snapshot)
-    is_sandboxed = not probe_bubblewrap().fault
-    yield _optional("sandbox", describe_sandbox(), is_there=is_sandboxed)
+    # No program of the project is tried, also if only a folder in it is the current one.
+    root = project.snapshot.root
+    is_sandboxed = not probe_bubblewrap(root=root).fault
+    yield _optional("sandbox", describe_sandbox(root), is_there=is_sandboxed)
     yield _check_journal(settings)
     yield from _check_models(settings, project)
     yield from _check_mcp(project)

@@ -225,9 +225,9 @@ def activate_sandbox(
     return ActiveSandbox(root.resolve(), options, probe, environ or {})
 
 
-def describe_sandbox() -> str:
-    """Say in one line, for `windlass doctor`, which sandbox would be in force here."""
-    return ActiveSandbox(Path("/"), Sandbox(), probe_bubblewrap(), {}).describe()
+def describe_sandbox(root: Path | None = None) -> str:
+    """Say in one line, for `windlass doctor`, which sandbox would be in force in a folder."""
+    return ActiveSandbox(Path("/"), Sandbox(), probe_bubblewrap(root=root), {}).describe()
 
 
 def probe_bubblewrap(*, network: bool = False, root: Path | None = None) -> BubblewrapProbe:
