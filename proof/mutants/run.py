@@ -32,6 +32,7 @@ TESTS = (
     "tests/agent/test_artifact_reader.py",
     "tests/agent/test_secrets.py",
     "tests/agent/test_earlier_messages.py",
+    "tests/agent/test_mistakes.py",
     "tests/agent/test_program_exit.py",
     "tests/agent/test_reply_hold.py",
     "tests/core",

@@ -26,6 +26,7 @@ from windlass.core.session_query import (
 from windlass.core.session_summary import SessionSummary
 from windlass.core.setup import ModelInfo
 from windlass.core.state import State
+from windlass.core.suggestions import SettingsStruct
 from windlass.core.verdicts import Allow, Deny, Grant, PersonAnswer, Verdict
 from windlass.core.view import Prompt
 
@@ -422,7 +423,7 @@ True allows the call and False denies it. A function that is not async runs in a
 """
 
 
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
+class Timeouts(SettingsStruct, frozen=True, kw_only=True):
     """How long a model may be silent, in seconds. None waits for ever."""
 
     connect_s: float | None = 10.0

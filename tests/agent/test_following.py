@@ -54,7 +54,8 @@ async def test_a_session_that_nobody_drives_is_told_and_left(clock: VirtualClock
     held = await agent.run("Go.", session="s")
     other = Agent(ScriptedModel([]), tools=[wait], journal=journal, clock=clock)
     assert await seen(other, "s") == list(await journal.read("s"))
-    assert await seen(other, "unknown") == []
+    with pytest.raises(NothingToDo, match="no session 'unknown'"):
+        await seen(other, "unknown")
     await agent.steer("s", "Be quick.")
     facts = await journal.read("s")
     assert await seen(other, "s", after=len(facts) - 1) == [facts[-1]]

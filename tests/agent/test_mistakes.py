@@ -1,15 +1,40 @@
 """What a caller gets wrong is refused when it is said, with a sentence that helps."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from windlass import Agent, ConfigError, Limits, NothingToDo, Question, tool
+from windlass import (
+    Agent,
+    Allow,
+    Budget,
+    Compaction,
+    ConfigError,
+    Hydration,
+    Limits,
+    LoopPolicy,
+    ModelOptions,
+    NothingToDo,
+    Price,
+    Question,
+    RetryPolicy,
+    SessionLimits,
+    Timeouts,
+    answer,
+    tool,
+)
+from windlass.core.errors import ForOperator
 from windlass.environ import read_environment
-from windlass.journals import MemoryJournal, SqliteJournal, open_journal
+from windlass.journals import (
+    MemoryJournal,
+    SqliteJournal,
+    export_session,
+    fork,
+    open_journal,
+)
 from windlass.testing import ScriptedModel, VirtualClock, call
 from windlass.tools import RunContext, Toolbox
 
@@ -56,6 +81,49 @@ async def test_the_name_of_a_session_is_a_text(session: Any) -> None:
         await agent.run("Hi.", session=session)
     with pytest.raises(ConfigError, match="name"):
         await agent.resume(session)
+    with pytest.raises(ConfigError, match="name"):
+        await agent.steer(session, "Hurry.")
+    with pytest.raises(ConfigError, match="name"):
+        agent.watch(session)
+    with pytest.raises(ConfigError, match="name"):
+        agent.cancel(session)
+    with pytest.raises(ConfigError, match="name"):
+        await agent.answer(session, "c1_0", Allow())
+    journal = MemoryJournal()
+    with pytest.raises(ConfigError, match="name"):
+        await answer(journal, session, "c1_0", Allow())
+    with pytest.raises(ConfigError, match="name"):
+        await fork(journal, session, 1)
+    with pytest.raises(ConfigError, match="name"):
+        await export_session(journal, session, lambda _: None)
+
+
+@pytest.mark.contract("U1")
+async def test_each_way_to_a_session_that_does_not_exist_names_near_ones() -> None:
+    """U1: nothing is silently watched, steered, answered or copied."""
+    journal = MemoryJournal()
+    agent = Agent(ScriptedModel(["Hello."]), journal=journal)
+    await agent.run("Hi.", session="invoices-2026")
+    typo = "invoice-2026"
+    near = r"no session 'invoice-2026'.*Did you mean invoices-2026\?"
+
+    async def watch() -> None:
+        async for _ in agent.watch(typo):
+            pass
+
+    ways: list[Callable[[], Awaitable[object]]] = [
+        watch,
+        lambda: agent.steer(typo, "Hurry."),
+        lambda: agent.answer(typo, "c1_0", Allow()),
+        lambda: answer(journal, typo, "c1_0", Allow()),
+        lambda: fork(journal, typo, 1),
+        lambda: export_session(journal, typo, lambda _: None),
+    ]
+    for way in ways:
+        with pytest.raises(ForOperator, match=near):
+            await way()
+    with pytest.raises(ConfigError, match="name"):
+        await fork(journal, "invoices-2026", 1, "")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -107,10 +175,26 @@ async def test_an_option_that_does_not_exist_is_named_as_it_is_called_here(
         await UNTYPED(ScriptedModel(["Hello."])).run("Hi.", **{option: "x"})
 
 
-def test_a_limit_that_does_not_exist_is_named_as_it_is_called_here() -> None:
-    limits: Any = Limits
-    with pytest.raises(TypeError, match="Did you mean usd"):
-        limits(max_usd=1)
+@pytest.mark.parametrize(
+    ("settings", "argument", "right"),
+    [
+        (Limits, "max_usd", "usd"),
+        (SessionLimits, "token", "tokens"),
+        (Budget, "max_tokens", "tokens"),
+        (LoopPolicy, "reads_at_once", "reads_at_once_max"),
+        (RetryPolicy, "attempt_max", "attempts_max"),
+        (Compaction, "windw", "window"),
+        (Hydration, "reference", "references"),
+        (Timeouts, "first_bytes_s", "first_byte_s"),
+        (ModelOptions, "temprature", "temperature"),
+        (Price, "inputs", "input"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_named_as_it_is_called_here(
+    settings: Any, argument: str, right: str
+) -> None:
+    with pytest.raises(TypeError, match=f"{settings.__name__}.*{argument}.*Did you mean .*{right}"):
+        settings(**{argument: 1})
 
 
 async def test_a_stream_that_is_not_entered_explains_itself() -> None:

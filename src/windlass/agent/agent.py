@@ -23,7 +23,6 @@ from windlass.agent.options import (
     check_agent_options,
     check_prompt,
     check_run_options,
-    check_session,
     choose_session,
 )
 from windlass.agent.output import OutputType
@@ -34,6 +33,7 @@ from windlass.core.events import Event, Fact, SteeringGiven
 from windlass.core.faults import Fault
 from windlass.core.messages import ContentPart, Message, UserMessage
 from windlass.core.result import OutputT, RunResult
+from windlass.core.session_summary import check_session
 from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
 from windlass.ports import AsyncClosableJournal, ClosableJournal, Model, RefusesContent, Watcher
@@ -208,7 +208,7 @@ class Agent(Generic[OutputT]):
 
     def cancel(self, session: str, reason: str = "cancelled") -> bool:
         """Stop the run of a session, from any thread. Returns whether this agent drives one."""
-        return self._runs.cancel(session, reason)
+        return self._runs.cancel(check_session(session), reason)
 
     async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
         """End a run that nobody drives any more, without going on with it.
@@ -223,8 +223,11 @@ class Agent(Generic[OutputT]):
         return await self._runs.write_facts(session, opening)
 
     def watch(self, session: str, *, after: int = 0) -> AsyncGenerator[Event]:
-        """Yield the events of a session after a sequence number: recorded ones, then live ones."""
-        return self._runs.watch(session, after)
+        """Yield the events of a session after a sequence number: recorded ones, then live ones.
+
+        Raises NothingToDo if there is no such session.
+        """
+        return self._runs.watch(check_session(session), after)
 
     async def aclose(self) -> None:
         """Stop all runs of this agent, and wait until nothing of them is left."""
@@ -244,7 +247,9 @@ class Agent(Generic[OutputT]):
         Returns once it is recorded, so that a crash does not lose it. Raises NothingToDo if the
         session has no open run.
         """
-        await self._runs.steer(session, SteeringGiven(self._check_prompt(prompt), str(by)))
+        await self._runs.steer(
+            check_session(session), SteeringGiven(self._check_prompt(prompt), str(by))
+        )
 
     def _open_run(self, prompt: PromptInput, options: RunOptions) -> Opening:
         earlier = self._read_earlier(options.get("messages"))

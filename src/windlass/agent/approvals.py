@@ -19,6 +19,7 @@ from windlass.core.messages import ToolSpec
 from windlass.core.moves import WaitForAnswers
 from windlass.core.result import Question, open_questions
 from windlass.core.schema import JsonSchema, outline_schema
+from windlass.core.session_summary import check_session
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import CallState, State, find_call
 from windlass.core.verdicts import (
@@ -31,6 +32,7 @@ from windlass.core.verdicts import (
     PersonAnswer,
     is_sound_verdict,
 )
+from windlass.journals.wording import describe_unknown_session
 from windlass.logs import get_logger
 from windlass.ports import Approver, Clock, Journal, World
 from windlass.runtime.clock import RealClock
@@ -58,8 +60,10 @@ async def answer(
     question waits, ConfigError if the answer does not fit it, SessionBusy if the session is driven.
     """
     clock = clock or RealClock()
-    with await hold_session(journal, session):
+    with await hold_session(journal, check_session(session)):
         state = fold(session, await journal.read(session))
+        if not state.seq:
+            raise NothingToDo(await describe_unknown_session(journal, session))
         recorder = Recorder(journal, clock, state, build_mask(None))
         await recorder.record(make_answer(state, call_id, reply, clock, digest=digest, by=by))
         return open_questions(recorder.state)

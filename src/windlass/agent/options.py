@@ -19,6 +19,7 @@ from windlass.core.limits import Budget, Limits, SessionLimits
 from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
+from windlass.core.session_summary import check_session
 from windlass.core.setup import LoopPolicy, Price, RetryPolicy
 from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
@@ -153,15 +154,6 @@ def choose_session(session: str | None) -> str:
     if session is None:
         return os.urandom(8).hex()
     return check_session(session)
-
-
-def check_session(session: str) -> str:
-    """Return the name of a session. Raises ConfigError if it is empty or not a str."""
-    if not isinstance(session, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
-        raise ConfigError(f"session={session!r}: the name of a session must be a str")
-    if not session.strip():
-        raise ConfigError(f"session={session!r}: the name is empty; leave it out for a new session")
-    return session
 
 
 class RunOptions(TypedDict, total=False):

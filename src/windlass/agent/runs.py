@@ -28,8 +28,8 @@ from windlass.core.result import RunResult, build_result
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
-from windlass.core.suggestions import find_near_names
-from windlass.ports import CallerRun, RunBoundTools, SessionCatalog, Watcher, World
+from windlass.journals.wording import describe_unknown_session
+from windlass.ports import CallerRun, RunBoundTools, Watcher, World
 from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.driver import DriverServices, Opening, RunDriver
 from windlass.runtime.leases import hold_session
@@ -158,7 +158,10 @@ class LiveRuns:
                 raise _no_open_run(session)
             return
         # Read before the session is taken: a run that begins meanwhile must not find it taken.
-        if not (await self.read_state(session)).is_active:
+        state = await self.read_state(session)
+        if not state.seq:
+            raise await self.unknown_session(session)
+        if not state.is_active:
             raise _no_open_run(session)
 
         def opening(state: State) -> Sequence[Fact]:
@@ -186,7 +189,10 @@ class LiveRuns:
             following = follow_session(journal, session, after, self._mask, withhold=withhold)
             async with aclosing(following) as events:
                 async for event in events:
+                    after = max(after, event.seq)
                     yield event
+            if not after and not await journal.read(session):
+                raise await self.unknown_session(session)
             return
         live_events = EventStream[Any]()
         # Attached before the journal is read: what is written meanwhile is in one or the other.
@@ -217,12 +223,7 @@ class LiveRuns:
 
     async def unknown_session(self, session: str) -> NothingToDo:
         """Return the error for a session that the journal does not have, with near names."""
-        names: list[str] = []
-        if isinstance(self._world.journal, SessionCatalog):
-            names = [one.session for one in await self._world.journal.sessions(limit=500)]
-        near = find_near_names(session, names)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        return NothingToDo(f"there is no session {session!r} in this journal.{hint}")
+        return NothingToDo(await describe_unknown_session(self._world.journal, session))
 
     async def read_state(self, session: str) -> State:
         return await self._state_cache.read_state(self._world.journal, session)

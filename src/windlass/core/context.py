@@ -3,15 +3,14 @@
 import re
 from typing import Literal
 
-import msgspec
-
 from windlass.core.limits import check_numbers
+from windlass.core.suggestions import SettingsStruct
 
 CompactionMethod = Literal["mask", "summary", "window"]
 """Mask the results of old calls, summarize the beginning, or leave it out."""
 
 
-class Compaction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Compaction(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """How the view of a model stays within its window. The transcript is never changed."""
 
     strategies: tuple[CompactionMethod, ...] = ("mask", "summary", "window")
@@ -36,7 +35,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             )
 
 
-class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
+class Reference(SettingsStruct, frozen=True, omit_defaults=True):
     """Something that a prompt may refer to, and the tool that looks it up."""
 
     pattern: str
@@ -59,7 +58,7 @@ FILE_REFERENCE = Reference(
 URL_REFERENCE = Reference(r"https?://[^\s<>\"'`)\]]+[^\s<>\"'`)\].,;:!?]", "fetch", "url")
 
 
-class Hydration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Hydration(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """What is looked up before the first step: files, addresses and ids that the prompt names."""
 
     references: tuple[Reference, ...] = (URL_REFERENCE, FILE_REFERENCE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from windlass.core.suggestions import suggest_names
+from windlass.core.suggestions import SettingsStruct
 
 Money: TypeAlias = Decimal | int | float | str
 """US dollars as a caller may write them. They are kept as an exact Decimal: 0.1 is `0.1`."""
@@ -39,20 +39,7 @@ def check_numbers(settings: msgspec.Struct, *names: str, zero_allowed: bool = Fa
             raise ValueError(f"{type(settings).__name__}({name}={number}): it must be {wanted}")
 
 
-class _LimitsMeta(type(msgspec.Struct)):
-    """Explains an argument that does not exist, as msgspec does not."""
-
-    if not TYPE_CHECKING:
-
-        def __call__(cls, *args: object, **options: object) -> msgspec.Struct:
-            for name in options:
-                if name not in cls.__struct_fields__:
-                    near = suggest_names(name.removeprefix("max_"), cls.__struct_fields__)
-                    raise TypeError(f"{cls.__name__}() has no limit {name!r}.{near}")
-            return super().__call__(*args, **options)
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, metaclass=_LimitsMeta):
+class Limits(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a run must stop. None means no limit."""
 
     steps: int | None = 25
@@ -83,7 +70,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, meta
         check_numbers(self, *self.__struct_fields__)
 
 
-class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SessionLimits(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """Where all the runs of a session together must stop. None means no limit."""
 
     steps: int | None = None
@@ -111,7 +98,7 @@ class SessionLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         check_numbers(self, *self.__struct_fields__)
 
 
-class RaisedLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RaisedLimits(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """New totals for limits of a run, or of its session. A limit can only be raised.
 
     None leaves a limit as it is, and a run without a limit stays without one.
@@ -184,7 +171,7 @@ class Amount(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens: int | None = None
 
 
-class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
+class Budget(SettingsStruct, frozen=True, omit_defaults=True):
     """A limit that many runs share, in any number of processes on one journal.
 
     A run counts for the hour, day or month (in UTC) in which it first drew on the budget.

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
+from windlass.core.errors import ConfigError
 from windlass.core.events import (
     AttemptFailed,
     AttemptStarted,
@@ -102,6 +103,15 @@ class SessionSummary(msgspec.Struct, frozen=True):
         if waits_for_person(self.proposed, self.asked, self.waiting):
             return "waiting"
         return "paused" if self.pause and self.released else "open"
+
+
+def check_session(session: str) -> str:
+    """Return the name of a session. Raises ConfigError if it is empty or not a str."""
+    if not isinstance(session, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+        raise ConfigError(f"session={session!r}: the name of a session must be a str")
+    if not session.strip():
+        raise ConfigError(f"session={session!r}: the name of the session is empty")
+    return session
 
 
 def advance_summary(summary: SessionSummary, facts: Iterable[Fact]) -> SessionSummary:

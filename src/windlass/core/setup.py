@@ -21,6 +21,7 @@ from windlass.core.limits import (
     make_exact,
 )
 from windlass.core.messages import ToolSpec
+from windlass.core.suggestions import SettingsStruct
 
 READS_AT_ONCE = 32
 """Reads that run at the same time, unless a policy says otherwise."""
@@ -32,7 +33,7 @@ ToolChoice = str
 """`auto`, `none`, `required`, or the name of a tool."""
 
 
-class Price(msgspec.Struct, frozen=True, omit_defaults=True):
+class Price(SettingsStruct, frozen=True, omit_defaults=True):
     """US dollars for a million tokens, never below zero. Cache prices fall back to input."""
 
     input: Decimal
@@ -68,7 +69,7 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The most output tokens to ask for in one reply."""
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RetryPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """How often and how long one step asks a model.
 
     All attempts of a step at one model share one count and one clock; a fallback starts anew.
@@ -99,7 +100,7 @@ DEFAULT_RETRIES = RetryPolicy(budget_s=900.0)
 """Enough for all attempts at a model that says nothing: 5 time-outs of 120 s, and 31 s of waits."""
 
 
-class LoopPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LoopPolicy(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """The choices that a caller can make about the loop."""
 
     on_partial: Literal["fail", "restart"] = "fail"

@@ -1,7 +1,10 @@
 """Suggest names for one that was mistyped: "Did you mean …?"."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
 
 
 def find_near_names(name: str, names: Iterable[str]) -> list[str]:
@@ -23,3 +26,36 @@ def suggest_names(name: str, names: Iterable[str]) -> str:
     if names:
         return f" Known: {', '.join(names[:20])}."
     return ""
+
+
+def _check_arguments(owner: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise TypeError for an argument that settings do not have, with near names."""
+    for name in given:
+        if name not in known:
+            near = suggest_names(name.removeprefix("max_"), known)
+            raise TypeError(f"{owner}() has no setting {name!r}.{near}")
+
+
+class _StructMeta(type(msgspec.Struct)):
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: object, **options: object) -> msgspec.Struct:
+            _check_arguments(cls.__name__, options, cls.__struct_fields__)
+            return super().__call__(*args, **options)
+
+
+class SettingsStruct(msgspec.Struct, frozen=True, metaclass=_StructMeta):
+    """Settings that a caller writes. An argument that does not exist is explained.
+
+    Reading them from a record is not slower: a decoder does not call the class.
+    """
+
+
+class SettingsMeta(type):
+    """The same for settings that are a dataclass."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: object, **options: object) -> object:
+            _check_arguments(cls.__name__, options, cls.__dataclass_fields__)
+            return super().__call__(*args, **options)

@@ -25,6 +25,7 @@ from windlass.core.errors import (
 )
 from windlass.core.events import Fact, SessionImported
 from windlass.core.fold.run import fold
+from windlass.core.session_summary import check_session
 from windlass.journals.chain import ChainLink, chain_hash, chain_root
 from windlass.journals.codec import UnreadableRecord, check_blob, decode_fact, encode_fact
 from windlass.journals.forking import has_waiting_prompts
@@ -78,9 +79,9 @@ async def export_session(
 
     Raises ConfigError if there is no such session.
     """
-    facts = await journal.read(session)
+    facts = await journal.read(check_session(session))
     if not facts:
-        raise no_session_error(session)
+        raise await no_session_error(journal, session)
     for records_done, line in _archive_lines(session, facts):
         write(line + b"\n")
         if progress is not None:

@@ -21,6 +21,7 @@ from windlass.core.events import (
 )
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResult
+from windlass.core.session_summary import check_session
 from windlass.core.setup import Setup
 from windlass.core.state import CallState, State
 from windlass.core.verdicts import Ask
@@ -45,9 +46,9 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
 
     Raises ConfigError if there is no such session or record, or if `into` exists already.
     """
-    facts = await journal.read(session)
+    facts = await journal.read(check_session(session))
     if not facts:
-        raise no_session_error(session)
+        raise await no_session_error(journal, session)
     if not 1 <= at <= len(facts):
         raise ConfigError(f"session {session!r} has records 1 to {len(facts)}, but no record {at}")
     # A fork is a session of its own: it works for nobody, and is not deleted with a caller.
@@ -60,7 +61,9 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
         mark = SessionImported(session, state.unfinished_calls, seq=state.seq + 1, at=state.at)
         copied.append(mark)
     copied += _settle_open_calls(fold(session, copied))
-    names = [into] if into else islice(_fork_names(session, at), FORKS_MAX)
+    names = (
+        [check_session(into)] if into is not None else islice(_fork_names(session, at), FORKS_MAX)
+    )
     for name in names:
         if await has_waiting_prompts(journal, name):
             continue
@@ -68,7 +71,7 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
         with suppress(SessionBusy):
             await journal.append(name, copied)
             return name
-    if into:
+    if into is not None:
         raise session_exists_error(into)
     raise ConfigError(f"session {session!r} has {FORKS_MAX} forks at record {at}; name the new one")
 

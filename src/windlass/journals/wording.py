@@ -4,6 +4,11 @@ The law: a message names the journal or the session, says what happened, and say
 """
 
 from windlass.core.errors import ConfigError, JournalCorrupt, JournalFailed, SessionBusy
+from windlass.core.suggestions import find_near_names
+from windlass.ports import Journal, SessionCatalog
+
+NAMES_MAX = 500
+"""Sessions among which near names are looked for, the latest first."""
 
 
 def closed_error(location: str) -> JournalFailed:
@@ -31,9 +36,19 @@ def session_busy_error(session: str) -> SessionBusy:
     )
 
 
-def no_session_error(session: str) -> ConfigError:
+async def no_session_error(journal: Journal, session: str) -> ConfigError:
     """A session was named that has no records."""
-    return ConfigError(f"there is no session {session!r}")
+    return ConfigError(await describe_unknown_session(journal, session))
+
+
+async def describe_unknown_session(journal: Journal, session: str) -> str:
+    """Say that a journal has no such session, with near names if it can list them."""
+    names: list[str] = []
+    if isinstance(journal, SessionCatalog):
+        names = [one.session for one in await journal.sessions(limit=NAMES_MAX)]
+    near = find_near_names(session, names)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"there is no session {session!r} in this journal.{hint}"
 
 
 def session_exists_error(session: str) -> ConfigError:

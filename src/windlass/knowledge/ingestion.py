@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from windlass.core.errors import ConfigError
+from windlass.core.suggestions import SettingsStruct
 from windlass.knowledge.documents import UnreadableFile, check_readable, read_document
 from windlass.knowledge.store import Knowledge, Note, Scope, Source, Taint, content_digest
 from windlass.logs import get_logger
@@ -51,7 +52,7 @@ class IngestReport(msgspec.Struct, frozen=True):
     """The places of files that could not be read, each with the reason."""
 
 
-class IngestSettings(msgspec.Struct, frozen=True):
+class IngestSettings(SettingsStruct, frozen=True):
     """What all notes of a folder have in common: scope, labels, and when they expire."""
 
     scope: Scope

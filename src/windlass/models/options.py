@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from windlass.core.messages import UserMessage
+from windlass.core.suggestions import SettingsMeta
 from windlass.core.view import Prompt
 
 Effort = Literal["off", "low", "medium", "high"]
@@ -16,7 +17,7 @@ MANY_TOOLS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(metaclass=SettingsMeta):
     """Options of one model. An option that is None is not sent; the provider's default applies.
 
     An option that the provider's API does not have, such as a seed at Anthropic, is not sent
