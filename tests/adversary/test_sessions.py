@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -266,14 +267,24 @@ async def test_a_bad_session_name_is_no_damaged_file(tmp_path: Path) -> None:
             await agent.run("Go.", session="\ud800")
 
 
-async def test_a_price_in_floats_is_exact_or_refused() -> None:
-    """B4: `Limits(usd=0.5)` is made exact; `Price(0.25, 2.0)` fails as a bug in the first step."""
-    number: Broken = 0.25
-    try:
-        info = ModelInfo("scripted:model", Price(number, number))
-    except (TypeError, ValueError):
-        return
-    assert (await Agent(ScriptedModel(["Done."], info=info)).run("Go.")).outcome == "completed"
+@pytest.mark.contract("B4")
+async def test_a_price_in_floats_is_exact() -> None:
+    """B4: `Price(0.1, 0.3)` is a tenth and three tenths, in the price and in what a run costs."""
+    tenth: Broken = 0.1
+    three_tenths: Broken = 0.3
+    price = Price(tenth, three_tenths, cache_read=tenth)
+    assert (price.input, price.output, price.cache_read) == (
+        Decimal("0.1"),
+        Decimal("0.3"),
+        Decimal("0.1"),
+    )
+    model = ScriptedModel(["Done."], info=ModelInfo("scripted:model", price), truthful=True)
+    result = await Agent(model).run("Go.")
+    (billed,) = model.billed
+    million = Decimal(1_000_000)
+    expected = (billed.input * Decimal("0.1") + billed.output * Decimal("0.3")) / million
+    assert result.cost == expected
+    assert "0.1000000000000000055" not in repr(price)
 
 
 # ── Limits ───────────────────────────────────────────────────────────────────

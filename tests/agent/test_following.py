@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Agent, Allow, Ask, Event, RunEnded, SteeringGiven, tool
+from windlass import Agent, Allow, Ask, Event, NothingToDo, RunEnded, SteeringGiven, tool
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import FixedGate, ScriptedModel, Trace, VirtualClock, call
