@@ -14,6 +14,7 @@
 11  the session is busy, or its last run is still open
 12  there is nothing to do: no such session, run or question
 13  the project is not trusted: windlass trust
+14  the run is paused, or was released by its driver: windlass resume
 129 the terminal was closed; the run is still open: windlass resume
 130 interrupted (Ctrl-C)
 143 ended by SIGTERM; the run is still open: windlass resume
@@ -49,6 +50,7 @@ JOURNAL: Final = 10
 BUSY: Final = 11
 NOTHING: Final = 12
 UNTRUSTED: Final = 13
+LET_GO: Final = 14
 HUNG_UP: Final = 129
 INTERRUPTED: Final = 130
 ENDED: Final = 143
@@ -66,6 +68,8 @@ OUTCOME_CODES: Mapping[Outcome, int] = {
     "policy_denied": DENIED,
     "failed": FAILED,
     "suspended": WAITS,
+    "paused": LET_GO,
+    "released": LET_GO,
 }
 EXIT_CODE_TABLE = indent(dedent((__doc__ or "").partition("\n\n")[2]), "  ")
 """The exit codes, for the help of `windlass run`."""
