@@ -113,6 +113,30 @@ def test_the_choice_of_a_tool_is_held_by_the_schema(
     assert accepted(asked, ANSWER) is answer
 
 
+@pytest.mark.parametrize(
+    ("text", "demanded"),
+    [
+        ("What is 2 plus 3? Use the tools.", True),
+        ("Fix it with the read tool.", True),
+        ("Please call `read` on a.txt", True),
+        ("Find it out, using read.", True),
+        ("Which tools do you have?", False),
+        ("Read a.txt.", False),
+        ("I use this a lot. Is it a tool?", False),
+    ],
+)
+@pytest.mark.contract("P9")
+def test_a_call_is_demanded_where_the_user_asks_for_one(text: str, *, demanded: bool) -> None:
+    """P9: until one was made, an answer would come from imagination."""
+    asking = UserMessage((TextPart(text),))
+    assert accepted(prompt(asking), ANSWER) is not demanded
+    assert accepted(prompt(asking), {"name": "read", "arguments": {"path": "a"}})
+    call = ToolCall("c", "read", '{"path": "a"}')
+    results = ToolResults((CallOutcome(call, ToolResult.from_text("value", "x")),))
+    assert accepted(prompt(asking, AssistantMessage((call,), "m"), results), ANSWER)
+    assert accepted(prompt(asking, tool_choice="none"), ANSWER)
+
+
 def test_an_output_type_is_the_schema_of_the_answer() -> None:
     city = {"type": "object", "properties": {"at": {"$ref": "#/definitions/P"}}}
     city |= {"definitions": {"P": {"type": "integer"}}}
@@ -143,6 +167,27 @@ def test_the_schema_goes_out_as_the_format_of_the_response() -> None:
     alone = sent(prompt(tools=()))["messages"][0]["content"]
     assert '{"answer": <your-answer>}' in alone
     assert "<tools>" not in alone
+
+
+def test_optional_arguments_stand_behind_the_description() -> None:
+    """P9: in a signature, a small model fills them all in; the schema accepts them anyway."""
+    parameters = {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "limit": {"type": "integer", "description": "How many lines.", "default": 9},
+            "unit": {"type": "string", "enum": ["c", "f"]},
+            "any": True,
+        },
+        "required": ["path"],
+    }
+    asked = prompt(tools=(ToolSpec("read", "Read a file.", parameters),))
+    system = sent(asked)["messages"][0]["content"]
+    words = "limit: How many lines; unit: (c, f); any"
+    assert f"Read a file. Optional arguments, only if they are asked for: {words}" in system
+    assert '"properties": {"path": {"type": "string"}}' in system
+    assert accepted(asked, {"name": "read", "arguments": {"path": "a", "limit": 3, "unit": "f"}})
+    assert not accepted(asked, {"name": "read", "arguments": {"path": "a", "unit": "k"}})
 
 
 def test_history_has_the_form_that_is_forced() -> None:

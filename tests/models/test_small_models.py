@@ -1,13 +1,16 @@
 """Small models on a server of their own: their calls are found, kept as written, or forced (P9)."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from windlass.agent.agent import Agent
 from windlass.core.events import CallFinished, Event, TextDelta
-from windlass.core.messages import AssistantMessage, ToolSpec
+from windlass.core.messages import AssistantMessage, TextPart, ToolSpec, UserMessage
+from windlass.core.view import Prompt
 from windlass.models.local import model as local
 from windlass.models.openai.quirks import ChatQuirks
 from windlass.models.options import ModelOptions
@@ -115,6 +118,26 @@ async def test_a_small_model_is_forced_by_default_and_answers_with_a_function() 
         {"role": "assistant", "content": READING},
         {"role": "user", "content": "<tool_response>\nreturn a - b\n</tool_response>"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        (ModelOptions(), 0),
+        (ModelOptions(temperature=0.7), 0.7),
+        (ModelOptions(top_p=0.9), None),
+    ],
+)
+def test_chance_does_not_choose_the_functions_of_a_small_model(
+    options: ModelOptions, sent: float | None
+) -> None:
+    quirks = load_vendors()["llamacpp"].quirks
+    dialect = build_chat_dialect(quirks, "llamacpp", model_size=0.5)
+    prompt = Prompt("m", "", [UserMessage((TextPart("Hi"),))], (READ,), "auto", 9)
+    body = msgspec.json.decode(dialect.encode_request(prompt, "m", options).body)
+    assert body.get("temperature") == sent
+    alone = dialect.encode_request(replace(prompt, tools=()), "m", ModelOptions())
+    assert "temperature" not in msgspec.json.decode(alone.body)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Chooses how tools are offered over chat completions: natively, in the text, or by a grammar."""
 
 import re
+from dataclasses import replace
 
 from typing_extensions import override
 
@@ -52,7 +53,9 @@ def read_model_size(text: str) -> float | None:
 class GrammarFallback(Dialect):
     """For a model that cannot call tools by itself: a grammar forces its calls.
 
-    A prompt without tools goes out natively, so that the answer is free text.
+    A prompt without tools goes out natively, so that the answer is free text. With tools, such a
+    model gets temperature 0 unless the caller says otherwise: at the usual temperature of a server,
+    chance decides which function it calls.
     """
 
     def __init__(self, quirks: ChatQuirks, vendor: str) -> None:
@@ -61,6 +64,8 @@ class GrammarFallback(Dialect):
 
     @override
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
+        if prompt.tools and options.temperature is None and options.top_p is None:
+            options = replace(options, temperature=0)
         return self._dialect_for(prompt).encode_request(prompt, model, options)
 
     @override

@@ -10,14 +10,24 @@ To answer is a function like the others, because small models that were trained 
 call one in every reply: without this one they repeat the last call for ever.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+from msgspec.structs import replace as struct_replace
 from typing_extensions import override
 
-from windlass.core.messages import AssistantMessage, TextPart, ThinkingPart, ToolCall, ToolSpec
+from windlass.core.messages import (
+    AssistantMessage,
+    TextPart,
+    ThinkingPart,
+    ToolCall,
+    ToolResults,
+    ToolSpec,
+    UserMessage,
+)
 from windlass.core.view import Prompt
 from windlass.models.dialect import Dialect, ReplyReader, WireRequest
 from windlass.models.encoding import JsonObject
@@ -53,6 +63,12 @@ _ANSWER_DESCRIPTION = (
     "enough, or if no other function is needed."
 )
 
+_OPTIONAL_ARGUMENTS = "Optional arguments, only if they are asked for:"
+_TOLD_TO_CALL = (
+    r"\b(?:use|using|call|with)\s+(?:\w+\s+){{0,3}}(?:tools?|functions?)\b"
+    r"|\b(?:use|using|call)\s+(?:the\s+)?`?(?:{names})\b"
+)
+"""Words that tell the model to use a tool: "use the tools", "with the edit tool", "call read"."""
 _DEFINITION_KEYS = ("$defs", "definitions")
 
 
@@ -69,7 +85,8 @@ class GrammarCalls(Dialect):
     def encode_request(self, prompt: Prompt, model: str, options: ModelOptions) -> WireRequest:
         block = _ANSWER_PROMPT
         if prompt.tools:
-            block = _TOOLS_PROMPT.format(tools=format_tools([*prompt.tools, answer_spec(prompt)]))
+            functions = [*map(shorten_signature, prompt.tools), answer_spec(prompt)]
+            block = _TOOLS_PROMPT.format(tools=format_tools(functions))
         system = append_block(prompt.system, block)
         text_prompt = replace(prompt, system=system, tools=(), output_schema=None)
         schema = {"name": "reply", "schema": reply_schema(prompt)}
@@ -109,6 +126,36 @@ def answer_spec(prompt: Prompt) -> ToolSpec:
     return ToolSpec(answer_name(prompt), _ANSWER_DESCRIPTION, parameters)
 
 
+def shorten_signature(spec: ToolSpec) -> ToolSpec:
+    """Return a tool with its optional parameters in words, behind its description.
+
+    A small model gives every argument that it sees in a signature, with a value that it makes up.
+    The schema of a reply accepts all of them.
+    """
+    properties: Mapping[str, Any] = spec.parameters.get("properties", {})
+    required = spec.parameters.get("required", ())
+    optional = [name for name in properties if name not in required]
+    if not optional:
+        return spec
+    words = "; ".join(_describe_parameter(name, properties[name]) for name in optional)
+    kept = {name: node for name, node in properties.items() if name in required}
+    return struct_replace(
+        spec,
+        description=f"{spec.description} {_OPTIONAL_ARGUMENTS} {words}",
+        parameters={**spec.parameters, "properties": kept},
+    )
+
+
+def _describe_parameter(name: str, node: object) -> str:
+    fields: Mapping[str, Any] = {}
+    if isinstance(node, dict):
+        fields = cast("dict[str, Any]", node)
+    words = str(fields.get("description", "")).rstrip(".")
+    if fields.get("enum"):
+        words = f"{words} ({', '.join(map(str, fields['enum']))})".strip()
+    return f"{name}: {words}" if words else name
+
+
 class GrammarCallEncoder(TextHistoryEncoder):
     """Encodes one history for one model; past replies have the form that is enforced now."""
 
@@ -140,12 +187,32 @@ def reply_schema(prompt: Prompt) -> JsonObject:
     any_tool = choice in ("auto", "required")
     callable_now = [spec for spec in prompt.tools if any_tool or spec.name == choice]
     forms = [_call_schema(spec, definitions) for spec in callable_now]
-    if choice in ("auto", "none") or not forms:
+    may_answer = choice == "none" or (choice == "auto" and not needs_call(prompt))
+    if may_answer or not forms:
         forms.append(_answer_schema(prompt, definitions))
     schema: JsonObject = forms[0] if len(forms) == 1 else {"anyOf": forms}
     if definitions:
         schema["$defs"] = definitions
     return schema
+
+
+def needs_call(prompt: Prompt) -> bool:
+    """Whether the user told the model to use a tool, and it has not called one since.
+
+    A small model that may answer does so from imagination.
+    """
+    if not prompt.tools:
+        return False
+    for message in reversed(prompt.messages):
+        if isinstance(message, ToolResults):
+            return False
+        if isinstance(message, UserMessage) and not message.note:
+            names = "|".join(re.escape(spec.name) for spec in prompt.tools)
+            return (
+                re.search(_TOLD_TO_CALL.format(names=names), message.text, re.IGNORECASE)
+                is not None
+            )
+    return False
 
 
 def _answer_schema(prompt: Prompt, definitions: JsonObject) -> JsonObject:
