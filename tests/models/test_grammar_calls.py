@@ -120,6 +120,7 @@ def test_the_choice_of_a_tool_is_held_by_the_schema(
         ("Fix it with the read tool.", True),
         ("Please call `read` on a.txt", True),
         ("Find it out, using read.", True),
+        ("look_up a.txt", True),
         ("Which tools do you have?", False),
         ("Read a.txt.", False),
         ("I use this a lot. Is it a tool?", False),
@@ -129,7 +130,8 @@ def test_the_choice_of_a_tool_is_held_by_the_schema(
 def test_a_call_is_demanded_where_the_user_asks_for_one(text: str, *, demanded: bool) -> None:
     """P9: until one was made, an answer would come from imagination."""
     asking = UserMessage((TextPart(text),))
-    assert accepted(prompt(asking), ANSWER) is not demanded
+    look = ToolSpec("look_up", "Look a file up.", PATH)
+    assert accepted(prompt(asking, tools=(READ, look)), ANSWER) is not demanded
     assert accepted(prompt(asking), {"name": "read", "arguments": {"path": "a"}})
     call = ToolCall("c", "read", '{"path": "a"}')
     results = ToolResults((CallOutcome(call, ToolResult.from_text("value", "x")),))
@@ -169,12 +171,12 @@ def test_the_schema_goes_out_as_the_format_of_the_response() -> None:
     assert "<tools>" not in alone
 
 
-def test_optional_arguments_stand_behind_the_description() -> None:
-    """P9: in a signature, a small model fills them all in; the schema accepts them anyway."""
+def test_a_small_model_is_told_only_what_it_should_fill_in() -> None:
+    """P9: optional arguments stand in words, without examples; the schema accepts them all."""
     parameters = {
         "type": "object",
         "properties": {
-            "path": {"type": "string"},
+            "path": {"type": "string", "description": "A path, such as src/main.py."},
             "limit": {"type": "integer", "description": "How many lines.", "default": 9},
             "unit": {"type": "string", "enum": ["c", "f"]},
             "any": True,
@@ -185,7 +187,7 @@ def test_optional_arguments_stand_behind_the_description() -> None:
     system = sent(asked)["messages"][0]["content"]
     words = "limit: How many lines; unit: (c, f); any"
     assert f"Read a file. Optional arguments, only if they are asked for: {words}" in system
-    assert '"properties": {"path": {"type": "string"}}' in system
+    assert '"properties": {"path": {"type": "string", "description": "A path."}}' in system
     assert accepted(asked, {"name": "read", "arguments": {"path": "a", "limit": 3, "unit": "f"}})
     assert not accepted(asked, {"name": "read", "arguments": {"path": "a", "unit": "k"}})
 

@@ -11,7 +11,7 @@ call one in every reply: without this one they repeat the last call for ever.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -64,6 +64,9 @@ _ANSWER_DESCRIPTION = (
 )
 
 _OPTIONAL_ARGUMENTS = "Optional arguments, only if they are asked for:"
+_EXAMPLE = re.compile(
+    r",?\s+(?:such as|for example|e\.g\.|like)\s+\S+?(?=[.;,]?(?:\s|$))", re.IGNORECASE
+)
 _TOLD_TO_CALL = (
     r"\b(?:use|using|call|with)\s+(?:\w+\s+){{0,3}}(?:tools?|functions?)\b"
     r"|\b(?:use|using|call)\s+(?:the\s+)?`?(?:{names})\b"
@@ -127,30 +130,40 @@ def answer_spec(prompt: Prompt) -> ToolSpec:
 
 
 def shorten_signature(spec: ToolSpec) -> ToolSpec:
-    """Return a tool with its optional parameters in words, behind its description.
+    """Return a tool as a small model is told of it; the schema of a reply stays the whole one.
 
-    A small model gives every argument that it sees in a signature, with a value that it makes up.
-    The schema of a reply accepts all of them.
+    Such a model gives every argument that it sees in a signature, with a value that it makes up, so
+    optional parameters stand in words behind the description. And it takes an example for the value
+    that is wanted, so examples are left out.
     """
     properties: Mapping[str, Any] = spec.parameters.get("properties", {})
     required = spec.parameters.get("required", ())
+    kept = {name: _drop_examples(node) for name, node in properties.items() if name in required}
     optional = [name for name in properties if name not in required]
-    if not optional:
-        return spec
-    words = "; ".join(_describe_parameter(name, properties[name]) for name in optional)
-    kept = {name: node for name, node in properties.items() if name in required}
-    return struct_replace(
-        spec,
-        description=f"{spec.description} {_OPTIONAL_ARGUMENTS} {words}",
-        parameters={**spec.parameters, "properties": kept},
-    )
+    description = spec.description
+    if optional:
+        words = "; ".join(_describe_parameter(name, properties[name]) for name in optional)
+        description = f"{description} {_OPTIONAL_ARGUMENTS} {words}"
+    parameters = {**spec.parameters, "properties": kept} if properties else spec.parameters
+    return struct_replace(spec, description=description, parameters=parameters)
+
+
+def _drop_examples(node: object) -> object:
+    """Return the schema of a parameter without the examples in its description."""
+    if not isinstance(node, dict):
+        return node
+    fields = cast("dict[str, Any]", node)
+    description = fields.get("description")
+    if not isinstance(description, str):
+        return fields
+    return {**fields, "description": _EXAMPLE.sub("", description)}
 
 
 def _describe_parameter(name: str, node: object) -> str:
     fields: Mapping[str, Any] = {}
     if isinstance(node, dict):
         fields = cast("dict[str, Any]", node)
-    words = str(fields.get("description", "")).rstrip(".")
+    words = _EXAMPLE.sub("", str(fields.get("description", ""))).rstrip(".")
     if fields.get("enum"):
         words = f"{words} ({', '.join(map(str, fields['enum']))})".strip()
     return f"{name}: {words}" if words else name
@@ -207,12 +220,16 @@ def needs_call(prompt: Prompt) -> bool:
         if isinstance(message, ToolResults):
             return False
         if isinstance(message, UserMessage) and not message.note:
-            names = "|".join(re.escape(spec.name) for spec in prompt.tools)
-            return (
-                re.search(_TOLD_TO_CALL.format(names=names), message.text, re.IGNORECASE)
-                is not None
-            )
+            return _tells_to_call(message.text, [spec.name for spec in prompt.tools])
     return False
+
+
+def _tells_to_call(text: str, names: Sequence[str]) -> bool:
+    # A name such as get_weather is not a word, so whoever writes it means the tool.
+    if any("_" in name and name in text for name in names):
+        return True
+    pattern = _TOLD_TO_CALL.format(names="|".join(map(re.escape, names)))
+    return re.search(pattern, text, re.IGNORECASE) is not None
 
 
 def _answer_schema(prompt: Prompt, definitions: JsonObject) -> JsonObject:
