@@ -41,7 +41,10 @@ TESTS = (
     "tests/journals/test_names.py",
     "tests/models/test_plain_calls.py",
     "tests/models/test_small_models.py",
+    "tests/tools/test_blocking.py",
+    "tests/tools/test_large_results.py",
     "tests/tools/test_private_files.py",
+    "tests/tools/test_toolbox.py",
     "tests/gates/test_typed_addresses.py",
     "tests/adversary/test_hostile_exports.py",
     "tests/adversary/test_hostile_projects.py",
@@ -50,7 +53,7 @@ TESTS = (
     "tests/project/test_server_trust.py",
     "tests/project/test_trust.py",
 )
-SLOW_TESTS = ("tests/tools/test_sandbox_escapes.py",)
+SLOW_TESTS = ("tests/tools/test_sandbox_escapes.py", "tests/mcp/test_large_answers.py")
 """Files of which the slow tests are run as well."""
 SIMULATION_S = 30.0
 """The time limit of the simulator for a mutant, unless the machine is slow."""

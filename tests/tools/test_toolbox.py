@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from email.message import Message
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ from windlass.tools.breaker import CircuitBreaker
 from windlass.tools.function import NOT_DONE, UNKNOWN, Tool, tool
 from windlass.tools.profile import Profile
 from windlass.tools.run_context import RunContext
+from windlass.tools.shell.reaper import ReapedProcess
+from windlass.tools.shell.sandbox import Sandbox
+from windlass.tools.shell.tools import open_shell
 from windlass.tools.toolbox import Toolbox
 from windlass.tools.unavailable import ToolUnavailable, is_unavailable
 
@@ -639,3 +643,16 @@ async def test_a_tool_without_reconcile_does_not_know() -> None:
     box = Toolbox([number])
     call = cleared_call(box.specs[0], {"x": 1}, started=True)
     assert await box.reconcile(call, call_context()) == "unknown"
+
+
+@pytest.mark.contract("T14")
+def test_what_a_dead_runtime_left_running_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T14: each process by its program and the command that it belonged to."""
+    shell = open_shell(tmp_path, sandbox=Sandbox(require="process"))
+    left = ReapedProcess(
+        pid=7, program="sleep 600", command="make serve", call="r/c1_0", started=None
+    )
+    monkeypatch.setattr(shell.reaper, "reap_leftovers", lambda: [left])
+    assert Toolbox(shell.tools).recover() == ["sleep 600 (of: make serve)"]

@@ -9,11 +9,13 @@ error, and is never repeated here: only the caller knows whether it may be repea
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar, cast, final
+
+from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
@@ -35,6 +37,8 @@ CLOSE_S_MAX = 8.0
 """For a server to end. A server process is killed well before that."""
 CAUSE_S_MAX = 1.5
 """To wait for the cause of a broken connection."""
+ANSWER_BYTES_MAX = 16 * 2**20
+"""The longest answer over HTTP that is read. A server could fill the memory otherwise."""
 HTTP_TIMEOUT_S = 30.0
 """For a server to accept a connection or a request."""
 
@@ -42,6 +46,8 @@ _SESSION_ENDED_MESSAGES = ("Session terminated",)
 """The answer of an older server to a request that it did not run: it wants a new session."""
 _SDK_HTTP_ERROR_MESSAGE = "Server returned an error response"
 """The text that the SDK raises instead of an HTTP error."""
+_SDK_STREAM_ERROR = "SSE stream failed"
+"""How the SDK begins the text about a stream that broke a rule, such as the size of an event."""
 _TEMPORARY_STATUSES = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 
 T = TypeVar("T")
@@ -207,7 +213,9 @@ class McpLink:
         if error.code == CONNECTION_CLOSED and (
             connection.is_over or isinstance(self._settings, McpHttp)
         ):
-            connection.begin_close()
+            # What the SDK says about a stream that it gave up is the cause itself.
+            is_cause = error.message.startswith(_SDK_STREAM_ERROR)
+            connection.begin_close(error.message if is_cause else "")
             await asyncio.wait({connection.keeper_task}, timeout=CAUSE_S_MAX)
             return McpServerLost(
                 f"The connection to MCP server {name!r} broke: "
@@ -252,7 +260,9 @@ async def _open_client(
             transport = stdio_transport(settings, on_end)
         case McpHttp():
             http = await stack.enter_async_context(_build_http_client(settings))
-            transport = streamable_http_client(settings.url, http_client=http)
+            transport = streamable_http_client(
+                settings.url, http_client=http, max_sse_event_size=ANSWER_BYTES_MAX
+            )
     client = await stack.enter_async_context(Client(transport, mode="auto", cache=None))
     # The SDK's validator has no bounds, and works on the event loop. `servers.py` checks instead.
     client.session.validate_tool_result = _skip_validation
@@ -273,10 +283,43 @@ def _build_http_client(settings: McpHttp) -> "httpx2.AsyncClient":
 
     # No read timeout: an answer may take as long as its call, which has its own limit.
     return httpx2.AsyncClient(
-        headers=dict(settings.headers),
+        headers={"Accept-Encoding": "identity", **settings.headers},
         timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=None),
-        event_hooks={"response": [record_status]},
+        event_hooks={"response": [record_status, _bound_body]},
     )
+
+
+async def _bound_body(response: "httpx2.Response") -> None:
+    """Read no more of an answer than ANSWER_BYTES_MAX, and nothing that is compressed.
+
+    A few compressed bytes could be gigabytes. A stream of events may go on for ever; the SDK
+    bounds each of its events.
+    """
+    import httpx2  # noqa: PLC0415 - of the extra
+
+    class BoundedBody(httpx2.AsyncByteStream):
+        @override
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            if encoding:
+                raise httpx2.StreamError(f"the answer is compressed ({encoding})")
+            size = 0
+            async for piece in body:
+                size += len(piece)
+                if size > ANSWER_BYTES_MAX:
+                    limit = f"{ANSWER_BYTES_MAX / 2**20:.0f} MiB"
+                    raise httpx2.StreamError(f"the answer is longer than {limit}; ask for less")
+                yield piece
+
+        @override
+        async def aclose(self) -> None:
+            await body.aclose()
+
+    is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+    encoding = response.headers.get("content-encoding", "").replace("identity", "")
+    stream = response.stream
+    if isinstance(stream, httpx2.AsyncByteStream) and (encoding or not is_stream):
+        body = stream
+        response.stream = BoundedBody()
 
 
 def _describe_cause(error: BaseException) -> str:
