@@ -5,7 +5,6 @@ Forking needs a journal that can read and append, and nothing else.
 
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -61,10 +60,7 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
         mark = SessionImported(session, state.unfinished_calls, seq=state.seq + 1, at=state.at)
         copied.append(mark)
     copied += _settle_open_calls(fold(session, copied))
-    names = (
-        [check_session(into)] if into is not None else islice(_fork_names(session, at), FORKS_MAX)
-    )
-    for name in names:
+    for name in _fork_names(session, at, into):
         if await has_waiting_prompts(journal, name):
             continue
         # The append is refused if the name is taken, so two forks at once get different names.
@@ -81,7 +77,11 @@ async def has_waiting_prompts(journal: Journal, session: str) -> bool:
     return isinstance(journal, Mailbox) and bool(await journal.read_mail(session, "prompts"))
 
 
-def _fork_names(session: str, at: int) -> Iterator[str]:
+def _fork_names(session: str, at: int, into: str | None) -> Iterator[str]:
+    """Yield the names that the new session may have: the one that was asked for, or free ones."""
+    if into is not None:
+        yield check_session(into)
+        return
     yield f"{session}~{at}"
     yield from (f"{session}~{at}.{nth}" for nth in range(2, FORKS_MAX + 1))
 
