@@ -139,6 +139,28 @@ def test_a_call_is_demanded_where_the_user_asks_for_one(text: str, *, demanded: 
     assert accepted(prompt(asking, tool_choice="none"), ANSWER)
 
 
+@pytest.mark.contract("P9")
+def test_a_model_that_repeats_its_call_has_to_answer() -> None:
+    """L11: a small model would repeat it until the run is stuck."""
+
+    def step(number: int, path: str = "a") -> list[Message]:
+        call = ToolCall(f"c{number}", "read", json.dumps({"path": path}))
+        outcome = CallOutcome(call, ToolResult.from_text("value", "x"))
+        return [AssistantMessage((call,), "m"), ToolResults((outcome,))]
+
+    reading = {"name": "read", "arguments": {"path": "a"}}
+    asking = UserMessage((TextPart("Use the tools."),))
+    twice = [asking, *step(1), *step(2)]
+    assert accepted(prompt(asking, *step(1)), reading)
+    assert not accepted(prompt(*twice), reading)
+    assert accepted(prompt(*twice), ANSWER)
+    assert not accepted(prompt(*twice), {"name": "plant", "arguments": {}})
+    assert accepted(prompt(*twice, *step(3, "b")), reading)
+    assert accepted(prompt(*twice, UserMessage((TextPart("Again."),))), reading)
+    assert accepted(prompt(*twice, tool_choice="read"), reading)
+    assert accepted(prompt(asking, *step(1), *step(2, "b")), reading)
+
+
 def test_an_output_type_is_the_schema_of_the_answer() -> None:
     city = {"type": "object", "properties": {"at": {"$ref": "#/definitions/P"}}}
     city |= {"definitions": {"P": {"type": "integer"}}}

@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from windlass.core.messages import (
     AssistantMessage,
+    CallOutcome,
     TextPart,
     ThinkingPart,
     ToolCall,
@@ -198,6 +199,8 @@ def reply_schema(prompt: Prompt) -> JsonObject:
     definitions: JsonObject = {}
     choice = prompt.tool_choice
     any_tool = choice in ("auto", "required")
+    if choice == "auto" and repeats_itself(prompt):
+        any_tool = False
     callable_now = [spec for spec in prompt.tools if any_tool or spec.name == choice]
     forms = [_call_schema(spec, definitions) for spec in callable_now]
     may_answer = choice == "none" or (choice == "auto" and not needs_call(prompt))
@@ -222,6 +225,24 @@ def needs_call(prompt: Prompt) -> bool:
         if isinstance(message, UserMessage) and not message.note:
             return _tells_to_call(message.text, [spec.name for spec in prompt.tools])
     return False
+
+
+def repeats_itself(prompt: Prompt) -> bool:
+    """Whether the model just made the same call twice, and got the same result.
+
+    It then has to answer. A small model would go on until the run is stuck, or call other tools
+    with whatever it has.
+    """
+    results = [message for message in prompt.messages[-3:] if isinstance(message, ToolResults)]
+    if len(results) != 2 or not isinstance(prompt.messages[-1], ToolResults):  # noqa: PLR2004 - a pair
+        return False
+    before, last = ([_as_made(item) for item in message.items] for message in results)
+    return before == last
+
+
+def _as_made(outcome: CallOutcome) -> tuple[str, str, str]:
+    """Return what a call asked for and got, without the ids that tell equal calls apart."""
+    return outcome.call.name, "".join(outcome.call.arguments.split()), outcome.result.text
 
 
 def _tells_to_call(text: str, names: Sequence[str]) -> bool:
