@@ -3,7 +3,7 @@
 Forking needs a journal that can read and append, and nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -50,16 +50,7 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
         raise await no_session_error(journal, session)
     if not 1 <= at <= len(facts):
         raise ConfigError(f"session {session!r} has records 1 to {len(facts)}, but no record {at}")
-    # A fork is a session of its own: it works for nobody, and is not deleted with a caller.
-    copied = [
-        replace(fact, parent="") if isinstance(fact, RunStarted) else fact for fact in facts[:at]
-    ]
-    if any(isinstance(fact, SessionImported) for fact in facts[at:]):
-        # The copied records came from a file too, although the fact that says so comes later.
-        state = fold(session, copied)
-        mark = SessionImported(session, state.unfinished_calls, seq=state.seq + 1, at=state.at)
-        copied.append(mark)
-    copied += _settle_open_calls(fold(session, copied))
+    copied = _copy_records(session, facts, at)
     for name in _fork_names(session, at, into):
         if await has_waiting_prompts(journal, name):
             continue
@@ -70,6 +61,20 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
     if into is not None:
         raise session_exists_error(into)
     raise ConfigError(f"session {session!r} has {FORKS_MAX} forks at record {at}; name the new one")
+
+
+def _copy_records(session: str, facts: Sequence[Fact], at: int) -> list[Fact]:
+    """Return the records that the fork begins with: the first `at`, and what settles open calls."""
+    # A fork is a session of its own: it works for nobody, and is not deleted with a caller.
+    copied = [
+        replace(fact, parent="") if isinstance(fact, RunStarted) else fact for fact in facts[:at]
+    ]
+    if any(isinstance(fact, SessionImported) for fact in facts[at:]):
+        # The copied records came from a file too, although the fact that says so comes later.
+        state = fold(session, copied)
+        mark = SessionImported(session, state.unfinished_calls, seq=state.seq + 1, at=state.at)
+        copied.append(mark)
+    return copied + _settle_open_calls(fold(session, copied))
 
 
 async def has_waiting_prompts(journal: Journal, session: str) -> bool:
