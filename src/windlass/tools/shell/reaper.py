@@ -6,13 +6,16 @@ runtime, or a descendant of one, is ended. A runtime is dead if the lock on its 
 free and its process is gone.
 
 The registry file of a runtime is named by its marker. Its content (the running commands) only
-serves to describe them, so a torn file does no harm.
+serves to describe them, so a torn file does no harm. A stranger may have made the folder: nothing
+with another name, and nothing behind a link, is opened or removed.
 """
 
 import fcntl
 import json
 import os
+import re
 import secrets
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -33,6 +36,8 @@ from windlass.tools.processes import (
 MARKER = "WINDLASS_CALL"
 """The environment variable that says which call a process belongs to: `<runtime>/<call>`."""
 COMMAND_CHARS_MAX = 500
+REGISTRY_NAME = re.compile(r"[0-9a-f]{32}\.json")
+REGISTRY_BYTES_MAX = 1_048_576
 REAP_S_MAX = 3.0
 """A process that is not dead by then cannot be killed."""
 
@@ -94,10 +99,10 @@ class ProcessReaper:
         """End what dead runtimes left running, and return what it was."""
         reaped: list[ReapedProcess] = []
         for path in sorted(self.folder.glob("*.json")):
-            if path == self._registry_path:
+            if path == self._registry_path or not REGISTRY_NAME.fullmatch(path.name):
                 continue
-            with suppress(OSError), path.open("r+b") as file:
-                registry = _parse_registry(file.read())
+            with suppress(OSError), os.fdopen(_open_plain_file(path), "r+b") as file:
+                registry = _parse_registry(file.read(REGISTRY_BYTES_MAX))
                 if _is_locked_by_other(file.fileno()) or _is_runtime_alive(registry):
                     continue
                 reaped += [marked.to_reaped(registry) for marked in kill_marked(f"{path.stem}/")]
@@ -194,6 +199,15 @@ def _command_line(process: ProcessInfo) -> str:
     return b" ".join(words).decode(errors="replace")[:COMMAND_CHARS_MAX]
 
 
+def _open_plain_file(path: Path) -> int:
+    """Open a registry file. Raises OSError if it is a link, a pipe or anything else."""
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(0, "it is not a regular file", str(path))
+    return fd
+
+
 def _is_locked_by_other(fd: int) -> bool:
     """Try to take the lock, and return whether another process has it.
 
@@ -218,6 +232,6 @@ def _is_runtime_alive(registry: dict[str, Any]) -> bool:
 def _parse_registry(data: bytes) -> dict[str, Any]:
     try:
         registry: Any = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", registry) if isinstance(registry, dict) else {}

@@ -6,6 +6,8 @@ whether there was a sandbox.
 """
 
 import asyncio
+import hashlib
+import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from msgspec.structs import replace as struct_replace
 
 from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import ToolResult
+from windlass.environ import xdg_folder
 from windlass.tools.function import Tool, tool
 from windlass.tools.run_context import RunContext, discard_report
 from windlass.tools.shell.jobs import JobEnd, JobLimits, ShellJob
@@ -188,7 +191,21 @@ def open_shell(
     """Like `shell_tools`, but return the shell, which can be closed and knows its sandbox."""
     folder = root if isinstance(root, Path) else root.root
     active = activate_sandbox(folder, sandbox, environ)
-    return WorkspaceShell(active, ProcessReaper(state or active.root / STATE_FOLDER), limits)
+    registry = ProcessReaper(state or _find_state_folder(active.root))
+    return WorkspaceShell(active, registry, limits)
+
+
+def _find_state_folder(root: Path) -> Path:
+    """Return the folder that registers what runs in a workspace.
+
+    A repository may hold a link of that name, which leads to files of the user. Then the folder is
+    one of the user's own.
+    """
+    folder = root / STATE_FOLDER
+    if folder.resolve() == folder:
+        return folder
+    name = hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
+    return xdg_folder("STATE", ".local/state") / "processes" / name
 
 
 def _build_bash(shell: WorkspaceShell) -> Tool[..., Any]:
