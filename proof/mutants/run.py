@@ -49,11 +49,16 @@ TESTS = (
     "tests/adversary/test_hostile_exports.py",
     "tests/adversary/test_hostile_projects.py",
     "tests/adversary/test_hostile_schemas.py",
+    "tests/adversary/test_named_scripts.py",
     "tests/project/test_journals.py",
     "tests/project/test_server_trust.py",
     "tests/project/test_trust.py",
 )
-SLOW_TESTS = ("tests/tools/test_sandbox_escapes.py", "tests/mcp/test_large_answers.py")
+SLOW_TESTS = (
+    "tests/adversary/test_state_folder.py",
+    "tests/mcp/test_large_answers.py",
+    "tests/tools/test_sandbox_escapes.py",
+)
 """Files of which the slow tests are run as well."""
 SIMULATION_S = 30.0
 """The time limit of the simulator for a mutant, unless the machine is slow."""

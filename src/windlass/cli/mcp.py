@@ -15,7 +15,8 @@ from windlass.core.suggestions import suggest_names
 from windlass.core.text_clip import printable_line, reveal_line
 from windlass.project.file_edits import read_mcp_entries, write_mcp_entries
 from windlass.project.files import project_servers
-from windlass.project.snapshot import MCP_FILE, server_command
+from windlass.project.server_scripts import server_command
+from windlass.project.snapshot import MCP_FILE
 from windlass.project.trust import explain_no_trust, keep_trust, open_project
 from windlass.tools.mcp.config import McpHttp, McpStdio
 from windlass.tools.mcp.servers import McpServers

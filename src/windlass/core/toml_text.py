@@ -25,3 +25,8 @@ def read_toml(text: str) -> dict[str, object]:
         return tomllib.loads(text)
     except RecursionError:
         raise tomllib.TOMLDecodeError("its values are nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:
+        # Python refuses to read a whole number of thousands of digits.
+        raise tomllib.TOMLDecodeError("a number in it has too many digits") from None

@@ -1,6 +1,7 @@
 """What a project would run, send and allow if it were trusted, in words for a person.
 
-The law: everything that takes effect is named, in full. Values of `.env` are never shown.
+The law: everything that takes effect is named, in full. A value of `.env` is shown only if it
+becomes part of a command or an address: nobody can judge that without it.
 """
 
 import shlex
@@ -11,13 +12,14 @@ from typing import Any, cast
 from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
 from windlass.core.text_clip import reveal_line
-from windlass.environ import DOTENV_FILE, may_come_from_dotenv
+from windlass.environ import DOTENV_FILE, may_come_from_dotenv, read_process_environment
 from windlass.gates.policy_file import GuardedRules, parse_policy
 from windlass.journals.names import parse_journal_name
 from windlass.knowledge.instructions import FILE_NAMES
 from windlass.project.layers import SettingsLayer
+from windlass.project.server_scripts import read_server_entries, server_command
 from windlass.project.settings import SETTING_KEYS, Settings
-from windlass.project.snapshot import MCP_FILE, ProjectSnapshot, read_server_entries, server_command
+from windlass.project.snapshot import MCP_FILE, ProjectSnapshot
 from windlass.tools.mcp.config import VARIABLE
 
 
@@ -49,6 +51,7 @@ def _describe_servers(snapshot: ProjectSnapshot) -> Iterator[str]:
         data = snapshot.read(path)
         for name, entry in read_server_entries(data or b"{}").items():
             yield from _describe_server(name, entry)
+            yield from _describe_own_words(snapshot, name, entry)
 
 
 def _describe_server(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
@@ -71,6 +74,19 @@ def _describe_server(name: str, entry: Mapping[str, Any]) -> Iterator[str]:
     for variable in _find_variables(words, pairs):
         yield f"gives the value of ${variable} to the MCP server {name}"
     yield from _describe_overrides(name, entry)
+
+
+def _describe_own_words(
+    snapshot: ProjectSnapshot, name: str, entry: Mapping[str, Any]
+) -> Iterator[str]:
+    """What the project's own `.env` puts into the command or the address of a server."""
+    words = (server_command(entry), entry.get("cwd"), entry.get("url"))
+    added = snapshot.variables
+    environ = read_process_environment()
+    for variable in _find_variables(*words):
+        if variable in added and variable not in environ:
+            value = added[variable]
+            yield f"uses {variable}={value} ({DOTENV_FILE}) to start the MCP server {name}"
 
 
 def _describe_overrides(name: str, entry: Mapping[str, Any]) -> Iterator[str]:

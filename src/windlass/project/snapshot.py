@@ -8,15 +8,10 @@ of the project or a file that is too large is a problem, with its reason.
 
 import hashlib
 import os
-import re
-import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
-
-import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.environ import (
@@ -31,7 +26,7 @@ from windlass.knowledge.instructions import read_file_inside, read_instructions
 from windlass.knowledge.skills import SKILL_FOLDERS, Skills
 from windlass.models.local.model import KNOWN_MODELS
 from windlass.project.layers import SettingsLayer, layer_from_toml
-from windlass.tools.mcp.config import VARIABLE
+from windlass.project.server_scripts import ScriptFinder
 
 PROJECT_FILE = "windlass.toml"
 MCP_FILE = ".mcp.json"
@@ -40,38 +35,6 @@ SCRIPT_BYTES_MAX = 512 * 1_048_576
 CHUNK_BYTES = 1_048_576
 WEIGHTS_CACHE = Path(".cache") / "local"
 """Where `make local-weights` puts the weights, in its project."""
-WORDS_MAX = 2_000
-"""Words of all commands that are looked up as files."""
-RUNNER_FILES: Mapping[str, tuple[str, ...]] = {
-    "bun": ("package.json",),
-    "bunx": ("package.json",),
-    "cargo": ("Cargo.toml",),
-    "deno": ("deno.json", "deno.jsonc"),
-    "docker": ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"),
-    "hatch": ("pyproject.toml",),
-    "just": ("justfile", "Justfile", ".justfile"),
-    "make": ("GNUmakefile", "makefile", "Makefile"),
-    "node": ("package.json",),
-    "npm": ("package.json", ".npmrc"),
-    "npx": ("package.json", ".npmrc"),
-    "pdm": ("pyproject.toml",),
-    "pnpm": ("package.json", ".npmrc"),
-    "poetry": ("pyproject.toml",),
-    "uv": ("pyproject.toml", "uv.toml"),
-    "uvx": ("uv.toml",),
-    "yarn": ("package.json", ".yarnrc", ".yarnrc.yml"),
-}
-"""The files in which programs that run other programs look up what to run."""
-
-_NODE_PROGRAMS = ("node_modules/.bin",)
-_PYTHON_PROGRAMS = (".venv/bin",)
-RUNNER_FOLDERS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("bun", "bunx", "npm", "npx", "pnpm", "yarn"), _NODE_PROGRAMS),
-    **dict.fromkeys(("hatch", "pdm", "poetry", "uv"), _PYTHON_PROGRAMS),
-}
-"""The folders of a project in which such programs look for what they run, before any other."""
-
-_WORD_BREAKS = re.compile(r"[\s;&|<>()'\"`=,:]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +142,17 @@ class _SnapshotTaker:
         self.content: dict[str, bytes] = {}
         self.digests: dict[str, str] = {}
         self.problems: list[str] = []
-        self.words_left = WORDS_MAX
 
     def take(self) -> ProjectSnapshot:
         layer, broken = self._read_settings()
-        self._read_dotenv()
+        variables = {**self._read_dotenv(), **read_process_environment()}
+        scripts = ScriptFinder(self.folder, self.root, variables)
         for path in self._read_named_files(layer):
             data = self.content.get(str(path))
             if data is not None:
-                for script in self._find_scripts(data):
+                for script in scripts.find_scripts(data):
                     self._digest_script(script)
+        self.problems += scripts.problems
         read_instructions(find_repository(self.folder), self.folder, read=self._record_inside)
         Skills(skill_folders(self.folder), within=self.root, read=self._record_inside)
         return ProjectSnapshot(
@@ -231,14 +195,18 @@ class _SnapshotTaker:
         except ConfigError as error:
             return SettingsLayer({}, {}), str(error)
 
-    def _read_dotenv(self) -> None:
+    def _read_dotenv(self) -> dict[str, str]:
+        """The variables that the `.env` file may set."""
         path = self.folder / DOTENV_FILE
         self._read_file(path)
         try:
-            decode_env_file(self.content.get(str(path), b""), path)
+            text = decode_env_file(self.content.get(str(path), b""), path)
         except ConfigError as error:
             self.problems.append(str(error))
             del self.content[str(path)]
+            return {}
+        pairs = dict(parse_assignments(text))
+        return {name: value for name, value in pairs.items() if may_come_from_dotenv(name)}
 
     def _read_named_files(self, layer: SettingsLayer) -> list[Path]:
         """Read policies and files of servers; returns the latter."""
@@ -276,37 +244,6 @@ class _SnapshotTaker:
             self.content[str(path.parent.resolve() / path.name)] = data
         return data
 
-    def _find_scripts(self, data: bytes) -> Iterator[Path]:
-        """The files in the project that the commands of servers name."""
-        for entry in read_server_entries(data).values():
-            command = [_expand(word) for word in server_command(entry)]
-            if not command:
-                continue
-            place = Path(os.path.normpath(self.folder / _expand(str(entry.get("cwd") or "."))))
-            # A relative folder on the server's PATH is one of the project.
-            program = shutil.which(command[0], path=_search_path(entry))
-            if program is not None:
-                yield Path(program)
-            runner = Path(command[0]).name
-            for name in RUNNER_FILES.get(runner, ()):
-                yield place / name
-            for folder in RUNNER_FOLDERS.get(runner, ()):
-                yield from (place / folder / word for word in command[1:] if "/" not in word)
-            yield from self._find_named(place, command)
-
-    def _find_named(self, place: Path, command: list[str]) -> Iterator[Path]:
-        for before, word in zip(["", *command], command, strict=False):
-            if before == "-m":
-                module = word.replace(".", "/")
-                yield from (
-                    place / name
-                    for name in (f"{module}.py", f"{module}/__main__.py", f"{module}/__init__.py")
-                )
-            for part in dict.fromkeys((word, *_WORD_BREAKS.split(word))):
-                self.words_left -= 1
-                if part and self.words_left > 0 and len(part) < os.pathconf("/", "PC_PATH_MAX"):
-                    yield Path(os.path.normpath(place / part))
-
     def _digest_script(self, path: Path) -> None:
         """Add a script to the digest, if it is a file of the project."""
         path = Path(os.path.normpath(self.folder / path))
@@ -321,39 +258,6 @@ class _SnapshotTaker:
             self.digests.setdefault(str(path), _hash_file(real))
         except OSError as error:
             self.problems.append(f"{path} cannot be read: {error.strerror}")
-
-
-def read_server_entries(data: bytes) -> dict[str, dict[str, Any]]:
-    """The servers of an `.mcp.json` as they are written; empty if it cannot be understood.
-
-    Only to show and to look up what is named: starting a server reads them strictly.
-    """
-    try:
-        found = msgspec.json.decode(data, type=dict[str, dict[str, Any]]).get("mcpServers", {})
-    except (msgspec.MsgspecError, RecursionError):
-        return {}
-    return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
-
-
-def server_command(entry: Mapping[str, Any]) -> list[str]:
-    """The words of the command that starts a server; empty if there is none."""
-    given = entry.get("args")
-    args = cast("list[object]", given) if isinstance(given, list) else []
-    words = [entry.get("command"), *args]
-    return [str(word) for word in words] if words[0] else []
-
-
-def _search_path(entry: Mapping[str, Any]) -> str | None:
-    """The PATH on which a server's program is looked for: its own, or that of this process."""
-    variables = entry.get("env")
-    own = cast("dict[str, object]", variables).get("PATH") if isinstance(variables, dict) else None
-    return _expand(own) if isinstance(own, str) else read_process_environment().get("PATH")
-
-
-def _expand(text: str) -> str:
-    """The text with its variables as they are now, so that files are found behind them."""
-    environ = read_process_environment()
-    return VARIABLE.sub(lambda found: environ.get(found[1], found[2] or ""), text)
 
 
 def _hash_file(path: Path) -> str:
