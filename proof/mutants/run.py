@@ -46,6 +46,7 @@ TESTS = (
     "tests/tools/test_private_files.py",
     "tests/tools/test_toolbox.py",
     "tests/gates/test_typed_addresses.py",
+    "tests/adversary/test_hostile_control.py",
     "tests/adversary/test_hostile_exports.py",
     "tests/adversary/test_hostile_projects.py",
     "tests/adversary/test_hostile_schemas.py",

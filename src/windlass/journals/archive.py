@@ -10,7 +10,9 @@ Both need a journal that can read and append, and nothing else.
 
 import base64
 import binascii
+import time
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 from importlib import metadata
 from typing import IO
 
@@ -23,8 +25,10 @@ from windlass.core.errors import (
     JournalFailed,
     SessionBusy,
 )
-from windlass.core.events import Fact, SessionImported
+from windlass.core.events import AttemptStarted, Fact, SessionImported
+from windlass.core.fold.control import mail_place
 from windlass.core.fold.run import fold
+from windlass.core.messages import Charge
 from windlass.core.session_summary import check_session
 from windlass.journals.chain import ChainLink, chain_hash, chain_root
 from windlass.journals.codec import UnreadableRecord, check_blob, decode_fact, encode_fact
@@ -38,6 +42,10 @@ FILE_VERSION = 1
 LINE_BYTES_MAX = 256 * 2**20
 """Of one line, which may hold an attachment."""
 NAME_CHARS_MAX = 200
+NUMBER_MAX = 2**53
+"""Of a message, of tokens, of money: more than any run has, and less than a store can hold."""
+CLOCK_AHEAD_S_MAX = 86_400.0
+"""How far the clock of the other machine may be ahead of ours."""
 
 ProgressCallback = Callable[[int], None]
 """Is called with the number of records that are done."""
@@ -162,7 +170,33 @@ def _mark_import(session: str, facts: Sequence[Fact], source: str) -> SessionImp
         state = fold(session, facts)
     except IllegalFact as error:
         raise JournalCorrupt(f"the file is not a session: {error}") from None
+    if state.at > time.time() + CLOCK_AHEAD_S_MAX:
+        # Time would stand still, and with it the limits on it.
+        raise JournalCorrupt(
+            "the file is not a session of today: its records are from the future; check the clock "
+            "of this machine and of the one that exported it"
+        )
     return SessionImported(source, state.unfinished_calls, seq=state.seq + 1, at=state.at)
+
+
+def _list_numbers(fact: Fact) -> Iterator[int | Decimal]:
+    """Yield what a fact adds to the accounts of its session: spending, and numbers of messages.
+
+    A negative charge would pay for what comes after it, in spite of every limit.
+    """
+    place = mail_place(fact)
+    if place is not None:
+        yield place[1]
+    charges: list[Charge | None] = [getattr(fact, "charge", None), *getattr(fact, "charges", ())]
+    for charge in charges:
+        if charge is not None and charge.usage is not None:
+            usage = charge.usage
+            yield from (usage.input, usage.output, usage.cache_read, usage.cache_write)
+            yield usage.reasoning
+        if charge is not None and charge.usd is not None:
+            yield charge.usd
+    if isinstance(fact, AttemptStarted):
+        yield from (fact.reserved.input, fact.reserved.output, fact.reserved.usd or 0)
 
 
 class _ArchiveReader:
@@ -221,6 +255,8 @@ class _ArchiveReader:
             raise self._corrupt_error(f"record {seq} is nested too deeply") from None
         if fact.seq != seq:
             raise self._corrupt_error(f"record {seq} says that it is record {fact.seq}")
+        if not all(0 <= number <= NUMBER_MAX for number in _list_numbers(fact)):
+            raise self._corrupt_error(f"record {seq} counts less than nothing, or far too much")
         return fact
 
     def _fetch_blob(self, name: str) -> bytes:

@@ -71,6 +71,7 @@ from windlass.core.fold.steps import (
     current_run,
     settle_open_attempt,
 )
+from windlass.core.limits import RaisedLimits
 from windlass.core.messages import AssistantMessage, TextPart, ToolResults, UserMessage
 from windlass.core.setup import ARTIFACT_READER, Setup, digest
 from windlass.core.state import (
@@ -251,8 +252,11 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
         calls = tuple(disown_call(call, fact) for call in state.step.calls)
         state = replace(state, step=replace(state.step, calls=calls))
     if state.run is not None:
-        run = replace(state.run, caller="", context={}, allotments=())
-        state = replace(state, run=run)
+        # Nor may it say how much can be spent, or whose trace the run belongs to.
+        run = replace(
+            state.run, caller="", context={}, allotments=(), raised=RaisedLimits(), trace=""
+        )
+        state = _install_setup(replace(state, run=run), state.recorded_setup)
     return add_labels(replace(state, grants=()), ("untrusted",), "the file it was imported from")
 
 
