@@ -93,6 +93,12 @@ class TableSet:
     """Each step brings the tables to the next version; a new file starts at version 0."""
     version_table: str = ""
     """The table that holds the version. Empty: SQLite's `user_version`, which is the journal's."""
+    upgrade_table: str = ""
+    """A table of names and values with the steps that were taken, as `schema`.
+
+    Programs of an older version refuse a higher `user_version`. Those of the version before can use
+    the tables: it stays theirs until `finish_upgrade`. A new file is finished from the beginning.
+    """
 
     def make_error(self, path: Path, error: Exception) -> ForOperator:
         """What went wrong with the file and what to do about it, in one line."""
@@ -228,18 +234,23 @@ def _enable_wal(connection: SqliteConnection) -> None:
 
 
 def _migrate_tables(connection: SqliteConnection, path: Path, tables: TableSet) -> None:
-    if _read_version(connection, path, tables) == len(tables.steps):
+    if _read_version(connection, path, tables) >= len(tables.steps):
         return
     with write_transaction(connection):
         # Read again: another process may have migrated the file while this one waited.
-        for step in tables.steps[_read_version(connection, path, tables) :]:
+        version = _read_version(connection, path, tables)
+        for step in tables.steps[version:]:
             connection.execute(step)
-        _write_version(connection, tables)
+        # Programs of the version before can use the tables, but those of earlier ones cannot.
+        is_finished = version == 0 or not tables.upgrade_table
+        _write_version(connection, tables, len(tables.steps) - (not is_finished))
+        if tables.upgrade_table and _has_table(connection, tables.upgrade_table):
+            note = f"INSERT OR REPLACE INTO {tables.upgrade_table} VALUES ('schema', ?)"  # noqa: S608
+            connection.execute(note, (str(len(tables.steps)),))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
-def _write_version(connection: SqliteConnection, tables: TableSet) -> None:
-    version = len(tables.steps)
+def _write_version(connection: SqliteConnection, tables: TableSet, version: int) -> None:
     table = tables.version_table
     if not table:
         connection.execute(f"PRAGMA user_version = {version}")
@@ -256,16 +267,40 @@ def _read_version(connection: SqliteConnection, path: Path, tables: TableSet) ->
         msg = f"{tables.noun} {path}: this database belongs to another program; name another file"
         raise ConfigError(msg)
     version = _stored_version(connection, tables.version_table)
+    taken = _taken_steps(connection, tables.upgrade_table)
     if version > len(tables.steps):
         versions = f"its version is {version}, this one knows {len(tables.steps)}"
         msg = f"it was made by a newer Windlass; upgrade this one ({versions})"
         raise tables.failure(f"{tables.noun} {path}: {msg}")
-    return version
+    return max(version, taken)
+
+
+def _taken_steps(connection: SqliteConnection, table: str) -> int:
+    if not table or not _has_table(connection, table):
+        return 0
+    query = f"SELECT value FROM {table} WHERE name = 'schema'"  # noqa: S608 - a constant
+    return int(connection.execute(query).get or 0)
+
+
+def is_upgrade_finished(connection: SqliteConnection, tables: TableSet) -> bool:
+    """Whether no program of an older version uses the file any more."""
+    return connection.execute("PRAGMA user_version").get >= len(tables.steps)
+
+
+def finish_upgrade(connection: SqliteConnection, tables: TableSet) -> None:
+    """Let programs of older versions refuse the file from now on. Call it in a transaction."""
+    if not is_upgrade_finished(connection, tables):
+        _write_version(connection, tables, len(tables.steps))
 
 
 def _stored_version(connection: SqliteConnection, table: str) -> int:
     if not table:
         return connection.execute("PRAGMA user_version").get
-    if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = ?", (table,)).get:
+    if not _has_table(connection, table):
         return 0
     return connection.execute(f"SELECT version FROM {table}").get  # noqa: S608 - a constant
+
+
+def _has_table(connection: SqliteConnection, table: str) -> bool:
+    query = "SELECT count(*) FROM sqlite_schema WHERE name = ?"
+    return bool(connection.execute(query, (table,)).get)

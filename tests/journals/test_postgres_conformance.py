@@ -16,6 +16,7 @@ from windlass.testing.catalog import SessionCatalogConformance
 from windlass.testing.journals import JournalConformance, JournalSuite
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
 from windlass.testing.live import LiveChannelConformance
+from windlass.testing.mailbox import MailboxConformance
 
 pytestmark = pytest.mark.slow
 
@@ -61,3 +62,12 @@ class TestPools(OnPostgres, SharedBudgetsConformance):
 
 class TestListing(OnPostgres, SessionCatalogConformance):
     pass
+
+
+class TestMail(MailboxConformance):
+    """D4."""
+
+    @override
+    def open(self, folder: Path) -> PostgresJournal:
+        dsn = start_server().get_uri()
+        return PostgresJournal(dsn, schema=schema_of(folder), mail_limits=self.mail_limits)

@@ -34,6 +34,7 @@ from windlass.testing import (
     BlobStoreConformance,
     JournalConformance,
     LiveChannelConformance,
+    MailboxConformance,
     SessionCatalogConformance,
     SessionLeasesConformance,
     SharedBudgetsConformance,
@@ -53,12 +54,14 @@ class TestSqliteJournal(
     SharedBudgetsConformance,
     SessionCatalogConformance,
     LiveChannelConformance,
+    MailboxConformance,
 ):
     """J5: one conformance suite for all stores."""
 
     @override
     def open(self, folder: Path) -> Journal:
-        return SqliteJournal(folder / "journal.db", now=self.now)
+        path = folder / "journal.db"
+        return SqliteJournal(path, now=self.now, mail_limits=self.mail_limits)
 
 
 class TestRelaxedJournal(JournalConformance):
@@ -396,6 +399,13 @@ def test_an_older_file_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) 
     with_journal(path, scene)
     with_journal(path, scene)
     assert run_sql(path, "SELECT x FROM news") == [(7,)]
+    # Programs of the version before can still open it, until the upgrade is finished.
+    assert run_sql(path, "PRAGMA user_version") == [(len(steps) - 1,)]
+
+    async def finish(journal: SqliteJournal) -> None:
+        await journal.migrate(finish=True)
+
+    with_journal(path, finish)
     assert run_sql(path, "PRAGMA user_version") == [(len(steps),)]
 
 

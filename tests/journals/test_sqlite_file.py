@@ -43,6 +43,7 @@ async def check_usable(path: Path, *lengths: int) -> None:
         assert [one.session for one in await journal.sessions(state=UNFINISHED_STATES)] == ["s"]
         assert await journal.verify("s") == []
         assert await journal.check() == []
+        await journal.migrate(finish=True)
     assert run_sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
 
 
@@ -95,22 +96,27 @@ def test_a_kill_at_any_moment_leaves_a_file_that_can_be_used(tmp_path: Path, how
 
 
 @pytest.mark.parametrize(
-    ("listing", "index"),
+    ("listing", "plan"),
     [
-        ("TRUE", "sessions_by_time"),
-        ("outcome IS NULL", "sessions_left_open"),
-        ("instr(lower(session || char(10) || title), 'x')", "sessions_by_time"),
+        ("TRUE", "SCAN sessions USING INDEX sessions_by_time"),
+        ("state IN ('open')", "SEARCH sessions USING INDEX sessions_by_state (state=?)"),
+        (
+            "agent = 'a' AND agent <> ''",
+            "SEARCH sessions USING INDEX sessions_by_agent (agent=?)",
+        ),
+        (
+            "instr(lower(session || char(10) || title), 'x')",
+            "SCAN sessions USING INDEX sessions_by_time",
+        ),
     ],
 )
-def test_a_list_reads_the_latest_and_sorts_nothing(
-    tmp_path: Path, listing: str, index: str
-) -> None:
+def test_a_list_reads_the_latest_and_sorts_nothing(tmp_path: Path, listing: str, plan: str) -> None:
     """J6: among a hundred thousand sessions it costs what it shows."""
     path = tmp_path / "journal.db"
     SqliteJournal(path).close()
     order = "ORDER BY updated DESC LIMIT 50"
-    plan = run_sql(path, f"EXPLAIN QUERY PLAN SELECT * FROM sessions WHERE {listing} {order}")
-    assert [row[3] for row in plan] == [f"SCAN sessions USING INDEX {index}"]
+    found = run_sql(path, f"EXPLAIN QUERY PLAN SELECT * FROM sessions WHERE {listing} {order}")
+    assert [row[3] for row in found] == [plan]
 
 
 @pytest.mark.slow
@@ -121,8 +127,10 @@ async def test_a_hundred_thousand_sessions_are_listed(tmp_path: Path) -> None:
     run_sql(
         path,
         """WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000)
-        INSERT INTO sessions SELECT x, 'session ' || x, x'00', 'Title ' || (x % 1000), x, x,
-            1, 1, 0, CASE WHEN x % 100 THEN 'completed' END, 0, x % 200 = 0 FROM n""",
+        INSERT INTO sessions (number, session, head, title, created, updated, facts, summarized,
+            runs, steps, outcome, proposed, asked)
+        SELECT x, 'session ' || x, x'00', 'Title ' || (x % 1000), x, x,
+            1, 1, 1, 0, CASE WHEN x % 100 THEN 'completed' END, 0, x % 200 = 0 FROM n""",
     )
     with SqliteJournal(path) as journal:
         assert [one.session for one in await journal.sessions(limit=2)] == [
@@ -132,9 +140,9 @@ async def test_a_hundred_thousand_sessions_are_listed(tmp_path: Path) -> None:
         assert len(await journal.sessions("TITLE 77", limit=200)) == 200
         assert [one.session for one in await journal.sessions("session 4711")][-1] == "session 4711"
         held = await journal.lease("session 100")
-        assert len(await journal.list_abandoned()) == 499
+        assert len(await journal.list_abandoned(limit=1_000)) == 499
         held.release()
-        assert len(await journal.list_abandoned()) == 500
+        assert len(await journal.list_abandoned(limit=1_000)) == 500
 
 
 OPENING = (

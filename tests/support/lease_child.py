@@ -16,8 +16,11 @@ import apsw
 from disk import FaultyDisk
 from windlass.core.errors import JournalFailed, SessionBusy
 from windlass.core.limits import Amount, Budget
+from windlass.journals.chain import ChainLink, chain_hash, chain_root
+from windlass.journals.codec import encode_fact
 from windlass.journals.sqlite import schema
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.private_files import APPLICATION_ID
 from windlass.testing.samples import note_facts
 
 LONG_S = 600.0
@@ -96,20 +99,24 @@ async def follow_session(path: Path) -> None:
 
 def make_old_file(path: Path) -> None:
     """A file as the first version made it, with a session in it."""
-    steps = schema.MIGRATIONS
-    schema.MIGRATIONS = steps[:1]
-    try:
-        with SqliteJournal(path) as journal:
-            asyncio.run(_append_notes(journal))
-    finally:
-        schema.MIGRATIONS = steps
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     file = apsw.Connection(str(path))
-    assert file.execute("PRAGMA user_version").get == 1
+    file.execute("PRAGMA journal_mode = WAL")
+    file.execute("BEGIN")
+    file.execute(schema.MIGRATIONS[0])
+    link = chain_root("s")
+    facts = note_facts(1, 3)
+    for fact in facts:
+        body = encode_fact(fact).body
+        link = ChainLink(fact.seq, chain_hash(link.hash, body))
+        row = (fact.seq, body.decode(), link.hash)
+        file.execute("INSERT INTO records (number, seq, body, hash) VALUES (1, ?, ?, ?)", row)
+    at = [facts[0].at, facts[-1].at, 3]
+    file.execute(
+        "INSERT INTO sessions VALUES (1, 's', ?, '', ?, ?, ?, 0, 0, NULL, 0, 0)", (link.hash, *at)
+    )
+    file.execute(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; COMMIT")
     file.close()
-
-
-async def _append_notes(journal: SqliteJournal) -> None:
-    await journal.append("s", note_facts(1, 3))
 
 
 def migrate_and_die(folder: Path) -> None:

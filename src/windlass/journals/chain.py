@@ -18,6 +18,8 @@ from windlass.journals.codec import BlobFetcher, UnreadableRecord, decode_fact
 
 RecordRow = tuple[int, bytes, bytes]
 """A record as it is stored: its number, its bytes, its hash."""
+EncodedRow = tuple[int, bytes, bytes, str]
+"""Besides, how the bytes are encoded: empty for the JSON of the codec. The hash is of the bytes."""
 
 
 class ChainLink(msgspec.Struct, frozen=True):
@@ -70,7 +72,7 @@ def check_order(session: str, last: int, facts: Sequence[Fact]) -> None:
 
 
 def walk_chain(
-    rows: Iterable[RecordRow], start: ChainLink, end: ChainLink, fetch: BlobFetcher
+    rows: Iterable[RecordRow | EncodedRow], start: ChainLink, end: ChainLink, fetch: BlobFetcher
 ) -> Iterator[Fact | RecordProblem]:
     """Yield the facts after `start` up to `end`, and a problem in place of each damaged record.
 
@@ -78,11 +80,14 @@ def walk_chain(
     """
     expected = start.seq + 1
     previous = start.hash
-    for seq, body, stored in rows:
+    for seq, body, stored, *encoding in rows:
         if seq != expected:
             yield _missing_records(expected, seq - 1)
         elif chain_hash(previous, body) != stored:
             yield RecordProblem(seq, "it was changed or moved")
+        elif any(encoding):
+            what = f"it is encoded as {encoding[0]!r}, which this version of Windlass cannot read"
+            yield RecordProblem(seq, what)
         else:
             yield _decode_record(seq, body, fetch)
         expected = seq + 1

@@ -1,17 +1,13 @@
 """The list of the sessions of a stored journal: found by their rows, and deleted with those below.
 
-What the row of a session does not hold (its agent, caller, parent and spending, and whether it is
-paused) is folded from its facts: always when a list is filtered by it, and for pages that are short
-enough to be shown.
+A row may be behind the records of its session (`session_rows.py`). What `_select_sessions` returns
+is up to date; it is sorted by the time of the row.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from windlass.core.errors import JournalCorrupt
 from windlass.core.events import Fact
 from windlass.core.session_query import (
     ABANDONED_SESSIONS,
@@ -21,28 +17,15 @@ from windlass.core.session_query import (
     SessionQuery,
     StateFilter,
     find_tree,
-    make_page,
     make_query,
 )
 from windlass.core.session_summary import (
     ENDED_STATES,
-    UNFINISHED_STATES,
     SessionSummary,
-    advance_summary,
 )
+from windlass.journals.session_rows import ListedSession
 
-SESSION_COLUMNS = (
-    "head, session, title, created, updated, facts, runs, steps, outcome, proposed, asked"
-)
-"""The columns of a session: the hash of its last record, then the fields of its summary."""
-SUMMARY_COLUMNS = tuple(SESSION_COLUMNS.split(", ")[1:])
-MISSING_FIELDS = tuple(
-    name for name in SessionSummary.__struct_fields__ if name not in SUMMARY_COLUMNS
-)
-"""What a summary says that the row of a session does not hold."""
 ROWS_AT_ONCE = 500
-FOLDED_AT_ONCE = 100
-"""Sessions that are read for a filter before the next ones are looked up."""
 
 
 class SqlCondition(NamedTuple):
@@ -52,15 +35,19 @@ class SqlCondition(NamedTuple):
     values: tuple[object, ...] = ()
 
 
-def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCondition]:
+def query_conditions(
+    query: SessionQuery, place: PagePlace | None, *, is_shared: bool
+) -> list[SqlCondition]:
     """Return what a row must fulfil to be listed behind a place, apart from the text.
 
     How a text is looked up without regard to case is for each database to say. Which of the states
     of an unfinished run a session has is decided by its facts.
     """
-    found: list[SqlCondition] = []
+    # A session that has nothing but mail is in no list.
+    found = [SqlCondition("facts > 0")]
     if query.states:
-        found.append(_state_condition(query))
+        places = ", ".join(["{}"] * len(query.states))
+        found.append(SqlCondition(f"state IN ({places})", query.states))
     if query.prefix:
         after = query.prefix[:-1] + chr(ord(query.prefix[-1]) + 1)
         found.append(SqlCondition("session >= {} AND session < {}", (query.prefix, after)))
@@ -70,42 +57,19 @@ def query_conditions(query: SessionQuery, place: PagePlace | None) -> list[SqlCo
         found.append(SqlCondition("updated < {}", (query.until,)))
     for column in ("agent", "caller", "parent"):
         value = getattr(query, column)
-        if value is not None and column in SUMMARY_COLUMNS:
-            found.append(SqlCondition(f"{column} = {{}}", (value,)))
+        if value is None:
+            continue
+        if is_shared:
+            # A row that an older version wrote does not say it, so its records are looked at.
+            found.append(SqlCondition(f"({column} = {{}} OR summarized <> facts)", (value,)))
+            continue
+        # The index leaves out the rows that say nothing.
+        indexed = f" AND {column} <> ''" if value else ""
+        found.append(SqlCondition(f"{column} = {{}}{indexed}", (value,)))
     if place is not None:
         behind = "(updated < {} OR updated = {} AND session > {})"
         found.append(SqlCondition(behind, (place.updated, place.updated, place.session)))
     return found
-
-
-def _state_condition(query: SessionQuery) -> SqlCondition:
-    outcomes = sorted(set(query.states).difference(UNFINISHED_STATES))
-    conditions = ["outcome IS NULL"] if len(outcomes) < len(set(query.states)) else []
-    if outcomes == sorted(ENDED_STATES):
-        return SqlCondition(f"({' OR '.join([*conditions, 'outcome IS NOT NULL'])})")
-    if outcomes:
-        conditions.append(f"outcome IN ({', '.join(['{}'] * len(outcomes))})")
-    return SqlCondition(f"({' OR '.join(conditions)})", tuple(outcomes))
-
-
-def needs_filter(query: SessionQuery) -> bool:
-    """Return whether `query_conditions` lets sessions pass that do not fit the query."""
-    unfinished = set(query.states).intersection(UNFINISHED_STATES)
-    if unfinished and len(unfinished) < len(UNFINISHED_STATES):
-        return True
-    fields = ("agent", "caller", "parent")
-    return any(getattr(query, name) is not None and name in MISSING_FIELDS for name in fields)
-
-
-def fold_missing(summary: SessionSummary, facts: Sequence[Fact]) -> SessionSummary:
-    """Return the summary of a row with the fields that the row does not hold."""
-    folded = advance_summary(SessionSummary(summary.session), facts)
-    return replace(summary, **{name: getattr(folded, name) for name in MISSING_FIELDS})
-
-
-def name_parent(summary: SessionSummary) -> SessionSummary:
-    """Return the summary of a session that cannot be read: deleted with what it is named after."""
-    return replace(summary, parent=summary.session.rpartition("/")[0])
 
 
 class StoredCatalog(ABC):
@@ -118,12 +82,12 @@ class StoredCatalog(ABC):
     @abstractmethod
     async def _select_sessions(
         self, query: SessionQuery, place: PagePlace | None, limit: int
-    ) -> list[SessionSummary]:
+    ) -> list[ListedSession]:
         """Return the sessions behind a place whose rows fit a query, in the order of every list."""
 
     @abstractmethod
-    async def _has_session(self, session: str) -> bool:
-        """Return whether there is such a session."""
+    async def _find_summary(self, session: str) -> SessionSummary | None:
+        """Return the summary of a session; None if there is no such session."""
 
     @abstractmethod
     async def _without_driver(self, summaries: Sequence[SessionSummary]) -> list[SessionSummary]:
@@ -164,27 +128,22 @@ class StoredCatalog(ABC):
             parent=parent,
         )
         place = None if cursor is None else PagePlace.from_cursor(cursor)
-        is_filtered = needs_filter(wanted)
-        at_once = FOLDED_AT_ONCE if is_filtered else limit + 1
-        found: list[SessionSummary] = []
-        async for rows in self._iterate_sessions(wanted, at_once, place):
-            if is_filtered or limit <= PAGE_SESSIONS:
-                folded = [await self._fold_missing(row) for row in rows]
-                found += filter(wanted.matches_facts, folded)
-            else:
-                found += rows
+        found: list[ListedSession] = []
+        async for rows in self._iterate_sessions(wanted, limit + 1, place):
+            found += (row for row in rows if wanted.matches_facts(row.summary))
             if len(found) > limit:
                 break
-        return make_page(found, limit)
+        page = found[:limit]
+        goes_on = page and len(found) > limit
+        next_cursor = page[-1].place.to_cursor() if goes_on else None
+        return SessionPage((row.summary for row in page), next_cursor)
 
     async def list_abandoned(self, *, limit: int = ABANDONED_SESSIONS) -> list[SessionSummary]:
         """List the latest sessions with an open run that has no driver and waits for nobody."""
         found: list[SessionSummary] = []
         at_once = min(limit, ROWS_AT_ONCE)
         async for rows in self._iterate_sessions(SessionQuery(states=("open",)), at_once):
-            undriven = await self._without_driver(rows)
-            folded = [await self._fold_missing(row) for row in undriven]
-            found += [summary for summary in folded if summary.state == "open"]
+            found += await self._without_driver([row.summary for row in rows])
             if len(found) >= limit:
                 break
         return found[:limit]
@@ -199,7 +158,8 @@ class StoredCatalog(ABC):
         count = 0
         ended = SessionQuery(states=ENDED_STATES, until=before)
         async for rows in self._iterate_sessions(ended, ROWS_AT_ONCE):
-            names = [row.session for row in rows if row.session not in kept]
+            names = [row.summary.session for row in rows]
+            names = [name for name in names if name not in kept]
             trees = [
                 [name, *await self._find_below(name)]
                 for name in names
@@ -216,8 +176,9 @@ class StoredCatalog(ABC):
             return found
         async for rows in self._iterate_sessions(SessionQuery(), ROWS_AT_ONCE):
             for row in rows:
-                if len(found) < count and not await self._has_caller(row.session):
-                    found.add(row.session)
+                name = row.summary.session
+                if len(found) < count and not await self._has_caller(name):
+                    found.add(name)
             if len(found) >= count:
                 break
         return found
@@ -227,31 +188,24 @@ class StoredCatalog(ABC):
         # A sub-agent's session is named after the call that it works for: SESSION/CALL.
         if "/" not in session:
             return False
-        folded = await self._fold_missing(SessionSummary(session))
-        return bool(folded.parent) and await self._has_session(folded.parent)
+        found = await self._find_summary(session)
+        if found is None or not found.parent:
+            return False
+        return await self._find_summary(found.parent) is not None
 
     async def _find_below(self, session: str) -> list[str]:
         """Return the names of all sessions that work for a session, directly or through others."""
         found: list[SessionSummary] = []
         async for rows in self._iterate_sessions(SessionQuery(prefix=f"{session}/"), ROWS_AT_ONCE):
-            found += [await self._fold_missing(row) for row in rows]
+            found += (row.summary for row in rows)
         return find_tree(session, found)
 
     async def _iterate_sessions(
         self, query: SessionQuery, at_once: int, place: PagePlace | None = None
-    ) -> AsyncGenerator[list[SessionSummary]]:
+    ) -> AsyncGenerator[list[ListedSession]]:
         """Yield the rows that fit a query, so many at a time."""
         while rows := await self._select_sessions(query, place, at_once):
             yield rows
             if len(rows) < at_once:
                 return
-            place = PagePlace.of(rows[-1])
-
-    async def _fold_missing(self, summary: SessionSummary) -> SessionSummary:
-        """Return the summary with the fields that its row does not hold."""
-        if not MISSING_FIELDS:
-            return summary
-        try:
-            return fold_missing(summary, await self.read(summary.session))
-        except JournalCorrupt:
-            return name_parent(summary)
+            place = rows[-1].place

@@ -7,85 +7,18 @@ Only the statements and the way to the database differ.
 import asyncio
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, Self
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.core.events import Fact
-from windlass.core.session_summary import SessionSummary, advance_summary
-from windlass.journals.chain import (
-    ChainLink,
-    RecordProblem,
-    RecordRow,
-    chain_hash,
-    chain_root,
-    check_order,
-)
-from windlass.journals.codec import FactRecord, blob_name, encode_fact, is_blob_name
-from windlass.journals.stored_catalog import SESSION_COLUMNS, SUMMARY_COLUMNS, StoredCatalog
+from windlass.journals.chain import RecordProblem
+from windlass.journals.codec import blob_name, encode_fact, is_blob_name
+from windlass.journals.session_rows import PendingAppend
+from windlass.journals.stored_catalog import StoredCatalog
 from windlass.journals.wording import blob_corrupt_error, session_corrupt_error, session_name_error
 
 Durability = Literal["full", "relaxed"]
-
-_summary_values = attrgetter(*SUMMARY_COLUMNS)
-CHANGING_COLUMNS = tuple(name for name in SESSION_COLUMNS.split(", ") if name != "session")
-"""The columns that an append may change."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingAppend:
-    """Facts that are not durable yet, and the future of the caller who waits for them."""
-
-    session: str
-    facts: Sequence[Fact]
-    records: Sequence[FactRecord]
-    done: asyncio.Future[None]
-
-    @property
-    def size_bytes(self) -> int:
-        blobs = (len(data) for record in self.records for _, data in record.blobs)
-        return sum(len(record.body) for record in self.records) + sum(blobs)
-
-
-class SessionEnd(NamedTuple):
-    """Where a session ends: what the next append has to follow."""
-
-    last_link: ChainLink
-    summary: SessionSummary
-    number: int = 0
-    """The key of the session's row. Postgres assigns it in the database and leaves this at 0."""
-
-    @classmethod
-    def of_new_session(cls, session: str, number: int = 0) -> Self:
-        """The end of a session that has no records yet."""
-        return cls(chain_root(session), SessionSummary(session), number)
-
-    @classmethod
-    def from_row(cls, row: Sequence[Any], number: int = 0) -> Self:
-        """Read the end of a session from the values of SESSION_COLUMNS."""
-        head, *columns = row
-        summary = SessionSummary(**dict(zip(SUMMARY_COLUMNS, columns, strict=True)))
-        return cls(ChainLink(summary.facts, head), summary, number)
-
-    def to_row(self) -> tuple[Any, ...]:
-        """Return the values of SESSION_COLUMNS."""
-        return (self.last_link.hash, *_summary_values(self.summary))
-
-    def extend(self, append: PendingAppend) -> tuple["SessionEnd", list[RecordRow]]:
-        """Return the end of the session after an append, and the rows of its records.
-
-        Raises SessionBusy if the sequence numbers are taken, and JournalFailed if there is a gap.
-        """
-        link = self.last_link
-        check_order(append.session, link.seq, append.facts)
-        rows: list[RecordRow] = []
-        for record in append.records:
-            link = ChainLink(link.seq + 1, chain_hash(link.hash, record.body))
-            rows.append((link.seq, record.body, link.hash))
-        summary = advance_summary(self.summary, append.facts)
-        return SessionEnd(link, summary, self.number), rows
 
 
 class StoredJournal(StoredCatalog):

@@ -6,32 +6,35 @@ only if it ends where this process believes it does.
 
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
-
 from windlass.core.errors import WindlassError
-from windlass.journals.stored_journal import (
+from windlass.journals.session_rows import (
     CHANGING_COLUMNS,
     SESSION_COLUMNS,
     PendingAppend,
     SessionEnd,
 )
 
-# $1 to $12 are the sessions: the hash that each must end with (null for a new one) and its new
-# columns. $13 to $16 are the records, $17 and $18 which session uses which blob, $19 and $20 the
-# blobs, $21 the lock of the blobs and $22 the channel of notifications. `place` is the position of
-# a session in its list. The statement returns the places of the sessions that were written.
+# $1 to $25 are the sessions: the hash that each must end with (null for a new one), its new columns
+# and the last messages that its facts carry. $26 to $29 are the records, $30 and $31 which session
+# uses which blob, $32 and $33 the blobs, $34 the lock of the blobs and $35 the channel of
+# notifications. `place` is the position of a session in its list. The statement returns the places
+# of the sessions that were written.
 APPEND_SQL = """
 WITH line AS MATERIALIZED (
     SELECT * FROM unnest(
-        $1::bytea[], $2::bytea[], $3::text[], $4::text[], $5::float8[], $6::float8[],
-        $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::bigint[], $12::bigint[]
-    ) WITH ORDINALITY AS line (old, {columns}, place)
+        $1::bytea[], $2::bytea[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::float8[],
+        $8::float8[], $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[],
+        $14::text[], $15::text[], $16::text[], $17::bigint[], $18::numeric[], $19::bigint[],
+        $20::numeric[], $21::bigint[], $22::text[], $23::boolean[], $24::bigint[], $25::bigint[]
+    ) WITH ORDINALITY AS line (old, {columns}, mail_taken, prompts_taken, place)
 ), made AS (
-    INSERT INTO {schema}.sessions ({columns})
-    SELECT {columns} FROM line WHERE old IS NULL ORDER BY session
+    INSERT INTO {schema}.sessions ({columns}, mail_taken, prompts_taken)
+    SELECT {columns}, mail_taken, prompts_taken FROM line WHERE old IS NULL ORDER BY session
     ON CONFLICT (session) DO NOTHING RETURNING number, session
 ), moved AS (
-    UPDATE {schema}.sessions AS old SET {updates}
+    UPDATE {schema}.sessions AS old SET {updates},
+        mail_taken = greatest(old.mail_taken, line.mail_taken),
+        prompts_taken = greatest(old.prompts_taken, line.prompts_taken)
     FROM line WHERE old.session = line.session AND old.head = line.old
     RETURNING old.number, line.place
 ), kept AS MATERIALIZED (
@@ -40,26 +43,28 @@ WITH line AS MATERIALIZED (
 ), written AS (
     INSERT INTO {schema}.records (number, seq, body, hash)
     SELECT number, seq, body, hash
-    FROM unnest($13::bigint[], $14::bigint[], $15::text[], $16::bytea[])
+    FROM unnest($26::bigint[], $27::bigint[], $28::text[], $29::bytea[])
         AS record (place, seq, body, hash) JOIN kept USING (place)
 ), wanted AS MATERIALIZED (
     SELECT DISTINCT number, hash
-    FROM unnest($17::bigint[], $18::text[]) AS used (place, hash) JOIN kept USING (place)
+    FROM unnest($30::bigint[], $31::text[]) AS used (place, hash) JOIN kept USING (place)
 ), used AS (
     INSERT INTO {schema}.uses (number, hash) SELECT number, hash FROM wanted
     ON CONFLICT DO NOTHING
 ), guard AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock_shared($21) FROM (SELECT FROM wanted LIMIT 1) AS any_blob
+    SELECT pg_advisory_xact_lock_shared($34) FROM (SELECT FROM wanted LIMIT 1) AS any_blob
 ), stored AS (
     INSERT INTO {schema}.blobs (hash, data)
-    SELECT hash, data FROM guard, unnest($19::text[], $20::bytea[]) AS blob (hash, data)
+    SELECT hash, data FROM guard, unnest($32::text[], $33::bytea[]) AS blob (hash, data)
     WHERE hash IN (SELECT hash FROM wanted) ORDER BY hash
     ON CONFLICT DO NOTHING
 )
-SELECT place, pg_notify($22, encode(sha256(convert_to(session, 'UTF8')), 'hex'))
+SELECT place, pg_notify($35, encode(sha256(convert_to(session, 'UTF8')), 'hex'))
 FROM kept JOIN line USING (place)
 """
-FIND_SESSIONS_SQL = "SELECT {columns} FROM {schema}.sessions WHERE session = ANY ($1::text[])"
+FIND_SESSIONS_SQL = """
+SELECT {columns}, number FROM {schema}.sessions WHERE session = ANY ($1::text[])
+"""
 FIND_OWN_RECORDS_SQL = """
 SELECT session FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS ours (session, seq, hash)
 JOIN {schema}.sessions USING (session) JOIN {schema}.records USING (number, seq, hash)
@@ -75,7 +80,9 @@ def format_sql(template: str, schema: str) -> str:
 class AppendBatch:
     """The appends that go into one statement."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_shared: bool) -> None:
+        """Begin an empty batch. `is_shared`: an older version reads the rows of the sessions."""
+        self.is_shared = is_shared
         self.starts: dict[str, SessionEnd] = {}
         """Where each session ends before the statement; the database compares."""
         self.ends: dict[str, SessionEnd] = {}
@@ -102,8 +109,11 @@ class AppendBatch:
         self.ends[append.session] = end
 
     def statement_arguments(self) -> list[object]:
-        """Return $1 to $20 of APPEND_SQL."""
-        rows = [_session_row(self.starts[name], end) for name, end in self.ends.items()]
+        """Return $1 to $33 of APPEND_SQL."""
+        rows = [
+            _session_row(self.starts[name], end, is_shared=self.is_shared)
+            for name, end in self.ends.items()
+        ]
         columns: list[object] = [list(column) for column in zip(*rows, strict=True)]
         columns += _transpose_rows(self.records, 4)
         columns += _transpose_rows(self.uses, 2)
@@ -118,13 +128,16 @@ class AppendBatch:
         return _transpose_rows([(name, link.seq, link.hash) for name, link in links], 3)
 
 
-def _session_row(start: SessionEnd, end: SessionEnd) -> tuple[object, ...]:
-    old_head = start.last_link.hash if start.last_link.seq else None
-    if "\0" in end.summary.title:
-        # Postgres texts cannot contain NUL. In the records it is escaped, so only the title has it.
-        title = end.summary.title.replace("\0", "\ufffd")
-        end = end._replace(summary=replace(end.summary, title=title))
-    return (old_head, *end.to_row())
+def _session_row(start: SessionEnd, end: SessionEnd, *, is_shared: bool) -> tuple[object, ...]:
+    old_head = None if start.row is None else start.last_link.hash
+    row = [to_column(value) for value in end.to_row(is_shared=is_shared)]
+    return (old_head, *row, end.mail.control.taken, end.mail.prompts.taken)
+
+
+def to_column(value: object) -> object:
+    """Return a value of a row as Postgres takes it."""
+    # Postgres texts cannot contain NUL. In the records it is escaped, so only the summary has it.
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
 
 
 def _transpose_rows(rows: Iterable[Sequence[object]], count: int) -> list[list[object]]:

@@ -6,6 +6,7 @@ connected before the first use, and a connection belongs to the event loop that 
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -17,16 +18,21 @@ from windlass.core.decide.reserving import budget_window
 from windlass.core.errors import SessionBusy
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name
+from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.lease_connection import PostgresLease
 from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
+from windlass.journals.postgres.mail import PostgresMail, ServerLetter
 from windlass.journals.postgres.queries import PostgresQueries
-from windlass.journals.stored_journal import Durability, PendingAppend, StoredJournal
+from windlass.journals.session_rows import ListedSession, PendingAppend
+from windlass.journals.stored_journal import Durability, StoredJournal
+from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import session_missing_error, session_name_error
 
 T = TypeVar("T")
@@ -54,6 +60,7 @@ class PostgresJournal(StoredJournal):
         timeout_s: float = 30.0,
         patience_s: float = 10.0,
         now: Callable[[], float] = time.time,
+        mail_limits: MailLimits | None = None,
     ) -> None:
         """Set up the journal; it connects at its first use. Raises ConfigError for wrong values.
 
@@ -65,6 +72,8 @@ class PostgresJournal(StoredJournal):
             timeout_s: how long one statement may take.
             patience_s: how long to retry when a server that was reachable before does not answer.
             now: seconds since the epoch, for budgets with a window.
+            mail_limits: how many messages may wait for a session; 1,000 for control and 100
+                prompts by default.
         """
         self._config = PostgresConfig(
             dsn=dsn,
@@ -76,6 +85,7 @@ class PostgresJournal(StoredJournal):
         )
         super().__init__(self._config.location)
         self._queries = PostgresQueries(self._config)
+        self._mail = PostgresMail(self._config, mail_limits or MailLimits())
         self._resources = ResourcesByLoop(self._config)
         self._now = now
 
@@ -145,14 +155,14 @@ class PostgresJournal(StoredJournal):
     @override
     async def _select_sessions(
         self, query: SessionQuery, place: PagePlace | None, limit: int
-    ) -> list[SessionSummary]:
+    ) -> list[ListedSession]:
         return await self._run_query(
             lambda server: self._queries.list_sessions(server, query, place, limit)
         )
 
     @override
-    async def _has_session(self, session: str) -> bool:
-        return await self._run_query(lambda server: self._queries.last_seq(server, session)) > 0
+    async def _find_summary(self, session: str) -> SessionSummary | None:
+        return await self._run_query(lambda server: self._queries.find_summary(server, session))
 
     @override
     async def _without_driver(self, summaries: Sequence[SessionSummary]) -> list[SessionSummary]:
@@ -228,6 +238,69 @@ class PostgresJournal(StoredJournal):
     def watch_live(self, session: str) -> PostgresSubscription:
         """Open a watcher's side of the live channel, on a connection of its own."""
         return self._resources.for_running_loop().live.subscribe(self._check_name(session))
+
+    # ── mail ─────────────────────────────────────────────────────────────────
+
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        """Keep a message for a session, and return once it is durable.
+
+        Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
+        if the message cannot be kept, MailboxFull, and UpgradeUnfinished.
+        """
+        body = encode_message(message, by, key)
+        name = self._check_name(session)
+        letter = ServerLetter(name, message, body, by, key, secrets.token_hex(16))
+        return await self._run_query(lambda server: self._mail.post_letter(server, letter))
+
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        """Return the messages of a lane after a number, in order."""
+        name = self._check_name(session)
+        return await self._run_query(
+            lambda server: self._mail.read_letters(server, name, lane, after)
+        )
+
+    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
+        """Forget the messages of a lane up to a number."""
+        name = self._check_name(session)
+        await self._run_query(lambda server: self._mail.remove_letters(server, name, lane, upto))
+
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        """Return when the lane may have messages after a number.
+
+        It also returns after a few seconds without any, because a notification may be lost.
+        """
+        name = self._check_name(session)
+
+        async def is_there() -> bool:
+            return await self._run_query(lambda it: self._mail.has_letters(it, name, lane, after))
+
+        leases = self._resources.for_running_loop().leases
+        await leases.wait_for_news(lane_name(name, lane), is_there)
+
+    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
+        """Return the sessions that have messages which nobody has taken, the oldest first."""
+        return await self._run_query(lambda server: self._mail.list_mailed(server, limit))
+
+    # ── upgrades ─────────────────────────────────────────────────────────────
+
+    async def upgrade_status(self) -> UpgradeStatus:
+        """Return where the upgrade of the tables stands."""
+        return await self._run_query(self._queries.upgrade_status)
+
+    async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
+        """Bring the rows of all sessions up to date, in batches, while others use the journal.
+
+        With `finish`, programs of older versions refuse the journal from then on, and all that this
+        version can do is possible. Returns where the upgrade stands.
+        """
+        while await self._run_query(self._queries.catch_up_batch):
+            pass
+        if finish:
+            await self._run_query(self._queries.finish_upgrade)
+            await self._resources.for_running_loop().pool.ask_if_shared()
+        return await self.upgrade_status()
 
     # ── blobs ────────────────────────────────────────────────────────────────
 

@@ -19,7 +19,7 @@ from windlass.journals.postgres.config import (
     is_transient,
     postgres_error,
 )
-from windlass.journals.postgres.schema import migrate_schema
+from windlass.journals.postgres.schema import is_shared, migrate_schema
 from windlass.journals.wording import closed_error
 
 T = TypeVar("T")
@@ -51,6 +51,8 @@ class ConnectionPool:
         self._idle: list[PostgresConnection] = []
         self._open = _OpenConnections()
         self._schema_ready = False
+        self.is_shared = True
+        """Whether programs of an older version may use the tables, as far as the pool knows."""
         self._closer: AsyncGenerator[None] | None = None
 
     @property
@@ -98,11 +100,17 @@ class ConnectionPool:
             if not self._schema_ready:
                 async with self._migration_lock:
                     await migrate_schema(connection, self.config)
+                    self.is_shared = await is_shared(connection, self.config)
                 self._schema_ready = True
         except BaseException:
             self.drop_connection(connection)
             raise
         return connection
+
+    async def ask_if_shared(self) -> bool:
+        """Ask the server whether programs of an older version may use the tables."""
+        self.is_shared = await self.run_on_connection(lambda it: is_shared(it, self.config))
+        return self.is_shared
 
     def drop_connection(self, connection: PostgresConnection) -> None:
         """Close a connection at once, without a word to the server."""

@@ -3,6 +3,7 @@
 Each may be run again when its connection breaks: running it twice has the same effect as once.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -12,12 +13,25 @@ from windlass.core.events import Fact
 from windlass.core.session_query import PagePlace, SessionQuery
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.budget_math import BudgetSum
-from windlass.journals.chain import ChainLink, RecordProblem, RecordRow, chain_root, walk_chain
+from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
 from windlass.journals.codec import check_blob
+from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
-from windlass.journals.stored_catalog import SESSION_COLUMNS, SqlCondition, query_conditions
-from windlass.journals.stored_journal import SessionEnd
+from windlass.journals.postgres.mail import HAS_MAIL
+from windlass.journals.postgres.schema import MIGRATIONS, end_sharing, is_shared
+from windlass.journals.session_rows import (
+    CHANGING_COLUMNS,
+    SESSION_COLUMNS,
+    ListedSession,
+    SessionEnd,
+)
+from windlass.journals.stored_catalog import SqlCondition, query_conditions
+from windlass.journals.upgrades import UpgradeStatus, older_wrote_error
 
+UPGRADE_BATCH = 100
+"""Sessions whose rows are brought up to date in one transaction."""
+_BEHIND = "summarized <> facts AND (summarized = 0 OR $1)"
+"""Rows that an older version wrote. Those of this version may be behind by some records."""
 _BLOBS_PREFIX = re.compile(r'\{"v":\d+,"blobs":(\[\[.*?\]\])')
 _BLOB_NAME = re.compile(r'"([0-9a-f]{64})"')
 
@@ -33,9 +47,20 @@ class StoredSession(NamedTuple):
 
     def walk_records(self) -> list[Fact | RecordProblem]:
         """Return the facts, with a problem in place of each record that is not sound."""
-        rows: list[RecordRow] = [(seq, body.encode(), stored) for seq, body, stored in self.records]
+        rows = ((seq, body.encode(), stored, how) for seq, body, stored, how in self.records)
         end = SessionEnd.from_row(self.end).last_link
         return list(walk_chain(rows, self.start, end, self._fetch_blob))
+
+    def catch_up(self) -> SessionEnd:
+        """Return the end of the session with a summary that includes these records, if sound."""
+        end = SessionEnd.from_row(self.end)
+        found = self.walk_records()
+        facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
+        if len(facts) < len(found):
+            return end
+        if not self.start.seq:
+            end = end.forget_summary()
+        return end.catch_up(facts)
 
     def _fetch_blob(self, name: str) -> bytes:
         return check_blob(name, self.blobs.get(name))
@@ -56,20 +81,46 @@ class PostgresQueries:
             row = await server.fetchrow(query, session)
             if row is None or after >= SessionEnd.from_row(row[1:]).last_link.seq:
                 return None
-            number = row[0]
-            start = chain_root(session)
-            if after > 0:
-                query = "SELECT hash FROM {}.records WHERE number = $1 AND seq = $2"
-                found = await server.fetchval(self._format_sql(query), number, after)
-                # If the record is missing, the empty hash makes the walk report the one after it.
-                start = ChainLink(after, found or b"")
-            query = self._format_sql(
-                """SELECT seq, body, hash FROM {}.records
-                WHERE number = $1 AND seq > $2 ORDER BY seq"""
-            )
-            records = await server.fetch(query, number, start.seq)
-            blobs = await self._fetch_blobs(server, records)
-            return StoredSession(row[1:], start, records, blobs)
+            return await self._read_records(server, row, after)
+
+    async def _read_records(
+        self, server: PostgresConnection, row: Sequence[Any], after: int
+    ) -> StoredSession:
+        """Return the records after a number of the session with this key and these columns."""
+        number = row[0]
+        start = chain_root(SessionEnd.from_row(row[1:]).summary.session)
+        if after > 0:
+            query = "SELECT hash FROM {}.records WHERE number = $1 AND seq = $2"
+            found = await server.fetchval(self._format_sql(query), number, after)
+            # If the record is missing, the empty hash makes the walk report the one after it.
+            start = ChainLink(after, found or b"")
+        query = self._format_sql(
+            """SELECT seq, body, hash, encoding FROM {}.records
+            WHERE number = $1 AND seq > $2 ORDER BY seq"""
+        )
+        records = await server.fetch(query, number, start.seq)
+        blobs = await self._fetch_blobs(server, records)
+        return StoredSession(row[1:], start, records, blobs)
+
+    async def find_ends(self, server: PostgresConnection, names: Sequence[str]) -> list[SessionEnd]:
+        """Return where sessions end, with their summaries up to date."""
+        query = "SELECT number, {columns} FROM {}.sessions WHERE session = ANY ($1::text[])"
+        rows = await server.fetch(self._format_sql(query), names)
+        return [await self._catch_up(server, row) for row in rows]
+
+    async def _catch_up(self, server: PostgresConnection, row: Sequence[Any]) -> SessionEnd:
+        end = SessionEnd.from_row(row[1:])
+        if not end.is_behind:
+            return end
+        # An older version has advanced some columns and not the others.
+        is_rebuilt = end.summary.facts == 0 or await is_shared(server, self._config)
+        stored = await self._read_records(server, row, 0 if is_rebuilt else end.summary.facts)
+        return await asyncio.to_thread(stored.catch_up)
+
+    async def find_summary(self, server: PostgresConnection, session: str) -> SessionSummary | None:
+        """Return the summary of a session; None if it has no records."""
+        found = [end for end in await self.find_ends(server, [session]) if end.last_link.seq]
+        return found[0].summary if found else None
 
     async def _fetch_blobs(
         self, server: PostgresConnection, records: Sequence[Sequence[Any]]
@@ -97,9 +148,10 @@ class PostgresQueries:
 
     async def list_sessions(
         self, server: PostgresConnection, query: SessionQuery, place: PagePlace | None, limit: int
-    ) -> list[SessionSummary]:
+    ) -> list[ListedSession]:
         """List the sessions behind a place whose rows fit the query: latest first, then by name."""
-        conditions = query_conditions(query, place)
+        shared = await is_shared(server, self._config)
+        conditions = query_conditions(query, place, is_shared=shared)
         if query.text:
             # Titles are stored with this character in place of NUL.
             text = query.text.replace("\0", "\ufffd")
@@ -109,10 +161,10 @@ class PostgresQueries:
         numbers = iter(range(1, len(values) + 1))
         where = " AND ".join(condition.text for condition in conditions) or "TRUE"
         where = re.sub(r"\{\}", lambda _: f"${next(numbers)}", where)
-        statement = self._format_sql("SELECT {columns} FROM {}.sessions")
+        statement = self._format_sql("SELECT number, {columns} FROM {}.sessions")
         statement += f" WHERE {where} ORDER BY updated DESC, session LIMIT ${len(values) + 1}"
         rows = await server.fetch(statement, *values, limit)
-        return [SessionEnd.from_row(row).summary for row in rows]
+        return [(await self._catch_up(server, row)).as_listed() for row in rows]
 
     async def delete_trees(
         self,
@@ -148,7 +200,7 @@ class PostgresQueries:
         """Return the row numbers of the trees that may be deleted, and lock their rows."""
         roots = self._format_sql(
             """SELECT session FROM {}.sessions WHERE session = ANY ($1::text[])
-            AND ($2::float8 IS NULL OR updated < $2 AND outcome IS NOT NULL)
+            AND ($2::float8 IS NULL OR updated < $2 AND outcome IS NOT NULL AND NOT {has_mail})
             ORDER BY session FOR UPDATE"""
         )
         rows = await server.fetch(roots, [*trees], before)
@@ -183,7 +235,8 @@ class PostgresQueries:
         """Store the data for a session; returns whether there is such a session."""
         async with server.transaction():
             # The lock on the row keeps the session from being deleted meanwhile.
-            query = "SELECT number FROM {}.sessions WHERE session = $1 FOR KEY SHARE"
+            query = """SELECT number FROM {}.sessions
+                WHERE session = $1 AND facts > 0 FOR KEY SHARE"""
             number = await server.fetchval(self._format_sql(query), session)
             if number is None:
                 return False
@@ -211,8 +264,47 @@ class PostgresQueries:
         query = "SELECT usd, tokens FROM {}.pools WHERE budget = $1 AND period = $2"
         return _sum_from_row(await server.fetchrow(self._format_sql(query), budget, window))
 
+    # ── upgrades ─────────────────────────────────────────────────────────────
+
+    async def upgrade_status(self, server: PostgresConnection) -> UpgradeStatus:
+        """Return where the upgrade of the tables stands."""
+        shared = await is_shared(server, self._config)
+        query = f"SELECT count(*) FROM {{}}.sessions WHERE {_BEHIND}"  # noqa: S608 - our own text
+        count = await server.fetchval(self._format_sql(query), shared)
+        return UpgradeStatus(len(MIGRATIONS), not shared, count)
+
+    async def catch_up_batch(self, server: PostgresConnection) -> int:
+        """Bring the rows of some sessions up to date; returns how many, 0 if none is left."""
+        shared = await is_shared(server, self._config)
+        async with server.transaction():
+            # Appends to other sessions go on; those to these wait for the batch.
+            query = f"""SELECT session FROM {{}}.sessions WHERE {_BEHIND} AND facts > 0
+                ORDER BY session LIMIT {UPGRADE_BATCH} FOR UPDATE"""  # noqa: S608 - our own text
+            rows = await server.fetch(self._format_sql(query), shared)
+            if not rows:
+                return 0
+            places = ", ".join(f"{name} = ${at}" for at, name in enumerate(CHANGING_COLUMNS, 2))
+            update = self._format_sql(f"UPDATE {{}}.sessions SET {places} WHERE session = $1")  # noqa: S608 - our own names
+            for end in await self.find_ends(server, [row[0] for row in rows]):
+                # Records that cannot be read stay as they are; `verify` names what is wrong.
+                whole = end.trust_row() if end.is_behind else end
+                head, session, *columns = map(to_column, whole.to_row(is_shared=True))
+                await server.execute(update, session, head, *columns)
+        return len(rows)
+
+    async def finish_upgrade(self, server: PostgresConnection) -> None:
+        """Let older versions refuse the journal. Raises JournalFailed if one wrote meanwhile."""
+        async with server.transaction():
+            lock = "LOCK TABLE {}.sessions IN SHARE ROW EXCLUSIVE MODE"
+            await server.execute(self._format_sql(lock))
+            if (await self.upgrade_status(server)).sessions_left:
+                raise older_wrote_error()
+            await end_sharing(server, self._config)
+
     def _format_sql(self, text: str) -> str:
-        return text.format(self._config.quoted_schema, columns=SESSION_COLUMNS)
+        schema = self._config.quoted_schema
+        has_mail = HAS_MAIL.format(schema)
+        return text.format(schema, columns=SESSION_COLUMNS, has_mail=has_mail)
 
 
 def _sum_from_row(row: Sequence[Any] | None) -> BudgetSum:

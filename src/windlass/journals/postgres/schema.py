@@ -6,6 +6,7 @@ start at the same time, and one that is killed in the middle leaves nothing behi
 
 from windlass.core.errors import ConfigError
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.session_rows import STATE_SQL
 from windlass.journals.wording import newer_version_error
 
 MIGRATIONS = (
@@ -98,9 +99,64 @@ MIGRATIONS = (
             WHERE budget = a_budget AND period = old.period;
     END $$;
     """,
+    # Programs of the version before go on with these tables; see the SQLite journal.
+    f"""
+    ALTER TABLE sessions
+        ADD COLUMN summarized bigint NOT NULL DEFAULT 0,
+        ADD COLUMN agent text COLLATE "C" NOT NULL DEFAULT '',
+        ADD COLUMN caller text COLLATE "C" NOT NULL DEFAULT '',
+        ADD COLUMN parent text COLLATE "C" NOT NULL DEFAULT '',
+        ADD COLUMN tokens bigint NOT NULL DEFAULT 0,
+        ADD COLUMN usd numeric DEFAULT 0,
+        ADD COLUMN reserved_tokens bigint,
+        ADD COLUMN reserved_usd numeric,
+        ADD COLUMN waiting bigint NOT NULL DEFAULT 0,
+        ADD COLUMN pause text NOT NULL DEFAULT '',
+        ADD COLUMN released boolean NOT NULL DEFAULT false,
+        ADD COLUMN mail_last bigint NOT NULL DEFAULT 0,
+        ADD COLUMN mail_taken bigint NOT NULL DEFAULT 0,
+        ADD COLUMN prompts_last bigint NOT NULL DEFAULT 0,
+        ADD COLUMN prompts_taken bigint NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN state text GENERATED ALWAYS AS ({STATE_SQL}) STORED;
+    CREATE INDEX sessions_by_time ON sessions (updated);
+    CREATE INDEX sessions_by_state ON sessions (state, updated);
+    CREATE INDEX sessions_by_agent ON sessions (agent, updated) WHERE agent <> '';
+    CREATE INDEX sessions_by_caller ON sessions (caller, updated) WHERE caller <> '';
+    CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
+    CREATE INDEX sessions_by_words
+        ON sessions USING gin (to_tsvector('simple', session || ' ' || title));
+    DROP INDEX sessions_left_open;
+    ALTER TABLE records ADD COLUMN encoding text NOT NULL DEFAULT '';
+    CREATE TABLE mail (
+        session bigint NOT NULL REFERENCES sessions (number) ON DELETE CASCADE,
+        lane text COLLATE "C" NOT NULL,
+        number bigint NOT NULL,
+        at double precision NOT NULL,
+        by text NOT NULL,
+        key text COLLATE "C" NOT NULL,
+        nonce text COLLATE "C" NOT NULL,
+        message text,
+        signature text NOT NULL DEFAULT '',
+        PRIMARY KEY (session, lane, number)
+    );
+    CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
+    CREATE INDEX mail_by_time ON mail (at) WHERE message IS NOT NULL;
+    CREATE TABLE anchors (
+        session text COLLATE "C" NOT NULL,
+        seq bigint NOT NULL,
+        head bytea NOT NULL,
+        at double precision NOT NULL,
+        signature text NOT NULL,
+        PRIMARY KEY (session, seq)
+    );
+    CREATE TABLE meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
+    INSERT INTO meta VALUES ('journal', replace(gen_random_uuid()::text, '-', ''));
+    """,  # noqa: S608 - our own text
 )
 """Each one brings a schema from its version to the next; a new schema has version 0."""
 _GET_VERSION = "SELECT version FROM {}.windlass"
+_GET_STEPS = "SELECT value FROM {}.meta WHERE name = 'schema'"
+"""The steps that were taken. The version stays behind while older programs share the tables."""
 _SET_VERSION = "UPDATE {}.windlass SET version = $1"
 _TABLES = "SELECT FROM pg_tables WHERE schemaname = $1"
 
@@ -110,7 +166,7 @@ async def migrate_schema(connection: PostgresConnection, config: PostgresConfig)
 
     Raises ConfigError if the schema cannot be used, and JournalFailed if it is of a newer version.
     """
-    if await _read_schema_version(connection, config) == len(MIGRATIONS):
+    if await _read_schema_version(connection, config) >= len(MIGRATIONS):
         return
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", config.lock_key())
@@ -121,7 +177,23 @@ async def migrate_schema(connection: PostgresConnection, config: PostgresConfig)
         await connection.execute(f"SET LOCAL search_path TO {config.quoted_schema}")
         for migration in MIGRATIONS[version:]:
             await connection.execute(migration)
-        await connection.execute(_SET_VERSION.format(config.quoted_schema), len(MIGRATIONS))
+        # Programs of the version before can use the tables; a new journal has none to share with.
+        shown = len(MIGRATIONS) - 1 if version else len(MIGRATIONS)
+        await connection.execute(_SET_VERSION.format(config.quoted_schema), shown)
+        note = """INSERT INTO meta VALUES ('schema', $1)
+            ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
+        await connection.execute(note, str(len(MIGRATIONS)))
+
+
+async def is_shared(connection: PostgresConnection, config: PostgresConfig) -> bool:
+    """Whether programs of an older version may use the schema: its upgrade is not finished."""
+    version = await connection.fetchval(_GET_VERSION.format(config.quoted_schema))
+    return version < len(MIGRATIONS)
+
+
+async def end_sharing(connection: PostgresConnection, config: PostgresConfig) -> None:
+    """Finish the upgrade of the schema: programs of older versions refuse it from now on."""
+    await connection.execute(_SET_VERSION.format(config.quoted_schema), len(MIGRATIONS))
 
 
 async def _create_schema(connection: PostgresConnection, config: PostgresConfig) -> None:
@@ -151,4 +223,9 @@ async def _read_schema_version(connection: PostgresConnection, config: PostgresC
     version: int = await connection.fetchval(_GET_VERSION.format(config.quoted_schema))
     if version > len(MIGRATIONS):
         raise newer_version_error(config.location, version, len(MIGRATIONS))
-    return version
+    if not await connection.fetchval(
+        f"SELECT EXISTS ({_TABLES} AND tablename = 'meta')", config.schema
+    ):
+        return version
+    taken = await connection.fetchval(_GET_STEPS.format(config.quoted_schema))
+    return max(version, int(taken or 0))

@@ -15,17 +15,18 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from windlass.core.errors import JournalFailed
+from windlass.core.errors import JournalFailed, UpgradeUnfinished
 from windlass.journals.postgres.batch import (
     APPEND_SQL,
     FIND_OWN_RECORDS_SQL,
-    FIND_SESSIONS_SQL,
     AppendBatch,
     format_sql,
 )
 from windlass.journals.postgres.config import PostgresConnection, is_unstorable, postgres_error
 from windlass.journals.postgres.pool import ConnectionPool
-from windlass.journals.stored_journal import PendingAppend, SessionEnd
+from windlass.journals.postgres.queries import PostgresQueries
+from windlass.journals.session_rows import PendingAppend, SessionEnd
+from windlass.journals.upgrades import check_shared_facts, find_unshared
 from windlass.journals.wording import session_busy_error
 
 BATCH_APPENDS_MAX = 500
@@ -48,7 +49,7 @@ class PostgresWriter:
     def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         config = pool.config
-        self._find_sql = format_sql(FIND_SESSIONS_SQL, config.quoted_schema)
+        self._queries = PostgresQueries(config)
         self._find_own_sql = format_sql(FIND_OWN_RECORDS_SQL, config.quoted_schema)
         self._append_sql = format_sql(APPEND_SQL, config.quoted_schema)
         self._fixed_arguments = (config.lock_key("blobs"), config.schema)
@@ -64,9 +65,10 @@ class PostgresWriter:
             self._task = self._pool.loop.create_task(self._write_waiting())
 
     def remember_end(self, row: Sequence[Any]) -> None:
-        """Remember where a session ends, from the values of SESSION_COLUMNS."""
+        """Remember where a session ends, from its row, unless its summary is behind."""
         end = SessionEnd.from_row(row)
-        self._known_ends[end.summary.session] = end
+        if not end.is_behind:
+            self._known_ends[end.summary.session] = end
 
     async def wait_until_idle(self) -> None:
         """Wait until all appends that were submitted are written or refused."""
@@ -132,8 +134,9 @@ class PostgresWriter:
         self, appends: Sequence[PendingAppend], *, is_first: bool
     ) -> list[PendingAppend]:
         """Write what can be written; returns the appends that must be tried again."""
+        appends = await self._refuse_unshared(appends)
         looked_up = await self._find_unknown_ends(appends, trust_new=is_first)
-        batch = AppendBatch()
+        batch = AppendBatch(is_shared=self._pool.is_shared)
         # All processes lock the sessions in the same order, so they cannot deadlock.
         for append in sorted(appends, key=lambda append: append.session):
             end = self._known_ends.get(append.session)
@@ -144,7 +147,9 @@ class PostgresWriter:
         refused = {append.session for append, _ in batch.refused}
         stale |= refused - batch.ends.keys() - looked_up
         self._known_ends.update(
-            (name, end) for name, end in batch.ends.items() if name not in stale
+            (name, end.after_writing(is_shared=batch.is_shared))
+            for name, end in batch.ends.items()
+            if name not in stale
         )
         for name in stale:
             self._known_ends.pop(name, None)
@@ -152,6 +157,22 @@ class PostgresWriter:
         settled = [append for append in appends if append.session not in stale]
         _settle_appends((append, errors.get(id(append))) for append in settled)
         return [append for append in appends if append.session in stale]
+
+    async def _refuse_unshared(self, appends: Sequence[PendingAppend]) -> list[PendingAppend]:
+        """Refuse what an older version could not read, while it may share the journal."""
+        if not any(find_unshared(append.facts) for append in appends):
+            return [*appends]
+        if not await self._pool.ask_if_shared():
+            return [*appends]
+        allowed: list[PendingAppend] = []
+        for append in appends:
+            try:
+                check_shared_facts(self._pool.config.location, append.facts)
+            except UpgradeUnfinished as error:
+                _settle_appends([(append, error)])
+            else:
+                allowed.append(append)
+        return allowed
 
     async def _find_unknown_ends(
         self, appends: Iterable[PendingAppend], *, trust_new: bool
@@ -167,11 +188,10 @@ class PostgresWriter:
             and not (trust_new and append.facts[0].seq == 1)
         }
         if names:
-            rows = await self._pool.run_on_connection(
-                lambda server: server.fetch(self._find_sql, [*names])
+            ends = await self._pool.run_on_connection(
+                lambda server: self._queries.find_ends(server, [*names])
             )
-            for row in rows:
-                self.remember_end(row)
+            self._known_ends.update((end.summary.session, end) for end in ends)
         return names
 
     async def _send_batch(self, batch: AppendBatch) -> set[str]:

@@ -26,31 +26,29 @@ from windlass.journals.chain import RecordProblem
 from windlass.journals.leases import FileLeaseTable, HeldLease
 from windlass.journals.live.socket_server import LiveSocketServer, SocketSender
 from windlass.journals.live.socket_watch import SocketSubscription
+from windlass.journals.mail_rules import MailLimits
 from windlass.journals.notifier import AppendNotifier
-from windlass.journals.sqlite import budgets, queries
+from windlass.journals.session_rows import ListedSession, PendingAppend
+from windlass.journals.sqlite import budgets, migration, queries
+from windlass.journals.sqlite.mailbox import SqliteMailbox
 from windlass.journals.sqlite.open_files import keep_log_on_close
 from windlass.journals.sqlite.schema import open_writer, sqlite_error
 from windlass.journals.sqlite.writer import FileChange, SqliteWriter
-from windlass.journals.stored_journal import (
-    Durability,
-    PendingAppend,
-    StoredJournal,
-    check_durability,
-)
+from windlass.journals.stored_journal import Durability, check_durability
+from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import closed_error
 from windlass.sqlite_file import SqliteConnection, open_connection, read_transaction
 
 T = TypeVar("T")
 DAMAGE_ERRORS = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeError)
 """What SQLite raises for a damaged page: that, missing tables, or text that is not UTF-8."""
-POLL_MIN_S = 0.05
 POLL_MAX_S = 0.25
-"""How often to check whether another process has written: at first, and after a long silence."""
+"""How often to check whether another process has written, after a long silence."""
 PRUNE_BATCH = 500
 """Sessions that are deleted in one transaction, each with those below it."""
 
 
-class SqliteJournal(StoredJournal):
+class SqliteJournal(SqliteMailbox):
     """A journal in an SQLite file.
 
     With the durability "relaxed", the last appends may be lost in a power failure. If only the
@@ -63,13 +61,15 @@ class SqliteJournal(StoredJournal):
         *,
         durability: Durability = "full",
         now: Callable[[], float] = time.time,
+        mail_limits: MailLimits | None = None,
     ) -> None:
         """Open the file; create it, with its folder and tables, if it does not exist.
 
         Args:
             path: the file; a leading `~` is the home folder.
             durability: "full" waits for the disk at each append, "relaxed" does not.
-            now: seconds since the epoch, for budgets with a window.
+            now: seconds since the epoch, for budgets with a window and the time of a message.
+            mail_limits: how many messages may wait for a session.
 
         Raises ConfigError if the path cannot be a journal, and JournalFailed if it cannot be opened
         or was written by a newer Windlass.
@@ -81,7 +81,7 @@ class SqliteJournal(StoredJournal):
                 "that live as long as the process, or name a file"
             )
         self.path = Path(path).expanduser().absolute()
-        super().__init__(f"journal {self.path}")
+        super().__init__(f"journal {self.path}", mail_limits or MailLimits(), now)
         self._now = now
         self._notifier = AppendNotifier()
         connection = open_writer(self.path, durability)
@@ -140,12 +140,12 @@ class SqliteJournal(StoredJournal):
     @override
     async def _select_sessions(
         self, query: SessionQuery, place: PagePlace | None, limit: int
-    ) -> list[SessionSummary]:
+    ) -> list[ListedSession]:
         return await self._run_query(lambda file: queries.list_sessions(file, query, place, limit))
 
     @override
-    async def _has_session(self, session: str) -> bool:
-        return await self._run_query(lambda file: queries.last_seq(file, session)) > 0
+    async def _find_summary(self, session: str) -> SessionSummary | None:
+        return await self._run_query(lambda file: queries.find_summary(file, session))
 
     @override
     async def _without_driver(self, summaries: Sequence[SessionSummary]) -> list[SessionSummary]:
@@ -200,20 +200,14 @@ class SqliteJournal(StoredJournal):
 
         An append of this process is noticed at once, one of another process within 0.25 s.
         """
-        seen_version = None
-        wait_s = POLL_MIN_S
-        with self._notifier.subscribe(self._check_name(session)) as appended:
-            while not appended.done():
-                version = self._data_version()
-                if version == seen_version:
-                    wait_s = min(wait_s * 1.5, POLL_MAX_S)
-                elif await self._run_query(lambda file: queries.last_seq(file, session)) > after:
-                    return
-                else:
-                    seen_version = version
-                    wait_s = POLL_MIN_S
-                await asyncio.wait((appended,), timeout=wait_s)
+        name = self._check_name(session)
+        await self._wait_for_change(
+            self._notifier.subscribe(name),
+            lambda file: queries.last_seq(file, name) > after,
+            POLL_MAX_S,
+        )
 
+    @override
     def _data_version(self) -> int:
         """Return a number that changes when another connection writes. This needs no thread."""
         with self._poll_mutex, self._translate_errors():
@@ -228,6 +222,24 @@ class SqliteJournal(StoredJournal):
     def watch_live(self, session: str) -> SocketSubscription:
         """Open a watcher's side of the live channel: it finds the driver by its socket."""
         return SocketSubscription(self.path, self._check_name(session))
+
+    # ── upgrades ─────────────────────────────────────────────────────────────
+
+    async def upgrade_status(self) -> UpgradeStatus:
+        """Return where the upgrade of the file stands."""
+        return await self._run_query(migration.upgrade_status)
+
+    async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
+        """Bring the rows of all sessions up to date, in batches, while others use the file.
+
+        With `finish`, programs of older versions refuse the file from then on, and all that this
+        version can do is possible. Returns where the upgrade stands.
+        """
+        while await self._submit_change(migration.catch_up_batch, moves_ends=True):
+            pass
+        if finish:
+            await self._submit_change(migration.finish, moves_ends=True)
+        return await self.upgrade_status()
 
     # ── blobs ────────────────────────────────────────────────────────────────
 
@@ -268,6 +280,7 @@ class SqliteJournal(StoredJournal):
 
     # ── the file ─────────────────────────────────────────────────────────────
 
+    @override
     def _submit_change(
         self, work: Callable[[SqliteConnection], T], *, moves_ends: bool = False
     ) -> asyncio.Future[T]:
@@ -275,6 +288,7 @@ class SqliteJournal(StoredJournal):
         self._writer.submit(FileChange(work, done, moves_ends))
         return done
 
+    @override
     async def _run_query(self, work: Callable[[SqliteConnection], T]) -> T:
         """Run a query in a thread, on a connection of its own, at one moment of the file."""
 

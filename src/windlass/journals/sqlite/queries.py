@@ -6,23 +6,27 @@ from typing import Any
 from windlass.core.events import Fact
 from windlass.core.session_query import PagePlace, SessionQuery, find_tree
 from windlass.core.session_summary import SessionSummary
-from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
-from windlass.journals.codec import BlobFetcher, blob_name, check_blob
+from windlass.journals.chain import RecordProblem
+from windlass.journals.codec import blob_name
+from windlass.journals.session_rows import ListedSession, SessionEnd
 from windlass.journals.sqlite.budgets import forget_shares
-from windlass.journals.sqlite.writer import FIND_SESSION, SELECT_SESSION, session_end_from_row
-from windlass.journals.stored_catalog import (
-    SqlCondition,
-    fold_missing,
-    name_parent,
-    query_conditions,
+from windlass.journals.sqlite.mail import HAS_MAIL
+from windlass.journals.sqlite.schema import is_shared
+from windlass.journals.sqlite.session_table import (
+    FIND_SESSION,
+    SELECT_SESSION,
+    catch_up_if_sound,
+    session_end_from_row,
+    walk_records,
 )
-from windlass.journals.stored_journal import SessionEnd
+from windlass.journals.stored_catalog import SqlCondition, query_conditions
 from windlass.journals.wording import session_missing_error
 from windlass.sqlite_file import SqliteConnection
 
+TEXT_INDEX_CHARS_MIN = 3
 ALL_ROWS = -1
 """No limit, in SQLite."""
-ENDED_BEFORE = "updated < ? AND outcome IS NOT NULL"
+ENDED_BEFORE = f"updated < ? AND outcome IS NOT NULL AND NOT {HAS_MAIL}"
 
 
 def read_facts(
@@ -36,29 +40,7 @@ def read_facts(
     # A damaged index can lead to the row of another session.
     if end.summary.session != session:
         return iter((RecordProblem(0, f"it is stored as session {end.summary.session!r}"),))
-    rows = connection.execute(
-        """SELECT seq, CAST(body AS BLOB), hash FROM records
-        WHERE number = ? AND seq > ? ORDER BY seq""",
-        (end.number, after),
-    )
-    start = _link_at(connection, end, after)
-    return walk_chain(rows, start, end.last_link, _blob_fetcher(connection))
-
-
-def _link_at(connection: SqliteConnection, end: SessionEnd, seq: int) -> ChainLink:
-    if seq <= 0:
-        return chain_root(end.summary.session)
-    query = "SELECT hash FROM records WHERE number = ? AND seq = ?"
-    # If the record is missing, the empty hash makes the walk report the record after it.
-    return ChainLink(seq, connection.execute(query, (end.number, seq)).get or b"")
-
-
-def _blob_fetcher(connection: SqliteConnection) -> BlobFetcher:
-    def fetch(name: str) -> bytes:
-        data = connection.execute("SELECT data FROM blobs WHERE hash = ?", (name,)).get
-        return check_blob(name, data)
-
-    return fetch
+    return walk_records(connection, end, after)
 
 
 def last_seq(connection: SqliteConnection, session: str) -> int:
@@ -69,22 +51,39 @@ def last_seq(connection: SqliteConnection, session: str) -> int:
 
 def list_sessions(
     connection: SqliteConnection, query: SessionQuery, place: PagePlace | None, limit: int
-) -> list[SessionSummary]:
+) -> list[ListedSession]:
     """List the sessions behind a place whose rows fit the query: latest first, then by name."""
-    conditions = query_conditions(query, place)
+    conditions = query_conditions(query, place, is_shared=is_shared(connection))
     if query.text:
-        text = "instr(lower(session || char(10) || title), lower({})) > 0"
-        conditions.append(SqlCondition(text, (query.text,)))
+        conditions.append(_text_condition(query.text))
     where = " AND ".join(condition.text.replace("{}", "?") for condition in conditions) or "TRUE"
     values: list[Any] = [value for condition in conditions for value in condition.values]
     statement = f"{SELECT_SESSION} WHERE {where} ORDER BY updated DESC, session LIMIT ?"
-    rows = connection.execute(statement, (*values, limit))
-    return [session_end_from_row(row).summary for row in rows]
+    ends = [session_end_from_row(row) for row in connection.execute(statement, (*values, limit))]
+    return [catch_up_if_sound(connection, end).as_listed() for end in ends]
+
+
+def _text_condition(text: str) -> SqlCondition:
+    # The index knows groups of three characters. It finds more than it should at most.
+    condition = "instr(lower(session || char(10) || title), lower({})) > 0"
+    if len(text) < TEXT_INDEX_CHARS_MIN or not text.isascii() or "\0" in text:
+        return SqlCondition(condition, (text,))
+    phrase = '"' + text.replace('"', '""') + '"'
+    indexed = "number IN (SELECT rowid FROM session_text WHERE session_text MATCH {})"
+    return SqlCondition(f"{indexed} AND {condition}", (phrase, text))
+
+
+def find_summary(connection: SqliteConnection, session: str) -> SessionSummary | None:
+    """Return the summary of a session; None if it has no records."""
+    row = connection.execute(f"{FIND_SESSION} AND facts > 0", (session,)).fetchone()
+    if row is None:
+        return None
+    return catch_up_if_sound(connection, session_end_from_row(row)).summary
 
 
 def put_blob(connection: SqliteConnection, session: str, data: bytes) -> str:
     """Store data for as long as the session, and return its name."""
-    query = "SELECT number FROM sessions WHERE session = ?"
+    query = "SELECT number FROM sessions WHERE session = ? AND facts > 0"
     number = connection.execute(query, (session,)).get
     if number is None:
         raise session_missing_error(session)
@@ -111,21 +110,15 @@ def delete_tree(
 
     Each of the latter is leased first; what `lease_below` raises is raised, and nothing is deleted.
     """
-    if not last_seq(connection, session):
+    if not connection.execute("SELECT 1 FROM sessions WHERE session = ?", (session,)).get:
         return False
     # Only its own driver begins sessions below it, and its lease is held.
     rows = list_sessions(connection, SessionQuery(prefix=f"{session}/"), None, ALL_ROWS)
-    below = find_tree(session, [_fold_row(connection, row) for row in rows])
+    below = find_tree(session, [row.summary for row in rows])
     for name in below:
         lease_below(name)
     delete_sessions(connection, (session, *below))
     return True
-
-
-def _fold_row(connection: SqliteConnection, summary: SessionSummary) -> SessionSummary:
-    found = list(read_facts(connection, summary.session, 0))
-    facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
-    return fold_missing(summary, facts) if len(facts) == len(found) else name_parent(summary)
 
 
 def delete_sessions(connection: SqliteConnection, names: Sequence[str]) -> int:

@@ -3,8 +3,15 @@
 from pathlib import Path
 
 from windlass.core.errors import ForOperator, JournalFailed
+from windlass.journals.session_rows import STATE_SQL
 from windlass.journals.stored_journal import Durability
-from windlass.sqlite_file import SqliteConnection, TableSet, open_database
+from windlass.sqlite_file import (
+    SqliteConnection,
+    TableSet,
+    finish_upgrade,
+    is_upgrade_finished,
+    open_database,
+)
 
 MIGRATIONS = (
     # Records are stored in the order of their arrival, so that a group of many sessions fills a few
@@ -62,6 +69,78 @@ MIGRATIONS = (
         PRIMARY KEY (session, run, budget)
     ) STRICT, WITHOUT ROWID;
     """,
+    # Programs of the version before go on with these tables: what is new has defaults, and what is
+    # derived is generated or kept by triggers. `summarized` is the record up to which the row is a
+    # summary; only this version writes it, so that rows of the older one are noticed.
+    f"""
+    ALTER TABLE sessions ADD COLUMN summarized INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sessions ADD COLUMN caller TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sessions ADD COLUMN parent TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sessions ADD COLUMN tokens INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN usd TEXT DEFAULT '0';
+    ALTER TABLE sessions ADD COLUMN reserved_tokens INTEGER;
+    ALTER TABLE sessions ADD COLUMN reserved_usd TEXT;
+    ALTER TABLE sessions ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN pause TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sessions ADD COLUMN released INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN mail_last INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN mail_taken INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN prompts_last INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN prompts_taken INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN state TEXT GENERATED ALWAYS AS ({STATE_SQL}) VIRTUAL;
+    CREATE INDEX sessions_by_state ON sessions (state, updated);
+    CREATE INDEX sessions_by_agent ON sessions (agent, updated) WHERE agent <> '';
+    CREATE INDEX sessions_by_caller ON sessions (caller, updated) WHERE caller <> '';
+    CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent <> '';
+    DROP INDEX sessions_left_open;
+    CREATE VIRTUAL TABLE session_text USING fts5(
+        session, title, content='sessions', content_rowid='number', tokenize='trigram'
+    );
+    INSERT INTO session_text (session_text) VALUES ('rebuild');
+    CREATE TRIGGER session_text_added AFTER INSERT ON sessions BEGIN
+        INSERT INTO session_text (rowid, session, title)
+            VALUES (new.number, new.session, new.title);
+    END;
+    CREATE TRIGGER session_text_changed AFTER UPDATE OF title ON sessions
+    WHEN old.title <> new.title BEGIN
+        INSERT INTO session_text (session_text, rowid, session, title)
+            VALUES ('delete', old.number, old.session, old.title);
+        INSERT INTO session_text (rowid, session, title)
+            VALUES (new.number, new.session, new.title);
+    END;
+    CREATE TRIGGER session_text_removed AFTER DELETE ON sessions BEGIN
+        INSERT INTO session_text (session_text, rowid, session, title)
+            VALUES ('delete', old.number, old.session, old.title);
+    END;
+    ALTER TABLE records ADD COLUMN encoding TEXT NOT NULL DEFAULT '';
+    CREATE TABLE mail (
+        session INTEGER NOT NULL,
+        lane TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        at REAL NOT NULL,
+        by TEXT NOT NULL,
+        key TEXT NOT NULL,
+        message TEXT,
+        signature TEXT NOT NULL,
+        PRIMARY KEY (session, lane, number)
+    ) STRICT;
+    CREATE TRIGGER mail_removed AFTER DELETE ON sessions BEGIN
+        DELETE FROM mail WHERE session = old.number;
+    END;
+    CREATE UNIQUE INDEX mail_by_key ON mail (session, lane, key) WHERE key <> '';
+    CREATE INDEX mail_by_time ON mail (at) WHERE message IS NOT NULL;
+    CREATE TABLE anchors (
+        session TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        head BLOB NOT NULL,
+        at REAL NOT NULL,
+        signature TEXT NOT NULL,
+        PRIMARY KEY (session, seq)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    INSERT INTO meta VALUES ('journal', lower(hex(randomblob(16))));
+    """,  # noqa: S608 - our own text
 )
 """Each one brings a file from its version to the next; a new file has version 0."""
 
@@ -79,5 +158,15 @@ def sqlite_error(path: Path, error: Exception) -> ForOperator:
     return _journal_tables().make_error(path, error)
 
 
+def is_shared(connection: SqliteConnection) -> bool:
+    """Whether programs of an older version may use the file: its upgrade is not finished."""
+    return not is_upgrade_finished(connection, _journal_tables())
+
+
+def end_sharing(connection: SqliteConnection) -> None:
+    """Finish the upgrade of the file. Call it in a transaction."""
+    finish_upgrade(connection, _journal_tables())
+
+
 def _journal_tables() -> TableSet:
-    return TableSet("journal", JournalFailed, MIGRATIONS)
+    return TableSet("journal", JournalFailed, MIGRATIONS, upgrade_table="meta")

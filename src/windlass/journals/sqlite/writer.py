@@ -23,14 +23,11 @@ from typing import Any
 import apsw
 
 from windlass.core.errors import JournalFailed, WindlassError
+from windlass.journals.session_rows import PendingAppend, SessionEnd
 from windlass.journals.sqlite.open_files import OpenFiles
-from windlass.journals.sqlite.schema import sqlite_error
-from windlass.journals.stored_journal import (
-    CHANGING_COLUMNS,
-    SESSION_COLUMNS,
-    PendingAppend,
-    SessionEnd,
-)
+from windlass.journals.sqlite.schema import is_shared, sqlite_error
+from windlass.journals.sqlite.session_table import insert_rows, read_end, write_ends
+from windlass.journals.upgrades import check_shared_facts
 from windlass.journals.wording import closed_error, forked_error
 from windlass.sqlite_file import SqliteConnection, write_transaction
 from windlass.sqlite_guard import FileGuard
@@ -39,16 +36,6 @@ GROUP_APPENDS_MAX = 1_000
 """Appends in one transaction."""
 KNOWN_SESSIONS_MAX = 10_000
 """Sessions whose end is remembered between two groups."""
-STATEMENT_ROWS_MAX = 1_000
-"""Rows in one statement; SQLite accepts 32,766 values, and a row has at most 12."""
-
-SELECT_SESSION = f"SELECT {SESSION_COLUMNS}, number FROM sessions"  # noqa: S608 - our own names
-FIND_SESSION = f"{SELECT_SESSION} WHERE session = ?"
-_INSERT_SESSION = f"INSERT INTO sessions ({SESSION_COLUMNS}, number) VALUES "  # noqa: S608 - as above
-_SESSION_VALUES = f"({', '.join('?' * (SESSION_COLUMNS.count(',') + 2))})"
-_OR_UPDATE_SESSION = " ON CONFLICT (number) DO UPDATE SET " + ", ".join(
-    f"{column} = excluded.{column}" for column in CHANGING_COLUMNS
-)
 _INSERT_RECORD = "INSERT INTO records (number, seq, body, hash) VALUES "
 
 _JobOutcome = tuple[asyncio.Future[Any], Any]
@@ -114,6 +101,9 @@ class SqliteWriter:
         self._mutex = threading.Lock()
         self._process = os.getpid()
         self._known_ends: dict[str, SessionEnd] = {}
+        self._unsure = set[str]()
+        """Those that another connection may have moved since they were remembered."""
+        self._is_shared = is_shared(connection)
         self._next_number = 0
         self._data_version = -1
         # A daemon thread is safe: an append is only reported as done when it is durable.
@@ -149,6 +139,11 @@ class SqliteWriter:
         # The garbage collector may close a forgotten journal in any thread, so also in this one.
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether programs of an older version may use the file, as far as the writer knows."""
+        return self._is_shared
 
     @property
     def lost_log(self) -> bool:
@@ -198,6 +193,8 @@ class SqliteWriter:
                 group = _AppendGroup(self._next_number)
                 for append in appends:
                     try:
+                        if self._is_shared:
+                            check_shared_facts(f"journal {self._path}", append.facts)
                         group.add_append(append, self._find_end(append.session, group))
                     except WindlassError as error:
                         errors[id(append)] = error
@@ -206,7 +203,8 @@ class SqliteWriter:
             self._data_version = -1
             failure = self._as_failure(error)
             return {id(append): failure for append in appends}
-        self._known_ends.update(group.ends)
+        for session, end in group.ends.items():
+            self._known_ends[session] = end.after_writing(is_shared=self._is_shared)
         self._next_number = group.next_number
         self._on_written(group.ends)
         return errors
@@ -230,33 +228,46 @@ class SqliteWriter:
         return sqlite_error(self._path, error)
 
     def _refresh_known_ends(self) -> None:
-        """Forget the remembered ends if another connection has changed the file."""
+        """Doubt the remembered ends if another connection has changed the file."""
         version: int = self._connection.execute("PRAGMA data_version").get
         if version != self._data_version or len(self._known_ends) > KNOWN_SESSIONS_MAX:
-            self._known_ends.clear()
+            if len(self._known_ends) > KNOWN_SESSIONS_MAX:
+                self._known_ends.clear()
+            self._unsure = set(self._known_ends)
             newest = self._connection.execute("SELECT max(number) FROM sessions").get
             self._next_number = (newest or 0) + 1
             self._data_version = version
+            # An upgrade that was finished stays finished.
+            self._is_shared = self._is_shared and is_shared(self._connection)
 
     def _find_end(self, session: str, group: _AppendGroup) -> SessionEnd:
         end = group.ends.get(session) or self._known_ends.get(session)
-        if end is not None:
+        if end is not None and (session not in self._unsure or self._is_current(end)):
             return end
-        row = self._connection.execute(FIND_SESSION, (session,)).fetchone()
-        if row is None:
-            return SessionEnd.of_new_session(session, group.next_number)
-        return session_end_from_row(row)
+        self._known_ends.pop(session, None)
+        self._unsure.discard(session)
+        found = read_end(self._connection, session)
+        return found or SessionEnd.of_new_session(session, group.next_number)
+
+    def _is_current(self, end: SessionEnd) -> bool:
+        """Whether the file still has this end, although another connection has written to it."""
+        query = "SELECT head, summarized, number FROM sessions WHERE session = ?"
+        row = self._connection.execute(query, (end.summary.session,)).fetchone()
+        summarized = end.row.facts if end.row else 0
+        is_current = row == (end.last_link.hash, summarized, end.number)
+        if is_current:
+            self._unsure.discard(end.summary.session)
+        return is_current
 
     def _insert_group(self, group: _AppendGroup) -> None:
         execute = self._connection.execute
         # The bodies are bytes already; the cast stores them as text without decoding them here.
-        _insert_rows(execute, _INSERT_RECORD, "(?, ?, CAST(? AS TEXT), ?)", group.records)
-        ends = [(*end.to_row(), end.number) for end in group.ends.values()]
-        _insert_rows(execute, _INSERT_SESSION, _SESSION_VALUES, ends, _OR_UPDATE_SESSION)
+        insert_rows(execute, _INSERT_RECORD, "(?, ?, CAST(? AS TEXT), ?)", group.records)
+        write_ends(self._connection, group.ends.values(), shared=self._is_shared)
         if group.blobs:
             blobs = [*group.blobs.items()]
-            _insert_rows(execute, "INSERT OR IGNORE INTO blobs VALUES ", "(?, ?)", blobs)
-            _insert_rows(execute, "INSERT OR IGNORE INTO uses VALUES ", "(?, ?)", group.uses)
+            insert_rows(execute, "INSERT OR IGNORE INTO blobs VALUES ", "(?, ?)", blobs)
+            insert_rows(execute, "INSERT OR IGNORE INTO uses VALUES ", "(?, ?)", group.uses)
 
     def _run_changes(self, changes: Sequence[FileChange]) -> Sequence[object]:
         """Run the changes in one transaction; returns the result or the error of each."""
@@ -279,26 +290,6 @@ class SqliteWriter:
             result = self._as_failure(error)
         self._connection.execute("RELEASE change")
         return result
-
-
-def session_end_from_row(row: Sequence[Any]) -> SessionEnd:
-    """Read the end of a session from a row of SELECT_SESSION."""
-    *columns, number = row
-    return SessionEnd.from_row(columns, number)
-
-
-def _insert_rows(
-    execute: Callable[[str, Sequence[Any]], object],
-    insert: str,
-    placeholders: str,
-    rows: Sequence[Sequence[Any]],
-    on_conflict: str = "",
-) -> None:
-    """Insert the rows in one statement, or in as few as SQLite accepts."""
-    for start in range(0, len(rows), STATEMENT_ROWS_MAX):
-        chunk = rows[start : start + STATEMENT_ROWS_MAX]
-        values = [value for row in chunk for value in row]
-        execute(f"{insert}{', '.join([placeholders] * len(chunk))}{on_conflict}", values)
 
 
 def _deliver_outcomes(outcomes: Iterable[_JobOutcome]) -> None:

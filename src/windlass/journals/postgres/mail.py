@@ -1,0 +1,212 @@
+"""The mailboxes of sessions in Postgres.
+
+The law: the row of the session is locked before a number is given out, so that numbers appear in
+their order: a reader never sees a number before those below it. A sequence of the database would
+not do that.
+
+Each function may be run again when its connection breaks: `nonce` tells a message that was posted
+already from another one with the same words.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windlass.core.errors import JournalCorrupt
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.journals.chain import chain_root
+from windlass.journals.mail_rules import (
+    LaneCounters,
+    MailLimits,
+    decode_message,
+    lane_name,
+    mailbox_full_error,
+    no_facts_error,
+)
+from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
+from windlass.journals.postgres.schema import is_shared
+from windlass.journals.session_rows import NOT_CREATED
+from windlass.journals.upgrades import upgrade_unfinished_error
+
+LANE_COLUMNS: dict[MailLane, str] = {"control": "mail", "prompts": "prompts"}
+"""What the columns of a lane's counters begin with."""
+_IS_WAITING = """mail.message IS NOT NULL AND mail.number >
+    CASE lane WHEN 'prompts' THEN sessions.prompts_taken ELSE sessions.mail_taken END"""
+HAS_MAIL = f"EXISTS (SELECT FROM {{0}}.mail WHERE mail.session = sessions.number AND {_IS_WAITING})"
+"""Whether a session has messages that no fact carries yet."""
+
+
+class ServerLetter(NamedTuple):
+    """A message to post, as it is stored."""
+
+    session: str
+    message: Mail
+    body: bytes
+    by: str
+    key: str
+    nonce: str
+
+
+class PostgresMail:
+    """Statements for mail in one schema. In their text, `{0}` stands for its quoted name."""
+
+    def __init__(self, config: PostgresConfig, limits: MailLimits) -> None:
+        self._config = config
+        self._limits = limits
+
+    async def post_letter(self, server: PostgresConnection, letter: ServerLetter) -> MailReceipt:
+        """Keep a message. Raises NothingToDo, MailboxFull and UpgradeUnfinished."""
+        lane = lane_of(letter.message)
+        async with server.transaction():
+            if await is_shared(server, self._config):
+                location = self._config.location
+                raise upgrade_unfinished_error(location, "to post a message to a session")
+            row = await self._lock_session(server, letter.session, lane)
+            if lane == "control" and (row is None or row[1] == 0):
+                raise no_facts_error(letter.session, letter.message)
+            if row is None:
+                row = await self._insert_session(server, letter.session, lane)
+            session, _, last, taken = row
+            first = await server.fetchrow(
+                self._format_sql(
+                    """SELECT number, at FROM {0}.mail
+                    WHERE session = $1 AND lane = $2 AND (nonce = $3 OR key = $4 AND key <> '')"""
+                ),
+                session,
+                lane,
+                letter.nonce,
+                letter.key,
+            )
+            if first is not None:
+                return MailReceipt(letter.session, lane, first[0], first[1])
+            await self._check_room(server, letter.session, session, lane, taken)
+            number = LaneCounters(last, taken).next_number
+            at = await self._insert_letter(server, letter, session, number)
+            return MailReceipt(letter.session, lane, number, at)
+
+    async def _lock_session(
+        self, server: PostgresConnection, session: str, lane: MailLane
+    ) -> Sequence[Any] | None:
+        """Return the key of the session, its records and the counters of a lane, and lock them."""
+        name = LANE_COLUMNS[lane]
+        query = f"SELECT number, facts, {name}_last, {name}_taken FROM {{0}}.sessions"  # noqa: S608 - a constant
+        query += " WHERE session = $1 FOR UPDATE"
+        return await server.fetchrow(self._format_sql(query), session)
+
+    async def _insert_session(
+        self, server: PostgresConnection, session: str, lane: MailLane
+    ) -> Sequence[Any]:
+        """Make the row of a session whose first message is a prompt."""
+        query = """INSERT INTO {0}.sessions (session, head, title, created, updated, facts, runs,
+            steps, proposed, asked) VALUES ($1, $2, '', $3, 0, 0, 0, 0, 0, 0)
+            ON CONFLICT (session) DO NOTHING"""
+        head = chain_root(session).hash
+        await server.execute(self._format_sql(query), session, head, NOT_CREATED)
+        # Another poster or driver may have been faster. Then its row is the one.
+        row = await self._lock_session(server, session, lane)
+        if row is None:
+            raise JournalCorrupt(f"session {session!r}: its row cannot be made")
+        return row
+
+    async def _check_room(
+        self, server: PostgresConnection, name: str, session: int, lane: MailLane, taken: int
+    ) -> None:
+        query = """SELECT count(*) FROM {0}.mail
+            WHERE session = $1 AND lane = $2 AND number > $3 AND message IS NOT NULL"""
+        count = await server.fetchval(self._format_sql(query), session, lane, taken)
+        limit = self._limits.of_lane(lane)
+        if count >= limit:
+            raise mailbox_full_error(name, lane, limit)
+
+    async def _insert_letter(
+        self, server: PostgresConnection, letter: ServerLetter, session: int, number: int
+    ) -> float:
+        """Keep the message under its number, and wake who waits for it. Returns its time."""
+        lane = lane_of(letter.message)
+        # The server's clock: an answer is judged by it, on whichever machine it was given.
+        query = """INSERT INTO {0}.mail (session, lane, number, at, by, key, nonce, message)
+            VALUES ($1, $2, $3, extract(epoch FROM clock_timestamp())::float8, $4, $5, $6, $7)
+            RETURNING at"""
+        at: float = await server.fetchval(
+            self._format_sql(query),
+            session,
+            lane,
+            number,
+            letter.by,
+            letter.key,
+            letter.nonce,
+            letter.body.decode(),
+        )
+        counter = f"UPDATE {{0}}.sessions SET {LANE_COLUMNS[lane]}_last = $1 WHERE number = $2"  # noqa: S608 - a constant
+        await server.execute(self._format_sql(counter), number, session)
+        notify = "SELECT pg_notify($1, encode(sha256(convert_to($2, 'UTF8')), 'hex'))"
+        await server.fetchval(notify, self._config.schema, lane_name(letter.session, lane))
+        return at
+
+    async def read_letters(
+        self, server: PostgresConnection, session: str, lane: MailLane, after: int
+    ) -> Sequence[Letter]:
+        """Return the messages of a lane after a number. Raises JournalCorrupt for a damaged one."""
+        rows = await server.fetch(
+            self._format_sql(
+                """SELECT mail.number, at, by, key, message FROM {0}.sessions
+                JOIN {0}.mail ON mail.session = sessions.number
+                WHERE sessions.session = $1 AND lane = $2 AND mail.number > $3
+                    AND message IS NOT NULL ORDER BY mail.number"""
+            ),
+            session,
+            lane,
+            after,
+        )
+        return [
+            Letter(
+                number=row[0],
+                at=row[1],
+                by=row[2],
+                key=row[3],
+                message=_read_message(session, row[0], row[4]),
+            )
+            for row in rows
+        ]
+
+    async def has_letters(
+        self, server: PostgresConnection, session: str, lane: MailLane, after: int
+    ) -> bool:
+        """Whether a lane has messages after a number."""
+        query = """SELECT EXISTS (SELECT FROM {0}.sessions
+            JOIN {0}.mail ON mail.session = sessions.number WHERE sessions.session = $1
+            AND lane = $2 AND mail.number > $3 AND message IS NOT NULL)"""
+        return await server.fetchval(self._format_sql(query), session, lane, after)
+
+    async def remove_letters(
+        self, server: PostgresConnection, session: str, lane: MailLane, upto: int
+    ) -> None:
+        """Forget the messages of a lane up to a number. Of those with a key, the number stays."""
+        condition = """lane = $2 AND mail.number <= $3
+            AND mail.session = (SELECT number FROM {0}.sessions WHERE session = $1)"""
+        for statement in (
+            "DELETE FROM {0}.mail WHERE key = '' AND ",
+            "UPDATE {0}.mail SET message = NULL, by = '' WHERE message IS NOT NULL AND ",
+        ):
+            await server.execute(self._format_sql(statement + condition), session, lane, upto)
+
+    async def list_mailed(self, server: PostgresConnection, limit: int) -> list[str]:
+        """Return the sessions that have messages which no fact carries, oldest message first."""
+        query = f"""SELECT sessions.session FROM {{0}}.mail
+            JOIN {{0}}.sessions ON sessions.number = mail.session WHERE {_IS_WAITING}
+            GROUP BY sessions.session ORDER BY min(at), sessions.session LIMIT $1"""  # noqa: S608 - our own text
+        return [row[0] for row in await server.fetch(self._format_sql(query), limit)]
+
+    def _format_sql(self, text: str) -> str:
+        return text.format(self._config.quoted_schema)
+
+
+def _read_message(session: str, number: int, body: str) -> Mail:
+    try:
+        return decode_message(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise JournalCorrupt(
+            f"session {session!r}: message {number} cannot be read: {error}; remove it, or restore "
+            "the journal from a backup"
+        ) from None

@@ -1,0 +1,116 @@
+"""The mailbox side of an SQLite journal, and how it waits for other processes."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
+from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
+from windlass.journals.notifier import AppendNotifier
+from windlass.journals.sqlite import mail
+from windlass.journals.stored_journal import StoredJournal
+from windlass.sqlite_file import SqliteConnection
+
+T = TypeVar("T")
+POLL_MIN_S = 0.05
+MAIL_POLL_MAX_S = 0.1
+"""How often to check whether another process has posted: at first, and after a long silence."""
+
+
+class SqliteMailbox(StoredJournal):
+    """Takes messages for the sessions of a file."""
+
+    def __init__(self, location: str, limits: MailLimits, now: Callable[[], float]) -> None:
+        super().__init__(location)
+        self._mail_notifier = AppendNotifier()
+        self._mail_limits = limits
+        self._mail_clock = now
+
+    @abstractmethod
+    def _submit_change(
+        self, work: Callable[[SqliteConnection], T], *, moves_ends: bool = False
+    ) -> asyncio.Future[T]:
+        """Hand a change of the file to the writer."""
+
+    @abstractmethod
+    async def _run_query(self, work: Callable[[SqliteConnection], T]) -> T:
+        """Run a query in a thread."""
+
+    @abstractmethod
+    def _data_version(self) -> int:
+        """Return a number that changes when another connection writes."""
+
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        """Keep a message for a session, and return once it is on the disk.
+
+        Raises NothingToDo if the session has no facts, unless the message is a prompt, ConfigError
+        if the message cannot be kept, MailboxFull, and UpgradeUnfinished.
+        """
+        name = self._check_name(session)
+        body = encode_message(message, by, key)
+        letter = mail.FileLetter(name, message, body, by, key, self._mail_clock(), _unsigned)
+        posting = self._submit_change(
+            lambda file: mail.post_letter(file, letter, self._mail_limits, self._location),
+            # A prompt may make the row of its session.
+            moves_ends=lane_of(message) == "prompts",
+        )
+        lane = lane_name(name, lane_of(message))
+        posting.add_done_callback(lambda _: self._mail_notifier.notify((lane,)))
+        # The message is kept even if its poster is cancelled.
+        return await asyncio.shield(posting)
+
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        """Return the messages of a lane after a number, in order."""
+        name = self._check_name(session)
+        return await self._run_query(lambda file: mail.read_letters(file, name, lane, after))
+
+    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
+        """Forget the messages of a lane up to a number."""
+        name = self._check_name(session)
+        await self._submit_change(lambda file: mail.remove_letters(file, name, lane, upto))
+
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        """Return when the lane has messages after a number.
+
+        A message from this process is noticed at once, one from another process within 0.1 s.
+        """
+        name = self._check_name(session)
+        await self._wait_for_change(
+            self._mail_notifier.subscribe(lane_name(name, lane)),
+            lambda file: mail.has_letters(file, name, lane, after),
+            MAIL_POLL_MAX_S,
+        )
+
+    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
+        """Return the sessions that have messages which nobody has taken, the oldest first."""
+        return await self._run_query(lambda file: mail.list_mailed(file, limit))
+
+    async def _wait_for_change(
+        self,
+        subscription: AbstractContextManager[asyncio.Future[None]],
+        is_there: Callable[[SqliteConnection], bool],
+        poll_max_s: float,
+    ) -> None:
+        """Return when this process was notified, or another one has changed what is there."""
+        seen_version = None
+        wait_s = POLL_MIN_S
+        with subscription as notified:
+            while not notified.done():
+                version = self._data_version()
+                if version == seen_version:
+                    wait_s = min(wait_s * 1.5, poll_max_s)
+                elif await self._run_query(is_there):
+                    return
+                else:
+                    seen_version = version
+                    wait_s = POLL_MIN_S
+                await asyncio.wait((notified,), timeout=wait_s)
+
+
+def _unsigned(_number: int) -> str:
+    """Give no signature."""
+    return ""

@@ -1,0 +1,135 @@
+"""The rows of sessions in an SQLite file: how they are read, written and brought up to date."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from windlass.core.errors import JournalCorrupt
+from windlass.core.events import Fact
+from windlass.journals.chain import ChainLink, RecordProblem, chain_root, walk_chain
+from windlass.journals.codec import BlobFetcher, check_blob
+from windlass.journals.session_rows import CHANGING_COLUMNS, SESSION_COLUMNS, SessionEnd
+from windlass.journals.sqlite.schema import is_shared
+from windlass.journals.wording import session_corrupt_error
+from windlass.sqlite_file import SqliteConnection
+
+STATEMENT_ROWS_MAX = 1_000
+"""Rows in one statement; SQLite accepts 32,766 values, and a row has at most 24."""
+
+SELECT_SESSION = f"SELECT {SESSION_COLUMNS}, number FROM sessions"  # noqa: S608 - our own names
+FIND_SESSION = f"{SELECT_SESSION} WHERE session = ?"
+_INSERT_SESSION = f"INSERT INTO sessions ({SESSION_COLUMNS}, number) VALUES "  # noqa: S608 - as above
+_SESSION_VALUES = f"({', '.join('?' * (SESSION_COLUMNS.count(',') + 2))})"
+_OR_UPDATE_SESSION = " ON CONFLICT (number) DO UPDATE SET " + ", ".join(
+    f"{column} = excluded.{column}" for column in CHANGING_COLUMNS
+)
+_MOVE_ENDS = "WITH moved (number, head, facts) AS (VALUES "
+_OF_SESSIONS = """) UPDATE sessions SET head = moved.head, facts = moved.facts FROM moved
+    WHERE sessions.number = moved.number"""
+_TAKE_MAIL = "WITH new (number, mail, prompts) AS (VALUES "
+_BY_SESSIONS = """) UPDATE sessions SET mail_taken = max(mail_taken, new.mail),
+    prompts_taken = max(prompts_taken, new.prompts) FROM new WHERE sessions.number = new.number"""
+
+
+def session_end_from_row(row: Sequence[Any]) -> SessionEnd:
+    """Read the end of a session from a row of SELECT_SESSION. Its summary may be behind."""
+    *columns, number = row
+    return SessionEnd.from_row(columns, number)
+
+
+def read_end(connection: SqliteConnection, session: str) -> SessionEnd | None:
+    """Return the end of a session, with its summary up to date; None if it has no row.
+
+    Raises JournalCorrupt if the records that the summary is behind by cannot be read.
+    """
+    row = connection.execute(FIND_SESSION, (session,)).fetchone()
+    return None if row is None else catch_up(connection, session_end_from_row(row))
+
+
+def catch_up(connection: SqliteConnection, end: SessionEnd) -> SessionEnd:
+    """Return the end with a summary that includes all records. Raises JournalCorrupt."""
+    if not end.is_behind:
+        return end
+    # An older version has advanced some columns and not the others.
+    if end.summary.facts == 0 or is_shared(connection):
+        end = end.forget_summary()
+    facts: list[Fact] = []
+    for found in walk_records(connection, end, end.summary.facts):
+        if isinstance(found, RecordProblem):
+            raise session_corrupt_error("the journal", end.summary.session, found)
+        facts.append(found)
+    return end.catch_up(facts)
+
+
+def catch_up_if_sound(connection: SqliteConnection, end: SessionEnd) -> SessionEnd:
+    """As `catch_up`, but a session that is damaged stays as its row says: it must be listed."""
+    try:
+        return catch_up(connection, end)
+    except JournalCorrupt:
+        return end
+
+
+def walk_records(
+    connection: SqliteConnection, end: SessionEnd, after: int
+) -> Iterator[Fact | RecordProblem]:
+    """Yield the facts of a session after a number, each checked against the chain."""
+    rows = connection.execute(
+        """SELECT seq, CAST(body AS BLOB), hash, encoding FROM records
+        WHERE number = ? AND seq > ? ORDER BY seq""",
+        (end.number, after),
+    )
+    start = _link_at(connection, end, after)
+    return walk_chain(rows, start, end.last_link, _blob_fetcher(connection))
+
+
+def _link_at(connection: SqliteConnection, end: SessionEnd, seq: int) -> ChainLink:
+    if seq <= 0:
+        return chain_root(end.summary.session)
+    query = "SELECT hash FROM records WHERE number = ? AND seq = ?"
+    # If the record is missing, the empty hash makes the walk report the record after it.
+    return ChainLink(seq, connection.execute(query, (end.number, seq)).get or b"")
+
+
+def _blob_fetcher(connection: SqliteConnection) -> BlobFetcher:
+    def fetch(name: str) -> bytes:
+        data = connection.execute("SELECT data FROM blobs WHERE hash = ?", (name,)).get
+        return check_blob(name, data)
+
+    return fetch
+
+
+def write_ends(connection: SqliteConnection, ends: Iterable[SessionEnd], *, shared: bool) -> None:
+    """Write the rows of sessions: whole where the state changed, else only where the chain ends."""
+    whole: list[tuple[Any, ...]] = []
+    moved: list[tuple[Any, ...]] = []
+    mailed: list[tuple[Any, ...]] = []
+    for end in ends:
+        if end.needs_whole_row(is_shared=shared):
+            whole.append((*map(_to_column, end.to_row(is_shared=shared)), end.number))
+        else:
+            moved.append((end.number, end.last_link.hash, end.last_link.seq))
+        if end.mail.control.taken or end.mail.prompts.taken:
+            mailed.append((end.number, end.mail.control.taken, end.mail.prompts.taken))
+    execute = connection.execute
+    insert_rows(execute, _INSERT_SESSION, _SESSION_VALUES, whole, _OR_UPDATE_SESSION)
+    insert_rows(execute, _MOVE_ENDS, "(?, ?, ?)", moved, _OF_SESSIONS)
+    insert_rows(execute, _TAKE_MAIL, "(?, ?, ?)", mailed, _BY_SESSIONS)
+
+
+def insert_rows(
+    execute: Callable[[str, Sequence[Any]], object],
+    insert: str,
+    placeholders: str,
+    rows: Sequence[Sequence[Any]],
+    rest: str = "",
+) -> None:
+    """Write the rows in one statement, or in as few as SQLite accepts."""
+    for start in range(0, len(rows), STATEMENT_ROWS_MAX):
+        chunk = rows[start : start + STATEMENT_ROWS_MAX]
+        values = [value for row in chunk for value in row]
+        execute(f"{insert}{', '.join([placeholders] * len(chunk))}{rest}", values)
+
+
+def _to_column(value: object) -> object:
+    # Money is stored as text, because SQLite's numbers are not exact.
+    return str(value) if isinstance(value, Decimal) else value

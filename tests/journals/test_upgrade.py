@@ -1,0 +1,194 @@
+"""A journal of an older version: migrated in use, and shared until its upgrade is finished."""
+
+import asyncio
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from windlass.core.errors import UpgradeUnfinished
+from windlass.core.events import RunPaused, RunReleased
+from windlass.core.mail import CancelMail, PromptMail
+from windlass.core.messages import TextPart
+from windlass.core.session_summary import SessionSummary, advance_summary
+from windlass.journals.archive import import_session
+from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.journals.upgrades import OLDER_FACTS
+from windlass.testing.journals import append_error, error_of
+from windlass.testing.samples import facts_of_every_kind, note_facts
+
+CORPUS = Path(__file__).parents[1] / "corpus" / "0.1.0.dev0"
+OLDER_PROGRAM = Path(__file__).parents[1] / "support" / "older_program.py"
+MANY = 1_000
+pytestmark = [pytest.mark.contract("J11"), pytest.mark.realtime]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of the version before."""
+    path = tmp_path / "journal.db"
+    path.write_bytes(gzip.decompress((CORPUS / "journal.db.gz").read_bytes()))
+    return path
+
+
+def user_version(path: Path) -> int:
+    file = apsw.Connection(str(path))
+    try:
+        return file.execute("PRAGMA user_version").get
+    finally:
+        file.close()
+
+
+def start_older(place: object, session: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, str(OLDER_PROGRAM), str(place), session, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+async def run_older(place: object, session: str, count: int) -> str:
+    """Run a program of the version before to its end; returns what it says on stderr."""
+    program = start_older(place, session, count)
+    _, errors = await asyncio.to_thread(program.communicate)
+    return errors
+
+
+async def check_summaries(journal: Any) -> None:
+    """Every row says what the facts add up to, whoever wrote it."""
+    listed = await journal.sessions(limit=MANY)
+    for summary in listed:
+        facts = await journal.read(summary.session)
+        assert summary == advance_summary(SessionSummary(summary.session), facts)
+        assert await journal.verify(summary.session) == []
+    for column in ("agent", "caller", "parent"):
+        for value in {getattr(summary, column) for summary in listed}:
+            found = await journal.sessions(limit=MANY, **{column: value})
+            wanted = [one.session for one in listed if getattr(one, column) == value]
+            assert [one.session for one in found] == wanted
+
+
+def test_the_older_version_knows_the_facts_of_its_corpus(path: Path) -> None:
+    file = apsw.Connection(str(path))
+    rows = file.execute("SELECT DISTINCT body ->> '$.type' FROM records")
+    assert {row[0] for row in rows} == OLDER_FACTS
+    file.close()
+
+
+async def test_a_new_journal_is_born_finished(tmp_path: Path) -> None:
+    with SqliteJournal(tmp_path / "new.db") as journal:
+        status = await journal.upgrade_status()
+        assert (status.is_finished, status.sessions_left) == (True, 0)
+
+
+async def test_an_old_file_is_shared_until_its_upgrade_is_finished(path: Path) -> None:
+    with SqliteJournal(path) as journal:
+        assert user_version(path) == 2
+        status = await journal.upgrade_status()
+        assert not status.is_finished
+        assert status.sessions_left > 10
+        await check_summaries(journal)
+        status = await journal.migrate()
+        assert (status.is_finished, status.sessions_left) == (False, 0)
+        assert user_version(path) == 2
+        await check_summaries(journal)
+        status = await journal.migrate(finish=True)
+        assert (status.is_finished, status.sessions_left) == (True, 0)
+        assert user_version(path) == status.version == 3
+        await check_summaries(journal)
+        assert await journal.check() == []
+
+
+async def test_what_the_older_version_cannot_read_is_refused_until_then(path: Path) -> None:
+    """J11, D5, D7: with the command that ends it. Nothing is written."""
+    with SqliteJournal(path) as journal, SqliteJournal(path) as other:
+        (session,) = [one.session for one in await journal.sessions(state="waiting")]
+        before = await journal.read(session)
+        seq = len(before) + 1
+        for fact in (RunPaused(seq=seq, at=1.0), RunReleased(seq=seq, at=1.0)):
+            error = await append_error(journal, session, [fact])
+            assert isinstance(error, UpgradeUnfinished)
+            assert "windlass migrate --finish" in str(error)
+        for message in (CancelMail(run=1), PromptMail(prompt=(TextPart("go"),))):
+            error = await error_of(journal.post_mail(session, message))
+            assert isinstance(error, UpgradeUnfinished)
+        with (CORPUS / "typed.jsonl").open("rb") as file:
+            assert isinstance(
+                await error_of(import_session(journal, file, into="copy")), UpgradeUnfinished
+            )
+        assert await journal.read(session) == before
+        assert await journal.read("copy") == ()
+        # One process finishes it, and the others notice by themselves.
+        await other.migrate(finish=True)
+        await journal.append(session, [RunPaused(seq=seq, at=1.0)])
+        assert (await journal.post_mail(session, CancelMail(run=1))).number == 1
+
+
+@pytest.mark.slow
+async def test_an_older_program_shares_the_file_during_the_upgrade(path: Path) -> None:
+    """J11: both write, in turns and at the same time, to their own sessions and to each other's."""
+    with SqliteJournal(path) as journal:
+        await journal.append("both", note_facts(1, 3))
+        assert await run_older(path, "both", 4) == ""
+        await journal.append("both", note_facts(8, 9))
+        assert await run_older(path, "both", 1) == ""
+        older = start_older(path, "older", 40)
+        for seq in range(1, 41):
+            await journal.append("newer", note_facts(seq, seq))
+            if seq % 10 == 0:
+                await journal.migrate()
+        await asyncio.to_thread(older.communicate)
+        assert len(await journal.read("both")) == 10
+        assert len(await journal.read("older")) == len(await journal.read("newer")) == 40
+        await check_summaries(journal)
+        await journal.migrate(finish=True)
+        await check_summaries(journal)
+        assert await journal.check() == []
+    assert "NewerVersion" in await run_older(path, "both", 1)
+
+
+async def test_a_row_that_an_older_program_wrote_is_not_believed(path: Path) -> None:
+    """J11: it does not know what the new columns say."""
+    with SqliteJournal(path) as journal:
+        await journal.append("s", facts_of_every_kind()[:6])
+        await journal.migrate()
+        file = apsw.Connection(str(path))
+        file.execute("UPDATE sessions SET summarized = 3, tokens = 7 WHERE session = 's'")
+        file.close()
+        await check_summaries(journal)
+        assert (await journal.upgrade_status()).sessions_left == 1
+        await journal.migrate(finish=True)
+        await check_summaries(journal)
+
+
+async def test_a_row_is_written_whole_only_when_the_state_changes(tmp_path: Path) -> None:
+    """J6: an append between two states writes where the chain ends, and a list is right anyway."""
+    path = tmp_path / "journal.db"
+    with SqliteJournal(path) as journal:
+        await journal.append("s", note_facts(1, 1))
+        file = apsw.Connection(str(path))
+        query = "SELECT facts, summarized FROM sessions"
+        for seq in range(2, 65):
+            await journal.append("s", note_facts(seq, seq))
+            assert file.execute(query).fetchone() == (seq, 1)
+        await check_summaries(journal)
+        # Nobody ever has to read more than so many records for a list.
+        await journal.append("s", note_facts(65, 65))
+        assert file.execute(query).fetchone() == (65, 65)
+        file.close()
+    with SqliteJournal(path) as journal:
+        await journal.append("s", note_facts(66, 70))
+        await check_summaries(journal)
+
+
+async def test_a_record_in_an_unknown_encoding_is_named(tmp_path: Path) -> None:
+    """J10: it is an error, never an empty session."""
+    path = tmp_path / "journal.db"
+    with SqliteJournal(path) as journal:
+        await journal.append("s", note_facts(1, 3))
+        file = apsw.Connection(str(path))
+        file.execute("UPDATE records SET encoding = 'aes' WHERE seq = 2")
+        file.close()
+        (problem,) = await journal.verify("s")
+        assert "record 2: it is encoded as 'aes'" in str(problem)
