@@ -13,6 +13,7 @@ from proof.simulate.plan import CallPlan, ReplyPlan, SessionPlan
 from windlass.core.errors import SessionBusy
 from windlass.core.events import CallStarted, Fact, RunEnded, RunStarted, StepProposed
 from windlass.core.limits import Amount, Budget
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
 from windlass.core.messages import Purpose, Usage
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Lease
@@ -177,6 +178,35 @@ class SimJournal:
     async def read_spending(self, budget: Budget) -> Amount:
         self._power.check_on()
         return await self._store.read_spending(budget)
+
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        self._power.begin_write()
+        write = self._power.writes
+        receipt = await self._store.post_mail(session, message, by=by, key=key)
+        self._power.end_write(write)
+        return receipt
+
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        await asyncio.sleep(self._wait_s)
+        self._power.check_on()
+        return await self._store.read_mail(session, lane, after)
+
+    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
+        self._power.begin_write()
+        write = self._power.writes
+        await self._store.remove_mail(session, lane, upto)
+        self._power.end_write(write)
+
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        self._power.check_on()
+        await self._store.wait_for_mail(session, lane, after)
+        self._power.check_on()
+
+    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
+        self._power.check_on()
+        return await self._store.list_mailed(limit)
 
 
 class _PoweredLease:

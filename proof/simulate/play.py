@@ -12,7 +12,7 @@ from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
 from proof.simulate.people import call_number, reply_to_question
 from proof.simulate.plan import SessionPlan
 from windlass.agent.agent import Agent
-from windlass.agent.approvals import answer
+from windlass.agent.answering import answer
 from windlass.core.errors import ConfigError, RunFailed
 from windlass.core.events import Event, Fact
 from windlass.core.fold.run import apply_fact
@@ -175,8 +175,8 @@ async def _answer_one(
 ) -> RunResult[str]:
     """Answer one question through the agent that goes on with the run."""
     outside = played.outside
-    session = played.plan.session
     question = _pick_question(played, waiting)
+    session = question.session or played.plan.session
     call_id = question.call.id
     reply = reply_to_question(outside, question)
     if outside.call_plan(call_number(question.arguments)).mistaken:
@@ -192,10 +192,10 @@ async def _answer_from_outside(
 ) -> None:
     """Answer all questions with only the journal."""
     outside = played.outside
-    session = played.plan.session
     journal = SimJournal(outside, power)
     while waiting:
         question = _pick_question(played, waiting)
+        session = question.session or played.plan.session
         call_id = question.call.id
         reply = reply_to_question(outside, question)
         if outside.call_plan(call_number(question.arguments)).mistaken:

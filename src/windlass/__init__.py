@@ -14,7 +14,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
     from windlass.agent.agent import Agent
-    from windlass.agent.approvals import answer
+    from windlass.agent.answering import answer
     from windlass.agent.attachments import attach
     from windlass.agent.event_stream import EventStream
     from windlass.agent.knowledge_tools import (
@@ -364,7 +364,7 @@ LAZY_MODULES: LazyModules = {
     "UsageDelta": "windlass.core.events",
     "UserMessage": "windlass.core.messages",
     "WindlassError": "windlass.core.errors",
-    "answer": "windlass.agent.approvals",
+    "answer": "windlass.agent.answering",
     "apply_event": "windlass.core.projection.project",
     "attach": "windlass.agent.attachments",
     "delegate": "windlass.agent.subagents",

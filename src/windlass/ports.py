@@ -3,12 +3,13 @@
 Each port has a conformance suite in `windlass.testing`: what passes it can be plugged in.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from windlass.core.events import Delta, Event, Fact, KnowledgeRecalled, ReplyPiece
+from windlass.core.events import CallWaiting, Delta, Event, Fact, KnowledgeRecalled, ReplyPiece
 from windlass.core.limits import Amount, Budget
 from windlass.core.live_batch import LiveBatch
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
@@ -105,6 +106,20 @@ async def _always_driving() -> bool:
     return True
 
 
+def _never_woken(_waiting: CallWaiting | None) -> "asyncio.Future[None]":
+    """Nobody can end the wait."""
+    return asyncio.get_running_loop().create_future()
+
+
+def _go_on() -> bool:
+    """Nothing else has to be asked."""
+    return True
+
+
+def _ignore_leftover(_work: "asyncio.Future[Any]") -> None:
+    """Nobody minds."""
+
+
 class CallContext(msgspec.Struct, frozen=True):
     """What a running call may know of its run.
 
@@ -134,6 +149,13 @@ class CallContext(msgspec.Struct, frozen=True):
     """
     still_driving: Callable[[], Awaitable[bool]] = _always_driving
     """Ask the journal whether this driver still has the session."""
+    park: "Callable[[CallWaiting | None], asyncio.Future[None]]" = _never_woken
+    """Say that the sub-agent of the call waits (None: was let go) and what for. Returns a future
+    that is done when it should look again; the call is cancelled if nothing else can move."""
+    unpark: Callable[[], bool] = _go_on
+    """Ask to go on after `park`. False: it is too late, and the call must wait to be cancelled."""
+    keep_leftover: "Callable[[asyncio.Future[Any]], None]" = _ignore_leftover
+    """Say that something of the call runs on after it was given up, until this is done."""
 
 
 ReconcileOutcome = ToolResult | Literal["not_done", "unknown"]
@@ -463,6 +485,20 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Returns what is wrong with a final reply, in words for the model; None if it fits."""
 
 
+class ChildRun(Protocol):
+    """The run of a sub-agent, as seen by the run that it works for."""
+
+    def release(self, reason: str, grace_s: float) -> None: ...
+
+    def pause(self, reason: str, by: str) -> None: ...
+
+    def end_pause(self, by: str) -> None: ...
+
+
+def _ignore_child(_child: ChildRun) -> None:
+    """Nobody speaks to the run."""
+
+
 class CallerRun(msgspec.Struct, frozen=True):
     """The run that a sub-agent works for. Only the tools of sub-agents are given it."""
 
@@ -472,6 +508,9 @@ class CallerRun(msgspec.Struct, frozen=True):
     """Return the state of the caller's session now."""
     show_delta: Callable[[Delta], None]
     """Show an event to the watchers of the caller's run."""
+    add_child: Callable[[ChildRun], None] = _ignore_child
+    """Let what is asked of the caller's run reach the run of a sub-agent."""
+    remove_child: Callable[[ChildRun], None] = _ignore_child
 
 
 @runtime_checkable

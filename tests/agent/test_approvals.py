@@ -231,22 +231,34 @@ async def test_the_journal_alone_is_enough_to_answer(clock: VirtualClock) -> Non
     assert (result.completed, sent) == (True, ["ann"])
 
 
-async def test_a_run_that_is_driven_is_not_answered_from_outside(clock: VirtualClock) -> None:
-    """L14: whoever drives a session is the one who writes it."""
+@pytest.mark.contract("D3", "L14")
+async def test_a_run_that_is_driven_is_answered_by_mail(clock: VirtualClock) -> None:
+    """The driver alone writes; a journal without mailboxes refuses the answer."""
 
     async def approver(question: Question) -> Allow:
-        await asyncio.sleep(10)
+        await asyncio.sleep(1000)
         return Allow()
 
-    journal = MemoryJournal()
+    journal = MemoryJournal(now=clock.now)
     model = ScriptedModel([[call("send", {"to": "ann"})], "Done."])
     agent = Agent(model, tools=[send], approver=approver, journal=journal, clock=clock)
     run = asyncio.create_task(agent.run("Write.", session="s"))
     await asyncio.sleep(5)
     with pytest.raises(SessionBusy):
-        await answer(journal, "s", "c1_0", Allow())
+        await answer(NoMail(journal), "s", "c1_0", Allow())
+    assert await answer(journal, "s", "c1_0", Allow(), by="ben") == ()
     assert (await run).completed
-    assert sent == ["ann"]
+    assert (sent, clock.elapsed_s < 10) == (["ann"], True)
+
+
+class NoMail:
+    """A journal that knows who drives a session, but takes no messages."""
+
+    def __init__(self, journal: MemoryJournal) -> None:
+        self.read = journal.read
+        self.append = journal.append
+        self.lease = journal.lease
+        self.is_leased = journal.is_leased
 
 
 async def test_a_person_may_change_the_arguments(clock: VirtualClock) -> None:

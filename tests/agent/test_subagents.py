@@ -283,21 +283,46 @@ async def test_the_callers_question_goes_to_the_callers_approver(
     assert bench.done == (["jib"] if isinstance(answer, Allow) else [])
 
 
-@pytest.mark.contract("G9")
-async def test_a_question_that_nobody_can_be_asked_is_a_no(clock: VirtualClock) -> None:
-    """Neither does the run hang, nor does the sub-agent's own approver answer for its caller."""
+@pytest.mark.contract("G9", "D13")
+async def test_a_question_that_nobody_answers_waits_for_a_person(clock: VirtualClock) -> None:
+    """The sub-agent's own approver does not answer for its caller, also in another process."""
     bench = Bench()
 
     async def lenient(_: Question) -> Allow:
         return Allow()
 
-    clerk_model = model(call("build", {"part": "jib"}), "I may not.")
-    clerk = Agent(clerk_model, name="clerk", tools=[bench.tool], gate=ask(), approver=lenient)
-    with ScriptedModel([call("clerk", {"task": "Build."}), "Done."]) as boss_model, clerk_model:
+    def make_boss(*replies: ScriptedReply) -> Agent[str]:
+        clerk_model = model(call("build", {"part": "jib"}), "I may not.")
+        clerk = Agent(clerk_model, name="clerk", tools=[bench.tool], gate=ask(), approver=lenient)
         gate = AsksAboutBuilding(Allow())
-        result = await Agent(boss_model, tools=[clerk.as_tool()], gate=gate, clock=clock).run("Go")
-    assert result.completed
-    assert bench.done == []
+        boss_model = ScriptedModel(replies)
+        return Agent(boss_model, tools=[clerk.as_tool()], gate=gate, clock=clock, journal=journal)
+
+    journal = MemoryJournal(now=clock.now)
+    result = await make_boss(call("clerk", {"task": "Build."})).run("Go", session="s")
+    assert (result.outcome, bench.done) == ("suspended", [])
+    (question,) = result.questions
+    assert (question.session, question.agents) == ("s/c1_0", ("the first agent", "clerk"))
+    result = await make_boss().resume("s")
+    assert (result.outcome, bench.done) == ("suspended", [])
+
+
+@pytest.mark.contract("G9")
+async def test_an_approver_that_says_no_denies_for_all_below_it(clock: VirtualClock) -> None:
+    """The way to deny what nobody can ever answer."""
+    bench = Bench()
+    clerk_model = model(call("build", {"part": "jib"}), "I may not.")
+    clerk = Agent(clerk_model, name="clerk", tools=[bench.tool])
+    with ScriptedModel([call("clerk", {"task": "Build."}), "Done."]) as boss_model, clerk_model:
+        boss = Agent(
+            boss_model,
+            tools=[clerk.as_tool()],
+            gate=AsksAboutBuilding(Allow()),
+            approver=lambda _: False,
+            clock=clock,
+        )
+        result = await boss.run("Go.")
+    assert (result.completed, bench.done) == (True, [])
 
 
 async def test_its_own_question_goes_to_its_own_approver_if_its_caller_has_none(

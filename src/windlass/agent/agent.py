@@ -11,6 +11,7 @@ from weakref import finalize
 
 from typing_extensions import Unpack
 
+from windlass.agent.answering import find_question, pass_on_answer
 from windlass.agent.build import build_parts
 from windlass.agent.earlier_messages import read_messages
 from windlass.agent.event_stream import EventStream, StreamBlock
@@ -26,6 +27,7 @@ from windlass.agent.options import (
     choose_session,
 )
 from windlass.agent.output import OutputType
+from windlass.agent.runs import RELEASE_GRACE_S
 from windlass.agent.subagents import make_agent_tool, unreported_charges
 from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, NothingToDo, failure_error
@@ -36,6 +38,7 @@ from windlass.core.result import OutputT, RunResult
 from windlass.core.session_summary import check_session
 from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
+from windlass.journals.memory import MemoryJournal
 from windlass.ports import AsyncClosableJournal, ClosableJournal, Model, RefusesContent, Watcher
 from windlass.runtime.driver import Opening
 from windlass.runtime.leftover_tasks import wait_until_done
@@ -171,14 +174,14 @@ class Agent(Generic[OutputT]):
     async def resume(
         self, session: str, *, consent: bool = False, on_event: Watcher | None = None
     ) -> RunResult[OutputT]:
-        """Go on with a run that a crash, a restart or a question left open.
+        """Go on with a run that a crash, a restart, a release, a pause or a question left open.
 
         The limits of this agent replace those that the run was started with; what the run has
         spent so far counts against them. Raises NothingToDo if no run is open, and SetupDrifted if
         this agent's configuration differs from the one the run was started with, unless `consent`
         is given.
         """
-        opening = partial(self._openings.open_resumed, consent=consent)
+        opening = partial(self._openings.open_continued, consent=consent)
         return await self._go_on(session, opening, on_event)
 
     async def answer(
@@ -194,10 +197,21 @@ class Agent(Generic[OutputT]):
     ) -> RunResult[OutputT]:
         """Answer a question that a run waits for, and go on with the run.
 
-        Give the digest that the question showed, and the answer cannot be for other arguments. The
-        run waits on while other questions are open. To answer without going on with the run, use
-        `windlass.answer`. Raises what `resume` raises, and ConfigError if the answer does not fit.
+        `session` is that of the run, or of the sub-agent that asks. Give the digest that the
+        question showed, and the answer cannot be for other arguments. The run waits on while other
+        questions are open. To answer without going on with the run, use `windlass.answer`. Raises
+        what `resume` raises, and ConfigError if the answer does not fit.
         """
+        journal = self.parts.world.journal
+        clock = self.parts.world.clock
+        asked = await find_question(journal, check_session(session), call_id)
+        if asked.is_nested:
+            mask = self.parts.mask
+            await pass_on_answer(
+                journal, asked, call_id, verdict, clock, digest=digest, by=by, mask=mask
+            )
+            resumed = partial(self._openings.open_resumed, consent=consent)
+            return await self._go_on(asked.root.session, resumed, on_event)
 
         def opening(state: State) -> Sequence[Fact]:
             return self._openings.open_answered(
@@ -229,13 +243,30 @@ class Agent(Generic[OutputT]):
         """
         return self._runs.watch(check_session(session), after)
 
-    async def aclose(self) -> None:
-        """Stop all runs of this agent, and wait until nothing of them is left."""
-        await self._runs.close()
-        if self._background.is_running:
-            await asyncio.wrap_future(self._background.submit(self._runs.close()))
-        self._background.stop()
+    def release(
+        self, session: str, reason: str = "released", grace_s: float = RELEASE_GRACE_S
+    ) -> bool:
+        """Let go of the run of a session without ending it, from any thread.
+
+        No request and no call begins any more; calls that run get `grace_s` seconds to finish.
+        Then any process can go on with the run, with `resume`. Returns whether this agent drives
+        one.
+        """
+        return self._runs.release(session, reason, grace_s)
+
+    async def aclose(self, *, cancel: bool = False) -> None:
+        """Let go of all runs of this agent, and wait until nothing of them is left.
+
+        Any process with the journal can go on with them. Runs in memory are cancelled, because
+        nobody else could; `cancel=True` cancels all.
+        """
         journal = self.parts.world.journal
+        cancel = cancel or isinstance(journal, MemoryJournal)
+        await self._runs.close(cancel=cancel)
+        if self._background.is_running:
+            closing = self._background.submit(self._runs.close(cancel=cancel))
+            await asyncio.wrap_future(closing)
+        self._background.stop()
         if self._owns_journal and isinstance(journal, AsyncClosableJournal):
             await journal.aclose()
         elif self._owns_journal and isinstance(journal, ClosableJournal):

@@ -7,19 +7,19 @@ fails has said no.
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from windlass.agent import lazy_imports
-from windlass.agent.options import build_mask
 from windlass.core.errors import ConfigError, NothingToDo
-from windlass.core.events import CallAnswered
-from windlass.core.fold.run import fold
+from windlass.core.events import CallAnswered, Fact
+from windlass.core.mail import AnswerMail, Letter
 from windlass.core.messages import ToolSpec
 from windlass.core.moves import WaitForAnswers
 from windlass.core.result import Question, open_questions
 from windlass.core.schema import JsonSchema, outline_schema
-from windlass.core.session_summary import check_session
 from windlass.core.setup import digest as digest_of
 from windlass.core.state import CallState, State, find_call
 from windlass.core.verdicts import (
@@ -32,53 +32,29 @@ from windlass.core.verdicts import (
     PersonAnswer,
     is_sound_verdict,
 )
-from windlass.journals.wording import describe_unknown_session
 from windlass.logs import get_logger
-from windlass.ports import Approver, Clock, Journal, World
-from windlass.runtime.clock import RealClock
-from windlass.runtime.leases import hold_session
+from windlass.ports import Approver, Clock, World
 from windlass.runtime.recorder import Recorder
 
 _log = get_logger(__name__)
 EXPIRED_DENIAL = Deny("the question had expired", "expiry")
-
-
-async def answer(
-    journal: Journal,
-    session: str,
-    call_id: str,
-    reply: PersonAnswer,
-    *,
-    digest: str | None = None,
-    by: str = "",
-    clock: Clock | None = None,
-) -> tuple[Question, ...]:
-    """Answer a question without an agent, with nothing but the journal.
-
-    Returns the questions that still wait; the run goes on when it is resumed. Give the digest that
-    the question showed, and the answer cannot be for other arguments. Raises NothingToDo if no such
-    question waits, ConfigError if the answer does not fit it, SessionBusy if the session is driven.
-    """
-    clock = clock or RealClock()
-    with await hold_session(journal, check_session(session)):
-        state = fold(session, await journal.read(session))
-        if not state.seq:
-            raise NothingToDo(await describe_unknown_session(journal, session))
-        recorder = Recorder(journal, clock, state, build_mask(None))
-        await recorder.record(make_answer(state, call_id, reply, clock, digest=digest, by=by))
-        return open_questions(recorder.state)
+ApproverAnswer = tuple[Question, PersonAnswer | KeyboardInterrupt | SystemExit | None]
+"""A question, and what the approver said, or raised to end the program."""
 
 
 def make_answer(
     state: State,
     call_id: str,
     reply: PersonAnswer,
-    clock: Clock,
+    now: float,
     *,
     digest: str | None = None,
     by: str = "",
 ) -> CallAnswered:
-    """Return an answer as a fact. Raises NothingToDo or ConfigError if it does not fit."""
+    """Return an answer, given at a time, as a fact.
+
+    Raises NothingToDo or ConfigError if it does not fit.
+    """
     call = find_call(state, call_id)
     if not state.is_active or call is None or call.question is None:
         raise NothingToDo(f"no question about call {call_id} waits in session {state.session}")
@@ -88,7 +64,7 @@ def make_answer(
             f"the answer is for other arguments than those of call {call_id}: "
             "look at the question again"
         )
-    if _is_expired(call.question, state, clock):
+    if _is_expired(call.question, now):
         return CallAnswered(call_id, EXPIRED_DENIAL, asked_digest, str(by))
     if isinstance(reply, AllowAlways):
         return _answer_always(state, call, reply, asked_digest, str(by))
@@ -98,15 +74,15 @@ def make_answer(
 
 def expired_answers(state: State, clock: Clock) -> Iterator[CallAnswered]:
     """Yield the denials of the questions that nobody answered in time."""
+    now = max(clock.now(), state.at)
     for call in state.step.calls if state.step else ():
-        if call.question is not None and _is_expired(call.question, state, clock):
+        if call.question is not None and _is_expired(call.question, now):
             asked_digest = digest_of(call.decoded_arguments)
             yield CallAnswered(call.id, EXPIRED_DENIAL, asked_digest, "the clock")
 
 
-def _is_expired(question: Ask, state: State, clock: Clock) -> bool:
-    expires_at = question.expires_at
-    return expires_at is not None and expires_at < max(clock.now(), state.at)
+def _is_expired(question: Ask, now: float) -> bool:
+    return question.expires_at is not None and question.expires_at < now
 
 
 def _answer_always(
@@ -142,11 +118,31 @@ def _spec_of(call: CallState, state: State) -> ToolSpec | None:
     return state.setup.find_tool(call.call.name) if state.setup else None
 
 
+def answer_from_mail(state: State, letter: Letter) -> CallAnswered:
+    """Return an answer that came by mail as a fact; it counts from when the store accepted it.
+
+    Raises NothingToDo or ConfigError if it does not fit the question, or none waits.
+    """
+    message = letter.message
+    if not isinstance(message, AnswerMail):
+        raise ConfigError("the message is not an answer")
+    fact = make_answer(
+        state,
+        message.call_id,
+        message.verdict,
+        letter.at,
+        digest=message.digest,
+        by=letter.by,
+    )
+    return replace(fact, mail=letter.number, accepted_at=letter.at, signature=letter.signature)
+
+
 async def consult_approver(waiting: WaitForAnswers, world: World, recorder: Recorder) -> bool:
     """Ask the approver all questions at once. Returns whether each has its answer on record.
 
     An answer is recorded as soon as it is given, so that it is not lost if the process dies while
-    other questions are still open.
+    other questions are still open. If somebody else answers a question first, by mail, that answer
+    counts, and the approver is cancelled.
     """
     approver = world.approver
     if approver is None:
@@ -154,32 +150,65 @@ async def consult_approver(waiting: WaitForAnswers, world: World, recorder: Reco
     call_ids = {call.id for call, _ in waiting.questions}
     questions = [one for one in open_questions(recorder.state) if one.call.id in call_ids]
     now = world.clock.now()
-    asking = [asyncio.create_task(_ask_approver(approver, one, now)) for one in questions]
-    answered_count = 0
+    asking = {asyncio.create_task(_ask_approver(approver, one, now)): one for one in questions}
     try:
-        for task in asyncio.as_completed(asking):
-            question, reply = await task
-            if isinstance(reply, BaseException):
-                raise reply
-            if reply is None:
-                continue
-            await recorder.record(_answer_or_deny(recorder, question, reply, world.clock))
-            answered_count += 1
+        while asking:
+            await _wait_for_answer(recorder, asking)
+            for task, question in tuple(asking.items()):
+                if task.done():
+                    del asking[task]
+                    await _record_reply(recorder, task.result(), world.clock)
+                elif not _is_open(recorder.state, question):
+                    task.cancel()
+                    del asking[task]
     finally:
         for task in asking:
             task.cancel()
-    return answered_count == len(questions)
+    return not any(_is_open(recorder.state, question) for question in questions)
+
+
+async def _wait_for_answer(
+    recorder: Recorder, asking: Mapping[asyncio.Task[ApproverAnswer], Question]
+) -> None:
+    """Wait until the approver answers, or something else is written in the session."""
+    written = asyncio.ensure_future(recorder.wait_for_fact(recorder.state.seq))
+    try:
+        await asyncio.wait({*asking, written}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        written.cancel()
+
+
+def _is_open(state: State, question: Question) -> bool:
+    call = find_call(state, question.call.id)
+    return call is not None and call.question is not None
+
+
+async def _record_reply(recorder: Recorder, answered: ApproverAnswer, clock: Clock) -> None:
+    """Record what an approver answered, unless the question has its answer already."""
+    question, reply = answered
+    if isinstance(reply, BaseException):
+        raise reply
+    if reply is None:
+        return
+
+    def make_facts(state: State) -> Sequence[Fact]:
+        if not _is_open(state, question):
+            _log.info("call %s was answered by somebody else first", question.call.id)
+            return ()
+        return (_answer_or_deny(state, question, reply, clock),)
+
+    await recorder.record_from(make_facts)
 
 
 def _answer_or_deny(
-    recorder: Recorder, question: Question, reply: PersonAnswer, clock: Clock
+    state: State, question: Question, reply: PersonAnswer, clock: Clock
 ) -> CallAnswered:
     """Return the answer as a fact; an answer that does not fit counts as a no."""
     answer_with = partial(
         make_answer,
-        recorder.state,
+        state,
         question.call.id,
-        clock=clock,
+        now=max(clock.now(), state.at),
         digest=question.digest,
         by="approver",
     )
@@ -189,9 +218,7 @@ def _answer_or_deny(
         return answer_with(Deny(f"the approver's answer is not valid: {error}", "approver-failure"))
 
 
-async def _ask_approver(
-    approver: Approver, question: Question, now: float
-) -> tuple[Question, PersonAnswer | KeyboardInterrupt | SystemExit | None]:
+async def _ask_approver(approver: Approver, question: Question, now: float) -> ApproverAnswer:
     """Return the answer to a question, or what the approver raised to end the program.
 
     As data, because asyncio raises such an exception of a task out of the event loop at once.

@@ -9,10 +9,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.agent.approvals import expired_answers, make_answer
+from windlass.agent.approvals import make_answer
 from windlass.agent.options import Briefing, InstructionFunction
 from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, SetupDrifted
-from windlass.core.events import RULES_VERSION, Fact, RunEnded, RunResumed, RunStarted
+from windlass.core.events import (
+    RULES_VERSION,
+    Fact,
+    RunContinued,
+    RunEnded,
+    RunResumed,
+    RunStarted,
+)
 from windlass.core.messages import Charge, ContentPart, Label, Message
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
@@ -111,9 +118,15 @@ class RunOpenings:
         return RunResumed(changed, setup, rules=RULES_VERSION)
 
     def open_resumed(self, state: State, *, consent: bool) -> Sequence[Fact]:
-        """Open a run that was left open, and deny the questions that nobody answered in time."""
+        """Open a run that was left open. A pause stays in force."""
+        return (self._take_over(state, consent=consent),)
+
+    def open_continued(self, state: State, *, consent: bool, by: str = "") -> Sequence[Fact]:
+        """Open a run that was left open, and end its pause if it is paused."""
         resumed = self._take_over(state, consent=consent)
-        return (resumed, *expired_answers(state, self._clock))
+        if state.run is None or state.run.pause is None:
+            return (resumed,)
+        return (resumed, RunContinued(by))
 
     def open_answered(
         self,
@@ -126,7 +139,8 @@ class RunOpenings:
         consent: bool,
     ) -> Sequence[Fact]:
         """Open a run with the answer to one of its questions."""
-        fact = make_answer(state, call_id, reply, self._clock, digest=digest, by=by)
+        now = max(self._clock.now(), state.at)
+        fact = make_answer(state, call_id, reply, now, digest=digest, by=by)
         return (self._take_over(state, consent=consent), fact)
 
     def close_abandoned(

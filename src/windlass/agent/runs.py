@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from windlass.agent.approvals import consult_approver
+from windlass.agent.approvals import answer_from_mail, consult_approver, expired_answers
 from windlass.agent.event_stream import EventStream
 from windlass.agent.following import follow_session
 from windlass.agent.observers import (
@@ -29,16 +29,34 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
 from windlass.journals.wording import describe_unknown_session
-from windlass.ports import CallerRun, RunBoundTools, Watcher, World
+from windlass.ports import CallerRun, ChildRun, RunBoundTools, Watcher, World
 from windlass.runtime.deadlines import Deadlines
 from windlass.runtime.driver import DriverServices, Opening, RunDriver
 from windlass.runtime.leases import hold_session
 from windlass.runtime.leftover_tasks import LeftoverTasks, wait_until_done
 from windlass.runtime.publisher import EventPublisher
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.run_control import RunControl
 from windlass.runtime.state_cache import StateCache
 
 ValueT = TypeVar("ValueT")
+RELEASE_GRACE_S = 10.0
+"""How long the calls of a run that is let go may take to finish."""
+
+
+class LateControl:
+    """Leads the tools of a run to its control, which exists only once its driver does."""
+
+    def __init__(self) -> None:
+        self.run: RunControl | None = None
+
+    def add_child(self, child: ChildRun) -> None:
+        if self.run is not None:
+            self.run.add_child(child)
+
+    def remove_child(self, child: ChildRun) -> None:
+        if self.run is not None:
+            self.run.remove_child(child)
 
 
 class LiveRuns:
@@ -58,7 +76,9 @@ class LiveRuns:
         self._has_idle_limit = setup.limits.idle_seconds is not None
         self._leftovers = LeftoverTasks()
         self._state_cache = StateCache(mask)
-        self._services = DriverServices(self._leftovers, self._state_cache, consult_approver)
+        self._services = DriverServices(
+            self._leftovers, self._state_cache, consult_approver, answer_from_mail, expired_answers
+        )
         self._drivers: dict[str, RunDriver] = {}
         self._late_writes: dict[str, asyncio.Task[None]] = {}
         """Late results that are being written, by session."""
@@ -88,18 +108,22 @@ class LiveRuns:
             publisher,
             on_late_result=partial(self._take_late_result, session),
         )
+        control = LateControl()
         driver = RunDriver(
-            self._world_for(recorder, observation),
+            self._world_for(recorder, observation, control),
             recorder,
             deadlines,
             opening,
             self._services,
             earlier_write=self._late_writes.get(session),
         )
+        control.run = driver.control
         self._drivers[session] = driver
         return driver
 
-    def _world_for(self, recorder: Recorder, observation: Observation | None) -> World:
+    def _world_for(
+        self, recorder: Recorder, observation: Observation | None, control: "LateControl"
+    ) -> World:
         """Return the world of one run: its tools know the run, or its trace, where they need to."""
         tools = self._world.tools
 
@@ -108,7 +132,15 @@ class LiveRuns:
 
         if isinstance(tools, RunBoundTools):
             show_delta = recorder.publisher.show_delta
-            tools = tools.bind_run(CallerRun(self._world, self._mask, read_state, show_delta))
+            caller = CallerRun(
+                self._world,
+                self._mask,
+                read_state,
+                show_delta,
+                control.add_child,
+                control.remove_child,
+            )
+            tools = tools.bind_run(caller)
         if observation is not None:
             observation.trace.add_session(recorder.session, read_state)
             tools = ObservedTools(tools, observation.trace)
@@ -154,7 +186,7 @@ class LiveRuns:
         """
         driver = self._find_live(session)
         if driver is not None:
-            if not await _await_in_loop_of(driver, driver.steering.steer(fact)):
+            if not await _await_in_loop_of(driver, driver.inbox.steer(fact)):
                 raise _no_open_run(session)
             return
         # Read before the session is taken: a run that begins meanwhile must not find it taken.
@@ -212,12 +244,26 @@ class LiveRuns:
         finally:
             driver.detach_watcher(live_events.push)
 
-    async def close(self) -> None:
-        """Stop the runs of this event loop and wait until nothing is left of them."""
+    def release(self, session: str, reason: str, grace_s: float = RELEASE_GRACE_S) -> bool:
+        """Let go of the run of a session. Returns whether this agent drives one."""
+        driver = self._find_live(session)
+        if driver is None:
+            return False
+        driver.release(reason, grace_s)
+        return True
+
+    async def close(self, *, cancel: bool) -> None:
+        """Stop the runs of this event loop and wait until nothing is left of them.
+
+        They are cancelled, or let go so that another process can go on with them.
+        """
         loop = asyncio.get_running_loop()
         drivers = [driver for driver in self._drivers.values() if driver.event_loop is loop]
         for driver in drivers:
-            driver.cancel("the agent was closed")
+            if cancel:
+                driver.cancel("the agent was closed")
+            else:
+                driver.release("the agent was closed", RELEASE_GRACE_S)
         await asyncio.gather(*(driver.finished.wait() for driver in drivers))
         await self._leftovers.drain()
 

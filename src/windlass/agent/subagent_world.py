@@ -1,9 +1,9 @@
 """The world of a sub-agent: its caller's gate beside its own, and a session of its own.
 
-The law: a sub-agent may do nothing that its caller may not. A question of its caller's gate is for
-the caller's approver; if there is none, the answer is no. And a name proves nothing: a session that
-was not begun for this very call and task is passed over, because it may have been made by someone
-who chose that name, or be left from a session that was deleted.
+The law: a sub-agent may do nothing that its caller may not. A question of either gate is for the
+caller's approver; if nobody answers it there, the whole tree waits for the answer. And a name
+proves nothing: a session that was not begun for this very call and task is passed over, because it
+may have been made by someone who chose that name, or be left from a session that was deleted.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,9 @@ from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, PersonAnswer, Verdict
 from windlass.ports import Approver, Gate, GateRequest, Journal, World
 
-NOBODY_TO_ASK = "nobody is there to be asked"
 SESSION_NAMES_MAX = 100
+CALLER_RULE = "caller: "
+"""Begins the name of a rule of a caller's gate, where its question is not for the sub-agent."""
 
 
 def restrict_world(
@@ -35,14 +36,14 @@ def restrict_world(
     """
     caller_gate = caller_world.gate
     if caller_gate is not None and caller_world.approver is None:
-        caller_gate = DenyUnanswered(caller_gate)
+        caller_gate = QuestionsForCaller(caller_gate)
     gate = own_world.gate
     if caller_gate is not None or gate is not None:
         gate = lazy_imports.combine_with_parent(caller_gate, gate)
     return replace(
         own_world,
         gate=gate,
-        approver=_ask_or_deny(caller_world.approver or own_world.approver, name),
+        approver=_ask_for(caller_world.approver or own_world.approver, (*lineage, name)),
         journal=caller_world.journal,
         blobs=caller_world.blobs,
         clock=caller_world.clock,
@@ -51,8 +52,8 @@ def restrict_world(
     )
 
 
-class DenyUnanswered:
-    """A gate whose questions nobody can be asked: each of them is a denial."""
+class QuestionsForCaller:
+    """The gate of a caller without an approver: its questions must not be answered below it."""
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -64,23 +65,29 @@ class DenyUnanswered:
 
     async def judge(self, request: GateRequest) -> Verdict:
         verdict = await self.gate.judge(request)
-        if not isinstance(verdict, Ask):
+        if not isinstance(verdict, Ask) or CALLER_RULE in verdict.rule:
             return verdict
-        return Deny(f"{NOBODY_TO_ASK}: {verdict.question}", verdict.rule or "unattended")
+        # In the rule, which is on record: another process must know it as well.
+        return replace(verdict, rule=f"{CALLER_RULE}{verdict.rule or self.name}")
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:
         return await self.gate.judge_reply(session, text)
 
 
-def _ask_or_deny(approver: Approver | None, name: str) -> Approver:
-    """A sub-agent may ask, but cannot wait for days: a question without an answer is denied."""
+def _ask_for(approver: Approver | None, agents: tuple[str, ...]) -> Approver | None:
+    """Return an approver that says which sub-agent asks; None if nobody can be asked here.
 
-    async def ask(question: Question) -> PersonAnswer:
-        named_question = with_fields(question, question=f"{name}: {question.question}")
-        reply = None
-        if approver is not None:
-            reply = await call_approver(approver, named_question)
-        return reply or Deny(NOBODY_TO_ASK, "unattended")
+    It leaves the questions of a caller that has no approver open: they wait for a person.
+    """
+    if approver is None:
+        return None
+
+    async def ask(question: Question) -> PersonAnswer | None:
+        if CALLER_RULE in question.rule:
+            return None
+        text = f"{agents[-1]}: {question.question}"
+        named_question = with_fields(question, question=text, agents=agents)
+        return await call_approver(approver, named_question)
 
     return ask
 

@@ -9,23 +9,20 @@ what its caller has left, and is stopped with it.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace as with_fields
 from functools import partial
-from typing import Any, Protocol, cast, overload
+from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
-from typing_extensions import override
 
 from windlass.agent.build import AgentParts, unpriced_models
-from windlass.agent.openings import RunTask
+from windlass.agent.subagent_job import SubagentJob, as_subagent_charges
 from windlass.agent.subagent_world import find_own_session, restrict_world
 from windlass.core.errors import ConfigError
-from windlass.core.events import Event, Fact, NestedEvent
 from windlass.core.limits import Amount, Limits
-from windlass.core.messages import Charge, Label, TextPart, ToolResult
-from windlass.core.result import RunResult, build_result
+from windlass.core.messages import Charge, Label, ToolResult
+from windlass.core.result import RunResult
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
-from windlass.ports import CallContext, CallerRun, Journal, World
-from windlass.runtime.driver import RunDriver
+from windlass.ports import CallerRun, Journal, World
 from windlass.tools.function import Tool
 from windlass.tools.run_context import RunContext
 
@@ -171,7 +168,10 @@ async def _work_on_task(
     # The sub-agent may come across the secrets of its caller.
     mask = parts.mask.combine_with(run.mask)
     own = with_fields(parts, world=world, setup=mask.mask_setup(setup), mask=mask)
-    return await _SubagentJob(own, run, call, context.call_id).work(name, task)
+    job = SubagentJob(own, run, call, context.call_id)
+    charges, result = await job.work(name, task)
+    call.report_charges(charges)
+    return _result_for_caller(name, result)
 
 
 def _subagent_setup(own: Setup, world: World, caller: State, remaining: Amount) -> Setup:
@@ -209,85 +209,6 @@ def _limit_spending(limits: Limits, remaining: Amount) -> Limits:
     return replace(limits, usd=min(usd, default=None), tokens=min(tokens, default=None))
 
 
-class _SubagentJob:
-    """One task of a sub-agent: new, or as a dead process left it."""
-
-    def __init__(self, parts: AgentParts, run: CallerRun, call: CallContext, call_id: str) -> None:
-        self._runs = parts.make_runs()
-        self._openings = parts.make_openings()
-        self._journal = parts.world.journal
-        self._mask_text = parts.mask.mask_text
-        self._run = run
-        self._call = call
-        self._call_id = call_id
-        self._parent_call = f"{call.session}/{call_id}"
-
-    async def work(self, name: str, task: str) -> ToolResult:
-        """Do the task, or go on with it, and return what came of it."""
-        # The journal holds the task with its secrets masked.
-        state = await find_own_session(self._journal, self._parent_call, self._mask_text(task))
-        session = state.session
-        if state.run is not None and not state.is_active:
-            result = build_result(state, recorded=True)
-        else:
-            driver = self._runs.make_driver(
-                session,
-                partial(self._open_session, task=task),
-                partial(self._show_nested, name, session),
-            )
-            self._call.report_charges(ChargesSoFar(driver))
-            result = await self._runs.drive_to_end(driver)
-        self._call.report_charges(_as_subagent_charges(result.ledger.charges))
-        return _result_for_caller(name, result)
-
-    def _open_session(self, state: State, task: str) -> Sequence[Fact]:
-        if state.is_active:
-            # Consent to a changed setup was given when the caller's run was resumed.
-            return self._openings.open_resumed(state, consent=True)
-        caller = self._run.read_state()
-        labels: tuple[Label, ...] = tuple(sorted(self._call.labels))
-        return self._openings.open_new(
-            state,
-            RunTask(
-                prompt=(TextPart(task),),
-                caller=caller.run.caller if caller.run else "",
-                context=caller.run.context if caller.run else {},
-                parent=self._parent_call,
-                labels=labels,
-            ),
-        )
-
-    def _show_nested(self, name: str, session: str, event: Event) -> None:
-        self._run.show_delta(NestedEvent(self._call_id, name, session, event))
-
-
-class ChargesSoFar(Sequence[Charge]):
-    """What a running sub-agent has paid, for its caller's ledger: looked up whenever it is read."""
-
-    def __init__(self, driver: RunDriver) -> None:
-        self._driver = driver
-
-    @overload
-    def __getitem__(self, index: int) -> Charge: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Charge]: ...
-    @override
-    def __getitem__(self, index: int | slice) -> Charge | Sequence[Charge]:
-        return _as_subagent_charges(self._driver.charges_so_far)[index]
-
-    @override
-    def __len__(self) -> int:
-        return len(self._driver.charges_so_far)
-
-    @override
-    def __iter__(self) -> Iterator[Charge]:
-        return iter(_as_subagent_charges(self._driver.charges_so_far))
-
-
-def _as_subagent_charges(charges: Sequence[Charge]) -> tuple[Charge, ...]:
-    return tuple(replace(charge, purpose="subagent") for charge in charges)
-
-
 def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:
     if result.completed:
         return ToolResult.from_text("value", result.text)
@@ -306,5 +227,5 @@ async def unreported_charges(journal: Journal, state: State) -> tuple[Charge, ..
         if call.began and call.phase != "closed" and isinstance(task, str):
             child = await find_own_session(journal, f"{state.session}/{call.id}", task)
             if child.run is not None:
-                charges += _as_subagent_charges(child.run.ledger.charges)
+                charges += as_subagent_charges(child.run.ledger.charges)
     return tuple(charges)

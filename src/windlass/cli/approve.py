@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from windlass.agent.approvals import answer
+from windlass.agent.answering import answer
 from windlass.cli.command_context import load_context, login_name
 from windlass.cli.exit_codes import DONE
 from windlass.cli.options import CommandT, collect_flags, show_options

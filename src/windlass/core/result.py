@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Generic, TypeVar, cast
 
+import msgspec
+
+from windlass.core.control_facts import NestedQuestion
 from windlass.core.events import Outcome
 from windlass.core.faults import Fault, OutputMissing
 from windlass.core.messages import Ledger, Message, ToolCall, Usage
@@ -25,6 +28,12 @@ class Question:
     """Of the arguments. An answer is bound to it."""
     expires_at: float | None = None
     """Seconds since the epoch after which only a denial is accepted; None: never."""
+    session: str = ""
+    """The session of the sub-agent that asks; empty if the run itself does."""
+    agents: tuple[str, ...] = ()
+    """Who works for whom, the outermost first, if a sub-agent asks: it is the last one."""
+    rule: str = ""
+    """The rule that asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,21 +141,42 @@ def build_result(state: State, *, recorded: bool) -> RunResult[Any]:
 
 def _outcome_so_far(state: State) -> Outcome:
     """Return why a run that has not ended goes no further."""
-    if state.run is not None and state.run.is_released:
-        return "released"
-    return "paused" if state.is_paused else "suspended"
+    if state.is_paused:
+        return "paused"
+    return "released" if state.run is not None and state.run.is_released else "suspended"
 
 
 def open_questions(state: State) -> tuple[Question, ...]:
-    """Return the questions that wait for a person."""
-    return tuple(
+    """Return the questions that wait for a person: of the run itself, then of its sub-agents."""
+    own = [
         Question(
             call.call,
             call.decoded_arguments,
             call.question.question,
             digest(call.decoded_arguments),
             call.question.expires_at,
+            rule=call.question.rule,
         )
         for call in state.step_calls
         if call.question is not None
+    ]
+    nested = [
+        _read_nested(question)
+        for call in state.step_calls
+        if call.waits_for is not None
+        for question in call.waits_for.questions
+    ]
+    return (*own, *nested)
+
+
+def _read_nested(nested: NestedQuestion) -> Question:
+    return Question(
+        ToolCall(nested.call_id, nested.tool, nested.arguments),
+        msgspec.json.decode(nested.arguments, type=dict[str, object]),
+        nested.question,
+        nested.digest,
+        nested.expires_at,
+        nested.session,
+        nested.agents,
+        nested.rule,
     )

@@ -13,6 +13,7 @@ from windlass.core.moves import ClearedCall
 from windlass.core.state import RunState, State, find_call
 from windlass.ports import World
 from windlass.runtime.attempt import ModelAttempt
+from windlass.runtime.parked_calls import ParkedCalls
 
 ValueT = TypeVar("ValueT")
 
@@ -42,6 +43,13 @@ class InFlight:
         default_factory=dict[str, Sequence[Charge]]
     )
     """What each call has paid to models of its own so far; it may grow while the call runs."""
+    parked_calls: ParkedCalls = field(default_factory=ParkedCalls)
+    leftovers: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
+    """What calls have left running, such as a thread that cannot be stopped."""
+    has_raised_limits: bool = False
+    """Limits were raised since the calls of this wave began, with shares of the old ones."""
+    is_releasing: bool = False
+    """The driver lets go of the run: no request and no call may begin."""
 
     still_driving: Callable[[], Awaitable[bool]] = _always_driving
     """Ask the journal whether this driver still has the session."""
@@ -53,6 +61,11 @@ class InFlight:
 
     _starts_recorded_at: float = 0.0
     """When the starts of the latest calls were on record, by the clock of the event loop."""
+
+    def keep_leftover(self, work: "asyncio.Future[Any]") -> None:
+        """Note that something of a call runs on, until it is over."""
+        self.leftovers.add(work)
+        work.add_done_callback(self.leftovers.discard)
 
     def pieces_so_far(self) -> Iterator[ContentPiece]:
         """Yield what has come of the reply that is streaming, as pieces."""

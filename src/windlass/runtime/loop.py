@@ -7,11 +7,6 @@
 The law: nothing here chooses, `decide` does; and nothing here remembers, the recorder's state does.
 """
 
-import asyncio
-from collections import deque
-from collections.abc import Coroutine, Sequence
-from typing import Any
-
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import output_chars_max
 from windlass.core.decide.retrying import backoff_s, explain_long_wait
@@ -21,11 +16,6 @@ from windlass.core.events import (
     AttemptFailed,
     AttemptRetrying,
     AttemptStarted,
-    CallFinished,
-    CallJudged,
-    CallLate,
-    CallProgress,
-    CallStarted,
     ContextCompacted,
     LookupsPlanned,
     ModelFellBack,
@@ -36,9 +26,7 @@ from windlass.core.events import (
     StreamStalled,
 )
 from windlass.core.faults import Fault
-from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import (
-    ClearedCall,
     Compact,
     DrawBudget,
     EndRun,
@@ -46,6 +34,7 @@ from windlass.core.moves import (
     JudgeCalls,
     JudgeReply,
     LookUp,
+    Move,
     PauseRun,
     RecallKnowledge,
     RemindModel,
@@ -57,24 +46,24 @@ from windlass.core.moves import (
     WaitForAnswers,
 )
 from windlass.core.state import State
-from windlass.core.verdicts import Allow, Ask
-from windlass.ports import CallContext, World
+from windlass.ports import World
 from windlass.runtime.attempt import ModelAttempt
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.running_calls import run_calls
 from windlass.runtime.shared_budgets import draw_on_budget
 
 
 async def run_loop(  # noqa: C901 - an arm per move
     world: World, recorder: Recorder, in_flight: InFlight
-) -> FinalMove:
-    """Perform one move after another until the run must end or wait; return that last move."""
+) -> FinalMove | None:
+    """Perform one move after another until the run must end or wait; return that last move.
+
+    Returns None if the driver lets go of the run and there is still something to do.
+    """
     while True:
-        move = decide(recorder.state)
-        # A request and a call write what is staged with their own first fact, in one append.
-        if not isinstance(move, RequestReply | RunCalls):
-            await recorder.flush()
+        move = await _next_move(recorder, in_flight)
         match move:
             case RequestReply():
                 await make_attempt(move, world, recorder, in_flight)
@@ -100,8 +89,23 @@ async def run_loop(  # noqa: C901 - an arm per move
                 await recorder.record(await recall_knowledge(text, world, recorder.state))
             case PauseRun(reason, needed):
                 await recorder.record(RunPaused(reason, cause="budget", needed=needed))
-            case WaitForAnswers() | StayPaused() | EndRun():
+            case WaitForAnswers() | StayPaused() | EndRun() | None:
                 return move
+
+
+async def _next_move(recorder: Recorder, in_flight: InFlight) -> Move | None:
+    """Return what to do next; None if the driver lets go of the run and something is left to do."""
+    while True:
+        state = recorder.state
+        move = decide(state)
+        # A request and a call write what is staged with their own first fact, in one append.
+        if isinstance(move, RequestReply | RunCalls) and not in_flight.is_releasing:
+            return move
+        await recorder.flush()
+        # Somebody may have spoken to the run meanwhile.
+        if recorder.state is state:
+            is_over = isinstance(move, FinalMove)
+            return None if in_flight.is_releasing and not is_over else move
 
 
 async def make_attempt(
@@ -182,101 +186,3 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
 async def judge_final_reply(move: JudgeReply, world: World, recorder: Recorder) -> None:
     """Judge a final reply: does it fit the output type, and may it be said?"""
     await recorder.record(ReplyJudged(await judge_reply(move, world, recorder.session)))
-
-
-async def run_calls(move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight) -> None:
-    """Run the calls that may run now; first find out about those that a crash interrupted."""
-    interrupted = [call for call in move.calls if call.interrupted and not call.repeatable]
-    if interrupted:
-        await recorder.flush()
-    for cleared in interrupted:
-        await recorder.record(await _reconcile_call(cleared, move, world, recorder, in_flight))
-    if not interrupted:
-        await _run_side_by_side(move, world, recorder, in_flight)
-
-
-async def _reconcile_call(
-    cleared: ClearedCall, move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
-) -> CallFinished | CallJudged:
-    """Ask the tool what became of a write, and return the fact that follows from its answer."""
-    call = cleared.call
-    # Looking is not running: what a reconcile reports as paid is not charged to the run.
-    apart = InFlight(still_driving=in_flight.still_driving)
-    context = _call_context(cleared, world, recorder, apart)
-    match await world.tools.reconcile(cleared, context):
-        case ToolResult() as result:
-            return CallFinished(call.id, result, name=cleared.spec.name)
-        case "not_done":
-            return CallJudged(call.id, Allow("reconcile: it had not happened"))
-        case "unknown" if move.ask_if_unknown:
-            question = f"{call.name} was interrupted and may have taken effect. Run it again?"
-            return CallJudged(call.id, Ask(question, "interrupted"))
-        case "unknown":
-            message = "Interrupted: the call had started. It is not known whether it took effect."
-            result = ToolResult.from_text("unknown", message)
-            return CallFinished(call.id, result, name=cleared.spec.name)
-
-
-async def _run_side_by_side(
-    move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
-) -> None:
-    """Run calls side by side. Each start is on record before it, each end as soon as it comes."""
-    waiting = deque(move.calls)
-    running = in_flight.running_calls
-    ended_calls = in_flight.ended_calls
-    while waiting or running:
-        free_slots = min(len(waiting), move.at_once_max - len(running))
-        starting = [waiting.popleft() for _ in range(free_slots)]
-        starts = [
-            CallStarted(cleared.call.id, cleared.key, cleared.spec.name) for cleared in starting
-        ]
-        if ended_calls or starts:
-            await recorder.record(*ended_calls, *starts)
-            in_flight.note_starts()
-            ended_calls.clear()
-        for cleared in starting:
-            context = _call_context(cleared, world, recorder, in_flight)
-            work = in_flight.run_if_driving(world.tools.run(cleared, context))
-            bounded = work if move.timeout_s is None else _limit_time(move.timeout_s, work)
-            running[asyncio.create_task(bounded)] = cleared
-        done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-        ended_calls += [in_flight.take_finished(task) for task in tuple(running) if task in done]
-    # The last results are written with the next fact, which follows at once.
-    await recorder.stage(*ended_calls)
-    ended_calls.clear()
-
-
-async def _limit_time(seconds: float, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
-    try:
-        async with asyncio.timeout(seconds):
-            return await work
-    except TimeoutError:
-        return ToolResult.from_text("timed_out", f"The tool timed out after {seconds:g} s.")
-
-
-def _call_context(
-    cleared: ClearedCall, world: World, recorder: Recorder, in_flight: InFlight
-) -> CallContext:
-    """Return what a call may know of its run: data and functions, never the run's own objects."""
-    state = recorder.state
-    call_id = cleared.call.id
-    publisher = recorder.publisher
-
-    def report_charges(charges: Sequence[Charge]) -> None:
-        in_flight.charges_by_call[call_id] = charges
-
-    return CallContext(
-        recorder.session,
-        state.run.number if state.run else 0,
-        report=lambda text: publisher.show_delta(CallProgress(call_id, text)),
-        on_late_result=lambda result: recorder.add_late_result(CallLate(call_id, result)),
-        report_charges=report_charges,
-        earlier_result=state.transcript.find_result,
-        remaining=cleared.spending_left,
-        labels=state.labels,
-        mask_text=recorder.mask.mask_text,
-        blobs=world.blobs,
-        fencing_token=state.run.opening_seq if state.run else 0,
-        # Not the method itself, which would lead a tool to the driver.
-        still_driving=lambda: in_flight.still_driving(),  # noqa: PLW0108 - as above
-    )

@@ -68,6 +68,8 @@ class Recorder:
         self._state = state
         self._durable_state = state
         self._last_fact: Fact | None = None
+        self._next_append: asyncio.Future[None] | None = None
+        """Done once the next facts are durable, if anybody waits for them."""
         self._is_closed = False
 
     @property
@@ -119,9 +121,30 @@ class Recorder:
         Raises JournalFailed, SessionBusy or IllegalFact. After a failure nothing more is written.
         """
         await self._finish_append()
+        await self._append_facts(facts)
+
+    async def record_from(self, make_facts: Callable[[State], Sequence[Fact]]) -> None:
+        """Write the facts that follow from the state, with nothing written in between.
+
+        Does nothing if there are none. Raises what `record` raises.
+        """
+        await self._finish_append()
+        facts = make_facts(self._state)
+        if facts:
+            await self._append_facts(facts)
+
+    async def wait_for_fact(self, after: int) -> None:
+        """Return once the session has a durable fact after this number."""
+        while self._durable_state.seq <= after:
+            if self._next_append is None or self._next_append.done():
+                self._next_append = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next_append)
+
+    async def _append_facts(self, facts: Sequence[Fact]) -> None:
+        """Write facts while no other append is in progress."""
         late_results = self._late_results
-        self._late_results = []
         state, stamped = self._stamp_facts((*late_results, *facts))
+        self._late_results = []
         batch = [*self._staged, *stamped]
         self._staged = []
         write = self._start_append(batch)
@@ -193,6 +216,8 @@ class Recorder:
             self._durable_state = append.state
             self._last_fact = batch[-1]
             self._publisher.publish_facts(shown, append.state)
+            if self._next_append is not None and not self._next_append.done():
+                self._next_append.set_result(None)
             if isinstance(batch[-1], RunEnded):
                 self.close()
             return

@@ -89,13 +89,18 @@ class ToolAttempt:
         stopping: threading.Event,
         on_late_result: Callable[[ToolReturned], None] | None = None,
         on_blocked: Callable[[float], None] | None = None,
+        on_abandoned: Callable[[asyncio.Task[Any]], None] | None = None,
     ) -> None:
-        """Make an attempt. `on_blocked` gets the seconds that an async job blocked the loop."""
+        """Make an attempt. `on_blocked` gets the seconds that an async job blocked the loop.
+
+        `on_abandoned` gets the task of a function that does not stop.
+        """
         self._job = job
         self._name = name
         self._stopping = stopping
         self._on_late_result = on_late_result
         self._on_blocked = on_blocked
+        self._on_abandoned = on_abandoned
         self._runs_in_thread = False
 
     async def run(self, timeout_s: float | None, grace_s: float) -> AttemptOutcome:
@@ -169,6 +174,8 @@ class ToolAttempt:
         _log.warning("tool %s does not stop and is abandoned", self._name)
         self._abandoned_tasks.add(task)
         task.add_done_callback(self._on_abandoned_done)
+        if self._on_abandoned is not None:
+            self._on_abandoned(task)
 
     def _on_abandoned_done(self, task: asyncio.Task[ToolReturned | ToolRaised]) -> None:
         self._abandoned_tasks.discard(task)

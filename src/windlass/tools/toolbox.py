@@ -207,10 +207,7 @@ class Toolbox:
 
         Returns a result if it could not begin: the arguments do not match, or the breaker is open.
         """
-
-        def on_late_result(outcome: ToolReturned) -> None:
-            context.on_late_result(build_result(tool, outcome, 1))
-
+        on_late_result = partial(_report_late_result, tool, context)
         try:
             positional, named = tool.signature.bind_arguments(cleared.arguments, run_context)
         except ArgumentMismatch as mismatch:
@@ -227,8 +224,9 @@ class Toolbox:
             job = partial(tool.function, *positional, **named)
             if tool.address is not None:
                 job = partial(call_in_process, tool.address, cleared.arguments)
-            blocked = partial(_report_blocking, run_context)
-            attempt = ToolAttempt(job, tool.name, run_context.stopping, on_late_result, blocked)
+            on_blocked = partial(_report_blocking, run_context)
+            told = (run_context.stopping, on_late_result, on_blocked, context.keep_leftover)
+            attempt = ToolAttempt(job, tool.name, *told)
             outcome = await attempt.run(seconds_left, self._stop_grace_s)
             verdict = breaker_verdict(outcome)
             return outcome
@@ -308,6 +306,10 @@ class Toolbox:
 
 def _report_blocking(context: RunContext[Any], seconds: float) -> None:
     context.report(f"[{context.tool_name} blocked the event loop for {seconds:.1f} s]")
+
+
+def _report_late_result(tool: Tool[..., Any], context: CallContext, late: ToolReturned) -> None:
+    context.on_late_result(build_result(tool, late, 1))
 
 
 class ProgressRelay:

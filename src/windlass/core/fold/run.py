@@ -133,7 +133,8 @@ def _apply_in_session(state: State, fact: Fact) -> State:
         return _apply_session_imported(state, fact)
     if state.run is None or state.run.outcome is not None:
         raise_illegal_fact(fact, "no run is open")
-    if state.run.is_released and not isinstance(fact, RunResumed):
+    # Without a driver, a person can still steer the run and answer its questions.
+    if state.run.is_released and not isinstance(fact, RunResumed | SteeringGiven | CallAnswered):
         raise_illegal_fact(fact, "the run was released, and no driver has resumed it")
     return _apply_in_run(state, state.run, fact)
 

@@ -1,0 +1,182 @@
+"""One task of a sub-agent, from the call that gives it to its result.
+
+The law: a sub-agent that waits, is paused or was let go has no result. Its call is parked until it
+can go on; if nothing else of its caller's step can move, the caller's run waits as well, with the
+questions of all that work for it.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, overload
+
+import msgspec
+from msgspec.structs import replace
+from typing_extensions import override
+
+from windlass.agent.build import AgentParts
+from windlass.agent.openings import RunTask
+from windlass.agent.subagent_world import find_own_session
+from windlass.core.control_facts import NestedQuestion
+from windlass.core.events import CallWaiting, Event, Fact, NestedEvent, RunPaused
+from windlass.core.fold.run import fold
+from windlass.core.messages import Charge, Label, TextPart
+from windlass.core.result import Question, RunResult, build_result
+from windlass.core.state import State
+from windlass.ports import CallContext, CallerRun, Mailbox
+from windlass.runtime.driver import RunDriver
+
+_UNFINISHED = ("suspended", "paused", "released")
+
+
+class SubagentJob:
+    """One task of a sub-agent: new, or as another driver left it."""
+
+    def __init__(self, parts: AgentParts, run: CallerRun, call: CallContext, call_id: str) -> None:
+        self._runs = parts.make_runs()
+        self._openings = parts.make_openings()
+        self._world = parts.world
+        self._mask_text = parts.mask.mask_text
+        self._run = run
+        self._call = call
+        self._call_id = call_id
+        self._parent_call = f"{call.session}/{call_id}"
+
+    async def work(self, name: str, task: str) -> tuple[Sequence[Charge], RunResult[Any]]:
+        """Do the task, or go on with it. Returns what it cost in all, and what came of it."""
+        # The journal holds the task with its secrets masked.
+        journal = self._world.journal
+        state = await find_own_session(journal, self._parent_call, self._mask_text(task))
+        if state.run is not None and not state.is_active:
+            result = build_result(state, recorded=True)
+        else:
+            result = await self._drive_to_result(name, state.session, task)
+        return as_subagent_charges(result.ledger.charges), result
+
+    async def _drive_to_result(self, name: str, session: str, task: str) -> RunResult[Any]:
+        while True:
+            driver = self._runs.make_driver(
+                session,
+                partial(self._open_session, task=task),
+                partial(self._show_nested, name, session),
+            )
+            self._call.report_charges(ChargesSoFar(driver))
+            self._run.add_child(driver.control)
+            try:
+                result = await self._runs.drive_to_end(driver)
+            finally:
+                self._run.remove_child(driver.control)
+            if result.outcome not in _UNFINISHED:
+                return result
+            await self._wait_to_go_on(driver, result)
+
+    def _open_session(self, state: State, task: str) -> Sequence[Fact]:
+        caller = self._run.read_state()
+        pause = caller.run.pause if caller.run else None
+        # Consent to a changed setup was given when the caller's run was resumed.
+        if state.is_active and pause is None:
+            return self._openings.open_continued(state, consent=True)
+        if state.is_active:
+            opening = self._openings.open_resumed(state, consent=True)
+        else:
+            opening = self._open_new(state, caller, task)
+        is_paused = state.is_active and state.run is not None and state.run.pause is not None
+        if pause is None or is_paused:
+            return opening
+        return (*opening, RunPaused(pause.reason, pause.by))
+
+    def _open_new(self, state: State, caller: State, task: str) -> Sequence[Fact]:
+        labels: tuple[Label, ...] = tuple(sorted(self._call.labels))
+        return self._openings.open_new(
+            state,
+            RunTask(
+                prompt=(TextPart(task),),
+                caller=caller.run.caller if caller.run else "",
+                context=caller.run.context if caller.run else {},
+                parent=self._parent_call,
+                labels=labels,
+            ),
+        )
+
+    def _show_nested(self, name: str, session: str, event: Event) -> None:
+        self._run.show_delta(NestedEvent(self._call_id, name, session, event))
+
+    async def _wait_to_go_on(self, driver: RunDriver, result: RunResult[Any]) -> None:
+        """Park the call until the sub-agent can go on; or until the call is cancelled."""
+        if result.outcome == "released":
+            # The caller must not let go of its session before this one is free.
+            self._call.keep_leftover(driver.session_freed)
+            self._call.park(None)
+            await asyncio.get_running_loop().create_future()
+        questions = tuple(self._nest_question(result, question) for question in result.questions)
+        session = result.session_id
+        waiters = await self._listen_for_mail(
+            {session, *(question.session for question in questions)}
+        )
+        woken = self._call.park(CallWaiting(self._call_id, session, questions))
+        try:
+            await asyncio.wait({woken, *waiters}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+        if not self._call.unpark():
+            await asyncio.get_running_loop().create_future()
+
+    def _nest_question(self, result: RunResult[Any], question: Question) -> NestedQuestion:
+        world = self._world
+        return NestedQuestion(
+            session=question.session or result.session_id,
+            call_id=question.call.id,
+            tool=question.call.name,
+            arguments=msgspec.json.encode(question.arguments).decode(),
+            question=question.question,
+            digest=question.digest,
+            expires_at=question.expires_at,
+            agents=question.agents or (*world.lineage, world.agent),
+            rule=question.rule,
+        )
+
+    async def _listen_for_mail(self, sessions: set[str]) -> list[asyncio.Task[None]]:
+        """Return a task for each session that ends when there may be mail for it."""
+        journal = self._world.journal
+        if not isinstance(journal, Mailbox):
+            return []
+        waiters: list[asyncio.Task[None]] = []
+        for session in sorted(sessions):
+            state = fold(session, await journal.read(session))
+            waiting = _wait_for_mail(journal, session, state.mail_taken)
+            waiters.append(asyncio.create_task(waiting))
+        return waiters
+
+
+async def _wait_for_mail(mailbox: Mailbox, session: str, after: int) -> None:
+    """Wait until there is mail; a store may wake its waiters without a reason."""
+    while not await mailbox.read_mail(session, "control", after):
+        await mailbox.wait_for_mail(session, "control", after)
+
+
+class ChargesSoFar(Sequence[Charge]):
+    """What a running sub-agent has paid, for its caller's ledger: looked up whenever it is read."""
+
+    def __init__(self, driver: RunDriver) -> None:
+        self._driver = driver
+
+    @overload
+    def __getitem__(self, index: int) -> Charge: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Charge]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Charge | Sequence[Charge]:
+        return as_subagent_charges(self._driver.charges_so_far)[index]
+
+    @override
+    def __len__(self) -> int:
+        return len(self._driver.charges_so_far)
+
+    @override
+    def __iter__(self) -> Iterator[Charge]:
+        return iter(as_subagent_charges(self._driver.charges_so_far))
+
+
+def as_subagent_charges(charges: Sequence[Charge]) -> tuple[Charge, ...]:
+    return tuple(replace(charge, purpose="subagent") for charge in charges)

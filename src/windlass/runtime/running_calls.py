@@ -1,0 +1,156 @@
+"""Running the calls of a step side by side, and finding out about those that were interrupted.
+
+The law: a call begins only after its start is on record, and each result goes on record as soon as
+it comes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from windlass.core.events import (
+    RULES_VERSION,
+    CallFinished,
+    CallJudged,
+    CallLate,
+    CallProgress,
+    CallStarted,
+    CallWaiting,
+    RunResumed,
+)
+from windlass.core.messages import Charge, ToolResult
+from windlass.core.moves import ClearedCall, RunCalls
+from windlass.core.verdicts import Allow, Ask
+from windlass.ports import CallContext, World
+from windlass.runtime.in_flight import InFlight
+from windlass.runtime.recorder import Recorder
+
+
+async def run_calls(move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight) -> None:
+    """Run the calls that may run now; first find out about those that a crash interrupted."""
+    interrupted = [call for call in move.calls if call.interrupted and not call.repeatable]
+    if interrupted:
+        await recorder.flush()
+    for cleared in interrupted:
+        await recorder.record(await _reconcile_call(cleared, move, world, recorder, in_flight))
+    if not interrupted:
+        await _run_side_by_side(move, world, recorder, in_flight)
+
+
+async def _reconcile_call(
+    cleared: ClearedCall, move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
+) -> CallFinished | CallJudged:
+    """Ask the tool what became of a write, and return the fact that follows from its answer."""
+    call = cleared.call
+    # Looking is not running: what a reconcile reports as paid is not charged to the run.
+    apart = InFlight(still_driving=in_flight.still_driving)
+    context = _call_context(cleared, world, recorder, apart)
+    match await world.tools.reconcile(cleared, context):
+        case ToolResult() as result:
+            return CallFinished(call.id, result, name=cleared.spec.name)
+        case "not_done":
+            return CallJudged(call.id, Allow("reconcile: it had not happened"))
+        case "unknown" if move.ask_if_unknown:
+            question = f"{call.name} was interrupted and may have taken effect. Run it again?"
+            return CallJudged(call.id, Ask(question, "interrupted"))
+        case "unknown":
+            message = "Interrupted: the call had started. It is not known whether it took effect."
+            result = ToolResult.from_text("unknown", message)
+            return CallFinished(call.id, result, name=cleared.spec.name)
+
+
+async def _run_side_by_side(
+    move: RunCalls, world: World, recorder: Recorder, in_flight: InFlight
+) -> None:
+    """Run calls side by side. Each start is on record before it, each end as soon as it comes."""
+    waiting = deque(move.calls)
+    running = in_flight.running_calls
+    ended_calls = in_flight.ended_calls
+    parked = in_flight.parked_calls
+    parked.reset()
+    in_flight.has_raised_limits = False
+    while waiting or running:
+        if in_flight.is_releasing:
+            waiting.clear()
+        free_slots = min(len(waiting), move.at_once_max - len(running) + len(parked))
+        starting = [waiting.popleft() for _ in range(free_slots)]
+        starts = [
+            CallStarted(cleared.call.id, cleared.key, cleared.spec.name) for cleared in starting
+        ]
+        if ended_calls or starts:
+            await recorder.record(*ended_calls, *starts)
+            in_flight.note_starts()
+            ended_calls.clear()
+        for cleared in starting:
+            context = _call_context(cleared, world, recorder, in_flight)
+            work = in_flight.run_if_driving(world.tools.run(cleared, context))
+            bounded = work if move.timeout_s is None else _limit_time(move.timeout_s, work)
+            running[asyncio.create_task(bounded)] = cleared
+        if len(parked) and parked.covers([cleared.call.id for cleared in running.values()]):
+            await recorder.stage(*ended_calls, *await _leave_parked_calls(in_flight))
+            ended_calls.clear()
+            return
+        awaited = {*running, parked.changed}
+        done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        ended_calls += [in_flight.take_finished(task) for task in tuple(running) if task in done]
+    # The last results are written with the next fact, which follows at once.
+    await recorder.stage(*ended_calls)
+    ended_calls.clear()
+
+
+async def _leave_parked_calls(in_flight: InFlight) -> Sequence[CallWaiting | RunResumed]:
+    """Leave the sub-agents of all running calls alone, because nothing else can move.
+
+    Returns what they wait for. A sub-agent that was let go waits for nothing: its call stays as it
+    would be after a crash, and runs again when the run is resumed. If limits were raised meanwhile,
+    that is at once, because the sub-agents may get more now.
+    """
+    waits = in_flight.parked_calls.seal()
+    tasks = tuple(in_flight.running_calls)
+    for task in tasks:
+        task.cancel()
+    in_flight.running_calls.clear()
+    await asyncio.wait(tasks)
+    if in_flight.is_releasing:
+        return ()
+    return (*waits, RunResumed(rules=RULES_VERSION)) if in_flight.has_raised_limits else waits
+
+
+async def _limit_time(seconds: float, work: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        return ToolResult.from_text("timed_out", f"The tool timed out after {seconds:g} s.")
+
+
+def _call_context(
+    cleared: ClearedCall, world: World, recorder: Recorder, in_flight: InFlight
+) -> CallContext:
+    """Return what a call may know of its run: data and functions, never the run's own objects."""
+    state = recorder.state
+    call_id = cleared.call.id
+    publisher = recorder.publisher
+
+    def report_charges(charges: Sequence[Charge]) -> None:
+        in_flight.charges_by_call[call_id] = charges
+
+    return CallContext(
+        recorder.session,
+        state.run.number if state.run else 0,
+        report=lambda text: publisher.show_delta(CallProgress(call_id, text)),
+        on_late_result=lambda result: recorder.add_late_result(CallLate(call_id, result)),
+        report_charges=report_charges,
+        earlier_result=state.transcript.find_result,
+        remaining=cleared.spending_left,
+        labels=state.labels,
+        mask_text=recorder.mask.mask_text,
+        blobs=world.blobs,
+        fencing_token=state.run.opening_seq if state.run else 0,
+        park=lambda waiting: in_flight.parked_calls.park(call_id, waiting),
+        unpark=lambda: in_flight.parked_calls.unpark(call_id),
+        keep_leftover=lambda work: in_flight.keep_leftover(work),  # noqa: PLW0108 - as below
+        # Not the method itself, which would lead a tool to the driver.
+        still_driving=lambda: in_flight.still_driving(),  # noqa: PLW0108 - as above
+    )

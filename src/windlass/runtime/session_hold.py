@@ -1,0 +1,89 @@
+"""A driver's hold on its session: the lease, from before it is read until nothing of it is left.
+
+The law: no living driver may have a session that another one reads. A run that is let go without an
+end keeps its lease until every call that had started is over. Otherwise a thread that still works
+could act after the next driver had found that the call was not done.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from windlass.core.state import State
+from windlass.logs import get_logger
+from windlass.ports import Journal, Lease, SessionLeases
+from windlass.runtime.leases import is_still_driving
+from windlass.runtime.recorder import Recorder
+from windlass.runtime.shared_budgets import settle_budgets
+from windlass.runtime.state_cache import StateCache
+
+_log = get_logger(__name__)
+
+
+class SessionHold:
+    """The lease of one driver."""
+
+    def __init__(self, journal: Journal, recorder: Recorder, state_cache: StateCache) -> None:
+        self._journal = journal
+        self._recorder = recorder
+        self._state_cache = state_cache
+        self._lease: Lease | None = None
+        self._has_let_go = False
+        """Whether the driver is done with the session: a lease that comes later is released."""
+        self.freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once another driver can have the session."""
+
+    async def lease_and_read(self) -> State:
+        """Take the lease of the session, then read it."""
+        journal = self._journal
+        session = self._recorder.session
+        if isinstance(journal, SessionLeases):
+            self._lease = await journal.lease(session)
+            if self._has_let_go:
+                # The driver gave up while the journal was still granting the lease.
+                self._lease.release()
+        state = await self._state_cache.read_state(journal, session)
+        if state.setup is not None and state.setup.budgets and not state.is_active:
+            # The process of the last run may have died before it gave back what it had drawn.
+            await settle_budgets(journal, state)
+        return state
+
+    async def is_still_driving(self) -> bool:
+        """Return whether this driver has the session: nobody can have taken it over."""
+        recorder = self._recorder
+        if self._has_let_go or recorder.is_closed:
+            return False
+        seq = recorder.state.seq
+        return await is_still_driving(self._journal, self._lease, recorder.session, seq)
+
+    def let_go(self, leftovers: Iterable["asyncio.Future[Any]"] = ()) -> None:
+        """Free the session once the leftovers are over, also if its lease is granted only later."""
+        if self._has_let_go:
+            return
+        self._has_let_go = True
+        running = {work for work in leftovers if not work.done()}
+        if not running:
+            self._free()
+            return
+        _log.warning(
+            "session %s was released, but %s of its calls still run: no other driver can have it "
+            "until they are over, or this process ends",
+            self._recorder.session,
+            len(running),
+        )
+        watch = asyncio.ensure_future(_wait_for_all(leftovers))
+        watch.add_done_callback(lambda _: self._free())
+
+    def _free(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._state_cache.remember(self._recorder)
+        if not self.freed.done():
+            self.freed.set_result(None)
+
+
+async def _wait_for_all(works: Iterable["asyncio.Future[Any]"]) -> None:
+    """Wait until all are over, also those that the last ones of them left running."""
+    while running := {work for work in works if not work.done()}:
+        await asyncio.wait(running)
+        await asyncio.sleep(0)
