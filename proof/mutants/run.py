@@ -57,6 +57,7 @@ TESTS = (
     "tests/project/test_trust.py",
 )
 SLOW_TESTS = (
+    "tests/adversary/test_named_files.py",
     "tests/adversary/test_state_folder.py",
     "tests/mcp/test_large_answers.py",
     "tests/tools/test_sandbox_escapes.py",

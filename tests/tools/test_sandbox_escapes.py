@@ -175,6 +175,31 @@ async def test_no_program_is_taken_from_the_workspace(
     assert not mark.exists()
 
 
+async def test_no_program_is_taken_from_the_repository_around_the_workspace(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent works in one folder of a repository, and another one is on PATH."""
+    mark = root.parent / "escaped"
+    part = root / "part"
+    part.mkdir()
+    (part / "hay").write_text("a needle\n")
+    (root / ".git").mkdir()
+    (root / "bin").mkdir()
+    for name in ("rg", "bwrap"):
+        (root / "bin" / name).write_text(f"#!/bin/sh\ntouch {mark}\n")
+        (root / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root}/bin")
+    monkeypatch.setattr(module, "DEFAULT_PATH", "/nowhere")
+    module._probe_cached.cache_clear()
+    module._can_confine_helpers.cache_clear()
+    assert not module.probe_bubblewrap(root=part).program.startswith(str(root))
+    query = GrepQuery("needle", ".", None, ignore_case=False, context=0, matches_max=5)
+    assert search_files(Workspace(part), query, RunContext(deps=None)) == "hay:1:a needle"
+    module._probe_cached.cache_clear()
+    module._can_confine_helpers.cache_clear()
+    assert not mark.exists()
+
+
 # ── sockets ──────────────────────────────────────────────────────────────────
 
 

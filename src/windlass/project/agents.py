@@ -147,7 +147,8 @@ class ProjectAgent:
         project = self.project
         configured = configured_servers(self.loaded, project)
         async with McpServers(configured, private=True) as servers:
-            toolbox = build_toolbox(self.settings, self.folder, project, await servers.tools())
+            extra_tools = await servers.tools()
+            toolbox = build_toolbox(self.loaded, self.folder, project, extra_tools)
             yield toolbox, servers.failures
 
     @asynccontextmanager
@@ -242,13 +243,26 @@ def configured_servers(
     return read_mcp_servers(path=path, own=is_own, environ=project.environ)
 
 
+def _named_files(loaded: LoadedSettings) -> tuple[str, ...]:
+    """The files that a person named themselves: policies, and a file of servers.
+
+    Nobody digests them, so what changes one decides what the next run may do.
+    """
+    policies = [source.path for source in loaded.policies if not source.by_project]
+    servers = loaded.settings.mcp_config
+    if servers and "mcp_config" not in loaded.project_keys:
+        return (*policies, servers)
+    return tuple(policies)
+
+
 def build_toolbox(
-    settings: Settings,
+    loaded: LoadedSettings,
     folder: Path,
     project: ProjectFolder,
     extra_tools: list[Tool[..., Any]] | None = None,
 ) -> Toolbox:
     """The tools that the settings ask for: by profile, or by patterns over their names."""
+    settings = loaded.settings
     if settings.tools == ("none",):
         return Toolbox(())
     # The folder is the person's own, and strangers wrote some of it: after a look at it, the flow
@@ -257,6 +271,7 @@ def build_toolbox(
         require="bubblewrap" if settings.sandbox == "require" else None,
         # The folder may be the home folder: settings, sessions and keys are then inside of it.
         hidden=hide_own_files(folder),
+        protected=tuple(map(Path, _named_files(loaded))),
     )
     core = core_tools(
         folder, private=True, untrusted=True, sandbox=sandbox, environ=project.environ
@@ -289,7 +304,7 @@ def build_gate(loaded: LoadedSettings, folder: Path, project: ProjectFolder) -> 
         gates += _load_policy(source, folder, project)
     if settings.flow_guard:
         gates.append(flow_guard(typed_addresses=_read_typed_addresses))
-    settings_files = (*project.snapshot.digests, *map(str, own_files()))
+    settings_files = (*project.snapshot.digests, *map(str, own_files()), *_named_files(loaded))
     gates.append(guard_settings_files(folder, settings_files))
     return all_of(*gates)
 

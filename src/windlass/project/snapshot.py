@@ -27,6 +27,7 @@ from windlass.knowledge.skills import SKILL_FOLDERS, Skills
 from windlass.models.local.model import KNOWN_MODELS
 from windlass.project.layers import SettingsLayer, layer_from_toml
 from windlass.project.server_scripts import ScriptFinder
+from windlass.tools.helper_programs import find_repository
 
 PROJECT_FILE = "windlass.toml"
 MCP_FILE = ".mcp.json"
@@ -108,12 +109,6 @@ def find_project_file(folder: Path) -> Path:
     candidates = (place / PROJECT_FILE for place in (folder, *folder.parents))
     # Whatever has this name counts: a pipe must be refused, and not silently passed over.
     return next((path for path in candidates if os.path.lexists(path)), folder / PROJECT_FILE)
-
-
-def find_repository(folder: Path) -> Path:
-    """The root of the repository that a folder is in, or the folder itself."""
-    places = (folder, *folder.parents)
-    return next((place for place in places if (place / ".git").exists()), folder)
 
 
 def skill_folders(folder: Path) -> list[Path]:

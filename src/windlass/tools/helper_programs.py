@@ -64,13 +64,20 @@ def find_program(name: str, root: Path) -> str | None:
     """Return the path of a program on `PATH`, unless it is in the workspace `root`.
 
     A folder of the workspace, or a relative one, may be on `PATH`, and a command may have put a
-    program of its own there.
+    program of its own there. The whole repository counts, also if an agent works in a part of it:
+    a stranger may have written it.
     """
-    workspace = root.resolve()
+    foreign = find_repository(root.resolve())
     for folder in os.get_exec_path():
-        if not Path(folder).is_absolute() or Path(folder).resolve().is_relative_to(workspace):
+        if not Path(folder).is_absolute() or Path(folder).resolve().is_relative_to(foreign):
             continue
         found = shutil.which(name, path=folder)
-        if found is not None and not Path(found).resolve().is_relative_to(workspace):
+        if found is not None and not Path(found).resolve().is_relative_to(foreign):
             return found
     return None
+
+
+def find_repository(folder: Path) -> Path:
+    """Return the root of the repository that a folder is in, or the folder itself."""
+    places = (folder, *folder.parents)
+    return next((place for place in places if (place / ".git").exists()), folder)

@@ -44,6 +44,7 @@ class MountPlan:
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
+    protected: tuple[Path, ...] = ()
     homes: tuple[Path, ...] = ()
     """Home folders besides that of the present user."""
 
@@ -64,6 +65,8 @@ class MountPlan:
         mounts |= dict.fromkeys(writable, "--bind")
         guarded: dict[Path, str] = {}
         guarded |= dict.fromkeys(self._code_paths(writable), "--ro-bind")
+        protected = [_resolve_path(path) for path in self.protected if path.exists()]
+        guarded |= {path: "--ro-bind" for path in protected if _is_below(path, writable)}
         opened = (*readable, *writable)
         sockets = _find_sockets(covered, opened)
         live = _resolve_path(live_socket_folder())

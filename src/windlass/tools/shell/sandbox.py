@@ -61,6 +61,8 @@ class Sandbox:
     """Paths that stay visible although a folder above them is hidden, such as `~/.cargo`."""
     hidden: tuple[Path, ...] = ()
     """Further paths that commands must not see."""
+    protected: tuple[Path, ...] = ()
+    """Paths in the workspace that commands may read but not change."""
     unix_sockets: bool | None = None
     """Whether commands may open Unix sockets of their own. Sockets of services that exist when a
     command starts are hidden from it. One that a service opens later, in the workspace or another
@@ -176,6 +178,7 @@ class ActiveSandbox:
             writable=options.writable,
             readable=options.readable,
             hidden=(*options.hidden, *hidden),
+            protected=options.protected,
             homes=homes,
         )
         flags = [*_namespace_flags(network=self.has_network), *plan.to_flags()]
