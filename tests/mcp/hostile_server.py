@@ -54,6 +54,9 @@ def call_tool() -> dict[str, Any]:
             return {"content": [], "structuredContent": {"a": "text"}}
         case "parts":
             return {"content": [{"type": "text", "text": "x"}] * 100_000}
+        case "flood":
+            while True:  # One line that never ends.
+                sys.stdout.write("x" * 100_000)
         case _:
             return {"content": [{"type": "text", "text": "done"}]}
 

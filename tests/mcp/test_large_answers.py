@@ -1,11 +1,14 @@
-"""An MCP server over HTTP whose answers do not end: a tool error, and no more memory (T15)."""
+"""An MCP server whose answers do not end: a tool error, and no more memory (T15)."""
 
 import gzip
 import json
+import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +16,12 @@ from typing_extensions import override
 
 from mcp_peers import open_servers, tool_caller
 from windlass.tools.mcp import link
+from windlass.tools.mcp.config import ANSWER_BYTES_MAX
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T15")]
 
 LIMIT = 200_000
+HOSTILE = Path(__file__).with_name("hostile_server.py")
 TOOL = {"name": "dump", "description": "Dump.", "inputSchema": {"type": "object"}}
 
 
@@ -117,3 +122,20 @@ async def test_an_answer_over_http_is_bounded(
     assert result.kind == "error"
     assert words in result.text
     assert Server.sent < 100 * LIMIT
+
+
+async def test_an_answer_over_stdio_is_bounded() -> None:
+    """T15: a line that never ends is a tool error that says so, and the server is read no more."""
+    tracemalloc.start()
+    try:
+        async with open_servers(
+            own={"command": sys.executable, "args": [str(HOSTILE), "flood"]}
+        ) as servers:
+            result = await tool_caller(await servers.tools())("harmless")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert result.kind == "error"
+    assert "longer than 16 MiB; ask for less" in result.text
+    # The reader holds twice its limit at the most, and copies it once while the buffer grows.
+    assert peak_bytes < 5 * ANSWER_BYTES_MAX

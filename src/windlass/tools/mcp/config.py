@@ -17,6 +17,8 @@ from windlass.core.messages import Effect, Label
 from windlass.core.suggestions import suggest_names
 from windlass.tools.profile import matches_patterns
 
+ANSWER_BYTES_MAX = 16 * 2**20
+"""The longest answer of a server that is read. A server could fill the memory otherwise."""
 TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 24 * 3600.0
 """A larger number was probably meant as milliseconds."""

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
-from windlass.tools.mcp.config import McpHttp, McpSettings, McpStdio
+from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpHttp, McpSettings, McpStdio
 from windlass.tools.mcp.stdio import stdio_transport
 from windlass.tools.results import error_text
 from windlass.tools.unavailable import ToolUnavailable
@@ -37,8 +37,6 @@ CLOSE_S_MAX = 8.0
 """For a server to end. A server process is killed well before that."""
 CAUSE_S_MAX = 1.5
 """To wait for the cause of a broken connection."""
-ANSWER_BYTES_MAX = 16 * 2**20
-"""The longest answer over HTTP that is read. A server could fill the memory otherwise."""
 HTTP_TIMEOUT_S = 30.0
 """For a server to accept a connection or a request."""
 

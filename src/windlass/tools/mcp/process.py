@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import final
 
 from windlass.core.errors import ConfigError
-from windlass.tools.mcp.config import McpStdio
+from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpStdio
 from windlass.tools.processes import ProcessInfo, find_descendants
 
-LINE_BYTES_MAX = 64 * 2**20
-"""Of one message, which may contain pictures."""
 STOP_STEP_S = 2.0
 """From the end of its input to SIGTERM, and from SIGTERM to SIGKILL."""
 EXIT_CODE_S = 1.0
@@ -129,7 +127,7 @@ async def start_server(settings: McpStdio) -> ServerProcess:
             stderr=pipe,
             cwd=settings.cwd,
             env=dict(settings.env),
-            limit=LINE_BYTES_MAX,
+            limit=ANSWER_BYTES_MAX,
             pass_fds=(guard_end,),
             # Ctrl-C in a terminal is for the runtime alone.
             start_new_session=True,

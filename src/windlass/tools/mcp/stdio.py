@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from windlass.logs import get_logger
-from windlass.tools.mcp.config import McpStdio
+from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpStdio
 from windlass.tools.mcp.process import ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ async def _read_messages(
         while line := await process.output.readline():
             await _deliver_line(line, stream)
     except ValueError:
-        reason = "it sent a message that is too long"
+        limit = f"{ANSWER_BYTES_MAX / 2**20:.0f} MiB"
+        reason = f"it sent a message that is longer than {limit}; ask for less"
     except OSError as error:
         reason = str(error)
     on_end(reason or await process.describe_exit())
