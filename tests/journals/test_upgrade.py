@@ -16,6 +16,7 @@ from windlass.core.mail import CancelMail, PromptMail
 from windlass.core.messages import TextPart
 from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.journals.archive import import_session
+from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.upgrades import OLDER_FACTS
 from windlass.testing.journals import append_error, error_of
@@ -192,3 +193,67 @@ async def test_a_record_in_an_unknown_encoding_is_named(tmp_path: Path) -> None:
         file.close()
         (problem,) = await journal.verify("s")
         assert "record 2: it is encoded as 'aes'" in str(problem)
+
+
+@pytest.mark.slow
+async def test_an_older_program_shares_a_database_during_the_upgrade(tmp_path: Path) -> None:
+    """J11: on a real server, with what the version before left there."""
+    postgres = pytest.importorskip("postgres")
+    asyncpg = pytest.importorskip("asyncpg")
+    dsn = await asyncio.to_thread(postgres.dsn_of, tmp_path)
+    server = await asyncpg.connect(dsn)
+    try:
+        dump = gzip.decompress((CORPUS / "postgres.sql.gz").read_bytes()).decode()
+        await server.execute(dump)
+        await server.execute("RESET search_path")
+        async with PostgresJournal(dsn) as journal:
+            await check_summaries(journal)
+            assert await server.fetchval("SELECT version FROM windlass.windlass") == 1
+            await journal.append("both", note_facts(1, 3))
+            assert await run_older(dsn, "both", 4) == ""
+            await journal.append("both", note_facts(8, 9))
+            older = start_older(dsn, "older", 20)
+            for seq in range(1, 21):
+                await journal.append("newer", note_facts(seq, seq))
+            await asyncio.to_thread(older.communicate)
+            assert len(await journal.read("older")) == len(await journal.read("newer")) == 20
+            await check_summaries(journal)
+            post = journal.post_mail("both", PromptMail(prompt=(TextPart("go"),)))
+            assert isinstance(await error_of(post), UpgradeUnfinished)
+            pause = RunPaused(seq=10, at=1.0)
+            assert isinstance(await append_error(journal, "both", [pause]), UpgradeUnfinished)
+            status = await journal.migrate(finish=True)
+            assert (status.is_finished, status.sessions_left) == (True, 0)
+            await check_summaries(journal)
+            await journal.append("both", [pause])
+            assert (await journal.post_mail("both", CancelMail(run=1))).number == 1
+        assert "NewerVersion" in await run_older(dsn, "both", 1)
+    finally:
+        await server.close()
+        await asyncio.to_thread(postgres.stop_server)
+
+
+@pytest.mark.slow
+def test_the_command_says_where_the_upgrade_stands(path: Path) -> None:
+    """J11: `windlass migrate`, `--check` and `--finish`."""
+
+    def migrate(*options: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "windlass.cli", "migrate", "--journal", str(path)]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = migrate("--check")
+    assert code == 1
+    assert "sessions must still be brought up to date" in said
+    assert migrate()[0] == 0
+    code, said = migrate("--check")
+    assert code == 1
+    assert "windlass migrate --finish" in said
+    code, said = migrate("--check", "--finish")
+    assert code == 2
+    assert "not both" in said
+    assert migrate("--finish") == (
+        0,
+        "The journal is up to date. Programs of older versions refuse it.\n",
+    )
+    assert migrate("--check")[0] == 0

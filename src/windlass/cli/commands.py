@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from windlass.cli.demo.command import demo
     from windlass.cli.doctor import doctor
     from windlass.cli.mcp import mcp
+    from windlass.cli.migrate import migrate
     from windlass.cli.models import models
     from windlass.cli.policy import policy
     from windlass.cli.resume import resume
@@ -35,6 +36,7 @@ __all__ = [
     "deny",
     "doctor",
     "mcp",
+    "migrate",
     "models",
     "policy",
     "resume",
@@ -61,6 +63,7 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "Show what this machine can do, and what is missing.",
     "policy": "Check a policy file, and what it decides about a call.",
     "sessions": "List, show, watch, explain, check, copy and delete sessions.",
+    "migrate": "Bring a journal of an older version up to date.",
     "completion": "Print the completion script for a shell.",
 }
 """The line in the help of each command, by its name."""
@@ -73,6 +76,7 @@ LAZY_MODULES: LazyModules = {
     "deny": "windlass.cli.approve",
     "doctor": "windlass.cli.doctor",
     "mcp": "windlass.cli.mcp",
+    "migrate": "windlass.cli.migrate",
     "models": "windlass.cli.models",
     "policy": "windlass.cli.policy",
     "resume": "windlass.cli.resume",

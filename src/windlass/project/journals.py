@@ -8,13 +8,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from windlass.core.errors import ConfigError, JournalFailed
 from windlass.environ import read_process_environment
 from windlass.journals.chain import RecordProblem
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.names import parse_journal_name, resolve_journal_name
+from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.urls import open_journal as open_by_name
 from windlass.ports import (
     AppendSignals,
@@ -53,6 +54,19 @@ class ManagedJournal(
 
     async def check(self) -> list[str]:
         """Return what is wrong with the journal as a whole, in words."""
+        ...
+
+
+@runtime_checkable
+class UpgradableJournal(Protocol):
+    """A journal that older versions may share until its upgrade is finished."""
+
+    async def upgrade_status(self) -> UpgradeStatus:
+        """Return where the upgrade stands."""
+        ...
+
+    async def migrate(self, *, finish: bool = False) -> UpgradeStatus:
+        """Bring all sessions up to date; with `finish`, older versions refuse the journal."""
         ...
 
 
