@@ -223,6 +223,18 @@ async def test_after_visible_text_the_run_fails_and_keeps_it(clock: VirtualClock
     assert raised.value.result.partial_text == "Once upon"
 
 
+@pytest.mark.contract("S5")
+async def test_fragments_of_a_call_are_not_text_that_was_seen(clock: VirtualClock) -> None:
+    """A watcher of a broken attempt that only began a call has read nothing that could repeat."""
+    trace = Trace()
+    with ScriptedModel([[call("look", '{"at": '), drop()], "Hello."]) as model:
+        async with Agent(model, clock=clock).stream("Hi.") as events:
+            async for event in events:
+                trace(event)
+    trace.check()
+    assert (events.result.outcome, events.result.model_calls) == ("completed", 2)
+
+
 async def test_with_restart_watchers_are_told_to_forget(clock: VirtualClock) -> None:
     """S5, S6: what counts is shown once."""
     trace = Trace()

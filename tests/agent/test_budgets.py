@@ -64,6 +64,21 @@ async def test_a_session_has_limits_of_its_own(clock: VirtualClock) -> None:
     assert (await agent.run("Go on.", session="another")).completed
 
 
+@pytest.mark.contract("B3")
+async def test_the_reply_that_ends_a_budget_is_returned(clock: VirtualClock) -> None:
+    """What was paid for is in the result, with what its calls brought."""
+    reply = [say("Let me look."), call("look"), usage(input=4_000, output=1_000)]
+    with ScriptedModel([reply]) as model:
+        agent = Agent(model, tools=[look], limits=Limits(tokens=5_000), clock=clock)
+        result = await agent.run("Go.")
+    assert (result.outcome, result.text) == ("budget_exceeded", "Let me look.")
+    assert [type(message).__name__ for message in result.new_messages()] == [
+        "UserMessage",
+        "AssistantMessage",
+        "ToolResults",
+    ]
+
+
 async def test_a_session_may_have_a_cap_of_steps(clock: VirtualClock) -> None:
     """B1, L4."""
     model = ScriptedModel([call("look", {})] * 2 + ["Done.", call("look", {})])

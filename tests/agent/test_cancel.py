@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -191,6 +192,33 @@ async def test_a_cancel_at_any_await_ends_the_run_at_once(
         assert result.recorded
     assert end.outcome == ("cancelled" if at < AWAITS else end.outcome)
     await the_next_request_is_valid(script)
+
+
+class StubbornGate(FixedGate):
+    """Thinks for an hour, and cannot be stopped."""
+
+    @override
+    async def judge(self, request: GateRequest) -> Verdict:
+        until = asyncio.get_running_loop().time() + 3_600
+        while (left := until - asyncio.get_running_loop().time()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(left)
+        return await super().judge(request)
+
+
+@pytest.mark.contract("C1")
+@pytest.mark.leaves_tasks
+async def test_a_part_of_the_loop_that_ignores_a_cancel_holds_up_no_end(
+    clock: VirtualClock,
+) -> None:
+    """A gate, a model or an approver is code of the user, and may swallow a cancel."""
+    model = ScriptedModel([call("look", {"number": 1})])
+    agent = Agent(model, tools=[look], gate=StubbornGate(Allow()), clock=clock)
+    running = asyncio.create_task(agent.run("Go.", session=SESSION))
+    await asyncio.sleep(1)
+    agent.cancel(SESSION)
+    assert (await running).outcome == "cancelled"
+    assert clock.elapsed_s <= 1 + CANCEL_S
 
 
 async def the_next_request_is_valid(script: Script) -> None:

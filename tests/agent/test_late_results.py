@@ -11,7 +11,8 @@ from typing_extensions import override
 from windlass import Agent, CallLate, tool
 from windlass.core.events import Fact
 from windlass.journals.memory import MemoryJournal
-from windlass.testing import ScriptedModel, VirtualClock, call
+from windlass.runtime.leftover_tasks import CANCEL_GRACE_S
+from windlass.testing import RecordingTools, ScriptedModel, VirtualClock, call
 
 
 @tool(effect="write")
@@ -35,6 +36,32 @@ async def test_a_late_result_that_is_written_is_forgotten(clock: VirtualClock) -
     await asyncio.sleep(5)
     assert [type(fact) for fact in await journal.read("s")][-1] is CallLate
     assert agent._runs._late_writes == {}
+
+
+@pytest.mark.contract("C4")
+async def test_a_tool_that_ignores_the_cancel_is_cancelled_again_after_a_grace(
+    clock: VirtualClock,
+) -> None:
+    """Tools of any kind, also such as bring no grace of their own."""
+    cancelled_at: list[float] = []
+
+    async def hold_on(*_: object) -> None:
+        while len(cancelled_at) < 2:
+            try:
+                await asyncio.sleep(3_600)
+            except asyncio.CancelledError:
+                cancelled_at.append(clock.elapsed_s)
+        raise asyncio.CancelledError
+
+    tools = RecordingTools({"send": hold_on})
+    agent = Agent(ScriptedModel([call("send")]), tools=tools, clock=clock)
+    running = asyncio.create_task(agent.run("Go.", session="s"))
+    await asyncio.sleep(1)
+    agent.cancel("s")
+    assert (await running).outcome == "cancelled"
+    await asyncio.sleep(60)
+    assert cancelled_at == [1, 1 + CANCEL_GRACE_S]
+    assert len(tools.cancelled) == 1
 
 
 class SlowJournal(MemoryJournal):

@@ -31,6 +31,7 @@ from windlass import (
     delegate,
     tool,
 )
+from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResult
 from windlass.core.verdicts import Verdict
 from windlass.gates.data_flow import flow_guard
@@ -390,6 +391,10 @@ async def test_work_that_was_finished_is_not_done_again_after_a_crash(clock: Vir
                 result = await _tree(bench, store, clock).resume("s")
                 assert result.completed, (at, when)
                 assert [one.text for one in results(result)] == ["Both built."], (at, when)
+                # M1: it is paid for once, whoever was there when it came to its end.
+                child = fold("s/c1_0", await store.read("s/c1_0"))
+                paid = [one.usage for one in result.ledger.charges if one.purpose == "subagent"]
+                assert paid == [child.ledger.usage], (at, when)
             # A write that the crash interrupted is told as unknown, and never done twice.
             assert len(bench.done) == len(set(bench.done)), (at, when)
             children = [fact for fact in await store.read("s/c1_0") if _opens(fact)]

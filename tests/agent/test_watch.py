@@ -43,6 +43,17 @@ async def test_a_stream_gives_events_and_then_the_result(clock: VirtualClock) ->
     assert events.result.output == "Done."
 
 
+@pytest.mark.contract("E2")
+async def test_empty_pieces_are_not_events(clock: VirtualClock) -> None:
+    """Servers send empty pieces to keep a connection alive; a watcher has nothing to show."""
+    shown: list[Event] = []
+    empty = [TextDelta(""), ThinkingDelta("")]
+    with ScriptedModel([[*empty, say("Hi."), *empty]]) as model:
+        await Agent(model, clock=clock).run("Go.", on_event=shown.append)
+    deltas = [event for event in shown if isinstance(event, TextDelta | ThinkingDelta)]
+    assert [type(event) for event in deltas] == [TextDelta]
+
+
 async def test_the_result_is_there_only_at_the_end(clock: VirtualClock) -> None:
     with ScriptedModel(["Done."]) as model:
         async with Agent(model, clock=clock).stream("Go.") as events:

@@ -21,6 +21,7 @@ from windlass.core.errors import (
 )
 from windlass.core.events import (
     CallFinished,
+    CallJudged,
     CallLate,
     CallStarted,
     Event,
@@ -37,7 +38,7 @@ from windlass.core.messages import Effect, ToolResults, ToolSpec
 from windlass.core.moves import ClearedCall
 from windlass.core.result import RunResult
 from windlass.core.setup import LoopPolicy, ModelInfo, Price
-from windlass.core.verdicts import Allow, Ask, Deny, Modify
+from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify
 from windlass.core.view import Prompt
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import CallContext, Journal
@@ -131,6 +132,21 @@ async def test_repaired_arguments_are_what_is_judged_run_and_kept(clock: Virtual
     assert said == ['{"number":5}', '{"number":6}']
 
 
+@pytest.mark.contract("R4")
+async def test_each_repair_is_on_record_and_shown(clock: VirtualClock) -> None:
+    """Where, and what, so that nobody has to compare what was said with what ran."""
+    tools = RecordingTools({"send": "sent"}, specs=(ToolSpec("send", "Sends.", NUMBER),))
+    journal = _store()
+    trace = Trace()
+    with ScriptedModel([call("send", '{"number": "5"}'), "Sent."]) as model:
+        agent = Agent(model, tools=tools, journal=journal, clock=clock)
+        await agent.run("Send it.", session=SESSION, on_event=trace)
+    for events in (await facts_of(journal), trace.events):
+        (judged,) = (one for one in events if isinstance(one, CallJudged))
+        (change,) = judged.changes
+        assert (change.path, change.what) == ("number", "string to integer")
+
+
 async def test_cut_off_arguments_do_not_run(clock: VirtualClock) -> None:
     """R2: a reply that ended by length never runs a tool on arguments that may not be whole."""
     tools = RecordingTools({"send": "sent"})
@@ -139,6 +155,22 @@ async def test_cut_off_arguments_do_not_run(clock: VirtualClock) -> None:
         result = await Agent(model, tools=tools, clock=clock).run("Send it.")
     assert tools.calls == []
     assert [kind for kind, _ in results_of(result)] == ["invalid", "invalid"]
+
+
+@pytest.mark.contract("R2")
+async def test_whole_arguments_of_a_cut_off_reply_run_only_a_read(clock: VirtualClock) -> None:
+    """Nobody knows what the model wanted to say next, and an effect cannot be taken back."""
+    behaviours = {"send": "sent", "save": "saved", "look": "seen"}
+    effects: dict[str, Effect] = {"save": "idempotent", "look": "read"}
+    tools = RecordingTools(behaviours, effects=effects)
+    calls = [call(name, "{}") for name in behaviours]
+    with ScriptedModel([[*calls, length()], "Oh."]) as model:
+        journal = _store()
+        await Agent(model, tools=tools, journal=journal, clock=clock).run("Go.", session=SESSION)
+    assert [one.name for one in tools.calls] == ["look"]
+    judged = [one.verdict for one in await facts_of(journal) if isinstance(one, CallJudged)]
+    refused = [verdict.code for verdict in judged if isinstance(verdict, InvalidCall)]
+    assert refused == ["arguments_truncated", "arguments_truncated"]
 
 
 async def test_a_person_takes_as_long_as_they_like(clock: VirtualClock) -> None:

@@ -28,7 +28,9 @@ from shells import (
 from windlass.tools.processes import ProcessInfo, find_descendants, find_process
 from windlass.tools.shell import reaper as module
 from windlass.tools.shell.reaper import MARKER, ProcessReaper, ReapedProcess, kill_marked
-from windlass.tools.shell.sandbox import SandboxTier
+from windlass.tools.shell.sandbox import Sandbox, SandboxTier
+from windlass.tools.shell.tools import shell_tools
+from windlass.tools.toolbox import Toolbox
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]  # Starts real shells.
 nap = pytest.fixture(unique_sleep_for_test, name="nap")
@@ -116,6 +118,18 @@ def test_in_bubblewrap_all_end_even_with_the_supervisor(tmp_path: Path, nap: str
     with runtime(tmp_path, "bubblewrap", nap) as dead:
         kill_with_supervisor(dead)
     assert comes_true(lambda: not sleeping_pids(nap))
+
+
+@pytest.mark.contract("T14")
+def test_the_tools_of_the_next_start_end_what_was_left(tmp_path: Path, nap: str) -> None:
+    """The driver that takes a run over asks its tools to recover, and records what they ended."""
+    with runtime(tmp_path, "process", nap) as dead:
+        kill_with_supervisor(dead)
+    assert comes_true(lambda: len(sleeping_pids(nap)) == ESCAPED)
+    tools = Toolbox(shell_tools(tmp_path, sandbox=Sandbox(require="process")))
+    assert any(line.startswith(f"sleep {nap} (of: ") for line in tools.recover())
+    # What threw its environment away is known to the supervisor alone.
+    assert {one.pid for one in sleeping_pids(nap)} == _unmarked(nap)
 
 
 @pytest.mark.contract("T14")
