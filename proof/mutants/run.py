@@ -1,19 +1,24 @@
 """Plants each known bug in turn and shows that the tests notice it: `make mutants`.
 
-A mutant is caught by the simulator, or else by the fast tests of the runtime, of secrets and of the
-core. Each mutant has its own copy of `src`, which comes before the installed Windlass on the import
-path of its child processes. As many mutants run at once as there are cores (`--at-once`).
+A mutant is caught by the tests that it names, or else by the simulator, or else by the fast tests
+of the runtime, of secrets and of the core. Each mutant has its own copy of `src`, which comes first
+on the import path of its child processes. As many mutants run at once as
+there are cores (`--at-once`).
+
+A busy machine proves nothing: limits are in seconds of processor time, and a test that waits too
+long must do so twice, while the same test passes without the mutant.
 """
 
 import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -63,21 +68,27 @@ SLOW_TESTS = (
     "tests/tools/test_sandbox_escapes.py",
 )
 """Files of which the slow tests are run as well."""
-SIMULATION_S = 30.0
-"""The time limit of the simulator for a mutant, unless the machine is slow."""
-TESTS_S = 90.0
-"""The time limit of the tests for a mutant, unless the machine is slow."""
-BASELINE_S = 900.0
-"""The time limit of the simulator and of the tests without any mutant."""
-SLOWDOWN_MAX = 4.0
-"""A mutant may take this many times as long as the code without it, because others run beside it.
-
-One that takes longer counts as caught: it hangs.
-"""
+CPU_S = 60
+"""The processor time that a child process for a mutant may use, unless the machine is slow."""
+BASELINE_CPU_S = 900
+"""The processor time of the simulator and of the tests without any mutant."""
+SLOWDOWN_MAX = 4
+"""A mutant may use this many times the time that the code without it took; then it hangs."""
+WALL_S = 1800
+"""A child that only waits is stopped after this time. That is no verdict."""
+TEST_S = 20
+"""The time limit of a test. Past it, the test is run again, alone and with `LONE_TEST_S`."""
+LONE_TEST_S = 60
+OUT_OF_TIME = -int(signal.SIGXCPU)
+"""The return code of a child that used up its processor time."""
 PASSED = 0
 """The exit code of pytest if all tests pass."""
 FAILED = 1
 """The exit code of pytest if the tests ran and some failed."""
+NO_TESTS = 5
+"""The exit code of pytest if no test was left to run."""
+HANGS_MAX = 5
+"""So many tests may be slow because the machine is; after that, the others prove nothing."""
 
 
 class MutantMisfit(Exception):
@@ -107,16 +118,20 @@ class Mutant:
     name: str
     breaks: str
     edits: tuple[SourceEdit, ...]
+    tests: tuple[str, ...] = ()
+    """Tests that notice it. They run first, the slow ones too; a mutant that they miss goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestBaseline:
-    """How the tests fare without any mutant."""
+    """How tests fare without any mutant."""
 
     failing_tests: list[str]
     """Tests that fail anyway. They prove nothing and are left out."""
-    seconds: float
-    """The time limit of a folder of tests for a mutant."""
+    cpu_s: int
+    """The processor time that they may use with a mutant."""
+    marks: str = ""
+    """The marks by which they were chosen, as an expression of pytest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +147,17 @@ def load_mutants() -> list[Mutant]:
 
 
 def _parse_mutant(
-    *, name: str, breaks: str, file: str, old: str, new: str, also: Sequence[dict[str, str]] = ()
+    *,
+    name: str,
+    breaks: str,
+    file: str,
+    old: str,
+    new: str,
+    also: Sequence[dict[str, str]] = (),
+    tests: Sequence[str] = (),
 ) -> Mutant:
-    return Mutant(
-        name, breaks, (SourceEdit(file, old, new), *(SourceEdit(**edit) for edit in also))
-    )
+    edits = SourceEdit(file, old, new), *(SourceEdit(**edit) for edit in also)
+    return Mutant(name, breaks, edits, tuple(tests))
 
 
 def misfits() -> list[str]:
@@ -158,57 +179,66 @@ def misfits() -> list[str]:
     return found
 
 
-def try_mutant(mutant: Mutant, simulation_s: float) -> MutantVerdict:
-    """Plant a mutant in a copy of the source, and find out what notices it."""
+def try_mutant(mutant: Mutant, simulation_s: int, named: TestBaseline) -> MutantVerdict:
+    """Plant a mutant in a copy of the source, and find out what notices it.
+
+    `named` tells how the tests that mutants name fare without them.
+    """
     began = time.monotonic()
     with TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
         source = _copy_source(Path(folder), mutant.edits)
-        caught_by = _run_simulator(source, simulation_s) or _run_tests(source)
-    return MutantVerdict(mutant, caught_by, time.monotonic() - began)
+        caught_by = _run_tests(source, mutant.tests, named) if mutant.tests else None
+        if caught_by is None:
+            caught_by = _run_simulator(source, simulation_s) or _run_all_tests(source)
+    verdict = MutantVerdict(mutant, caught_by, time.monotonic() - began)
+    print(_report_row(verdict), flush=True)
+    return verdict
 
 
-def measure_simulator() -> float:
-    """Run the simulator without any mutant, and return its time limit for a mutant.
+def measure_simulator() -> int:
+    """Run the simulator without any mutant, and return its processor time for a mutant.
 
     Raises MutantMisfit if the simulator finds something.
     """
     with TemporaryDirectory(prefix="mutant-none-") as folder:
         source = _copy_source(Path(folder), ())
         began = time.monotonic()
-        noticed = _run_simulator(source, BASELINE_S)
+        noticed = _run_simulator(source, BASELINE_CPU_S)
     if noticed:
         raise MutantMisfit(f"without any mutant, {noticed}")
-    return max(SIMULATION_S, SLOWDOWN_MAX * (time.monotonic() - began))
+    return _limit_cpu(began)
 
 
-def measure_tests() -> TestBaseline:
-    """Run the tests without any mutant: once, and only if the simulator let a mutant through.
+def _limit_cpu(began: float) -> int:
+    return max(CPU_S, int(SLOWDOWN_MAX * (time.monotonic() - began)))
+
+
+def measure_tests(tests: tuple[str, ...], marks: str = "") -> TestBaseline:
+    """Run tests without any mutant: once, and only when a mutant needs them.
 
     Raises MutantMisfit if they cannot run.
     """
     with _measuring:
-        return _measure_tests_once()
+        return _measure_tests_once(tests, marks)
 
 
 _measuring = Lock()
 
 
 @cache
-def _measure_tests_once() -> TestBaseline:
-    failing: list[str] = []
+def _measure_tests_once(tests: tuple[str, ...], marks: str) -> TestBaseline:
     began = time.monotonic()
     with TemporaryDirectory(prefix="mutant-none-") as folder:
         source = _copy_source(Path(folder), ())
-        for tests in filter(None, (TESTS, SLOW_TESTS)):
-            done = _run_pytest(source, *tests, seconds=BASELINE_S)
-            if done.returncode not in (PASSED, FAILED):
-                raise MutantMisfit(
-                    f"without any mutant, the tests do not run:\n{done.stdout}{done.stderr}"
-                )
-            failing += _failed_tests(done)
+        # A machine that is busy must not make a test fail here either.
+        patient = f"--timeout={SLOWDOWN_MAX * LONE_TEST_S}"
+        done = _run_pytest(source, *tests, patient, "-m", marks, cpu_s=BASELINE_CPU_S)
+    if done.returncode not in (PASSED, FAILED):
+        raise MutantMisfit(f"without any mutant, the tests do not run:\n{done.stdout}{done.stderr}")
+    failing = _failed_tests(done)
     for test in failing:
         print(f"left out, because it fails without any mutant: {test}")
-    return TestBaseline(failing, max(TESTS_S, SLOWDOWN_MAX * (time.monotonic() - began)))
+    return TestBaseline(failing, _limit_cpu(began), marks)
 
 
 def _copy_source(folder: Path, edits: Sequence[SourceEdit]) -> Path:
@@ -216,7 +246,7 @@ def _copy_source(folder: Path, edits: Sequence[SourceEdit]) -> Path:
     shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("*.pyc.*"))
     for edit in edits:
         edit.apply(source)
-    found = _run_child(source, "-c", _PRINT_ORIGIN, seconds=20).stdout.strip()
+    found = _run_child(source, "-c", _PRINT_ORIGIN).stdout.strip()
     if Path(found) != source / "windlass" / "__init__.py":
         raise MutantMisfit(f"the child processes import {found} instead of the copy")
     return source
@@ -227,59 +257,94 @@ _PRINT_ORIGIN = (
 )
 
 
-def _run_child(source: Path, *arguments: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+_LIMIT_CPU = """
+import os, resource, sys
+seconds = int(sys.argv[1])
+# At the first limit comes SIGXCPU, by which a hang is told from a kill for want of memory.
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+def _run_child(
+    source: Path, *arguments: str, cpu_s: int = CPU_S
+) -> "subprocess.CompletedProcess[str]":
     environment = os.environ | {
         "PYTHONPATH": str(source),
         "HYPOTHESIS_STORAGE_DIRECTORY": str(source.parent / "hypothesis"),
         "HYPOTHESIS_PROFILE": "dev",
     }
-    command = [sys.executable, *arguments]
+    command = [sys.executable, "-c", _LIMIT_CPU, str(cpu_s), *arguments]
     try:
         return subprocess.run(
             command,
             cwd=ROOT,
             env=environment,
-            timeout=seconds,
+            timeout=WALL_S,
             capture_output=True,
             text=True,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, -1, f"did not end within {seconds:g} s", "")
+    except subprocess.TimeoutExpired as expired:
+        raise MutantMisfit(f"no verdict: {arguments} did not end within {WALL_S} s") from expired
 
 
-def _run_simulator(source: Path, seconds: float) -> str | None:
-    """Return the first finding of the simulator; None if there is none."""
-    arguments = "-m", "proof.simulate", "--seeds", SEEDS
-    done = _run_child(source, *arguments, seconds=seconds)
-    if done.returncode == 0:
+def _run_simulator(source: Path, cpu_s: int) -> str | None:
+    """Return the first finding of the simulator; None if there is none.
+
+    A simulator that runs out of time has found nothing. What hangs there hangs in the tests too.
+    """
+    done = _run_child(source, "-m", "proof.simulate", "--seeds", SEEDS, cpu_s=cpu_s)
+    if done.returncode in (0, OUT_OF_TIME):
         return None
     line = (done.stdout or done.stderr.strip().splitlines()[-1]).splitlines()[0]
     found = re.search(r"--seeds (\d+):\d+\s+# (.*)", line)
     return f"seed {found[1]}: {found[2]}" if found else f"simulator: {line}"
 
 
-def _run_tests(source: Path) -> str | None:
-    """Return the first test that fails; None if all pass."""
-    baseline = measure_tests()
-    left_out = [f"--deselect={test}" for test in baseline.failing_tests]
-    for folder in (*TESTS, *SLOW_TESTS):
-        done = _run_pytest(source, folder, "-x", *left_out, seconds=baseline.seconds)
-        if done.returncode != PASSED:
-            output = done.stdout.splitlines() or ["no output"]
-            return next(iter(_failed_tests(done)), f"{folder}: {output[-1]}")
+def _run_all_tests(source: Path) -> str | None:
+    """Return the first of all tests that fails; None if all pass."""
+    for tests, marks in ((TESTS, "not slow"), (SLOW_TESTS, "")):
+        for folder in tests:
+            found = _run_tests(source, (folder,), measure_tests(tests, marks))
+            if found:
+                return found
     return None
 
 
-def _run_pytest(
-    source: Path, *arguments: str, seconds: float
-) -> "subprocess.CompletedProcess[str]":
-    chosen = () if arguments[0] in SLOW_TESTS else ("-m", "not slow")
+def _run_tests(source: Path, tests: tuple[str, ...], baseline: TestBaseline) -> str | None:
+    """Return the first of these tests that fails or hangs; None if all pass."""
+    left_out = [f"--deselect={test}" for test in baseline.failing_tests]
+    for _ in range(HANGS_MAX):
+        chosen = *tests, *left_out, "-m", baseline.marks
+        done = _run_pytest(source, "-x", *chosen, cpu_s=baseline.cpu_s)
+        if done.returncode in (PASSED, NO_TESTS):
+            return None
+        if done.returncode == OUT_OF_TIME:
+            return f"{tests[0]}: hangs: it used {baseline.cpu_s} s of processor time"
+        failed = next(iter(_failed_tests(done)), None)
+        if failed is None:
+            return f"{tests[0]}: {(done.stdout.splitlines() or ['no output'])[-1]}"
+        if "from pytest-timeout" not in done.stdout or _hangs_alone(source, failed):
+            return failed
+        left_out.append(f"--deselect={failed}")
+    return None
+
+
+def _hangs_alone(source: Path, test: str) -> bool:
+    """Return whether a test fails alone, with more time, and passes without the mutant."""
+    # The name of a case may hold spaces, which end it in the summary: all cases are run.
+    function = test.partition("[")[0]
+    done = _run_pytest(source, function, f"--timeout={LONE_TEST_S}", cpu_s=CPU_S)
+    return done.returncode != PASSED and not measure_tests((function,)).failing_tests
+
+
+def _run_pytest(source: Path, *arguments: str, cpu_s: int) -> "subprocess.CompletedProcess[str]":
     return _run_child(
         source,
-        *("-m", "pytest", *arguments, *chosen, "-q", "--tb=no", "-rfE", "--timeout=20"),
+        *("-m", "pytest", f"--timeout={TEST_S}", *arguments, "-q", "--tb=line", "-rfE"),
         *("-p", "no:cacheprovider", "--hypothesis-seed=0"),
-        seconds=seconds,
+        cpu_s=cpu_s,
     )
 
 
@@ -287,13 +352,10 @@ def _failed_tests(done: "subprocess.CompletedProcess[str]") -> list[str]:
     return re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
 
 
-def _report_rows(verdicts: Sequence[MutantVerdict]) -> Iterator[str]:
-    width = max((len(verdict.mutant.name) for verdict in verdicts), default=6)
-    yield f"{'mutant':{width}}  {'breaks':6}  {'time':>6}  caught by"
-    for verdict in verdicts:
-        caught_by = (verdict.caught_by or "NOTHING: it survives")[:110]
-        mutant = verdict.mutant
-        yield f"{mutant.name:{width}}  {mutant.breaks:6}  {verdict.seconds:4.1f} s  {caught_by}"
+def _report_row(verdict: MutantVerdict) -> str:
+    caught_by = (verdict.caught_by or "NOTHING: it survives")[:110]
+    mutant = verdict.mutant
+    return f"{mutant.name:50}  {mutant.breaks:4}  {verdict.seconds:5.1f} s  {caught_by}"
 
 
 def _parse_options(argv: Sequence[str] | None) -> tuple[list[Mutant], int]:
@@ -321,13 +383,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     began = time.monotonic()
     try:
-        simulation_s = measure_simulator()
+        simulation_s = CPU_S if all(mutant.tests for mutant in chosen) else measure_simulator()
+        tests = sorted({test for mutant in chosen for test in mutant.tests})
+        named = measure_tests(tuple(tests)) if tests else TestBaseline([], CPU_S)
         with ThreadPoolExecutor(at_once) as pool:
-            verdicts = list(pool.map(partial(try_mutant, simulation_s=simulation_s), chosen))
+            attempt = partial(try_mutant, simulation_s=simulation_s, named=named)
+            verdicts = list(pool.map(attempt, chosen))
     except MutantMisfit as misfit:
         print(f"error: {misfit}", file=sys.stderr)
         return 2
-    print(*_report_rows(verdicts), sep="\n")
     alive = sum(verdict.caught_by is None for verdict in verdicts)
     took = time.monotonic() - began
     print(f"{len(verdicts)} mutants in {took:.0f} s: {len(verdicts) - alive} caught, {alive} alive")
