@@ -26,6 +26,8 @@ Durability = Literal["full", "relaxed"]
 BUSY_MS = 30_000
 """How long to wait while another process writes."""
 RETRY_INTERVAL_S = 0.005
+PAGE_BYTES = 2_048
+"""Of a new file; another one keeps its own. An append writes three pages to change a few bytes."""
 
 _ERROR_TEXTS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.FullError, "the disk is full; free some space and try again"),
@@ -123,6 +125,7 @@ def open_database(
         connection = open_connection(path, durability)
         try:
             _read_version(connection, path, tables)  # Refuses a file that is not ours.
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             _enable_wal(connection)
             _migrate_tables(connection, path, tables)
         except BaseException as error:

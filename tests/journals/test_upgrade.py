@@ -18,7 +18,9 @@ from windlass.core.session_summary import SessionSummary, advance_summary
 from windlass.journals.archive import import_session
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.journals.sqlite.open_files import FRAME_HEADER_BYTES
 from windlass.journals.upgrades import OLDER_FACTS
+from windlass.sqlite_file import PAGE_BYTES
 from windlass.testing.journals import append_error, error_of
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
@@ -42,6 +44,10 @@ def user_version(path: Path) -> int:
         return file.execute("PRAGMA user_version").get
     finally:
         file.close()
+
+
+def log_bytes(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
 
 
 def start_older(place: object, session: str, count: int) -> subprocess.Popen[str]:
@@ -171,8 +177,12 @@ async def test_a_row_is_written_whole_only_when_the_state_changes(tmp_path: Path
         file = apsw.Connection(str(path))
         query = "SELECT facts, summarized FROM sessions"
         for seq in range(2, 65):
+            size = log_bytes(path)
             await journal.append("s", note_facts(seq, seq))
             assert file.execute(query).fetchone() == (seq, 1)
+            # The record, its index and the row; now and then a page is split.
+            assert log_bytes(path) - size <= 7 * (PAGE_BYTES + FRAME_HEADER_BYTES)
+        assert log_bytes(path) < 3.6 * 63 * (PAGE_BYTES + FRAME_HEADER_BYTES) + 100_000
         await check_summaries(journal)
         # Nobody ever has to read more than so many records for a list.
         await journal.append("s", note_facts(65, 65))
