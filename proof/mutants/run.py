@@ -48,6 +48,7 @@ TESTS = (
     "tests/models/test_plain_calls.py",
     "tests/models/test_small_models.py",
     "tests/tools/test_blocking.py",
+    "tests/agent/test_large_prompts.py",
     "tests/tools/test_large_results.py",
     "tests/tools/test_private_files.py",
     "tests/tools/test_toolbox.py",

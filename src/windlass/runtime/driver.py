@@ -233,8 +233,9 @@ class RunDriver:
         recorder = self._recorder
         recorder.start_from(reading.result())
         is_new = not recorder.state.seq
-        self._opening_facts = await self._recover_tools(self._opening(recorder.state))
-        writing = asyncio.create_task(recorder.record(*self._opening_facts))
+        opening = await self._recover_tools(self._opening(recorder.state))
+        facts = self._opening_facts = await recorder.mask_opening(opening)
+        writing = asyncio.create_task(recorder.record(*facts, masked=facts))
         await self._wait_for_stage(writing)
         if writing.done():
             writing.result()

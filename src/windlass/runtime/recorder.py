@@ -17,6 +17,7 @@ from windlass.core.decide.reserving import estimate_tokens
 from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import CallLate, ContextCompacted, Fact, RunEnded
 from windlass.core.fold.run import apply_fact
+from windlass.core.secrets.fact_masks import count_prompt_chars
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
 from windlass.core.state import State
@@ -24,6 +25,8 @@ from windlass.ports import Clock, Journal
 from windlass.runtime.leftover_tasks import wait_bounded
 from windlass.runtime.publisher import EventPublisher
 
+LONG_PROMPT_CHARS = 200_000
+"""A prompt with more characters is masked in a thread; searching it takes some milliseconds."""
 CANCELLED_WAIT_S = 0.04
 """How long a caller that was cancelled still waits for the journal."""
 
@@ -115,13 +118,14 @@ class Recorder:
         self._durable_state = state
         self._publisher.start_from(state)
 
-    async def record(self, *facts: Fact) -> None:
+    async def record(self, *facts: Fact, masked: Sequence[Fact] = ()) -> None:
         """Write facts, with those that were staged, and return once they are durable.
 
-        Raises JournalFailed, SessionBusy or IllegalFact. After a failure nothing more is written.
+        Those in `masked` come from `mask_opening`. Raises JournalFailed, SessionBusy or
+        IllegalFact. After a failure nothing more is written.
         """
         await self._finish_append()
-        await self._append_facts(facts)
+        await self._append_facts(facts, masked)
 
     async def record_from(self, make_facts: Callable[[State], Sequence[Fact]]) -> None:
         """Write the facts that follow from the state, with nothing written in between.
@@ -140,10 +144,10 @@ class Recorder:
                 self._next_append = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._next_append)
 
-    async def _append_facts(self, facts: Sequence[Fact]) -> None:
+    async def _append_facts(self, facts: Sequence[Fact], masked: Sequence[Fact] = ()) -> None:
         """Write facts while no other append is in progress."""
         late_results = self._late_results
-        state, stamped = self._stamp_facts((*late_results, *facts))
+        state, stamped = self._stamp_facts((*late_results, *facts), masked)
         self._late_results = []
         batch = [*self._staged, *stamped]
         self._staged = []
@@ -160,6 +164,23 @@ class Recorder:
         except Exception:  # noqa: BLE001, S110 - `_advance_state` classifies it
             pass
         self._complete_append(append)
+
+    async def mask_opening(self, facts: Sequence[Fact]) -> Sequence[Fact]:
+        """Return the facts that open a run without their secrets.
+
+        A prompt or an attachment may have many megabytes: those are searched in a thread, in short
+        steps, so that the event loop goes on.
+        """
+        masked: list[Fact] = []
+        for fact in facts:
+            if count_prompt_chars(fact) > LONG_PROMPT_CHARS:
+                masked.append(await asyncio.to_thread(self._mask_fact, fact, self._state))
+            else:
+                masked.append(self._mask_fact(fact, self._state))
+        return masked
+
+    def _mask_fact(self, fact: Fact, state: State) -> Fact:
+        return self._mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
 
     async def stage(self, *facts: Fact) -> None:
         """Fold facts in that the next record writes along with its own, in one append.
@@ -232,13 +253,17 @@ class Recorder:
         message = f"the journal failed: {error}"
         return JournalFailed(self._mask.mask_text(message))
 
-    def _stamp_facts(self, facts: Sequence[Fact]) -> tuple[State, list[Fact]]:
+    def _stamp_facts(
+        self, facts: Sequence[Fact], masked_before: Sequence[Fact] = ()
+    ) -> tuple[State, list[Fact]]:
         """Mask facts, number and date them, and fold them in. Raises IllegalFact."""
         state = self._state
         now = self._clock.now()
         batch: list[Fact] = []
         for fact in facts:
-            masked = self._mask.mask_fact(fact, state.setup.find_tool if state.setup else None)
+            masked = fact
+            if not any(fact is other for other in masked_before):
+                masked = self._mask_fact(fact, state)
             # Time never runs backwards in a journal, whatever the wall clock does.
             stamped = replace(masked, seq=state.seq + 1, at=max(now, state.at))
             state = apply_fact(state, stamped)

@@ -6,20 +6,21 @@ the common case costs no more than the search in its texts.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar, cast, final
 
 import msgspec
 from msgspec.structs import replace
 
 from windlass.core.control_facts import NestedQuestion
-from windlass.core.events import Fact
+from windlass.core.events import Fact, RunStarted
 from windlass.core.faults import Fault
 from windlass.core.messages import (
     AssistantMessage,
     CallOutcome,
     FilePart,
     ImagePart,
+    Message,
     TextPart,
     ThinkingPart,
     ToolCall,
@@ -156,6 +157,35 @@ class FactMask:
         if masked is text:
             return part
         return replace(part, data=masked.encode("utf-8", "surrogateescape"))
+
+
+def count_prompt_chars(fact: Fact) -> int:
+    """Return about how many characters the prompt that opens a run has, with its attachments.
+
+    Messages from elsewhere that a session begins with count too. Any other fact has none.
+    """
+    if not isinstance(fact, RunStarted):
+        return 0
+    messages = (part for message in fact.earlier for part in _parts_of(message))
+    return sum(_count_chars(part) for part in (*fact.prompt, *messages))
+
+
+def _parts_of(message: Message) -> Sequence[object]:
+    if isinstance(message, ToolResults):
+        return [part for item in message.items for part in item.result.content]
+    return message.parts
+
+
+def _count_chars(part: object) -> int:
+    match part:
+        case TextPart() | ThinkingPart():
+            return len(part.text)
+        case ToolCall():
+            return len(part.arguments)
+        case FilePart():
+            return len(part.data or b"")
+        case _:
+            return 0
 
 
 def _same_items(masked: tuple[object, ...], items: tuple[object, ...] | list[object]) -> bool:
