@@ -5,6 +5,7 @@ a file, whose absence is checked.
 """
 
 import asyncio
+import ctypes
 import os
 import platform
 import shutil
@@ -198,6 +199,40 @@ async def test_no_program_is_taken_from_the_repository_around_the_workspace(
     module._probe_cached.cache_clear()
     module._can_confine_helpers.cache_clear()
     assert not mark.exists()
+
+
+READ_KEY = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+search, name, serial = int(sys.argv[1]), sys.argv[2].encode(), int(sys.argv[3])
+found = [libc.syscall(search, 10, ring, b"user", name, 0) for ring in (-3, -4, -5)]
+text = ctypes.create_string_buffer(64)
+for key in (*found, serial):
+    if key > 0 and libc.syscall(search, 11, key, text, 64) > 0:
+        print(text.value.decode())
+print("searched")
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="knows the numbers of one processor")
+async def test_keys_of_the_kernel_cannot_be_read(root: Path) -> None:
+    """No namespace hides the keyring of a login, which holds tickets and passwords."""
+    libc = ctypes.CDLL(None)
+    add_key = 248
+    keyctl = 250
+    serials = [
+        libc.syscall(add_key, b"user", b"windlass-test", b"hush", 4, ring) for ring in (-3, -4)
+    ]
+    if min(serials) < 0:
+        pytest.skip("this kernel has no keyrings for us")
+    try:
+        (root / "read_key.py").write_text(READ_KEY)
+        for serial in serials:
+            output = await run(root, f"python3 read_key.py {keyctl} windlass-test {serial}")
+            assert output == "searched"
+    finally:
+        for serial in serials:
+            libc.syscall(keyctl, 3, serial)
 
 
 # ── sockets ──────────────────────────────────────────────────────────────────

@@ -32,6 +32,9 @@ FILTER_FD = 100
 # Options of prctl(2).
 _PDEATHSIG = 1
 _CHILD_SUBREAPER = 36
+_KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+"""The system call keyctl(2), for which the C library has no function, by kind of processor."""
+_JOIN_SESSION_KEYRING = 1
 _RESOURCE_LIMITS = {"memory_bytes": resource.RLIMIT_AS, "cpu_s": resource.RLIMIT_CPU}
 
 
@@ -139,6 +142,8 @@ class CommandSupervisor:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for name, limit in self._order.limits.items():
             resource.setrlimit(_RESOURCE_LIMITS[name], (limit, limit))
+        if self._order.wrapped:
+            _leave_keyring()
         if self._order.filter_hex:
             self._offer_filter(bytes.fromhex(self._order.filter_hex))
         os.chdir(self._order.cwd)
@@ -236,6 +241,17 @@ def _find_prctl() -> "ctypes._NamedFuncPointer":  # pyright: ignore[reportPrivat
     """Return prctl(2); elsewhere than on Linux a function without effect."""
     libc = ctypes.CDLL(None)
     return libc.prctl if sys.platform == "linux" else libc.getpid
+
+
+def _leave_keyring() -> None:
+    """Begin a new session keyring, which is empty.
+
+    No namespace of the wrapper hides the keys that the kernel keeps for a user's login: tickets,
+    passwords of network drives, tokens. Where there are no keyrings, this has no effect.
+    """
+    number = _KEYCTL_NUMBERS.get(os.uname().machine)
+    if number is not None and sys.platform == "linux":
+        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, None)
 
 
 def _open_pidfd(pid: int) -> int | None:
