@@ -22,7 +22,7 @@ VALUE_CHARS_MIN = 6
 """A shorter value would be found in ordinary words."""
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
-_FORM_SIGNS = ("%", "\\u", "&")
+_FORM_SIGNS = ("%", "\\", "&")
 """Most texts contain none of these, so the many forms with one of them are rarely searched for."""
 
 MaskedSpan = tuple[int, int, str]

@@ -12,7 +12,6 @@ from urllib.parse import quote, quote_plus
 
 _ENCODED_CHARS_MIN = 8
 _HTML_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-_HTML = _HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&#x27;"})
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 _HTML_SAFE_JSON = "<>&'\u2028\u2029"
 """What some encoders of JSON escape, so that it can stand in a page."""
@@ -24,10 +23,39 @@ def encoded_forms(value: str) -> Iterator[str]:
     yield value
     yield from _json_forms(value)
     yield from _url_forms(value)
-    yield from (value.translate(_HTML), value.translate(_HTML_TEXT))
-    yield from (data.hex(), data.hex().upper())
+    yield from _html_forms(value)
+    yield from _hex_forms(data)
+    yield from _shell_forms(value)
     yield from _base64_forms(data)
     yield from _base32_forms(data)
+
+
+def _html_forms(value: str) -> Iterator[str]:
+    """Yield the forms in a page. Quotes have several names, and any letter has a number."""
+    yield value.translate(_HTML_TEXT)
+    for double, single in (("&quot;", "&#x27;"), ("&quot;", "&#39;"), ("&#34;", "&#39;")):
+        yield value.translate(_HTML_TEXT | str.maketrans({'"': double, "'": single}))
+    yield value.translate(_HTML_TEXT | str.maketrans({'"': "&quot;", "'": "&apos;"}))
+    yield "".join(f"&#{ord(letter)};" for letter in value)
+    yield "".join(f"&#x{ord(letter):x};" for letter in value)
+    yield "".join(f"&#x{ord(letter):X};" for letter in value)
+
+
+def _hex_forms(data: bytes) -> Iterator[str]:
+    r"""Yield the bytes in hexadecimal, as dumps write them: joined, apart, or as `\x` escapes."""
+    for separator in ("", " ", ":"):
+        digits = data.hex(separator) if separator else data.hex()
+        yield from (digits, digits.upper())
+    pairs = data.hex(" ").split(" ")
+    yield "".join(f"\\x{pair}" for pair in pairs)
+    yield "".join(f"\\x{pair.upper()}" for pair in pairs)
+
+
+def _shell_forms(value: str) -> Iterator[str]:
+    """Yield the value as shells quote it."""
+    yield value.replace("'", "'\"'\"'")
+    yield value.replace("'", r"'\''")
+    yield re.sub(r"[^\w@%+=:,./-]", r"\\\g<0>", value, flags=re.ASCII)
 
 
 def _json_forms(value: str) -> Iterator[str]:
