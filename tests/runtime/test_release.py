@@ -3,15 +3,17 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from windlass import Agent, Ask, Event, ModelInfo, RunEnded, RunResult, tool
+from windlass import Agent, Ask, Event, ModelInfo, RunEnded, RunFailed, RunResult, tool
 from windlass.core.events import AttemptFailed, CallFinished, CallStarted, RunReleased, StepProposed
 from windlass.core.fold.run import fold
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import (
+    FailingJournal,
     FixedGate,
     ScriptedModel,
     VirtualClock,
@@ -113,6 +115,40 @@ async def test_a_thread_keeps_the_lease_until_it_is_over() -> None:
     assert await journal.is_leased(SESSION)
     go_on.set()
     await until_free(journal)
+
+
+@pytest.mark.realtime
+@pytest.mark.contract("D2", "J2", "F3")
+@pytest.mark.parametrize("stop", ["release", "cancel"])
+async def test_a_thread_keeps_the_lease_if_the_journal_fails(stop: str) -> None:
+    """Its call is open on record, so the next driver would ask whether it happened, and run it."""
+    memory = MemoryJournal()
+    journal = FailingJournal(memory, at=5)  # The append after the one that starts the call.
+    go_on = threading.Event()
+    began = threading.Event()
+
+    @tool
+    def hang() -> str:
+        """Hang."""
+        began.set()
+        go_on.wait(30)
+        return "done"
+
+    agent = Agent(ScriptedModel([[call("hang", {})]]), tools=[hang], journal=journal)
+    running = asyncio.create_task(agent.run("Go.", session=SESSION))
+    await asyncio.to_thread(began.wait, 30)
+    if stop == "release":
+        agent.release(SESSION, grace_s=0.01)
+    else:
+        agent.cancel(SESSION)
+    with suppress(RunFailed):
+        await running
+    state = fold(SESSION, await memory.read(SESSION))
+    assert state.is_active
+    assert [one.phase for one in state.step_calls] == ["started"]
+    assert await memory.is_leased(SESSION)
+    go_on.set()
+    await until_free(memory)
 
 
 async def until_free(journal: MemoryJournal) -> None:

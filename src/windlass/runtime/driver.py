@@ -184,9 +184,9 @@ class RunDriver:
             self.inbox.open()
             self._relay.close()
             self._close_mail()
-            run = self._recorder.state.run
-            is_released = run is not None and run.is_released
-            self._hold.let_go(self._in_flight.leftovers if is_released else ())
+            # Also if the journal failed: what has no end on record is gone on with by the next one.
+            is_open = self._recorder.durable_state.is_active
+            self._hold.let_go(self._in_flight.leftovers if is_open else ())
 
     def finish(self) -> None:
         """Close the run for good: called once `drive` is over, whichever way."""

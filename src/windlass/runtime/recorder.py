@@ -89,6 +89,11 @@ class Recorder:
         return self._state
 
     @property
+    def durable_state(self) -> State:
+        """The state by the facts that are on record, as far as the journal has confirmed them."""
+        return self._durable_state
+
+    @property
     def last_fact(self) -> Fact | None:
         """The last fact of the session, or None if this recorder has not written yet."""
         return self._last_fact
