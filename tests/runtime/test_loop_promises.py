@@ -546,6 +546,27 @@ async def test_a_reply_that_is_whole_does_not_wait_for_its_stream_to_close(
     assert clock.elapsed_s < CLOSE_S + 0.01
 
 
+@pytest.mark.contract("J3")
+async def test_a_whole_reply_is_on_record_before_its_stream_is_closed(clock: VirtualClock) -> None:
+    """J3: a process that is killed while it closes a stream does not pay for the reply again."""
+    store = _store()
+    kinds_at_close: list[list[str]] = []
+
+    class Observed(ScriptedModel):
+        @override
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+            try:
+                async with aclosing(super().stream(prompt)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            finally:
+                kinds_at_close.append([type(fact).__name__ for fact in await store.read(SESSION)])
+
+    with Observed(["Done."]) as model:
+        await Agent(model, journal=store, clock=clock).run("Hello", session=SESSION)
+    assert kinds_at_close == [["RunStarted", "AttemptStarted", "StepProposed"]]
+
+
 async def test_a_reply_that_is_whole_is_kept_by_a_cancel(clock: VirtualClock) -> None:
     """J3, C2: it was paid for, and no reply is paid for twice."""
     store = _store()

@@ -1,12 +1,14 @@
 """One request to a model: its pieces are shown, its silence is limited, its reply is assembled.
 
 The law: a reply counts only with its end marker; once that is there, the reply is whole, and the
-rest of the stream is not awaited. One attempt makes one request; retries are decided elsewhere.
+rest of the stream is not awaited. Its stream is closed once the reply is on record, because a kill
+in between would lose what was paid for. One attempt makes one request; retries are decided
+elsewhere.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from windlass.core.events import (
     AttemptFailed,
     ContentPiece,
     ReplyEnd,
+    ReplyPiece,
     StepProposed,
     StreamOpened,
     UsageDelta,
@@ -54,19 +57,22 @@ class ModelAttempt:
         """A watcher saw some of the text."""
         self._was_cut = False
         """The reply was ended here, because it ran on beyond its cap."""
+        self._open_pieces: AsyncGenerator[ReplyPiece] | None = None
+        """The stream of a whole reply, until `aclose`."""
 
     async def stream(
         self, timeouts: Timeouts, show_piece: Callable[[ContentPiece], bool]
     ) -> Fault | None:
         """Make the request. Returns None once the reply is whole, otherwise what went wrong.
 
-        `show_piece` gets each piece and returns whether a watcher has seen text of it.
+        `show_piece` gets each piece and returns whether a watcher has seen text of it. The stream
+        of a whole reply stays open: record the reply first, then call `aclose`.
         """
         assembly = self._assembly
         watchdog: _SilenceWatchdog | None = None
         try:
             pieces = self._model.stream(self._move.prompt)
-            async with _watch_silence(timeouts) as watchdog, aclosing(pieces):
+            async with _watch_silence(timeouts) as watchdog, self._close_unless_whole(pieces):
                 async for streamed in pieces:
                     self._established = True
                     if isinstance(streamed, StreamOpened):
@@ -91,6 +97,26 @@ class ModelAttempt:
             fault = self._make_fault("stalled", _describe_timeout(timeouts, watchdog))
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
+
+    @asynccontextmanager
+    async def _close_unless_whole(self, pieces: AsyncGenerator[ReplyPiece]) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            if self.is_whole:
+                self._open_pieces = pieces
+            else:
+                await pieces.aclose()
+
+    async def aclose(self) -> None:
+        """Close the stream of a whole reply, within CLOSE_S. What goes wrong does not matter."""
+        pieces = self._open_pieces
+        self._open_pieces = None
+        if pieces is None:
+            return
+        with suppress(ModelError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await pieces.aclose()
 
     def _make_fault(self, kind: FaultKind, problem: str) -> Fault:
         provider = self._model.info.name.partition(":")[0]
@@ -214,10 +240,7 @@ class _SilenceWatchdog:
             return
         is_first = self._last_content_at is None
         self._last_content_at = self._time()
-        if type(piece) is ReplyEnd:
-            self._idle_s = CLOSE_S
-            self.restart_timer(CLOSE_S)
-        elif is_first:
+        if is_first:
             self.restart_timer(self._idle_s)
 
     def restart_timer(self, seconds: float | None) -> None:

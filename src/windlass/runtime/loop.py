@@ -7,6 +7,8 @@
 The law: nothing here chooses, `decide` does; and nothing here remembers, the recorder's state does.
 """
 
+from contextlib import aclosing
+
 from windlass.core.decide.next_move import decide
 from windlass.core.decide.reserving import output_chars_max
 from windlass.core.decide.retrying import backoff_s, explain_long_wait
@@ -123,7 +125,8 @@ async def make_attempt(
     fault = await attempt.stream(world.timeouts, recorder.publisher.show_piece)
     if fault is None:
         in_flight.attempt = None
-        await recorder.record(attempt.make_proposal())
+        async with aclosing(attempt):
+            await recorder.record(attempt.make_proposal())
         return
     if fault.kind == "stalled":
         recorder.publisher.show_delta(StreamStalled(move.step, move.attempt))
@@ -176,11 +179,13 @@ async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight
     text = attempt.partial_text
     if fault is None and (attempt.make_proposal().stop == "refusal" or not text.strip()):
         fault = Fault("other", "the model refused to write the summary, or left it empty")
-    if fault is None:
-        charge = attempt.compute_charge()
-        await recorder.record(ContextCompacted(move.upto, format_summary(text), "summary", charge))
-    else:
-        await recorder.record(attempt.make_failure(fault, 0.0))
+    async with aclosing(attempt):
+        if fault is None:
+            note = format_summary(text)
+            charge = attempt.compute_charge()
+            await recorder.record(ContextCompacted(move.upto, note, "summary", charge))
+        else:
+            await recorder.record(attempt.make_failure(fault, 0.0))
 
 
 async def judge_final_reply(move: JudgeReply, world: World, recorder: Recorder) -> None:
