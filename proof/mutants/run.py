@@ -59,6 +59,7 @@ TESTS = (
     "tests/adversary/test_hostile_schemas.py",
     "tests/adversary/test_named_scripts.py",
     "tests/adversary/test_rewritten_secrets.py",
+    "tests/adversary/test_unseen_arguments.py",
     "tests/project/test_journals.py",
     "tests/project/test_server_trust.py",
     "tests/project/test_trust.py",

@@ -15,7 +15,7 @@ from windlass.cli.status import format_figures
 from windlass.core.events import Event
 from windlass.core.phrases import format_count
 from windlass.core.result import Question, RunResult
-from windlass.core.text_clip import reveal_line
+from windlass.core.text_clip import reveal_line, reveal_lines
 
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 OUTPUT_FORMATS: tuple[OutputFormat, ...] = ("text", "json", "stream-json")
@@ -75,8 +75,8 @@ def show_whole_call(screen: Screen, question: Question) -> None:
     for name, value in question.arguments.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         # A character that is not seen must not be approved unseen.
-        first, *others = [reveal_line(line, keep="\t") for line in text.splitlines() or [""]]
-        screen.write_verbatim(f"  {name}: ", QUIET)
+        first, *others = reveal_lines(text)
+        screen.write_verbatim(f"  {reveal_line(name)}: ", QUIET)
         screen.write_verbatim(first, CALL_STYLE)
         screen.start_new_line()
         for line in others:

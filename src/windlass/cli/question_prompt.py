@@ -19,7 +19,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.result import Question
 from windlass.core.schema import JsonSchema, outline_schema
-from windlass.core.text_clip import reveal_line
+from windlass.core.text_clip import reveal_line, reveal_lines
 from windlass.core.verdicts import Allow, AllowAlways, Deny, Modify, PersonAnswer
 from windlass.gates.grants import make_grant
 
@@ -107,13 +107,13 @@ class QuestionPrompt:
         screen.end_line()
         screen.write_line(question.question, TROUBLE, mark=screen.glyphs.trouble)
         for name, value in question.arguments.items():
-            screen.write_verbatim(f"  {name}: ", QUIET)
+            screen.write_verbatim(f"  {reveal_line(name)}: ", QUIET)
             edits = _format_edits(value) if name == "edits" else None
             if edits is not None:
                 hidden_lines += self._show_value("", edits, lines_max, is_diff=True)
                 continue
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            first, *others = text.splitlines() or [""]
+            first, *others = reveal_lines(text)
             hidden_lines += self._show_value(first, others, lines_max)
         return hidden_lines
 
@@ -206,21 +206,27 @@ class QuestionPrompt:
             self._screen.start_new_line()
 
 
-class _TextEdit(msgspec.Struct):
+class _TextEdit(msgspec.Struct, forbid_unknown_fields=True):
     old: str
     new: str
+    replace_all: bool = False
 
 
 def _format_edits(edits: object) -> list[str] | None:
-    """The edits of a file as removed and added lines; None if the value is not a list of edits."""
+    """The edits of a file as removed and added lines.
+
+    None if the value is not a list of edits, or has more in it than these lines would show.
+    """
     try:
         changes = msgspec.convert(edits, list[_TextEdit])
     except msgspec.ValidationError:
         return None
     lines: list[str] = []
     for change in changes:
-        lines += [f"- {line}" for line in change.old.splitlines()]
-        lines += [f"+ {line}" for line in change.new.splitlines()]
+        if change.replace_all:
+            lines.append("everywhere in the file:")
+        for sign, text in (("-", change.old), ("+", change.new)):
+            lines += [f"{sign} {line}" for line in reveal_lines(text) if text]
     return lines
 
 

@@ -3,7 +3,16 @@
 The law: it cannot steer a terminal, look like a second line, or fill a screen.
 """
 
+import re
+
 LINE_CHARS_MAX = 300
+
+_UNSEEN_CHARS = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\ufe00-\ufe0f"
+    "\U00016fe4\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that count as printable, and of which nothing is to be seen."""
+_LINE_END = re.compile(r"\r?\n")
 
 
 def printable_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
@@ -17,9 +26,23 @@ def reveal_line(text: str, keep: str = "") -> str:
     For questions to a person: words of others can then neither add a line of their own, nor hide.
     Characters in `keep` stay as they are.
     """
-    return "".join(
+    seen = "".join(
         char if char.isprintable() or char in keep else _escape_char(char) for char in text
     )
+    if seen.isascii():
+        return seen
+    return _UNSEEN_CHARS.sub(lambda found: _escape_char(found[0]), seen)
+
+
+def reveal_lines(text: str) -> list[str]:
+    """The lines of a text that a person is asked about, each as `reveal_line` shows it.
+
+    Only a line feed ends a line: other characters that some programs take for that are shown.
+    """
+    lines = _LINE_END.split(text)
+    if len(lines) > 1 and not lines[-1]:
+        lines.pop()
+    return [reveal_line(line, keep="\t") for line in lines]
 
 
 def _escape_char(char: str) -> str:
