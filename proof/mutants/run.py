@@ -55,6 +55,7 @@ TESTS = (
     "tests/gates/test_typed_addresses.py",
     "tests/adversary/test_hostile_control.py",
     "tests/adversary/test_hostile_exports.py",
+    "tests/adversary/test_hostile_globs.py",
     "tests/adversary/test_hostile_projects.py",
     "tests/adversary/test_hostile_schemas.py",
     "tests/adversary/test_named_scripts.py",

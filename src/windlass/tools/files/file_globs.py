@@ -69,6 +69,9 @@ def _compile_steps(pattern: str) -> list[_GlobStep]:
     names = [name for name in pattern.split("/") if name not in {"", "."}]
     if "/" not in pattern:
         names.insert(0, "**")
+    # `**` after `**` means nothing more, and hundreds of them would take a square of the time.
+    pairs = zip(names, [*names[1:], ""], strict=True)
+    names = [name for name, following in pairs if not name == following == "**"]
     return [None if name == "**" else re.compile(fnmatch.translate(name)) for name in names]
 
 
