@@ -29,6 +29,7 @@ from measures.journal import growth as journal_growth
 from measures.journal import live as journal_live
 from measures.journal import mail as journal_mail
 from measures.journal import postgres as journal_postgres
+from measures.journal import replies as journal_replies
 from meter import BenchRow
 
 Measure = Callable[[], list[BenchRow]]
@@ -44,6 +45,7 @@ FULL: Mapping[str, Measure] = {
     "startup": lambda: startup.measure(rounds=9),
     "durable": lambda: durable.measure(length=200, rounds=5),
     "journal_appends": lambda: journal_appends.measure((1, 10, 100), appends=500, rounds=4),
+    "journal_replies": lambda: journal_replies.measure(replies=1_000),
     "journal_growth": lambda: journal_growth.measure(10, 1_000, facts=10_000, rounds=4),
     "journal_postgres": lambda: journal_postgres.measure((1, 10, 100), appends=300, rounds=3),
     "journal_live": lambda: journal_live.measure(count=20_000, rounds=15, deltas=400),
@@ -63,6 +65,7 @@ QUICK: Mapping[str, Measure] = {
     "startup": lambda: startup.measure(rounds=2),
     "durable": lambda: durable.measure(length=20, rounds=1),
     "journal_appends": lambda: journal_appends.measure((1, 10), appends=100, rounds=1),
+    "journal_replies": lambda: journal_replies.measure(replies=50),
     "journal_growth": lambda: journal_growth.measure(10, 100, facts=500, rounds=1),
     "journal_postgres": lambda: journal_postgres.measure((1, 10), appends=50, rounds=1),
     "journal_live": lambda: journal_live.measure(count=2_000, rounds=2, deltas=20),

@@ -5,13 +5,14 @@ code is 1 if anything was paid for twice, done twice, lost or different.
 """
 
 import argparse
+import os
 import random
 import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -31,6 +32,10 @@ from proof.crash.worker import WorkerJob
 from windlass.testing.fault_server import serve_in_thread
 
 WORKERS_MAX = 2
+BARE_APPENDS = 5
+"""Bare appends that are timed after each trial."""
+BARE_BYTES = 4096
+"""About what SQLite writes to its log for a reply."""
 
 
 class CrashCampaign:
@@ -45,6 +50,8 @@ class CrashCampaign:
         self.count = TrialCount()
         self.trials = self.hits = self.misses = self.replies = self.asks = 0
         self.run_s = 0.0
+        self.fsync_s: list[float] = []
+        """How long a bare append with fsync took, measured in between."""
         self.findings: list[str] = []
         """What went wrong, one line for each trial."""
         self._folder = folder
@@ -76,8 +83,10 @@ class CrashCampaign:
             record = run_with_kills(self._context, job, plan_kills(rolls, self.run_s, kills))
             asks = self._provider.requests_of(job.trial)
             trial_count = count_faults(record, self._twin, asks, Path(job.folder))
+            fsync_s = [time_bare_append(Path(job.folder, "bare")) for _ in range(BARE_APPENDS)]
             with self._one_at_a_time:
                 self.count.add(trial_count)
+                self.fsync_s += fsync_s
                 self.trials += 1
                 self.hits += record.hits
                 self.misses += record.misses
@@ -105,6 +114,18 @@ class CrashCampaign:
         folder = self._folder / name
         folder.mkdir()
         return WorkerJob(name, str(folder), self._provider.server.url, self.dsn)
+
+
+def time_bare_append(path: Path) -> float:
+    """Return how long it takes to append as much as a reply to a file and wait for the disk."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        began = time.perf_counter()
+        os.write(handle, b"x" * BARE_BYTES)
+        os.fdatasync(handle)
+        return time.perf_counter() - began
+    finally:
+        os.close(handle)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -146,6 +167,8 @@ def report_lines(campaign: CrashCampaign, store: str) -> Iterator[str]:
     trials = campaign.trials
     after = ", ".join(f"{name} {n}" for name, n in total.killed_after.most_common())
     found = sum(total.killed_after.values())
+    typical_ms = percentile(total.recorded_after_s, 0.99) * 1000
+    within = sum(lived_s * 1000 <= typical_ms for lived_s in total.asked_again_s)
     rows: list[tuple[str, object]] = [
         (f"runs of {len(STEPS) + 1} steps, in {store}", trials),
         ("a run without a kill, in ms", round(campaign.run_s * 1000)),
@@ -156,7 +179,10 @@ def report_lines(campaign: CrashCampaign, store: str) -> Iterator[str]:
         ("requests to the provider, whole replies", f"{campaign.asks}, {campaign.replies}"),
         ("recorded replies that were requested again", total.paid_twice),
         ("replies sent whole and requested again", total.asked_again),
+        (f"of these, sent within {typical_ms:.1f} ms (p99) before it", within),
         (f"of these, sent over {RECORD_S * 1000:g} ms before the kill", total.sent_in_vain),
+        ("end marker to durable record, ms p50, p99", _format_times(total.recorded_after_s)),
+        ("a bare append with fsync, ms p50, p99", _format_times(campaign.fsync_s)),
         ("requests that are not recorded", total.off_record),
         ("effects done twice", total.done_twice),
         ("effects lost", total.lost),
@@ -166,6 +192,17 @@ def report_lines(campaign: CrashCampaign, store: str) -> Iterator[str]:
     ]
     yield from (f"{name:<50} {value!s:>12}" for name, value in rows)
     yield f"last record before a kill: {after}"
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that this share of the values does not exceed; 0 if there are none."""
+    if not values:
+        return 0.0
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def _format_times(times_s: Sequence[float]) -> str:
+    return ", ".join(f"{percentile(times_s, share) * 1000:.1f}" for share in (0.5, 0.99))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ ROWS = "rows.db"
 """Where a `book` leaves its mark."""
 SENT = "sent.txt"
 """Where a `send` leaves its mark."""
+RECORDED = "recorded.txt"
+"""Where the worker notes when each reply was on record."""
 PIECE_S = 0.0005
 """Seconds between two pieces of a reply, so that kills can hit between them."""
 EFFECT_S = 0.006

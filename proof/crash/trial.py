@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,6 +20,7 @@ from pathlib import Path
 from proof.crash.provider import StepRequest
 from proof.crash.script import (
     NOTES,
+    RECORDED,
     ROWS,
     SENT,
     SESSION,
@@ -76,15 +77,17 @@ class SessionRecord:
 class TrialCount:
     """The result of one trial or of many.
 
-    All but `asked_again`, `unknown` and `killed_after` should be zero.
+    All counts but `asked_again`, `unknown` and `killed_after` should be zero.
     """
 
     unfinished: int = 0
     paid_twice: int = 0
     sent_in_vain: int = 0
     """Replies that were requested again although there was time to record them before the kill."""
-    asked_again: int = 0
-    """Replies that the provider had sent whole and that were requested again."""
+    asked_again_s: list[float] = field(default_factory=list[float])
+    """For each reply that was sent whole and requested again: how long before the kill."""
+    recorded_after_s: list[float] = field(default_factory=list[float])
+    """For each reply that was recorded: the time from its end marker to the durable record."""
     off_record: int = 0
     """Requests that were sent but are not recorded."""
     done_twice: int = 0
@@ -95,6 +98,11 @@ class TrialCount:
     """Writes that were reported to the model as unknown."""
     killed_after: Counter[str] = field(default_factory=Counter[str])
     """How often each kind of fact was the last record before a kill."""
+
+    @property
+    def asked_again(self) -> int:
+        """Replies that the provider had sent whole and that were requested again."""
+        return len(self.asked_again_s)
 
     @property
     def faults(self) -> int:
@@ -197,6 +205,7 @@ def count_faults(
     known = results_by_call(twin.messages)
     count.differing = int(settle_unknown_sends(record.messages, known) != twin.messages)
     _count_replies(count, record, asks)
+    count.recorded_after_s += _times_to_record(record, asks, folder)
     _count_effects(count, record, folder)
     return count
 
@@ -209,11 +218,30 @@ def _count_replies(count: TrialCount, record: SessionRecord, asks: Sequence[Step
         count.paid_twice += sum(ask.at > fact.at for ask in requests)
         for ask in requests[:-1]:
             lived_s = _lived_after_reply_s(ask, record)
-            count.asked_again += lived_s > 0
+            if lived_s > 0:
+                count.asked_again_s.append(lived_s)
             count.sent_in_vain += lived_s > RECORD_S
     started = Counter(fact.step for fact in record.facts if isinstance(fact, AttemptStarted))
     asked = Counter(ask.step for ask in asks)
     count.off_record += sum((asked - started).values())
+
+
+def _times_to_record(
+    record: SessionRecord, asks: Sequence[StepRequest], folder: Path
+) -> Iterator[float]:
+    """Yield how long each recorded reply took from its end marker to the disk, in seconds.
+
+    Zero if it was on the disk first: a reply is whole for its reader once nothing is missing but
+    the marker.
+    """
+    lines = (line.partition("@") for line in read_marks(folder / RECORDED))
+    durable_at = {int(seq): float(at) for seq, _, at in lines}
+    proposed = [fact for fact in record.facts if isinstance(fact, StepProposed)]
+    for step, fact in enumerate(proposed, 1):
+        sent_at = [ask.sent_at for ask in asks if ask.step == step][-1]
+        # A process that is killed right after the record does not note it.
+        if sent_at is not None and fact.seq in durable_at:
+            yield max(0.0, durable_at[fact.seq] - sent_at)
 
 
 def _lived_after_reply_s(ask: StepRequest, record: SessionRecord) -> float:

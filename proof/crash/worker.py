@@ -8,16 +8,22 @@ import os
 import sqlite3
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proof.crash.script import EFFECT_S, NOTES, PROMPT, ROWS, SENT, SESSION
+from typing_extensions import override
+
+from proof.crash.script import EFFECT_S, NOTES, PROMPT, RECORDED, ROWS, SENT, SESSION
 from windlass.agent.agent import Agent
 from windlass.core.errors import SessionBusy, WindlassError
+from windlass.core.events import Fact, StepProposed
 from windlass.core.fold.run import fold
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite.journal import SqliteJournal
+from windlass.journals.stored_journal import StoredJournal
 from windlass.models.resolve import resolve_model
 from windlass.tools.function import NOT_DONE, Tool, tool
 from windlass.tools.run_context import RunContext
@@ -26,6 +32,33 @@ EXIT_BUSY = 75
 """The exit code of a process whose session is driven by another process."""
 LEASE_WAIT_S = 10.0
 """Seconds in which a database server must notice that a driver is dead. A file needs none."""
+
+
+class _NotesReplies(StoredJournal):
+    """A journal that notes when each reply was durable, as `<seq>@<seconds since the epoch>`."""
+
+    notes: Path | None = None
+
+    @override
+    def append(self, session: str, facts: Sequence[Fact]) -> asyncio.Future[None]:
+        done = super().append(session, facts)
+        last = facts[-1] if facts else None
+        if self.notes is not None and isinstance(last, StepProposed):
+            done.add_done_callback(partial(_note_durable, self.notes, last.seq))
+        return done
+
+
+def _note_durable(notes: Path, seq: int, done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        append_mark(notes, f"{seq}@{time.time()}")
+
+
+class _NotingSqliteJournal(_NotesReplies, SqliteJournal):
+    pass
+
+
+class _NotingPostgresJournal(_NotesReplies, PostgresJournal):
+    pass
 
 
 class WorkerJob(NamedTuple):
@@ -39,8 +72,11 @@ class WorkerJob(NamedTuple):
 
     def open_journal(self) -> SqliteJournal | PostgresJournal:
         if self.dsn:
-            return PostgresJournal(self.dsn, schema=f"crash_{self.trial}")
-        return SqliteJournal(Path(self.folder, "sessions.db"))
+            journal = _NotingPostgresJournal(self.dsn, schema=f"crash_{self.trial}")
+        else:
+            journal = _NotingSqliteJournal(Path(self.folder, "sessions.db"))
+        journal.notes = Path(self.folder, RECORDED)
+        return journal
 
 
 def append_mark(path: Path, line: str) -> None:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from proof.crash.__main__ import main
+from proof.crash.__main__ import CrashCampaign, main, report_lines
 from proof.crash.provider import CrashProvider, StepRequest
-from proof.crash.script import NOTES, SENT, STEPS
+from proof.crash.script import NOTES, RECORDED, SENT, STEPS
 from proof.crash.trial import (
     RECORD_S,
     SessionRecord,
@@ -88,6 +88,33 @@ def test_a_whole_reply_that_was_requested_again_counts(
     killed = replace(undisturbed.lived, killed_at=[first.sent_at + lived_s])
     count = count_of(undisturbed, killed, [first, *undisturbed.asks])
     assert (count.asked_again, count.sent_in_vain) == (asked_again, sent_in_vain)
+
+
+@pytest.mark.contract("J3")
+def test_it_is_measured_how_long_each_reply_took_to_be_on_record(undisturbed: Undisturbed) -> None:
+    """J3: so that the time of the disk can be told apart from replies that were lost."""
+    times_s = count_of(undisturbed).recorded_after_s
+    assert len(times_s) == len(STEPS) + 1
+    notes = undisturbed.folder / RECORDED
+    whole = notes.read_text("utf-8")
+    try:
+        seq = whole.partition("@")[0]
+        notes.write_text(f"{seq}@{(undisturbed.asks[0].sent_at or 0.0) + 7}\n", "utf-8")
+        assert count_of(undisturbed).recorded_after_s == [pytest.approx(7)]
+    finally:
+        notes.write_text(whole, "utf-8")
+
+
+def test_the_replies_within_the_time_of_the_disk_are_told_apart(tmp_path: Path) -> None:
+    """J3: a reply that was sent within the p99 of recording, and one that was sent before that."""
+    campaign = CrashCampaign(kills=0, seed=0, dsn="", folder=tmp_path)
+    campaign.count.recorded_after_s += [0.001] * 50 + [0.004] * 50
+    campaign.count.asked_again_s += [0.003, 0.1]
+    campaign.fsync_s.append(0.002)
+    said = "\n".join(report_lines(campaign, "sqlite"))
+    assert "replies sent whole and requested again                        2" in said
+    assert "of these, sent within 4.0 ms (p99) before it                  1" in said
+    assert "end marker to durable record, ms p50, p99              4.0, 4.0" in said
 
 
 def test_a_run_that_did_not_come_to_its_end_counts(undisturbed: Undisturbed) -> None:
