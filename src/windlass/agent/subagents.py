@@ -222,10 +222,19 @@ def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:
 async def unreported_charges(journal: Journal, state: State) -> tuple[Charge, ...]:
     """Return what sub-agents have spent on open calls of a run that nobody drives any more."""
     charges: list[Charge] = []
-    for call in state.step.calls if state.step else ():
+    for child in await open_children(journal, state):
+        if child.run is not None:
+            charges += as_subagent_charges(child.run.ledger.charges)
+    return tuple(charges)
+
+
+async def open_children(journal: Journal, state: State) -> list[State]:
+    """Return the sessions that work for open calls of a run."""
+    children: list[State] = []
+    for call in state.step_calls:
         task = call.decoded_arguments.get("task")
         if call.began and call.phase != "closed" and isinstance(task, str):
             child = await find_own_session(journal, f"{state.session}/{call.id}", task)
             if child.run is not None:
-                charges += as_subagent_charges(child.run.ledger.charges)
-    return tuple(charges)
+                children.append(child)
+    return children

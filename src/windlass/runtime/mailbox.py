@@ -218,9 +218,13 @@ def make_mail_facts(
         if not isinstance(made, str):
             return _wake_waiting_calls(state, made)
         problem = made
+    return (refuse_letter(letter, problem),)
+
+
+def refuse_letter(letter: Letter, reason: str) -> MailRefused:
+    """Return the fact that refuses a message."""
     kind = kind_of(letter.message)
-    lane = letter.lane
-    return (MailRefused(mail=letter.number, kind=kind, reason=problem, lane=lane, by=letter.by),)
+    return MailRefused(letter.number, kind, reason, letter.lane, letter.by)
 
 
 def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | str:  # noqa: C901 - an arm per message

@@ -1,0 +1,344 @@
+"""Control of a tree of agents: questions from below, pauses and raised limits from above."""
+
+import asyncio
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from windlass import (
+    Agent,
+    Allow,
+    Ask,
+    Deny,
+    Limits,
+    LoopPolicy,
+    ModelInfo,
+    NothingToDo,
+    Price,
+    RunEnded,
+    answer,
+    tool,
+)
+from windlass.agent.undriven import cancel_run
+from windlass.core.events import (
+    AnswerForwarded,
+    AttemptStarted,
+    CallAnswered,
+    CallWaiting,
+    MailRefused,
+    RunContinued,
+    RunPaused,
+    RunReleased,
+)
+from windlass.core.fold.run import fold
+from windlass.core.limits import RaisedLimits
+from windlass.core.mail import AnswerMail, ContinueMail, PauseMail, RaiseLimitsMail
+from windlass.core.verdicts import Verdict
+from windlass.journals.memory import MemoryJournal
+from windlass.ports import GateRequest
+from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call, pause, say, usage
+
+SESSION = "s"
+BELOW = "s/c1_0"
+sent: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    sent.clear()
+
+
+@tool
+async def send(to: str) -> str:
+    """Send something."""
+    await asyncio.sleep(1)
+    sent.append(to)
+    return f"sent to {to}"
+
+
+class AskAboutSending(FixedGate):
+    """Asks about one tool."""
+
+    def __init__(self, expires_at: float | None = None) -> None:
+        super().__init__(Allow())
+        self._expires_at = expires_at
+
+    @override
+    async def judge(self, request: GateRequest) -> Verdict:
+        if request.tool.name == "send":
+            return Ask("May I send?", "house rule", self._expires_at)
+        return Allow()
+
+
+class Tree:
+    """A boss, a clerk and a runner, each in a process of its own that ends with each drive."""
+
+    def __init__(
+        self, clock: VirtualClock, *, depth: int = 1, expires_at: float | None = None
+    ) -> None:
+        self.clock = clock
+        self.journal = MemoryJournal(now=clock.now)
+        self.depth = depth
+        self.gate = AskAboutSending(expires_at)
+
+    def boss(self, *scripts: list[Any]) -> Agent[str]:
+        """Make the tree; the scripts are those of the boss, then of each one below."""
+        names = ["clerk", "runner"][: self.depth]
+        tools: list[Any] = [send]
+        for name, script in reversed(list(zip(names, scripts[1:], strict=True))):
+            info = ModelInfo(f"scripted:{name}")
+            model = ScriptedModel(script, info=info)
+            helper = Agent(model, name=name, tools=tools, gate=self.gate, clock=self.clock)
+            tools = [helper.as_tool()]
+        return Agent(
+            ScriptedModel(scripts[0]),
+            name="boss",
+            tools=[*tools, send],
+            journal=self.journal,
+            clock=self.clock,
+        )
+
+    async def facts(self, session: str, kind: Any) -> list[Any]:
+        return [fact for fact in await self.journal.read(session) if isinstance(fact, kind)]
+
+
+DELEGATE = [call("clerk", {"task": "Write to ann."})]
+DELEGATE_DEEP = [call("runner", {"task": "Bring it to ann."})]
+SEND = [call("send", {"to": "ann"})]
+
+
+@pytest.mark.contract("D13")
+async def test_a_question_below_suspends_the_tree_and_is_asked_at_the_top(
+    clock: VirtualClock,
+) -> None:
+    tree = Tree(clock)
+    result = await tree.boss([DELEGATE], [SEND]).run("Go.", session=SESSION)
+    assert result.outcome == "suspended"
+    (question,) = result.questions
+    assert (question.session, question.agents) == (BELOW, ("boss", "clerk"))
+    assert (question.arguments, question.rule) == ({"to": "ann"}, "house rule")
+    (waiting,) = await tree.facts(SESSION, CallWaiting)
+    assert waiting.session == BELOW
+    for session in (SESSION, BELOW):
+        assert not await tree.journal.is_leased(session)
+    assert not await tree.journal.list_abandoned()
+    await asyncio.sleep(300_000)
+    left = await answer(
+        tree.journal, SESSION, question.call.id, Allow(), digest=question.digest, by="ann"
+    )
+    assert left == ()
+    result = await tree.boss(["Done."], ["Sent."]).resume(SESSION)
+    assert (result.outcome, sent) == ("completed", ["ann"])
+    (forwarded,) = await tree.facts(SESSION, AnswerForwarded)
+    assert (forwarded.session, forwarded.by, forwarded.mail) == (BELOW, "ann", 1)
+    (answered,) = await tree.facts(BELOW, CallAnswered)
+    assert (answered.by, answered.mail) == ("ann", 1)
+    assert result.duration_s < 100
+
+
+@pytest.mark.contract("D13")
+@pytest.mark.parametrize("named", ["root", "child"])
+async def test_a_question_two_levels_down_is_answered_by_either_name(
+    clock: VirtualClock, named: str
+) -> None:
+    tree = Tree(clock, depth=2)
+    first = tree.boss([DELEGATE], [DELEGATE_DEEP], [SEND])
+    (question,) = (await first.run("Go.", session=SESSION)).questions
+    assert question.agents == ("boss", "clerk", "runner")
+    assert question.session == "s/c1_0/c1_0"
+    session = SESSION if named == "root" else question.session
+    boss = tree.boss(["Done."], ["Told."], ["Sent."])
+    result = await boss.answer(session, question.call.id, Allow(), digest=question.digest)
+    assert (result.outcome, sent) == ("completed", ["ann"])
+
+
+@pytest.mark.contract("D13", "G6")
+async def test_nobody_answers_in_time(clock: VirtualClock) -> None:
+    tree = Tree(clock, expires_at=clock.now() + 60)
+    await tree.boss([DELEGATE], [SEND]).run("Go.", session=SESSION)
+    await asyncio.sleep(100)
+    result = await tree.boss(["Done."], ["I may not."]).resume(SESSION)
+    assert (result.outcome, sent) == ("completed", [])
+
+
+@pytest.mark.contract("D13", "D4")
+async def test_answers_that_do_not_fit_are_refused_at_the_top(clock: VirtualClock) -> None:
+    tree = Tree(clock)
+    (question,) = (await tree.boss([DELEGATE], [SEND]).run("Go.", session=SESSION)).questions
+    for session, digest in ((BELOW, "0" * 32), ("elsewhere", question.digest)):
+        message = AnswerMail(
+            run=1, call_id=question.call.id, digest=digest, verdict=Allow(), session=session
+        )
+        await tree.journal.post_mail(SESSION, message)
+    result = await tree.boss([], []).resume(SESSION)
+    assert (result.outcome, sent) == ("suspended", [])
+    assert len(result.questions) == 1
+
+
+@pytest.mark.contract("D13")
+async def test_an_answer_is_taken_while_another_call_still_runs(clock: VirtualClock) -> None:
+    """The call goes on at once, in the same process: nothing is recorded as waiting."""
+    tree = Tree(clock)
+    clerk = Agent(
+        ScriptedModel([SEND, "Sent."], info=ModelInfo("scripted:clerk")),
+        name="clerk",
+        tools=[send],
+        gate=tree.gate,
+        clock=clock,
+    )
+    slow = Agent(
+        ScriptedModel([[pause(1000), say("Slept.")]], info=ModelInfo("scripted:slow")),
+        name="slow",
+        clock=clock,
+    )
+    script = [[*DELEGATE, call("slow", {"task": "Sleep."})], "Done."]
+    tools = [clerk.as_tool(), slow.as_tool()]
+    boss = Agent(ScriptedModel(script), tools=tools, journal=tree.journal, clock=clock)
+    running = asyncio.create_task(boss.run("Go.", session=SESSION))
+    await asyncio.sleep(10)
+    state = fold(BELOW, await tree.journal.read(BELOW))
+    (asking,) = [one for one in state.step_calls if one.question]
+    await answer(tree.journal, BELOW, asking.id, Allow())
+    await asyncio.sleep(10)
+    assert sent == ["ann"]
+    assert (await running).completed
+    assert not await tree.facts(SESSION, CallWaiting)
+
+
+@pytest.mark.contract("D5")
+async def test_a_pause_reaches_those_below_and_so_does_its_end(clock: VirtualClock) -> None:
+    tree = Tree(clock)
+    tree.gate = AskAboutSending()
+    slow: list[Any] = [say("Let me "), pause(5), say("see."), call("look", {})]
+
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    def make_boss(above: list[Any], below: list[Any]) -> Agent[str]:
+        model = ScriptedModel(below, info=ModelInfo("scripted:clerk"))
+        clerk = Agent(model, name="clerk", tools=[look], clock=clock)
+        tools = [clerk.as_tool()]
+        return Agent(ScriptedModel(above), tools=tools, journal=tree.journal, clock=clock)
+
+    running = asyncio.create_task(make_boss([DELEGATE], [slow]).run("Go.", session=SESSION))
+    await asyncio.sleep(1)
+    await tree.journal.post_mail(SESSION, PauseMail(run=1, reason="lunch"), by="ann")
+    result = await running
+    assert result.outcome == "paused"
+    for session in (SESSION, BELOW):
+        (paused,) = await tree.facts(session, RunPaused)
+        assert (paused.reason, paused.by) == ("lunch", "ann")
+        assert len(await tree.facts(session, RunReleased)) == 1
+        assert fold(session, await tree.journal.read(session)).is_paused
+    assert not await tree.journal.list_abandoned()
+    result = await make_boss(["Done."], ["Seen."]).resume(SESSION)
+    assert result.completed
+    for session in (SESSION, BELOW):
+        assert len(await tree.facts(session, RunContinued)) == 1
+    assert len(await tree.facts(BELOW, AttemptStarted)) == 2
+
+
+PRICED = ModelInfo("scripted:model", output_max=100, price=Price(Decimal(1000), Decimal(1000)))
+
+
+@pytest.mark.contract("D6")
+async def test_a_run_without_money_pauses_and_goes_on_with_more(clock: VirtualClock) -> None:
+    """No request that is on record is made again, and the raised limit survives the process."""
+    journal = MemoryJournal(now=clock.now)
+
+    def make_agent(*replies: Any) -> Agent[str]:
+        return Agent(
+            ScriptedModel(replies, info=PRICED),
+            tools=[send],
+            limits=Limits(usd="1"),
+            rules=LoopPolicy(on_budget="pause"),
+            journal=journal,
+            clock=clock,
+        )
+
+    first = make_agent([usage(input=400, output=90), call("send", {"to": "ann"})])
+    result = await first.run("Go.", session=SESSION)
+    assert (result.outcome, sent) == ("paused", ["ann"])
+    (paused,) = [fact for fact in await journal.read(SESSION) if isinstance(fact, RunPaused)]
+    assert paused.cause == "budget"
+    assert paused.needed is not None
+    await journal.post_mail(SESSION, RaiseLimitsMail(run=1, limits=RaisedLimits(usd=5)))
+    result = await make_agent("Done.").resume(SESSION)
+    assert (result.outcome, result.model_calls, sent) == ("completed", 2, ["ann"])
+
+
+@pytest.mark.contract("D6", "B2")
+async def test_raising_the_limit_at_the_top_reaches_those_below(clock: VirtualClock) -> None:
+    journal = MemoryJournal(now=clock.now)
+
+    def make_boss(above: list[Any], below: list[Any]) -> Agent[str]:
+        rules = LoopPolicy(on_budget="pause")
+        info = ModelInfo("scripted:clerk", output_max=100, price=PRICED.price)
+        model = ScriptedModel(below, info=info)
+        clerk = Agent(model, name="clerk", tools=[send], rules=rules, clock=clock)
+        return Agent(
+            ScriptedModel(above, info=PRICED),
+            tools=[clerk.as_tool()],
+            limits=Limits(usd="2"),
+            rules=rules,
+            journal=journal,
+            clock=clock,
+        )
+
+    above = [[usage(input=100, output=50), *DELEGATE]]
+    below = [[usage(input=900, output=90), call("send", {"to": "ann"})]]
+    result = await make_boss(above, below).run("Go.", session=SESSION)
+    assert (result.outcome, result.questions) == ("suspended", ())
+    assert fold(BELOW, await journal.read(BELOW)).is_paused
+    assert not await journal.list_abandoned()
+    await journal.post_mail(SESSION, RaiseLimitsMail(run=1, limits=RaisedLimits(usd=20)))
+    result = await make_boss(["Done."], ["Sent."]).resume(SESSION)
+    assert (result.outcome, sent) == ("completed", ["ann"])
+    end = (await journal.read(BELOW))[-1]
+    assert isinstance(end, RunEnded)
+    assert end.outcome == "completed"
+
+
+@pytest.mark.contract("C6", "D13")
+async def test_a_denial_from_above_reaches_the_model_below(clock: VirtualClock) -> None:
+    tree = Tree(clock)
+    (question,) = (await tree.boss([DELEGATE], [SEND]).run("Go.", session=SESSION)).questions
+    boss = tree.boss(["Done."], ["I may not."])
+    result = await boss.answer(SESSION, question.call.id, Deny("no"), digest=question.digest)
+    assert (result.completed, sent) == (True, [])
+
+
+@pytest.mark.contract("D3", "C6")
+async def test_a_tree_that_nobody_drives_is_cancelled_with_the_journal_alone(
+    clock: VirtualClock,
+) -> None:
+    tree = Tree(clock, depth=2)
+    await tree.boss([DELEGATE], [DELEGATE_DEEP], [SEND]).run("Go.", session=SESSION)
+    await tree.journal.post_mail(SESSION, ContinueMail(run=7))
+    receipt = await cancel_run(tree.journal, SESSION, by="ann", clock=clock)
+    for session in (SESSION, BELOW, "s/c1_0/c1_0"):
+        end = (await tree.journal.read(session))[-1]
+        assert isinstance(end, RunEnded)
+        assert (end.outcome, end.by) == ("cancelled", "ann")
+    (refused,) = await tree.facts(SESSION, MailRefused)
+    assert (refused.mail, receipt.number) == (1, 2)
+    assert not await tree.journal.list_mailed()
+    with pytest.raises(NothingToDo):
+        await cancel_run(tree.journal, SESSION, clock=clock)
+
+
+@pytest.mark.contract("D3")
+async def test_a_run_that_is_driven_is_cancelled_with_the_journal_alone(
+    clock: VirtualClock,
+) -> None:
+    journal = MemoryJournal(now=clock.now)
+    agent = Agent(ScriptedModel([[say("Half "), pause(60)]]), journal=journal, clock=clock)
+    running = asyncio.create_task(agent.run("Go.", session=SESSION))
+    await asyncio.sleep(1)
+    await cancel_run(journal, SESSION, reason="enough", clock=clock)
+    result = await running
+    assert (result.outcome, result.reason, result.partial_text) == ("cancelled", "enough", "Half ")
