@@ -85,6 +85,14 @@ class PersonReply:
     leave: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PostedLetter:
+    """A message that the store has accepted, and its key."""
+
+    message: Mail
+    key: str
+
+
 @dataclass(slots=True)
 class OutsideWorld:
     """What all processes of a session share: the store, the provider, the effects of tools."""
@@ -99,6 +107,8 @@ class OutsideWorld:
     replies: list[PersonReply] = field(default_factory=list[PersonReply])
     steered: list[str] = field(default_factory=list[str])
     """Steering messages that were confirmed as recorded."""
+    posted: dict[int, PostedLetter] = field(default_factory=dict[int, PostedLetter])
+    """The messages to the session that the store has, by their number."""
     refused: int = 0
     """How often a second process was refused."""
     problems: list[str] = field(default_factory=list[str])
@@ -185,6 +195,8 @@ class SimJournal:
         self._power.begin_write()
         write = self._power.writes
         receipt = await self._store.post_mail(session, message, by=by, key=key)
+        if session == self._outside.plan.session:
+            self._outside.posted[receipt.number] = PostedLetter(message, key)
         self._power.end_write(write)
         return receipt
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 from proof.simulate.plan_calls import EFFECTS, HELPER, CallPlan, ReplyPlan, ScriptTraits
 from proof.simulate.plan_calls import draw_lookup as _lookup
 from proof.simulate.plan_calls import draw_reply as _reply
+from proof.simulate.plan_control import LEFT_ALONE, ControlPlan, draw_control
 from windlass.core.faults import FaultKind
 from windlass.core.messages import Effect
 
@@ -58,6 +59,7 @@ class SessionPlan:
     session: str = "sim"
     beside: tuple["SessionPlan", ...] = ()
     """Sessions that run at the same time, with the same journal and the same budget."""
+    control: ControlPlan = LEFT_ALONE
 
     @property
     def calls(self) -> dict[int, CallPlan]:
@@ -74,7 +76,8 @@ class SessionPlan:
         money = self.usd_max is not None or more.session_usd or more.budget_usd
         moments = self.cancel_after_s is not None or self.seconds_max is not None or more.steers
         expiring = any(call.expires_s is not None for call in calls)
-        return bool(self.troubles or money or moments or more.steers_between or expiring)
+        moments = moments or more.steers_between or self.control.changes_outcome
+        return bool(self.troubles or money or moments or expiring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,7 @@ def _draw_session(
         more=_draw_extras(extra, budget, helped=helped),
         session=session,
         beside=beside,
+        control=draw_control(Random(f"{seed} control of {session}")),
     )
 
 

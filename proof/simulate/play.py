@@ -7,14 +7,16 @@ from functools import reduce
 from typing import Any
 
 from proof.simulate.agents import build_agent
+from proof.simulate.control import answer_by_mail, start_control
 from proof.simulate.meddling import start_meddlers, steer_between
 from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
 from proof.simulate.people import call_number, reply_to_question
 from proof.simulate.plan import SessionPlan
 from windlass.agent.agent import Agent
 from windlass.agent.answering import answer
+from windlass.agent.undriven import settle_mail
 from windlass.core.errors import ConfigError, RunFailed
-from windlass.core.events import Event, Fact
+from windlass.core.events import Event, Fact, RunReleased
 from windlass.core.fold.run import apply_fact
 from windlass.core.result import Question, RunResult, open_questions
 from windlass.core.state import State
@@ -60,6 +62,11 @@ class PlayedSession:
     def has_crashed(self) -> bool:
         return any(drive.died for drive in self.drives)
 
+    @property
+    def was_let_go(self) -> bool:
+        """Whether a driver let go of a run before its end."""
+        return any(isinstance(fact, RunReleased) for fact in self.facts)
+
 
 def play_plan(plan: SessionPlan) -> PlayedSession:
     """Play a plan on virtual time."""
@@ -90,6 +97,9 @@ async def _play_session(
                 break
         else:
             raise AssertionError(f"run {number} did not end in {PROCESSES_MAX} processes")
+    # Messages that nobody could take any more are refused; then each has its fact.
+    await settle_mail(store, plan.session, clock=clock)
+    await _read_journal(played)
     for key in sorted(played.outside.started) if plan.more.helped else ():
         # The session of a helper is named by the key of the call that it works for.
         played.inner[key] = list(await store.read(key))
@@ -118,6 +128,7 @@ async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) 
     if at == 1 and plan.cancel_after_s is not None:
         asyncio.get_running_loop().call_later(plan.cancel_after_s, cancel)
     meddlers = start_meddlers(outside, power, clock, agent, at)
+    meddlers += start_control(outside, agent, at)
     with suppress(asyncio.CancelledError, PowerCut):
         await task
     drive.ended_at = clock.elapsed_s
@@ -157,6 +168,9 @@ async def _drive_run(
             pinned = plan.more.pinned[number - 1]
             prompt = make_prompt(plan, number)
             drive.result = await agent.run(prompt, session=session, on_event=watch, pinned=pinned)
+        elif waiting and plan.control.answers_by_mail:
+            await answer_by_mail(played.outside, waiting)
+            drive.result = await agent.resume(session, on_event=watch)
         elif waiting and not plan.more.answers_apart:
             drive.result = await _answer_one(agent, drive, played, waiting)
         else:

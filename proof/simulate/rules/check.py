@@ -3,9 +3,11 @@
 from dataclasses import replace
 from decimal import Decimal
 
+from proof.simulate.plan_control import ControlPlan
 from proof.simulate.play import PlayedSession, play_plan
 from proof.simulate.rules.broken import RuleBroken, require
 from proof.simulate.rules.effects import check_effects
+from proof.simulate.rules.mail import check_mail
 from proof.simulate.rules.money import check_money, check_shared_budget
 from proof.simulate.rules.permissions import check_permissions
 from proof.simulate.rules.projecting import check_projection
@@ -35,6 +37,7 @@ def _check_session(played: PlayedSession) -> None:
     check_effects(played)
     check_permissions(played)
     check_money(played, state)
+    check_mail(played)
     _check_helpers(played)
     _check_against_twin(played, state)
 
@@ -53,7 +56,8 @@ def _check_helpers(played: PlayedSession) -> None:
         require(isinstance(start, RunStarted) and start.parent == session, f"M1: {start}")
         require(len(ends) <= 1, f"M1: {session} was worked on again after its end")
         # A process that was stopped has stopped its helpers. One that died could not.
-        require(ends or played.has_crashed, f"C6: {session} is left open")
+        left = played.has_crashed or played.was_let_go
+        require(ends or left, f"C6: {session} is left open")
         end = finished.get(session)
         if end is not None:
             require(ends, f"M1: {session} is finished for its caller, but still open")
@@ -66,15 +70,20 @@ def _check_helpers(played: PlayedSession) -> None:
 
 
 def _check_against_twin(played: PlayedSession, state: State) -> None:
-    """J4: crashes leave no trace in the transcript, if interrupted writes can be reconciled."""
+    """J4, D2, D5: crashes, releases and pauses leave no trace in the transcript.
+
+    Unless interrupted writes cannot be reconciled.
+    """
     plan = played.plan
-    if not played.has_crashed or not plan.reconciles or plan.depends_on_time:
+    if not (played.has_crashed or played.was_let_go) or not plan.reconciles or plan.depends_on_time:
         return
     asked = (call for call in plan.calls.values() if call.judgement in ("ask", "ask_other"))
     approver_breaks = any(call.attention in ("raise", "nonsense") for call in asked)
     if plan.more.provider_window is not None or (plan.more.attended and approver_breaks):
         return  # The outcome depends on which process was there at the time.
-    twin = play_plan(replace(plan, crashes=())).state
+    answers = plan.control.answers_by_mail
+    undisturbed = replace(plan, crashes=(), control=ControlPlan(answers_by_mail=answers))
+    twin = play_plan(undisturbed).state
     require(
         twin.transcript == state.transcript,
         "J4: the transcript differs from that of the same session without crashes",

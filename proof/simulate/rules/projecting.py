@@ -15,6 +15,7 @@ from windlass.core.events import (
     Event,
     Fact,
     RunEnded,
+    RunReleased,
     StepProposed,
     TextDelta,
     ThinkingDelta,
@@ -86,7 +87,9 @@ def _text_so_far(events: Sequence[Event]) -> Iterator[Event]:
     """Yield what has streamed of the open attempt, in as few pieces as possible."""
     pieces = list[Event]()
     for event in events:
-        if isinstance(event, AttemptStarted | AttemptFailed | StepProposed | RunEnded):
+        if isinstance(
+            event, AttemptStarted | AttemptFailed | StepProposed | RunReleased | RunEnded
+        ):
             pieces.clear()
         elif isinstance(event, TextDelta | ThinkingDelta | CallDelta | UsageDelta):
             pieces.append(event)
@@ -179,7 +182,11 @@ def _check_fact(view: Projection, state: State, fact: Fact) -> None:
             [(one.call_id, one.digest, one.expires_at) for one in view.questions],
             [(one.call.id, one.digest, one.expires_at) for one in open_questions(state)],
         ),
-        "waiting": (view.status.waits_for == "person", state.is_active and state.is_waiting),
+        # A run that was let go waits for a driver first, or for its pause to end.
+        "waiting": (
+            view.status.waits_for == "person",
+            state.is_active and state.is_waiting and not run.is_released,
+        ),
         "pause": (shown.pause, run.pause),
         "raised limits": (shown.raised, run.raised),
         "released": (shown.released, run.is_released and run.outcome is None),

@@ -15,6 +15,7 @@ from windlass.core.events import (
     ContextCompacted,
     Fact,
     KnowledgeRecalled,
+    LimitsRaised,
     LookupsPlanned,
     NoteGiven,
     ReplyJudged,
@@ -212,7 +213,7 @@ def _check_denials(run: list[Fact]) -> None:
 def _check_duration(run: list[Fact], played: PlayedSession) -> None:
     """C5: how long a run may take. Waiting for a person does not count, nor does a crash."""
     limit_s = played.plan.seconds_max
-    if limit_s is None or any(isinstance(fact, RunResumed) for fact in run):
+    if limit_s is None or any(isinstance(fact, RunResumed | LimitsRaised) for fact in run):
         return
     if any(getattr(getattr(fact, "verdict", None), "question", "") for fact in run):
         return

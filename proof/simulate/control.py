@@ -1,0 +1,93 @@
+"""People who speak to a session through its mailbox, and drivers that let go of it."""
+
+import asyncio
+from contextlib import suppress
+
+from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
+from proof.simulate.people import reply_to_question
+from proof.simulate.plan_control import LetterKind, PlannedLetter, PlannedRelease
+from windlass.agent.agent import Agent
+from windlass.core.errors import NothingToDo
+from windlass.core.fold.run import fold
+from windlass.core.limits import RaisedLimits
+from windlass.core.mail import (
+    AnswerMail,
+    CancelMail,
+    ContinueMail,
+    Mail,
+    PauseMail,
+    RaiseLimitsMail,
+    SteerMail,
+)
+from windlass.core.messages import TextPart
+from windlass.core.result import Question
+
+RAISED_S = 40.0
+"""The limit of time that a message raises a run to."""
+
+
+def start_control(
+    outside: OutsideWorld, agent: Agent[str], process: int
+) -> list[asyncio.Task[None]]:
+    """Start the tasks that are planned to run beside a process."""
+    control = outside.plan.control
+    tasks = [
+        asyncio.create_task(_post_later(outside, letter, f"Letter {process}.{nth}"))
+        for nth, letter in enumerate(control.letters)
+        if letter.process == process
+    ]
+    tasks += [
+        asyncio.create_task(_release_later(outside, agent, release))
+        for release in control.releases
+        if release.process == process
+    ]
+    return tasks
+
+
+async def _release_later(outside: OutsideWorld, agent: Agent[str], release: PlannedRelease) -> None:
+    await asyncio.sleep(release.after_s)
+    agent.release(outside.plan.session, "planned", release.grace_s)
+
+
+async def _post_later(outside: OutsideWorld, letter: PlannedLetter, text: str) -> None:
+    await asyncio.sleep(letter.after_s)
+    run = await outside.last_run() + (letter.kind == "stale")
+    message = _make_message(letter.kind, run, text)
+    for _ in range(2 if letter.is_repeated else 1):
+        await post_letter(outside, message, text)
+
+
+def _make_message(kind: LetterKind, run: int, text: str) -> Mail:
+    match kind:
+        case "steer":
+            return SteerMail(run=run, prompt=(TextPart(text),))
+        case "pause":
+            return PauseMail(run=run, reason="planned")
+        case "resume":
+            return ContinueMail(run=run)
+        case "cancel" | "stale":
+            return CancelMail(run=run, reason="planned")
+        case "raise":
+            return RaiseLimitsMail(run=run, limits=RaisedLimits(seconds=RAISED_S))
+
+
+async def post_letter(outside: OutsideWorld, message: Mail, key: str) -> None:
+    """Post a message from a process of its own. The same key never counts twice."""
+    journal = SimJournal(outside, ProcessPower())
+    with suppress(NothingToDo):
+        await journal.post_mail(outside.plan.session, message, by="ann", key=key)
+
+
+async def answer_by_mail(outside: OutsideWorld, waiting: tuple[Question, ...]) -> None:
+    """Post the answers to all questions; the next driver takes them."""
+    state = fold(outside.plan.session, await outside.store.read(outside.plan.session))
+    for question in waiting:
+        message = AnswerMail(
+            run=state.run.number if state.run else 0,
+            call_id=question.call.id,
+            digest=question.digest,
+            verdict=reply_to_question(outside, question),
+            session=question.session,
+        )
+        key = f"answer {len(outside.posted)}"
+        await post_letter(outside, message, key)

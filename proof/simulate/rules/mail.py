@@ -1,0 +1,74 @@
+"""Rules for control from outside: each message counts once, in order, and a pause holds."""
+
+from proof.simulate.play import PlayedSession
+from proof.simulate.rules.broken import require
+from windlass.core.events import (
+    AttemptStarted,
+    CallStarted,
+    Fact,
+    LimitsRaised,
+    RunContinued,
+    RunEnded,
+    RunPaused,
+    RunReleased,
+    SteeringGiven,
+)
+from windlass.core.fold.control import mail_place
+from windlass.core.mail import SteerMail
+from windlass.core.messages import TextPart
+
+
+def check_mail(played: PlayedSession) -> None:
+    """D2, D4, D5: messages, pauses and releases."""
+    _check_letters(played)
+    _check_pauses(played.facts)
+    for facts in played.inner.values():
+        _check_pauses(facts)
+    _check_releases(played.facts)
+
+
+def _check_letters(played: PlayedSession) -> None:
+    """D4: each message led to one fact, in the order of the mailbox."""
+    places = [(mail_place(fact), fact) for fact in played.facts]
+    taken = [(place[1], fact) for place, fact in places if place and place[0] == "control"]
+    numbers = [number for number, _ in taken]
+    posted = sorted(played.outside.posted)
+    require(numbers == posted, f"D4: {posted} were posted, and {numbers} became facts")
+    for number, fact in taken:
+        message = played.outside.posted[number].message
+        if isinstance(fact, SteeringGiven) and isinstance(message, SteerMail):
+            texts = [
+                "".join(part.text for part in prompt if isinstance(part, TextPart))
+                for prompt in (fact.prompt, message.prompt)
+            ]
+            require(texts[0] == texts[1], f"D4: letter {number} became {texts[0]!r}")
+
+
+def _check_pauses(facts: list[Fact]) -> None:
+    """D5: between a pause that took effect and its end, nobody asks a model or runs a call."""
+    is_asked = is_paused = False
+    for fact in facts:
+        match fact:
+            case RunPaused():
+                is_asked = True
+            case RunContinued() | RunEnded() | LimitsRaised():
+                is_asked = is_paused = False
+            case RunReleased(reason="paused"):
+                is_paused = is_asked
+            case AttemptStarted() | CallStarted():
+                require(not is_paused, f"D5: {fact} in a paused run")
+            case _:
+                pass
+
+
+def _check_releases(facts: list[Fact]) -> None:
+    """D2: a release settles the attempt in flight, so that it is not charged by its reservation."""
+    is_open = False
+    for fact in facts:
+        if isinstance(fact, AttemptStarted):
+            is_open = True
+        elif isinstance(fact, RunReleased):
+            require(is_open or fact.charge is None, f"D2: {fact} charges nothing that was open")
+            is_open = False
+        elif getattr(fact, "charge", None) is not None or isinstance(fact, RunEnded):
+            is_open = False
