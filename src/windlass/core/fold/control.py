@@ -64,6 +64,21 @@ def advance_mail_cursor(state: State, fact: Fact) -> State:
     return replace(state, mail_taken=number)
 
 
+def needs_driver(state: State, *, has_control_mail: bool, has_prompts: bool) -> bool:
+    """Return whether somebody should drive a root session now: the rule of all who look for work.
+
+    The flags say whether each lane has messages beyond its cursor. An open run needs a driver
+    unless it is paused or waits for a person. Even then somebody must come for control messages,
+    because one of them may end the pause, answer the question or cancel the run; the driver takes
+    them and lets go again. A prompt waits until the run before it has ended.
+    """
+    if not state.is_active:
+        return has_control_mail or has_prompts
+    if state.is_paused or state.is_waiting:
+        return has_control_mail
+    return True
+
+
 def apply_control_fact(state: State, run: RunState, fact: ControlFact) -> State:
     """Apply what somebody did to a run from outside, or why its driver let go of it."""
     match fact:
