@@ -35,6 +35,7 @@ ARCHITECTURE_LINES_MAX = 200
 SMALL_MODULES = {
     # A command of the command line is a module, which is imported when the command is run.
     "windlass.cli.completion",
+    "windlass.cli.migrate",
     "windlass.cli.tools",
     # What a replay reports, apart from how it replays.
     "windlass.core.audit.differences",
