@@ -22,7 +22,7 @@ LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast format bench bench-peers bench-faults \
-	docs cli-reference simulate crash soak scale mutants live prices \
+	docs cli-reference simulate modelcheck crash soak scale mutants live prices \
 	mcp-servers local local-weights bench-local test-local lock clean
 
 help: ## list the targets
@@ -75,6 +75,9 @@ cli-reference: $(DEV) ## write docs/cli_reference.md anew from the commands' own
 
 simulate: $(DEV) ## random runs with faults and crashes: make simulate SEEDS=0:2000
 	$(BIN)/python -m proof.simulate --seeds $(SEEDS)
+
+modelcheck: $(DEV) ## all interleavings of two drivers, two posters, a crash and a partition
+	$(BIN)/python -m proof.modelcheck
 
 crash: $(DEV) ## kill a real process at random moments, and count what it cost: make crash KILLS=300
 	$(BIN)/python -m proof.crash --kills $(KILLS)

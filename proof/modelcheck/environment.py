@@ -1,0 +1,84 @@
+"""What happens to the protocol from outside: messages, crashes, partitions, releases, forks."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TypeAlias
+
+from proof.modelcheck.explore import ModelStep
+from proof.modelcheck.fact_log import FactLog
+from proof.modelcheck.letters import post_letter
+from proof.modelcheck.rules import empty_lane
+from proof.modelcheck.world import DRIVER_NAMES, NOBODY, DriverState, Scenario, WorldState
+
+Step: TypeAlias = ModelStep[WorldState]
+
+
+def environment_steps(scenario: Scenario, log: FactLog, state: WorldState) -> Iterator[Step]:
+    """Yield what others may do in a state. None of it has to happen."""
+    for poster, kinds in enumerate(scenario.posters):
+        posted = state.posted[poster]
+        for kind in kinds[posted] if posted < len(kinds) else ():
+            after = partial(_post, scenario, log, state, poster, kind)
+            yield ModelStep(f"poster {poster + 1}", f"posts {kind}", after, is_environment=True)
+    for me, driver in enumerate(state.drivers):
+        if driver.place not in ("idle", "dead"):
+            yield from _faults_of(state, me, driver)
+    if state.forks:
+        for at in range(1, log[state.log].seq + 1):
+            for is_import in (False, True):
+                text = f"{'imports' if is_import else 'forks'} the first {at} records"
+                after = partial(_fork, log, state, at, is_import=is_import)
+                yield ModelStep("somebody", text, after, is_environment=True)
+
+
+def _faults_of(state: WorldState, me: int, driver: DriverState) -> Iterator[Step]:
+    name = DRIVER_NAMES[me]
+    if state.crashes:
+        yield ModelStep(name, "crashes", partial(_crash, state, me), is_environment=True)
+    if state.cuts and driver.is_connected:
+        cut = state.with_driver(me, driver._replace(is_connected=False))
+        after = partial(cut._replace, cuts=state.cuts - 1)
+        yield ModelStep(name, "is cut off from the store", after, is_environment=True)
+    if state.releases and driver.place == "driving" and not driver.must_release:
+        asked = state.with_driver(me, driver._replace(must_release=True))
+        after = partial(asked._replace, releases=state.releases - 1)
+        yield ModelStep(name, "is asked to release the run", after, is_environment=True)
+
+
+def _post(
+    scenario: Scenario, log: FactLog, state: WorldState, poster: int, kind: str
+) -> WorldState:
+    session = log[state.log].state
+    posted = list(state.posted)
+    posted[poster] += 1
+    state = state._replace(posted=tuple(posted))
+    if kind == "prompt":
+        lane = post_letter(state.prompts, kind, 0, session.prompts_taken, scenario.bug)
+        return state._replace(prompts=lane)
+    # A message names the run that its poster saw, which may have ended since: always the first.
+    lane = post_letter(state.control, kind, 1, session.mail_taken, scenario.bug)
+    return state._replace(control=lane)
+
+
+def _crash(state: WorldState, me: int) -> WorldState:
+    """The process is gone: what it ran, what it knew and, on the same machine, its lock."""
+    lock = NOBODY if state.lock == me else state.lock
+    dead = state.with_driver(me, DriverState("dead"))
+    return dead._replace(lock=lock, crashes=state.crashes - 1)
+
+
+def _fork(log: FactLog, state: WorldState, at: int, *, is_import: bool) -> WorldState:
+    """Go on in the copy: it has a mailbox of its own, and nobody drives it yet."""
+    forked = log.fork(state.log, at, is_import=is_import)
+    session = log[forked].state
+    return state._replace(
+        drivers=(DriverState(), DriverState()),
+        log=forked,
+        lock=NOBODY,
+        opener=NOBODY,
+        control=empty_lane(session.mail_taken),
+        prompts=empty_lane(session.prompts_taken),
+        effects=0,
+        token=0,
+        forks=state.forks - 1,
+    )

@@ -1,0 +1,16 @@
+"""Bugs that can be planted into the protocol, to show that the exploration finds them."""
+
+from typing import Literal
+
+PlantedBug = Literal[
+    "numbers_by_max",
+    "fork_counts_from_one",
+    "take_without_cursor",
+    "remove_before_fact",
+    "release_before_calls_ended",
+    "no_fence",
+    "confirm_skipped",
+    "sweep_drives_paused",
+    "sweep_ignores_mail_of_paused",
+    "cancel_any_run",
+]

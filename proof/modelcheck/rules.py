@@ -1,0 +1,77 @@
+"""The rules for facts that the store accepts: who may write them, and which messages they take."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from proof.modelcheck.explore import RuleViolation
+from proof.modelcheck.letters import LaneState, untaken_letters
+from proof.modelcheck.world import NOBODY, WorldState
+from windlass.core.events import (
+    AttemptStarted,
+    Fact,
+    MailRefused,
+    RunEnded,
+    RunReleased,
+    RunResumed,
+    RunStarted,
+)
+from windlass.core.fold.control import mail_place
+from windlass.core.state import State
+
+
+def check_batch(world: WorldState, before: State, facts: Sequence[Fact], driver: int) -> WorldState:
+    """Check facts that a driver has just written, and remember what the rules need of them."""
+    opener = world.opener
+    for fact in facts:
+        if isinstance(fact, RunStarted | RunResumed):
+            _check_opening(world, before)
+            opener = driver
+        elif not isinstance(fact, MailRefused) and opener != driver:
+            kind = type(fact).__name__
+            raise RuleViolation(f"{kind} was accepted from a driver that does not have the session")
+        if isinstance(fact, RunEnded | RunReleased):
+            opener = NOBODY
+        if isinstance(fact, AttemptStarted) and before.run is not None and before.run.pause:
+            raise RuleViolation("a paused run made a request")
+        world = _settle_message(world, before, fact)
+    return world._replace(opener=opener)
+
+
+def _check_opening(world: WorldState, before: State) -> None:
+    if before.is_paused and not untaken_letters(world.control, before.mail_taken):
+        raise RuleViolation("a paused run is driven, although no message came for it")
+
+
+def _settle_message(world: WorldState, before: State, fact: Fact) -> WorldState:
+    """The message that a fact carries must be the first one that is owed in its lane."""
+    place = mail_place(fact)
+    if place is None:
+        return world
+    name, number = place
+    lane = world.prompts if name == "prompts" else world.control
+    if not lane.owed or number < lane.owed[0].number:
+        raise RuleViolation(f"message {number} was taken twice")
+    letter = lane.owed[0]
+    if number > letter.number:
+        raise RuleViolation(f"message {number} was taken before message {letter.number}")
+    is_own = before.run is not None and letter.run == before.run.number
+    if isinstance(fact, RunEnded) and not is_own:
+        raise RuleViolation(f"a cancel of run {letter.run} stopped another run")
+    settled = lane._replace(owed=lane.owed[1:])
+    if name == "prompts":
+        return world._replace(prompts=settled)
+    return world._replace(control=settled)
+
+
+def forget_repeated_mail(state: State, fact: Fact) -> Fact:
+    """Return a fact as a fold without the check of the cursor would take it."""
+    place = mail_place(fact)
+    if place is None or place[0] == "prompts" or place[1] > state.mail_taken:
+        return fact
+    return replace(fact, mail=0)
+
+
+def empty_lane(taken: int) -> LaneState:
+    """Return the lane of a fork or an import: no letters, and the cursor of its facts."""
+    return LaneState(highest=taken)

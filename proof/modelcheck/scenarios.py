@@ -1,0 +1,72 @@
+"""What is explored: scenarios that keep the rules, bugs that break one, and known gaps."""
+
+from collections.abc import Mapping
+
+from proof.modelcheck.plants import PlantedBug
+from proof.modelcheck.world import Scenario
+
+_TALK = ("cancel", "steer", "pause", "continue")
+_ANY = ("prompt", *_TALK)
+
+SCENARIOS: Mapping[str, Scenario] = {
+    # A call, a crash and a partition, on a server. Nothing stops a process inside of the call.
+    "take-over": Scenario(crashes=1, cuts=1, can_stop_in_call=False),
+    # A process may stop inside of the call: the tool checks the token, or cannot reconcile at all.
+    "token": Scenario(crashes=1, cuts=2, checks_token=True),
+    "unknown": Scenario(crashes=1, cuts=2, can_reconcile=False),
+    # The same in a file, whose lock no living process loses; with a release, and no token.
+    "file": Scenario(store="file", crashes=1, cuts=1, releases=1),
+    "file mail": Scenario(store="file", posters=((_TALK,), (_ANY,)), crashes=1, releases=1),
+    # Two posters who post what they like, a crash and a partition.
+    "mail": Scenario(has_call=False, posters=((_TALK,), (_ANY,)), crashes=1, cuts=1),
+    "more mail": Scenario(has_call=False, posters=((_TALK, _TALK), (_ANY,)), crashes=1),
+    # A cancel, or a pause and its end; a queued prompt; a call, a crash and a partition.
+    "everything": Scenario(
+        posters=((("cancel", "pause"), ("continue",)), (("prompt",),)),
+        crashes=1,
+        cuts=1,
+        checks_token=True,
+    ),
+    # A copy of the session, made at any moment from any of its records, which gets messages.
+    "fork": Scenario(has_call=False, posters=((("steer", "cancel"), ("steer",)),), forks=1),
+}
+
+PLANTED: Mapping[PlantedBug, Scenario] = {
+    "numbers_by_max": Scenario(
+        has_call=False, posters=((("steer",), ("steer",)),), bug="numbers_by_max"
+    ),
+    "fork_counts_from_one": Scenario(
+        has_call=False, posters=((("steer",), ("steer",)),), forks=1, bug="fork_counts_from_one"
+    ),
+    "take_without_cursor": Scenario(
+        has_call=False, posters=((("steer",),),), crashes=1, bug="take_without_cursor"
+    ),
+    "remove_before_fact": Scenario(
+        has_call=False, posters=((("steer",),),), crashes=1, bug="remove_before_fact"
+    ),
+    "release_before_calls_ended": Scenario(
+        store="file", releases=1, bug="release_before_calls_ended"
+    ),
+    "no_fence": Scenario(cuts=1, bug="no_fence"),
+    "confirm_skipped": Scenario(cuts=1, can_stop_in_call=False, bug="confirm_skipped"),
+    "sweep_drives_paused": Scenario(
+        has_call=False, posters=((("pause",),),), bug="sweep_drives_paused"
+    ),
+    "sweep_ignores_mail_of_paused": Scenario(
+        has_call=False,
+        posters=((("pause",), ("continue",)),),
+        bug="sweep_ignores_mail_of_paused",
+    ),
+    "cancel_any_run": Scenario(
+        has_call=False, posters=((("cancel",),), (("prompt",),)), bug="cancel_any_run"
+    ),
+}
+"""The smallest scenario in which each bug shows."""
+
+GAPS: Mapping[str, Scenario] = {
+    "no token": Scenario(cuts=1),
+    "token that reconcile does not show": Scenario(
+        cuts=1, checks_token=True, reconcile_shows_token=False
+    ),
+}
+"""An effect happens twice if a process stops inside of a call: what the documentation admits."""

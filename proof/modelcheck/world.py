@@ -1,0 +1,81 @@
+"""The state that is explored: the store, two processes, and what may still go wrong."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from proof.modelcheck.letters import LaneState, PostedLetter
+from proof.modelcheck.plants import PlantedBug
+
+DriverPlace = Literal["idle", "leased", "opening", "driving", "leaving", "lingering", "dead"]
+"""`leaving` still has the lease; `lingering` too, because a call of it runs on."""
+CallPlace = Literal["", "recorded", "inside", "done", "not_started", "was_done", "was_not_done"]
+NOBODY = -1
+DRIVER_NAMES = ("driver A", "driver B")
+
+
+class DriverState(NamedTuple):
+    """What one process knows."""
+
+    place: DriverPlace = "idle"
+    is_connected: bool = True
+    log: int = 0
+    """The session as this driver last saw it: a node of the log."""
+    letters: tuple[PostedLetter, ...] = ()
+    """The message that a planted bug has removed, and not written down yet."""
+    call: CallPlace = ""
+    """How far its call is, or what a reconcile said, until that is on record."""
+    token: int = 0
+    """The fencing token that the call was given."""
+    must_take: int = 0
+    """The last message that waited when the run was opened: nothing is decided before it."""
+    must_release: bool = False
+
+
+class WorldState(NamedTuple):
+    """The store, the processes, and what may still go wrong."""
+
+    drivers: tuple[DriverState, DriverState]
+    log: int
+    lock: int = NOBODY
+    opener: int = NOBODY
+    """Whose opening is the last one, until that driver lets go on record. Only the rules look."""
+    control: LaneState = LaneState()
+    prompts: LaneState = LaneState()
+    posted: tuple[int, ...] = ()
+    """How many messages each poster has posted."""
+    effects: int = 0
+    token: int = 0
+    """The highest fencing token that the tool has seen."""
+    crashes: int = 0
+    cuts: int = 0
+    releases: int = 0
+    forks: int = 0
+
+    def with_driver(self, number: int, driver: DriverState) -> "WorldState":
+        """Return the same with one driver changed."""
+        first, second = self.drivers
+        return self._replace(drivers=(driver, second) if number == 0 else (first, driver))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """What can happen in an exploration, and how often."""
+
+    store: Literal["file", "server"] = "server"
+    """A lock of the kernel dies with the process, one of a server also with the connection."""
+    has_call: bool = True
+    posters: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    """For each poster, and each message that it posts: the kinds that it chooses from."""
+    crashes: int = 0
+    cuts: int = 0
+    releases: int = 0
+    forks: int = 0
+    can_stop_in_call: bool = True
+    """Whether anything can happen between the last check of a call and its effect."""
+    checks_token: bool = False
+    """Whether the tool refuses a token that is lower than one that it has seen."""
+    reconcile_shows_token: bool = True
+    """Whether `reconcile` hands its token to the service, as `run` does."""
+    can_reconcile: bool = True
+    """Whether the tool can find out what became of a call."""
+    bug: PlantedBug | None = None
