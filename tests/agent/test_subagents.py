@@ -31,7 +31,9 @@ from windlass import (
     delegate,
     tool,
 )
+from windlass.core.events import MailRefused
 from windlass.core.fold.run import fold
+from windlass.core.mail import AnswerMail
 from windlass.core.messages import ToolResult
 from windlass.core.verdicts import Verdict
 from windlass.gates.data_flow import flow_guard
@@ -306,6 +308,29 @@ async def test_a_question_that_nobody_answers_waits_for_a_person(clock: VirtualC
     assert (question.session, question.agents) == ("s/c1_0", ("the first agent", "clerk"))
     result = await make_boss().resume("s")
     assert (result.outcome, bench.done) == ("suspended", [])
+
+
+@pytest.mark.contract("D13")
+async def test_all_questions_below_are_asked_and_an_answer_fits_one(clock: VirtualClock) -> None:
+    """An answer for other arguments than those of the question goes no further than the top."""
+    bench, journal = Bench(), MemoryJournal(now=clock.now)
+    clerk_model = model(*(call("build", {"part": part}) for part in ("jib", "mast")))
+    clerk = Agent(clerk_model, name="clerk", tools=[bench.tool])
+    boss_model = ScriptedModel([[call("clerk", {"task": task}) for task in ("One.", "Two.")]])
+    gate = AsksAboutBuilding(Allow())
+    boss = Agent(boss_model, tools=[clerk.as_tool()], gate=gate, clock=clock, journal=journal)
+    result = await boss.run("Go.", session="s")
+    asking = {question.session: question for question in result.questions}
+    assert set(asking) == {"s/c1_0", "s/c1_1"}
+    wrong, right = asking.values()
+    answer = AnswerMail(
+        run=1, call_id=wrong.call.id, digest=right.digest, verdict=Allow(), session=wrong.session
+    )
+    await journal.post_mail("s", answer, by="ann")
+    assert (await boss.resume("s")).outcome == "suspended"
+    (refused,) = (fact for fact in await journal.read("s") if isinstance(fact, MailRefused))
+    assert refused.reason == "it is for other arguments than those of the question"
+    assert bench.done == []
 
 
 @pytest.mark.contract("G9")

@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import sys
+from concurrent.futures import Future
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 
 from windlass.core.errors import ConfigError, ModelError
 from windlass.core.messages import TextPart, ToolSpec, UserMessage
+from windlass.core.secrets.secret import Secret
 from windlass.core.setup import ModelInfo, Price
 from windlass.core.view import Prompt
 from windlass.models.local import model as local
 from windlass.models.local import process as local_process
 from windlass.models.local.model import LocalModel, parse_local_name
-from windlass.models.local.process import LocalWeights, get_server
+from windlass.models.local.process import LocalModelServer, LocalWeights, get_server
 from windlass.models.options import ModelOptions
 from windlass.models.resolve import resolve_model
 
@@ -169,6 +171,27 @@ async def test_a_model_that_cannot_be_loaded(
         assert told in str(caught.value)
         assert "\n" not in str(caught.value)
     assert was_started(weights.path)
+
+
+@pytest.mark.contract("P10")
+async def test_a_server_is_started_once_and_again_when_it_has_exited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All agents of a process share it: weights are loaded once."""
+    started: list[LocalModelServer] = []
+
+    def start(_: LocalWeights) -> "Future[LocalModelServer]":
+        started.append(LocalModelServer("http://127.0.0.1:1", Secret("key")))
+        future: Future[LocalModelServer] = Future()
+        future.set_result(started[-1])
+        return future
+
+    monkeypatch.setattr(local_process, "_start_thread", start)
+    weights = LocalWeights(write_gguf(tmp_path), "shared", 512, 1)
+    assert await get_server(weights) is await get_server(weights)
+    started[0].exited.set_result("it was killed")
+    assert await get_server(weights) is started[1]
+    assert len(started) == 2
 
 
 @pytest.mark.realtime

@@ -3,6 +3,7 @@
 import pickle
 from typing import Any
 
+import msgspec
 import pytest
 
 from windlass.core.errors import ConfigError
@@ -47,6 +48,25 @@ def test_a_name_is_split_at_the_first_mark(name: str, parts: tuple[str, str]) ->
 @pytest.mark.parametrize("name", ["gpt-5", "", ":gpt-5", "openai:", "openai: gpt"])
 def test_a_name_without_provider_or_model_is_refused(name: str) -> None:
     assert "provider:model" in config_error(name)
+
+
+@pytest.mark.contract("P2")
+@pytest.mark.parametrize(
+    ("name", "cap"),
+    [
+        ("openai-chat:m", "max_completion_tokens"),
+        ("groq:m", "max_completion_tokens"),
+        ("mistral:m", "max_tokens"),
+        ("deepseek:m", "max_tokens"),
+        ("ollama:m", "max_tokens"),
+    ],
+)
+def test_each_server_of_chat_completions_is_spoken_to_in_its_own_way(name: str, cap: str) -> None:
+    """How they differ is data of the vendor, and it reaches the request."""
+    dialect = resolve_model(name, environ={}, key=KEY)._dialect
+    body = msgspec.json.decode(dialect.encode_request(PROMPT, "m", ModelOptions()).body)
+    caps = {"max_tokens", "max_completion_tokens"}
+    assert {field: body[field] for field in caps & body.keys()} == {cap: PROMPT.output_max}
 
 
 def test_an_unknown_provider_is_refused_with_a_near_one() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from windlass import (
     Agent,
@@ -14,6 +15,7 @@ from windlass import (
     Deny,
     Event,
     Limits,
+    LoopPolicy,
     Question,
     RunEnded,
     RunFailed,
@@ -28,8 +30,9 @@ from windlass.core.events import (
     MailRefused,
     RunContinued,
     RunPaused,
+    RunResumed,
 )
-from windlass.core.fold.run import fold
+from windlass.core.fold.run import apply_fact, fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import (
     AnswerMail,
@@ -53,6 +56,7 @@ from windlass.testing import (
     check_trace,
     pause,
     say,
+    usage,
 )
 
 SESSION = "s"
@@ -161,7 +165,8 @@ async def test_a_pause_waits_for_the_reply_and_its_calls(clock: VirtualClock) ->
     await scene.post(PauseMail(run=1, reason="lunch"))
     result = await running
     assert (result.outcome, result.reason) == ("paused", "lunch")
-    assert [fact.mail for fact in await facts_of(scene.journal, RunPaused)] == [1]
+    paused = await facts_of(scene.journal, RunPaused)
+    assert [(fact.mail, fact.by) for fact in paused] == [(1, "ann")]
     assert len(scene.model.prompts) == 1
     assert fold(SESSION, await scene.journal.read(SESSION)).is_paused
     assert not await scene.journal.list_abandoned()
@@ -224,9 +229,28 @@ async def test_raised_limits_move_the_deadline_of_a_run(clock: VirtualClock) -> 
     await scene.post(RaiseLimitsMail(run=1, limits=RaisedLimits(seconds=30)))
     await scene.post(RaiseLimitsMail(run=1, limits=RaisedLimits(seconds=20)))
     assert (await running).completed
-    assert [fact.mail for fact in await facts_of(scene.journal, LimitsRaised)] == [1]
+    raised = await facts_of(scene.journal, LimitsRaised)
+    assert [(fact.mail, fact.by) for fact in raised] == [(1, "ann")]
     (refused,) = await facts_of(scene.journal, MailRefused)
     assert "raises no limit" in refused.reason
+
+
+@pytest.mark.contract("D6")
+async def test_a_run_out_of_tokens_pauses_and_goes_on_with_more(clock: VirtualClock) -> None:
+    """What was raised also counts for a driver that brings a setup of its own after a crash."""
+    spent = [call("send", {"number": 1}), usage(input=900, output=90)]
+    rules = LoopPolicy(on_budget="pause")
+    scene = Scene(clock, spent, "Done.", limits=Limits(tokens=1_000), rules=rules)
+    assert (await scene.start()).outcome == "paused"
+    state = fold(SESSION, await scene.journal.read(SESSION))
+    more = RaisedLimits(tokens=50_000)
+    for fact in (RunResumed(), LimitsRaised(more), RunResumed(setup=state.recorded_setup)):
+        state = apply_fact(state, replace(fact, seq=state.seq + 1, at=state.at))
+    assert state.setup is not None
+    assert (state.setup.limits.tokens, state.is_paused) == (50_000, False)
+    await scene.post(RaiseLimitsMail(run=1, limits=more))
+    assert (await scene.agent.resume(SESSION)).completed
+    assert len(scene.model.prompts) == 2
 
 
 def make_asking_scene(clock: VirtualClock, *replies: Any, **options: Any) -> Scene:
