@@ -8,7 +8,7 @@ import pytest
 
 from processes import start_child
 from windlass.core.errors import JournalFailed
-from windlass.journals.sqlite import journal as sqlite
+from windlass.journals.sqlite import mailbox as sqlite
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import note_facts
 

@@ -8,6 +8,7 @@ import pytest
 from windlass.agent.build import build_parts
 from windlass.agent.observers import begin_observation
 from windlass.agent.output import OutputType
+from windlass.agent.runs import LateControl
 from windlass.core.state import State
 from windlass.runtime.recorder import Recorder
 from windlass.testing import ScriptedModel
@@ -67,4 +68,4 @@ async def test_a_run_that_nobody_observes_is_as_it_was() -> None:
     recorder = Recorder(parts.world.journal, parts.world.clock, State("s"), parts.mask)
     observation = begin_observation(None, parts.world, "s")
     assert observation is None
-    assert parts.make_runs()._world_for(recorder, observation) is parts.world
+    assert parts.make_runs()._world_for(recorder, observation, LateControl()) is parts.world
