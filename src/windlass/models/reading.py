@@ -16,7 +16,11 @@ EventT = TypeVar("EventT")
 
 def malformed_stream_error(error: Exception) -> ModelError:
     """Return the error for an event that cannot be parsed."""
-    return ModelError("malformed_stream", f"the reply holds an event that cannot be read: {error}")
+    return ModelError(
+        "malformed_stream",
+        f"the server sent an event that is not the JSON of a reply ({error}). If this happens "
+        "again, check base_url and what stands between: a proxy may damage long replies.",
+    )
 
 
 def decode_known_event(
