@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from windlass.agent.agent import Agent
     from windlass.agent.answering import answer
     from windlass.agent.attachments import attach
+    from windlass.agent.control import cancel, pause, raise_limits, resume, steer
     from windlass.agent.event_stream import EventStream
+    from windlass.agent.handles import RunHandle
     from windlass.agent.knowledge_tools import (
         knowledge_tools,
         project_instructions,
@@ -83,7 +85,7 @@ if TYPE_CHECKING:
         UsageDelta,
     )
     from windlass.core.fold.run import fold
-    from windlass.core.limits import Budget, Limits, SessionLimits
+    from windlass.core.limits import Budget, Limits, RaisedLimits, SessionLimits
     from windlass.core.messages import (
         AssistantMessage,
         FilePart,
@@ -199,6 +201,7 @@ __all__ = [
     "Projection",
     "PromptEntry",
     "Question",
+    "RaisedLimits",
     "Reference",
     "ReplyEntry",
     "ReplyJudged",
@@ -206,6 +209,7 @@ __all__ = [
     "RunContext",
     "RunEnded",
     "RunFailed",
+    "RunHandle",
     "RunResult",
     "RunResumed",
     "RunStarted",
@@ -242,23 +246,26 @@ __all__ = [
     "answer",
     "apply_event",
     "attach",
+    "cancel",
     "delegate",
     "explain",
     "fold",
     "forget_streamed_text",
     "knowledge_tools",
     "nest_events",
+    "pause",
     "project_events",
     "project_instructions",
+    "raise_limits",
     "recaller",
     "replay",
+    "resume",
     "skill_tool",
+    "steer",
     "tool",
 ]
 
 LAZY_MODULES: LazyModules = {
-    "NOT_DONE": "windlass.tools.function",
-    "UNKNOWN": "windlass.tools.function",
     "Agent": "windlass.agent.agent",
     "AgentOptions": "windlass.agent.options",
     "Allow": "windlass.core.verdicts",
@@ -309,12 +316,13 @@ LAZY_MODULES: LazyModules = {
     "ModelError": "windlass.core.errors",
     "ModelFellBack": "windlass.core.events",
     "ModelInfo": "windlass.core.setup",
+    "ModelNoteEntry": "windlass.core.projection.entries",
     "ModelOptions": "windlass.models.options",
     "ModelRetry": "windlass.core.errors",
     "Modify": "windlass.core.verdicts",
+    "NOT_DONE": "windlass.tools.function",
     "NestedEvent": "windlass.core.events",
     "NestedView": "windlass.core.projection.view",
-    "ModelNoteEntry": "windlass.core.projection.entries",
     "NoteGiven": "windlass.core.events",
     "NothingToDo": "windlass.core.errors",
     "NoticeEntry": "windlass.core.projection.entries",
@@ -324,6 +332,7 @@ LAZY_MODULES: LazyModules = {
     "Projection": "windlass.core.projection.view",
     "PromptEntry": "windlass.core.projection.entries",
     "Question": "windlass.core.result",
+    "RaisedLimits": "windlass.core.limits",
     "Reference": "windlass.core.context",
     "ReplyEntry": "windlass.core.projection.view",
     "ReplyJudged": "windlass.core.events",
@@ -331,6 +340,7 @@ LAZY_MODULES: LazyModules = {
     "RunContext": "windlass.tools.run_context",
     "RunEnded": "windlass.core.events",
     "RunFailed": "windlass.core.errors",
+    "RunHandle": "windlass.agent.handles",
     "RunResult": "windlass.core.result",
     "RunResumed": "windlass.core.events",
     "RunStarted": "windlass.core.events",
@@ -360,6 +370,7 @@ LAZY_MODULES: LazyModules = {
     "ToolSpec": "windlass.core.messages",
     "ToolUnavailable": "windlass.tools.unavailable",
     "Toolbox": "windlass.tools.toolbox",
+    "UNKNOWN": "windlass.tools.function",
     "Usage": "windlass.core.messages",
     "UsageDelta": "windlass.core.events",
     "UserMessage": "windlass.core.messages",
@@ -367,17 +378,22 @@ LAZY_MODULES: LazyModules = {
     "answer": "windlass.agent.answering",
     "apply_event": "windlass.core.projection.project",
     "attach": "windlass.agent.attachments",
+    "cancel": "windlass.agent.control",
     "delegate": "windlass.agent.subagents",
     "explain": "windlass.core.audit.explain",
     "fold": "windlass.core.fold.run",
     "forget_streamed_text": "windlass.core.projection.project",
     "knowledge_tools": "windlass.agent.knowledge_tools",
     "nest_events": "windlass.core.projection.project",
+    "pause": "windlass.agent.control",
     "project_events": "windlass.core.projection.project",
     "project_instructions": "windlass.agent.knowledge_tools",
+    "raise_limits": "windlass.agent.control",
     "recaller": "windlass.agent.knowledge_tools",
     "replay": "windlass.core.audit.replay",
+    "resume": "windlass.agent.control",
     "skill_tool": "windlass.agent.knowledge_tools",
+    "steer": "windlass.agent.control",
     "tool": "windlass.tools.function",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.

@@ -170,8 +170,9 @@ async def test_it_needs_an_open_run(clock: VirtualClock) -> None:
 
 
 @pytest.mark.realtime
-async def test_who_drives_it_elsewhere_must_be_told_there(tmp_path: Path) -> None:
-    """L14: two journals on one file, as two processes have them."""
+@pytest.mark.contract("D3")
+async def test_who_drives_it_elsewhere_is_told_by_mail(tmp_path: Path) -> None:
+    """D3: two journals on one file, as two processes have them."""
     started = asyncio.Event()
 
     @tool(effect="read")
@@ -189,11 +190,13 @@ async def test_who_drives_it_elsewhere_must_be_told_there(tmp_path: Path) -> Non
         other = Agent(ScriptedModel([]), tools=[wait], journal=there)
         running = asyncio.create_task(agent.run("Go.", session="s"))
         await started.wait()
-        with pytest.raises(SessionBusy):
-            await other.steer("s", "Make it blue.")
+        await other.steer("s", "Make it blue.", by="ada")
         result = await running
+        facts = await here.read("s")
     assert result.completed
-    assert said(model.prompts[1]) == ["Go."]
+    steered = [fact for fact in facts if isinstance(fact, SteeringGiven)]
+    assert [(fact.by, fact.mail) for fact in steered] == [("ada", 1)]
+    assert said(model.prompts[1]) == ["Go.", "Make it blue."]
 
 
 @pytest.mark.realtime

@@ -13,33 +13,34 @@ from typing_extensions import Unpack
 
 from windlass.agent.answering import find_question, pass_on_answer
 from windlass.agent.build import build_parts
-from windlass.agent.earlier_messages import read_messages
+from windlass.agent.control import steer as post_steering
+from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
-from windlass.agent.openings import RunTask
+from windlass.agent.handles import RunHandle, stream_handle
 from windlass.agent.options import (
     AgentOptions,
-    EarlierMessage,
     PromptInput,
     RunOptions,
     check_agent_options,
-    check_prompt,
-    check_run_options,
-    choose_session,
+    check_on_busy,
+    is_plain_start,
 )
 from windlass.agent.output import OutputType
+from windlass.agent.planning import RunPlanner
 from windlass.agent.runs import RELEASE_GRACE_S
+from windlass.agent.starting import RunStarter
 from windlass.agent.subagents import make_agent_tool, unreported_charges
+from windlass.agent.sweeping import Sweeper, SweepReport
 from windlass.agent.sync import BackgroundLoop
-from windlass.core.errors import ConfigError, NothingToDo, failure_error
+from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, failure_error
 from windlass.core.events import Event, Fact, SteeringGiven
 from windlass.core.faults import Fault
-from windlass.core.messages import ContentPart, Message, UserMessage
 from windlass.core.result import OutputT, RunResult
 from windlass.core.session_summary import check_session
 from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import AsyncClosableJournal, ClosableJournal, Model, RefusesContent, Watcher
+from windlass.ports import AsyncClosableJournal, ClosableJournal, Model, Watcher
 from windlass.runtime.driver import Opening
 from windlass.runtime.leftover_tasks import wait_until_done
 from windlass.tools.function import Tool
@@ -68,9 +69,14 @@ class Agent(Generic[OutputT]):
         self._output = OutputType(output_type)
         self.parts = build_parts(model, self._output, options)
         self._owns_journal = isinstance(options.get("journal"), str | PurePath)
-        self._main_model = self.parts.world.models[self.parts.setup.model.name]
+        self._planner = RunPlanner(self.parts)
         self._openings = self.parts.make_openings()
         self._runs = self.parts.make_runs()
+        self._sessions = SessionDriver(self._runs, self._openings)
+        self._starter: RunStarter[OutputT] = RunStarter(
+            self._runs, self._openings, self._sessions, self._finish
+        )
+        self._sweeper = Sweeper(self._runs, self._sessions)
         self._background = BackgroundLoop()
         finalize(self, self._background.stop)
 
@@ -101,9 +107,63 @@ class Agent(Generic[OutputT]):
         result, if the run fails; SessionBusy if the session is driven already; RunUnfinished if its
         last run is still open.
         """
-        opening = self._open_run(prompt, options)
-        driver = self._runs.make_driver(choose_session(session), opening, on_event)
-        return self._finish(await self._runs.drive_to_end(driver))
+        if is_plain_start(options):
+            watched = on_event is not None
+            name, task = self._planner.plan_run(prompt, session, options, watched=watched)
+            opening = partial(self._openings.open_new, task=task)
+            driver = self._runs.make_driver(name, opening, on_event)
+            return self._finish(await self._runs.drive_to_end(driver))
+        handle = await self._start(prompt, session, options, on_event)
+        try:
+            return await handle.result()
+        except asyncio.CancelledError:
+            await asyncio.shield(handle.cancel("the caller was cancelled"))
+            raise
+
+    async def start(
+        self, prompt: PromptInput, *, session: str | None = None, **options: Unpack[RunOptions]
+    ) -> RunHandle[OutputT]:
+        """Start a run, and return a handle on it as soon as its first record is durable.
+
+        The run is a task of this agent: it goes on whether or not anybody waits for it, until it
+        ends or the agent is closed. The same `key` gives the same run again, in any process that
+        shares the journal; without `session`, the session's name follows from the agent, the caller
+        and the key. Raises what `run` raises before a run begins, and ConfigError if the key was
+        used for another prompt.
+        """
+        return await self._start(prompt, session, options, None)
+
+    async def drive(
+        self, session: str, *, consent: bool = False, on_event: Watcher | None = None
+    ) -> RunResult[OutputT] | None:
+        """Do whatever a session needs now, and return the result of its last run.
+
+        Takes the messages that wait, goes on with an open run unless it is paused or waits for an
+        answer, and begins the prompts in the queue, one after the other. Returns when the session
+        has ended, waits, is paused or was released. A run that failed is a result like any other,
+        and None means that the session has no run. It may be called by anyone any number of times.
+        Raises SessionBusy if somebody else drives the session, SetupDrifted if the configuration
+        differs, unless `consent` is given, and NothingToDo if there is no such session. If the
+        caller is cancelled, the run is released, not cancelled.
+        """
+        driving = self._sessions.drive(check_session(session), consent=consent, watcher=on_event)
+        result = await driving
+        return None if result is None else self._parse_output(result)
+
+    async def sweep(
+        self, *, limit: int = 100, at_once: int = 4, tries_max: int = 5, jitter_s: float = 0.0
+    ) -> SweepReport:
+        """Drive the sessions of this agent that nobody drives, and return what was done.
+
+        These are root sessions with an open run that is neither paused nor waiting, and those with
+        messages that nobody has taken. At most `limit` sessions are looked at, and `at_once` driven
+        at a time. One that was driven `tries_max` times without progress is parked: its run is
+        paused, with the reason, until somebody resumes it. Call it again and again, from any number
+        of processes; `jitter_s` spreads those that wake together.
+        """
+        return await self._sweeper.sweep(
+            limit=limit, at_once=at_once, tries_max=tries_max, jitter_s=jitter_s
+        )
 
     def run_sync(
         self,
@@ -117,7 +177,7 @@ class Agent(Generic[OutputT]):
 
         Ctrl-C stops the run, which ends and is recorded before KeyboardInterrupt is raised.
         """
-        session = choose_session(session)
+        session = self._planner.name_session(session, options)
         work = self.run(prompt, session=session, on_event=on_event, **options)
         run = self._background.submit(work)
         try:
@@ -147,26 +207,32 @@ class Agent(Generic[OutputT]):
     async def _stream(
         self, prompt: PromptInput, *, session: str | None, **options: Unpack[RunOptions]
     ) -> AsyncGenerator[EventStream[OutputT]]:
-        opening = self._open_run(prompt, options)
+        if not is_plain_start(options):
+            handle = await self._start(prompt, session, options, None)
+            async with stream_handle(handle) as events:
+                yield events
+            return
+        name, task = self._planner.plan_run(prompt, session, options, watched=True)
+        opening = partial(self._openings.open_new, task=task)
 
         def cancel(reason: str) -> None:
             driver.cancel(reason)
 
         events: EventStream[OutputT] = EventStream(cancel=cancel)
-        driver = self._runs.make_driver(choose_session(session), opening, events.push)
+        driver = self._runs.make_driver(name, opening, events.push)
 
         async def drive() -> RunResult[OutputT]:
             return self._parse_output(await self._runs.drive_until_ended(driver))
 
-        task = asyncio.create_task(drive())
-        task.add_done_callback(events.finish)
+        running = asyncio.create_task(drive())
+        running.add_done_callback(events.finish)
         try:
             yield events
         except BaseException:
             driver.cancel("the watcher failed")
-            await wait_until_done(task)
+            await wait_until_done(running)
             raise
-        result = await task
+        result = await running
         if driver.program_exit is not None:
             raise driver.program_exit
         self._raise_if_failed(result)
@@ -260,6 +326,7 @@ class Agent(Generic[OutputT]):
         Any process with the journal can go on with them. Runs in memory are cancelled, because
         nobody else could; `cancel=True` cancels all.
         """
+        self._sessions.close()
         journal = self.parts.world.journal
         cancel = cancel or isinstance(journal, MemoryJournal)
         await self._runs.close(cancel=cancel)
@@ -278,37 +345,21 @@ class Agent(Generic[OutputT]):
         Returns once it is recorded, so that a crash does not lose it. Raises NothingToDo if the
         session has no open run.
         """
-        await self._runs.steer(
-            check_session(session), SteeringGiven(self._check_prompt(prompt), str(by))
-        )
+        parts = self._planner.check_prompt(prompt)
+        try:
+            await self._runs.steer(check_session(session), SteeringGiven(parts, str(by)))
+        except SessionBusy:
+            await post_steering(self.parts.world.journal, session, parts, by=by)
 
-    def _open_run(self, prompt: PromptInput, options: RunOptions) -> Opening:
-        earlier = self._read_earlier(options.get("messages"))
-        task = RunTask(
-            prompt=self._check_prompt(prompt), earlier=earlier, **check_run_options(options)
-        )
-        return partial(self._openings.open_new, task=task)
-
-    def _read_earlier(self, messages: Sequence[EarlierMessage] | None) -> tuple[Message, ...]:
-        if messages is None:
-            return ()
-        earlier = read_messages(messages, self.parts.setup, self.parts.mask)
-        for message in earlier:
-            if isinstance(message, UserMessage):
-                self._refuse_content(message.parts)
-        return earlier
-
-    def _check_prompt(self, prompt: PromptInput) -> tuple[ContentPart, ...]:
-        parts = check_prompt(prompt)
-        self._refuse_content(parts)
-        return parts
-
-    def _refuse_content(self, parts: tuple[ContentPart, ...]) -> None:
-        """Raise ConfigError for an image or a file that the model cannot take."""
-        if isinstance(self._main_model, RefusesContent):
-            refusal = self._main_model.content_refusal(parts)
-            if refusal is not None:
-                raise ConfigError(refusal)
+    async def _start(
+        self,
+        prompt: PromptInput,
+        session: str | None,
+        options: RunOptions,
+        watcher: Watcher | None,
+    ) -> RunHandle[OutputT]:
+        name, task = self._planner.plan_run(prompt, session, options, watched=watcher is not None)
+        return await self._starter.start(task, name, check_on_busy(options), watcher)
 
     async def _go_on(
         self, session: str, opening: Opening, on_event: Watcher | None

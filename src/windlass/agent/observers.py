@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 from windlass.core.events import Event
 from windlass.core.messages import ToolResult, ToolSpec
@@ -45,6 +45,15 @@ class RunObserver(Protocol):
 
     def begin_run(self, agent: str, session: str, now: Callable[[], float]) -> TraceSink:
         """A run is about to open; called in the context of the code that asked for it."""
+        ...
+
+
+@runtime_checkable
+class KnowsTrace(Protocol):
+    """An observer that knows which trace the caller is in."""
+
+    def current_trace(self) -> str:
+        """Return it as a `traceparent` header; empty if there is none."""
         ...
 
 

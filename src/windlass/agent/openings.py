@@ -5,13 +5,13 @@ Each function gets the session as it is found, and raises ForOperator if no run 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from windlass.agent.approvals import make_answer
 from windlass.agent.options import Briefing, InstructionFunction
-from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, SetupDrifted
+from windlass.core.errors import ConfigError, ForOperator, NothingToDo, RunUnfinished, SetupDrifted
 from windlass.core.events import (
     RULES_VERSION,
     Fact,
@@ -23,7 +23,7 @@ from windlass.core.events import (
 from windlass.core.messages import Charge, ContentPart, Label, Message
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
-from windlass.core.state import State
+from windlass.core.state import StartKey, State
 from windlass.core.verdicts import PersonAnswer
 from windlass.ports import Clock
 
@@ -41,6 +41,18 @@ class RunTask:
     labels: tuple[Label, ...] = ()
     earlier: tuple[Message, ...] = ()
     """A conversation from elsewhere that a new session goes on with."""
+    key: str = ""
+    """The caller's own name for this start, which must not happen twice."""
+    trace: str = ""
+    """The trace that the run belongs to, as in a `traceparent` header."""
+    mail: int = 0
+    """The number of the prompt in the queue of the session."""
+    on_partial: Literal["", "fail", "restart"] = ""
+    """What happens when a reply breaks off after some of it was seen."""
+
+
+class StartRepeated(ForOperator):
+    """A start with this key has happened in this session already."""
 
 
 class RunOpenings:
@@ -65,6 +77,8 @@ class RunOpenings:
 
         Raises ConfigError for earlier messages in a session that has a conversation already.
         """
+        if task.key and find_start(state, task.key) is not None:
+            raise StartRepeated(f"session {state.session} has a run with the key {task.key!r}")
         if state.is_active:
             raise RunUnfinished(
                 f"the last run of session {state.session} has not ended: "
@@ -91,6 +105,10 @@ class RunOpenings:
                 rules=RULES_VERSION,
                 agent=self._agent,
                 earlier=task.earlier,
+                key=task.key,
+                trace=task.trace,
+                mail=task.mail,
+                on_partial=task.on_partial,
             ),
         )
 
@@ -153,6 +171,11 @@ class RunOpenings:
             RunResumed(rules=RULES_VERSION),
             RunEnded("cancelled", str(reason), charges=charges),
         )
+
+
+def find_start(state: State, key: str) -> StartKey | None:
+    """Return the start that a caller named so in this session, if there was one."""
+    return next((start for start in state.start_keys if start.key == key), None)
 
 
 def _no_open_run(state: State) -> NothingToDo:

@@ -4,11 +4,13 @@ The law: what is given is checked before anything is written, and an option that
 refused instead of ignored.
 """
 
+import hashlib
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypedDict, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, cast, get_args, runtime_checkable
 
 import msgspec
 
@@ -156,6 +158,12 @@ def choose_session(session: str | None) -> str:
     return check_session(session)
 
 
+OnBusy = Literal["refuse", "queue", "steer", "replace"]
+OnPartial = Literal["fail", "restart"]
+KEY_CHARS_MAX = 400
+_TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
 class RunOptions(TypedDict, total=False):
     """The options of one run. Each has a default."""
 
@@ -170,6 +178,20 @@ class RunOptions(TypedDict, total=False):
     messages: Sequence[EarlierMessage]
     """A conversation from elsewhere that a new session goes on with: `result.messages` of another
     run, or chat messages as OpenAI's or Anthropic's API writes them."""
+    key: str
+    """Your own name for this start. The same key never begins a second run: it gives the run that
+    it began, in whichever process. Without `session`, it also names the session."""
+    on_busy: OnBusy
+    """What to do if the session has an open run, or somebody drives it: `refuse` raises an error,
+    `queue` keeps the prompt until its turn comes, `steer` says it to the open run, and `replace`
+    cancels the open run first."""
+    on_partial: OnPartial
+    """What happens when a reply breaks off after some of it was shown: `restart` asks again and
+    tells watchers to drop what they showed, `fail` ends the run. By default `fail` for `stream` and
+    `on_event`, unless the agent's LoopPolicy says otherwise, and `restart` for all others."""
+    trace: str
+    """The trace that the run belongs to, as in a `traceparent` header; by default, the one that is
+    current if the agent has telemetry."""
 
 
 class CheckedRunOptions(TypedDict):
@@ -179,6 +201,9 @@ class CheckedRunOptions(TypedDict):
     context: Mapping[str, Any]
     pinned: bool
     labels: tuple[Label, ...]
+    key: str
+    trace: str
+    on_partial: OnPartial | Literal[""]
 
 
 def check_run_options(options: RunOptions) -> CheckedRunOptions:
@@ -196,7 +221,47 @@ def check_run_options(options: RunOptions) -> CheckedRunOptions:
         context=_check_context(options.get("context") or {}),
         pinned=bool(options.get("pinned", False)),
         labels=labels,
+        key=_check_key(options.get("key", "")),
+        trace=_check_trace(options.get("trace", "")),
+        on_partial=_check_choice("on_partial", options.get("on_partial", ""), OnPartial),
     )
+
+
+def check_on_busy(options: RunOptions) -> OnBusy:
+    """Return what to do if the session is busy. Raises ConfigError if there is no such thing."""
+    return _check_choice("on_busy", options.get("on_busy", "refuse"), OnBusy)
+
+
+def is_plain_start(options: RunOptions) -> bool:
+    """Whether a run begins here and now, or not at all."""
+    return not options.get("key") and options.get("on_busy", "refuse") == "refuse"
+
+
+def _check_choice(name: str, value: Any, choices: Any) -> Any:  # noqa: ANN401 - of any Literal
+    known = get_args(choices)
+    if value and value not in known:
+        hint = suggest_names(str(value), known)
+        raise ConfigError(f"{name}={value!r}: there is no such choice.{hint}")
+    return value
+
+
+def _check_key(key: str) -> str:
+    if not isinstance(key, str) or len(key) > KEY_CHARS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+        raise ConfigError(f"key= must be a str of at most {KEY_CHARS_MAX} characters")
+    return key
+
+
+def _check_trace(trace: str) -> str:
+    if trace and not _TRACEPARENT.fullmatch(trace):
+        raise ConfigError(
+            f"trace={trace!r} is not a traceparent: it looks like 00-<32 hex>-<16 hex>-01"
+        )
+    return trace
+
+
+def name_session(agent: str, caller: str, key: str) -> str:
+    """Return the session of a start that has a key and names no session: always the same one."""
+    return hashlib.sha256(msgspec.json.encode([agent, caller, key])).hexdigest()[:32]
 
 
 def _check_context(context: Mapping[str, Any]) -> dict[str, Any]:

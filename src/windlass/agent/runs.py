@@ -5,7 +5,7 @@ so that two runs of one agent never share a session; everything else is in the j
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
@@ -40,6 +40,8 @@ from windlass.runtime.run_control import RunControl
 from windlass.runtime.state_cache import StateCache
 
 ValueT = TypeVar("ValueT")
+PAUSED_OUTCOMES = ("suspended", "paused", "released")
+"""Outcomes that are not ends: the run can go on."""
 RELEASE_GRACE_S = 10.0
 """How long the calls of a run that is let go may take to finish."""
 
@@ -84,22 +86,21 @@ class LiveRuns:
         """Late results that are being written, by session."""
 
     def make_driver(
-        self, session: str, opening: Opening, watcher: Watcher | None = None
+        self,
+        session: str,
+        opening: Opening,
+        watcher: Watcher | None = None,
+        on_opened: Callable[[Event], None] | None = None,
     ) -> RunDriver:
         """Make a driver that owns its session from now on.
 
-        Raises SessionBusy if this agent drives the session already.
+        `on_opened` gets the first fact of the run, once it is durable. Raises SessionBusy if this
+        agent drives the session already.
         """
         self._check_free(session)
         deadlines = Deadlines(asyncio.get_running_loop())
         observation = begin_observation(self._observer, self._world, session)
-        publisher = EventPublisher(
-            self._mask,
-            watcher,
-            observer=None if observation is None else observation.watcher,
-            # Called for every piece of a reply, so only where a limit needs it.
-            on_activity=deadlines.note_activity if self._has_idle_limit else None,
-        )
+        publisher = self._make_publisher(watcher, observation, deadlines, on_opened)
         recorder = Recorder(
             self._world.journal,
             self._world.clock,
@@ -120,6 +121,24 @@ class LiveRuns:
         control.run = driver.control
         self._drivers[session] = driver
         return driver
+
+    def _make_publisher(
+        self,
+        watcher: Watcher | None,
+        observation: Observation | None,
+        deadlines: Deadlines,
+        on_opened: Callable[[Event], None] | None,
+    ) -> EventPublisher:
+        publisher = EventPublisher(
+            self._mask,
+            watcher,
+            observer=None if observation is None else observation.watcher,
+            # Called for every piece of a reply, so only where a limit needs it.
+            on_activity=deadlines.note_activity if self._has_idle_limit else None,
+        )
+        if on_opened is not None:
+            _call_once(publisher, on_opened)
+        return publisher
 
     def _world_for(
         self, recorder: Recorder, observation: Observation | None, control: "LateControl"
@@ -158,21 +177,41 @@ class LiveRuns:
 
     async def drive_until_ended(self, driver: RunDriver) -> RunResult[Any]:
         """Do the same for a caller that raises `driver.program_exit` itself."""
-        task = asyncio.create_task(driver.drive())
+        task = self.launch(driver)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             driver.cancel("the caller was cancelled")
             await wait_until_done(task)
             raise
+
+    def launch(
+        self, driver: RunDriver, on_ended: Callable[[str], None] | None = None
+    ) -> "asyncio.Task[RunResult[Any]]":
+        """Drive a run in a task of its own, which nobody need wait for.
+
+        `on_ended` gets the name of the session when the run has ended and the session is free.
+        """
+        task = asyncio.create_task(self._drive(driver, on_ended))
+        self._leftovers.track(task)
+        return task
+
+    async def _drive(
+        self, driver: RunDriver, on_ended: Callable[[str], None] | None
+    ) -> RunResult[Any]:
+        try:
+            result = await driver.drive()
         finally:
             driver.finish()
             if self._drivers.get(driver.session) is driver:
                 del self._drivers[driver.session]
+        if on_ended is not None and result.outcome not in PAUSED_OUTCOMES:
+            on_ended(driver.session)
+        return result
 
     def cancel(self, session: str, reason: str) -> bool:
         """Stop the run of a session. Returns whether this agent drives one."""
-        driver = self._find_live(session)
+        driver = self.find_live(session)
         if driver is None:
             return False
         driver.cancel(reason)
@@ -184,7 +223,7 @@ class LiveRuns:
         Returns once it is durable; the run takes it up before its next step. Raises NothingToDo if
         the session has no open run.
         """
-        driver = self._find_live(session)
+        driver = self.find_live(session)
         if driver is not None:
             if not await _await_in_loop_of(driver, driver.inbox.steer(fact)):
                 raise _no_open_run(session)
@@ -215,7 +254,7 @@ class LiveRuns:
         """Yield the recorded events of a session, then the live ones: no gap, and nothing twice."""
         journal = self._world.journal
         withhold = self._withholds_replies
-        driver = self._find_live(session)
+        driver = self.find_live(session)
         # A driver in another thread is followed like one in another process: it cannot be touched.
         if driver is None or driver.event_loop is not asyncio.get_running_loop():
             following = follow_session(journal, session, after, self._mask, withhold=withhold)
@@ -246,7 +285,7 @@ class LiveRuns:
 
     def release(self, session: str, reason: str, grace_s: float = RELEASE_GRACE_S) -> bool:
         """Let go of the run of a session. Returns whether this agent drives one."""
-        driver = self._find_live(session)
+        driver = self.find_live(session)
         if driver is None:
             return False
         driver.release(reason, grace_s)
@@ -271,17 +310,30 @@ class LiveRuns:
         """Return the error for a session that the journal does not have, with near names."""
         return NothingToDo(await describe_unknown_session(self._world.journal, session))
 
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start work of the agent that no run waits for."""
+        self._leftovers.start_task(work)
+
     async def read_state(self, session: str) -> State:
         return await self._state_cache.read_state(self._world.journal, session)
 
-    def _find_live(self, session: str) -> RunDriver | None:
+    @property
+    def world(self) -> World:
+        return self._world
+
+    @property
+    def mask(self) -> Mask:
+        return self._mask
+
+    def find_live(self, session: str) -> RunDriver | None:
+        """Return the driver of a session, if this agent drives it now."""
         driver = self._drivers.get(session)
         if driver is None or not driver.is_live:
             return None
         return driver
 
     def _check_free(self, session: str) -> None:
-        if self._find_live(session) is not None:
+        if self.find_live(session) is not None:
             raise SessionBusy(f"this agent already drives session {session}: cancel it first")
 
     def _make_recorder(self, state: State) -> Recorder:
@@ -317,6 +369,16 @@ class LiveRuns:
             await driver.finished.wait()
         with await hold_session(self._world.journal, session):
             await self._make_recorder(await self.read_state(session)).record(fact)
+
+
+def _call_once(publisher: EventPublisher, on_event: Callable[[Event], None]) -> None:
+    """Call a function with the first event only. It does not count as a watcher."""
+
+    def watch(event: Event) -> None:
+        publisher.remove_watcher(watch)
+        on_event(event)
+
+    publisher.add_watcher(watch, counts=False)
 
 
 async def _await_in_loop_of(driver: RunDriver, work: Coroutine[Any, Any, ValueT]) -> ValueT:

@@ -19,7 +19,7 @@ loop and `core/audit/replay.py` have an arm for it. No type checker sees that `j
 must name a fact with attachments or long texts, and `testing/samples.py` needs a sample of each.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -128,6 +128,9 @@ class RunStarted(PlacedEvent, frozen=True, tag="RunStarted"):
     """The trace that the run belongs to, as in a `traceparent` header. A resume continues it."""
     mail: int = 0
     """The number of the prompt in the queue of the session; 0 if it was not in the queue."""
+    on_partial: Literal["", "fail", "restart"] = ""
+    """What happens when a reply breaks off after some of it was seen. Fixed here, so that it never
+    depends on who watches; empty: as the setup says."""
 
 
 class RunResumed(PlacedEvent, frozen=True, tag="RunResumed"):

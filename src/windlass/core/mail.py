@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.core.limits import RaisedLimits
-from windlass.core.messages import ContentPart
+from windlass.core.messages import ContentPart, Label
 from windlass.core.verdicts import PersonAnswer
 
 MailLane = Literal["control", "prompts"]
@@ -78,6 +78,10 @@ class PromptMail(
     caller: str = ""
     context: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     pinned: bool = False
+    labels: tuple[Label, ...] = ()
+    """What the prompt brings along: outside text, private data."""
+    trace: str = ""
+    """The trace that the run is to belong to, as in a `traceparent` header."""
 
 
 ControlMail = SteerMail | CancelMail | PauseMail | ContinueMail | AnswerMail | RaiseLimitsMail

@@ -160,6 +160,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """The caller's own name for the start of the run."""
     trace: str = ""
     """The trace that the run belongs to, as in a `traceparent` header."""
+    on_partial: Literal["", "fail", "restart"] = ""
     text: str = ""
     """The last reply with words in it: the result of the run, if it completes."""
     partial: str = ""

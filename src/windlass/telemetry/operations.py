@@ -28,6 +28,8 @@ class OpenSpan:
     attributes: SpanAttributes
     resumed: str | None = None
     """The session whose earlier trace this span continues; it gets a link to it."""
+    trace: str = ""
+    """The trace that the span belongs to, as in a `traceparent` header; empty: the current one."""
 
 
 @dataclass(frozen=True, slots=True)

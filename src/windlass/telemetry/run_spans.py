@@ -184,7 +184,12 @@ class RunSpans:
             attributes[OtelNames.INPUT_MESSAGES] = as_prompt(event.prompt)
         name = f"{OtelNames.INVOKE_AGENT} {self._agent}".rstrip()
         resumed = self._session if isinstance(event, RunResumed) else None
-        return OpenSpan(self._key, self._parent, name, "internal", event.at, attributes, resumed)
+        trace = event.trace if isinstance(event, RunStarted) else ""
+        if resumed and state is not None and state.run is not None:
+            trace = state.run.trace
+        return OpenSpan(
+            self._key, self._parent, name, "internal", event.at, attributes, resumed, trace
+        )
 
     def _content_of_setup(self, setup: Setup | None) -> SpanAttributes:
         if not self._with_content or setup is None:

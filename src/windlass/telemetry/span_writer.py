@@ -63,6 +63,27 @@ class SpanWriter:
         """Return a writer for a trace that begins in the context of the caller."""
         return TraceWriter(self, self.context.get_current())
 
+    def current_trace(self) -> str:
+        """Return the current span as a `traceparent`; empty if there is none."""
+        span = self.trace.get_current_span().get_span_context()
+        if not span.is_valid:
+            return ""
+        return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
+
+    def context_of(self, trace: str, current: "Context") -> "Context":
+        """Return the context of a recorded `traceparent`, or the current one if it is the same."""
+        _, trace_id, span_id, flags = trace.split("-")
+        api = self.trace
+        if api.get_current_span(current).get_span_context().trace_id == int(trace_id, 16):
+            return current
+        parent = api.SpanContext(
+            int(trace_id, 16),
+            int(span_id, 16),
+            is_remote=True,
+            trace_flags=api.TraceFlags(int(flags, 16)),
+        )
+        return api.set_span_in_context(api.NonRecordingSpan(parent), current)
+
     def remember_run(self, session: str, span: "SpanContext") -> None:
         """Remember the span of a session's latest run."""
         with self._mutex:
@@ -109,6 +130,8 @@ class TraceWriter:
 
     def _open_span(self, operation: OpenSpan) -> None:
         kinds = self._writer.trace.SpanKind
+        if operation.trace and operation.parent is None:
+            self._context = self._writer.context_of(operation.trace, self._context)
         span = self._spans[operation.key] = self._writer.tracer.start_span(
             operation.name,
             self._context_within(operation.parent),

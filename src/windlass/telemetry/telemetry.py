@@ -45,6 +45,10 @@ class Telemetry:
         self._with_content = captures_content() if content is None else content
         self._span_writer = SpanWriter(tracer_provider, meter_provider, _windlass_version())
 
+    def current_trace(self) -> str:
+        """Return the current span as a `traceparent` header; empty if there is none."""
+        return self._span_writer.current_trace()
+
     def begin_run(self, agent: str, session: str, now: Callable[[], float]) -> "RunTrace":
         """Observe a run that is about to open. Its span is a child of the current span."""
         writer = self._span_writer.begin_trace()

@@ -196,6 +196,7 @@ def _apply_run_started(state: State, fact: RunStarted) -> State:
         context=fact.context,
         key=fact.key,
         trace=fact.trace,
+        on_partial=fact.on_partial,
     )
     if fact.key:
         start = StartKey(fact.key, fact.run, digest(fact.prompt))

@@ -1,0 +1,360 @@
+"""Speak to a run with nothing but its journal: steer, cancel, pause, resume, raise its limits.
+
+The law: a message is durable before it is acknowledged, and names its run. Whoever drives the run
+takes it and writes the fact that follows from it; this module writes a fact itself only while
+nobody drives the session, and only facts without free text, because it does not know the secrets
+of the agent. Text waits in the mailbox until somebody drives.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from windlass.agent.options import PromptInput, build_mask, check_prompt
+from windlass.agent.subagents import unreported_charges
+from windlass.core.errors import (
+    ConfigError,
+    MailRejected,
+    NothingToDo,
+    SessionBusy,
+)
+from windlass.core.events import (
+    RULES_VERSION,
+    Fact,
+    LimitsRaised,
+    MailRefused,
+    RunContinued,
+    RunEnded,
+    RunReleased,
+    RunResumed,
+    SteeringGiven,
+)
+from windlass.core.fold.control import mail_place
+from windlass.core.fold.run import fold
+from windlass.core.limits import RaisedLimits
+from windlass.core.mail import (
+    CancelMail,
+    ContinueMail,
+    ControlMail,
+    Letter,
+    MailLane,
+    MailReceipt,
+    PauseMail,
+    RaiseLimitsMail,
+    SteerMail,
+    kind_of,
+)
+from windlass.core.session_summary import check_session
+from windlass.core.state import RunState, State
+from windlass.journals.wording import describe_unknown_session
+from windlass.ports import AppendSignals, Journal, Mailbox
+from windlass.runtime.clock import RealClock
+from windlass.runtime.leases import hold_session
+from windlass.runtime.recorder import Recorder
+from windlass.runtime.shared_budgets import settle_budgets
+
+POLL_S = 0.2
+"""How often a journal that cannot tell of appends is read."""
+WAKE_S = 5.0
+"""How long to wait for an append before looking again all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlReceipt:
+    """Proof that a message to a run is durable. Await `taken` to know what came of it."""
+
+    journal: Journal
+    session: str
+    run: int
+    fact: Fact | None = None
+    """What was written at once, because nobody drove the run; None if the message waits."""
+    mail: MailReceipt | None = None
+    after: int = 0
+    """The last fact of the session before the message was posted."""
+
+    async def taken(self, timeout: float | None = None) -> Fact:
+        """Wait until the message is taken up, and return the fact that did it.
+
+        Raises MailRejected with the reason if it was refused, and TimeoutError after `timeout`
+        seconds. The message then still waits: somebody may drive the run later.
+        """
+        if self.fact is not None:
+            return self.fact
+        if self.mail is None:
+            raise NothingToDo("this receipt belongs to no message")
+        async with asyncio.timeout(timeout):
+            return await wait_until_taken(
+                self.journal, self.session, self.mail.lane, self.mail.number, self.after
+            )
+
+
+async def wait_until_taken(
+    journal: Journal, session: str, lane: MailLane, number: int, after: int = 0
+) -> Fact:
+    """Return the fact that took up a message. Raises MailRejected if a fact refuses it."""
+    while True:
+        for fact in await journal.read(session, after):
+            after = fact.seq
+            if mail_place(fact) != (lane, number):
+                continue
+            if isinstance(fact, MailRefused):
+                raise MailRejected(f"the {fact.kind} message was refused: {fact.reason}")
+            return fact
+        await wait_for_change(journal, session, after)
+
+
+async def wait_for_change(
+    journal: Journal, session: str, after: int, wait_s: float = WAKE_S
+) -> None:
+    """Return when the session may have facts after a number, or after a while without one."""
+    if not isinstance(journal, AppendSignals):
+        await asyncio.sleep(min(POLL_S, wait_s))
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await journal.wait_for_append(session, after)
+
+
+async def steer(
+    journal: Journal,
+    session: str,
+    prompt: PromptInput,
+    *,
+    run: int | None = None,
+    by: str = "",
+    key: str = "",
+) -> ControlReceipt:
+    """Say something to a run before its next step, whoever drives it, or until somebody does.
+
+    The open run is meant unless `run` is given. A message with a key counts once, however often it
+    is posted. Raises NothingToDo if there is no such session or its run has ended, ConfigError if
+    the message cannot be taken, MailboxFull.
+    """
+    parts = check_prompt(prompt)
+    target = await find_open_run(journal, session, run)
+    masked = build_mask(None).mask_fact(SteeringGiven(parts))
+    if isinstance(masked, SteeringGiven):
+        parts = masked.prompt
+    return await target.post(SteerMail(run=target.number, prompt=parts), by=by, key=key)
+
+
+async def pause(
+    journal: Journal, session: str, reason: str = "", *, run: int | None = None, by: str = ""
+) -> ControlReceipt:
+    """Stop a run before its next request, until somebody resumes it. Raises what `steer` raises."""
+    target = await find_open_run(journal, session, run)
+    text = build_mask(None).mask_text(str(reason))
+    return await target.post(PauseMail(run=target.number, reason=text), by=by)
+
+
+async def resume(
+    journal: Journal, session: str, *, run: int | None = None, by: str = ""
+) -> ControlReceipt:
+    """End the pause of a run. If nobody drives it, it goes on when somebody does.
+
+    To go on with a run in this process, use `Agent.resume` or `Agent.drive`. Raises what `steer`
+    raises, and NothingToDo if the run is not paused.
+    """
+    target = await find_open_run(journal, session, run)
+    letters = await target.waiting_letters()
+    will_pause = any(isinstance(letter.message, PauseMail) for letter in letters)
+    if target.run_state.pause is None and not will_pause:
+        raise NothingToDo(f"the run of session {session} is not paused")
+    if not letters:
+        receipt = await target.write_if_free(RunContinued(str(by)))
+        if receipt is not None:
+            return receipt
+    return await target.post(ContinueMail(run=target.number), by=by)
+
+
+async def raise_limits(
+    journal: Journal,
+    session: str,
+    limits: RaisedLimits,
+    *,
+    run: int | None = None,
+    by: str = "",
+) -> ControlReceipt:
+    """Raise the limits of a run, for whoever drives it, and for its sub-agents.
+
+    A run that paused because its money or tokens were used up goes on. Raises what `steer` raises.
+    """
+    if not limits.describe():
+        raise ConfigError("no limit is given: pass RaisedLimits(steps=…), for example")
+    target = await find_open_run(journal, session, run)
+    if not await target.waiting_letters():
+        receipt = await target.write_if_free(LimitsRaised(limits, str(by)))
+        if receipt is not None:
+            return receipt
+    return await target.post(RaiseLimitsMail(run=target.number, limits=limits), by=by)
+
+
+async def cancel(
+    journal: Journal,
+    session: str,
+    reason: str = "cancelled",
+    *,
+    run: int | None = None,
+    by: str = "",
+) -> ControlReceipt:
+    """End a run. If nobody drives it, it has ended when this returns.
+
+    The reason reaches a run that is driven. Otherwise only the author is recorded: without the
+    agent, nobody here knows which secrets a text may hold. Raises what `steer` raises.
+    """
+    target = await find_open_run(journal, session, run)
+    text = build_mask(None).mask_text(str(reason))
+    mail: MailReceipt | None = None
+    while True:
+        fact = await _end_undriven(target, str(by), mail)
+        if fact is not None:
+            return ControlReceipt(journal, session, target.number, fact=fact)
+        if mail is not None:
+            return ControlReceipt(
+                journal, session, target.number, mail=mail, after=target.state.seq
+            )
+        # The driver may let go of the run before it reads this, so it is looked at once more.
+        receipt = await target.post(CancelMail(run=target.number, reason=text), by=by)
+        mail = receipt.mail
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """The open run of a session, as its journal shows it."""
+
+    journal: Journal
+    state: State
+    run_state: RunState
+
+    @property
+    def number(self) -> int:
+        return self.run_state.number
+
+    async def post(self, message: ControlMail, *, by: str, key: str = "") -> ControlReceipt:
+        """Put a message into the mailbox of the session."""
+        mailbox = require_mailbox(self.journal)
+        mail = await mailbox.post_mail(self.state.session, message, by=str(by), key=key)
+        # The same key gives the receipt of the first post, whose fact may be on record already.
+        after = 0 if key else self.state.seq
+        return ControlReceipt(self.journal, self.state.session, self.number, mail=mail, after=after)
+
+    async def waiting_letters(self) -> Sequence[Letter]:
+        """Return the control messages that nobody has taken yet."""
+        if not isinstance(self.journal, Mailbox):
+            return ()
+        return await self.journal.read_mail(self.state.session, "control", self.state.mail_taken)
+
+    async def write_if_free(self, fact: Fact) -> ControlReceipt | None:
+        """Write a fact without free text if nobody drives the run. Returns None if somebody does.
+
+        Raises NothingToDo if the run has ended meanwhile.
+        """
+        session = self.state.session
+        try:
+            lease = await hold_session(self.journal, session)
+        except SessionBusy:
+            return None
+        with lease:
+            state = fold(session, await self.journal.read(session))
+            check_still_open(state, self.number)
+            if isinstance(fact, RunContinued) and (state.run is None or state.run.pause is None):
+                raise NothingToDo(f"the run of session {session} is not paused")
+            recorder = Recorder(self.journal, RealClock(), state, build_mask(None))
+            facts: tuple[Fact, ...] = (fact,)
+            if state.run is not None and state.run.is_released:
+                # Nothing may be written in a run that its driver has released, so it is taken over
+                # for a moment.
+                facts = (RunResumed(rules=RULES_VERSION), fact, RunReleased())
+            await recorder.record(*facts)
+            written = await self.journal.read(session, state.seq)
+        found = next((each for each in written if type(each) is type(fact)), fact)
+        return ControlReceipt(self.journal, session, self.number, fact=found)
+
+
+async def find_open_run(journal: Journal, session: str, run: int | None) -> OpenRun:
+    """Return the open run of a session. Raises NothingToDo if there is none, or another number."""
+    session = check_session(session)
+    state = fold(session, await journal.read(session))
+    if not state.seq:
+        raise NothingToDo(await describe_unknown_session(journal, session))
+    last = check_still_open(state, run)
+    root = session.partition("/")[0]
+    if root != session and await _is_subsession(journal, session):
+        raise ConfigError(
+            f"session {session} belongs to a sub-agent: speak to session {root}, which it works for"
+        )
+    return OpenRun(journal, state, last)
+
+
+def check_still_open(state: State, run: int | None) -> RunState:
+    """Return the open run of a session. Raises NothingToDo if there is none, or another one."""
+    last = state.run
+    if last is None or not state.is_active:
+        raise NothingToDo(f"session {state.session} has no open run: its last run has ended")
+    if run not in (None, last.number):
+        raise NothingToDo(
+            f"run {run} of session {state.session} is not open: the open run is {last.number}"
+        )
+    return last
+
+
+def require_mailbox(journal: Journal) -> Mailbox:
+    """Return the journal as a mailbox. Raises ConfigError if it takes no messages."""
+    if isinstance(journal, Mailbox):
+        return journal
+    raise ConfigError(
+        f"{type(journal).__name__} takes no messages, so a run in it can only be spoken to by the "
+        "process that drives it: use a journal with a mailbox"
+    )
+
+
+async def _is_subsession(journal: Journal, session: str) -> bool:
+    facts = await journal.read(session)
+    return any(getattr(fact, "parent", "") for fact in facts[:5])
+
+
+async def _end_undriven(target: OpenRun, by: str, mail: MailReceipt | None) -> Fact | None:
+    """End a run that nobody drives. Returns its end, or None if somebody drives it.
+
+    Messages that wait for the run are refused by facts, so that no driver has to come for them.
+    """
+    journal = target.journal
+    session = target.state.session
+    try:
+        lease = await hold_session(journal, session)
+    except SessionBusy:
+        return None
+    with lease:
+        state = fold(session, await journal.read(session))
+        if mail is not None and state.mail_taken >= mail.number:
+            # The driver took the message just before it let go.
+            return await wait_until_taken(journal, session, mail.lane, mail.number)
+        check_still_open(state, target.number)
+        charges = await unreported_charges(journal, state)
+        letters: Sequence[Letter] = ()
+        if isinstance(journal, Mailbox):
+            letters = await journal.read_mail(session, "control", state.mail_taken)
+        own = mail.number if mail is not None else 0
+        end = RunEnded("cancelled", "cancelled", charges=charges, by=by, mail=own)
+        recorder = Recorder(journal, RealClock(), state, build_mask(None))
+        await recorder.record(
+            RunResumed(rules=RULES_VERSION),
+            *(_refuse(letter) for letter in letters if not own or letter.number < own),
+            end,
+            *(_refuse(letter) for letter in letters if own and letter.number > own),
+        )
+        await settle_budgets(journal, recorder.state)
+        if letters and isinstance(journal, Mailbox):
+            await journal.remove_mail(session, "control", letters[-1].number)
+        written = await journal.read(session, state.seq)
+    return next((fact for fact in written if isinstance(fact, RunEnded)), end)
+
+
+def _refuse(letter: Letter) -> MailRefused:
+    return MailRefused(
+        mail=letter.number,
+        kind=kind_of(letter.message),
+        reason="the run was cancelled before anybody took the message",
+        by=letter.by,
+    )

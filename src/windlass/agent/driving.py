@@ -1,0 +1,232 @@
+"""Drive whatever a session needs now: an open run, messages that wait, prompts in the queue.
+
+The law: driving may be asked for by anyone, any number of times. The lease decides who drives, and
+the facts say what is to be done, so that a second call finds nothing left to do.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from windlass.agent.control import wait_for_change
+from windlass.agent.openings import RunOpenings, RunTask, find_start
+from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
+from windlass.core.errors import ForOperator, RunUnfinished, SessionBusy
+from windlass.core.events import Fact, MailRefused
+from windlass.core.mail import (
+    CancelMail,
+    ContinueMail,
+    Letter,
+    PromptMail,
+    RaiseLimitsMail,
+    kind_of,
+)
+from windlass.core.result import RunResult, build_result
+from windlass.core.state import State
+from windlass.logs import get_logger
+from windlass.ports import Journal, Mailbox, Watcher
+from windlass.runtime.driver import Opening
+
+_log = get_logger(__name__)
+BUSY_POLL_S = 1.0
+"""How often to look whether a busy session with prompts in its queue is free."""
+
+
+class SessionDriver:
+    """Drives sessions with the runs and the setup of one agent."""
+
+    def __init__(self, runs: LiveRuns, openings: RunOpenings) -> None:
+        self._runs = runs
+        self._openings = openings
+        self._is_closed = False
+
+    @property
+    def _journal(self) -> Journal:
+        return self._runs.world.journal
+
+    def close(self) -> None:
+        """Begin nothing more from the queues."""
+        self._is_closed = True
+
+    async def drive(
+        self, session: str, *, consent: bool = False, watcher: Watcher | None = None
+    ) -> RunResult[Any] | None:
+        """Do what the session needs now, run after run. Returns the result of its last run.
+
+        Returns when nothing is left to do, and None if the session has no run. Raises SessionBusy
+        if somebody else drives it, SetupDrifted without consent, and NothingToDo if it is unknown.
+        """
+        while True:
+            state = await self._runs.read_state(session)
+            control = await self.read_letters(state, "control")
+            prompts = await self.read_letters(state, "prompts")
+            if not state.seq and not prompts:
+                raise await self._runs.unknown_session(session)
+            now = self._runs.world.clock.now()
+            if self._is_closed or not needs_driver(state, control, prompts, now):
+                return build_result(state, recorded=True) if state.run is not None else None
+            if not state.is_active and not prompts:
+                await self._refuse_letters(session)
+                continue
+            if state.is_active:
+                opening: Opening = partial(self._openings.open_resumed, consent=consent)
+            elif await self._refuse_repeated(session, prompts):
+                continue
+            else:
+                opening = partial(self._open_queued, letter=prompts[0])
+            result = await self._drive_once(session, opening, watcher)
+            await self._remove_taken(session)
+            if result.outcome == "released":
+                return result
+
+    async def has_work(self, state: State) -> bool:
+        """Return whether a session needs a driver now."""
+        control = await self.read_letters(state, "control")
+        prompts = await self.read_letters(state, "prompts")
+        return needs_driver(state, control, prompts, self._runs.world.clock.now())
+
+    async def has_queue(self, session: str) -> bool:
+        """Return whether prompts wait in the queue of a session."""
+        journal = self._journal
+        if not isinstance(journal, Mailbox) or not await journal.read_mail(session, "prompts"):
+            return False
+        # A prompt that has become a run stays in the mailbox for a moment.
+        return bool(await self.read_letters(await self._runs.read_state(session), "prompts"))
+
+    def continue_queue(self, session: str) -> None:
+        """Begin the prompts of a session in the background, as soon as it is free."""
+        if isinstance(self._journal, Mailbox) and not self._is_closed:
+            self._runs.start_task(self._continue_queue(session))
+
+    async def _continue_queue(self, session: str) -> None:
+        try:
+            while not self._is_closed and await self.has_queue(session):
+                try:
+                    await self.drive(session)
+                except SessionBusy:
+                    # Its driver begins the next prompt, unless it dies or only has this one run.
+                    state = await self._runs.read_state(session)
+                    await wait_for_change(self._journal, session, state.seq, BUSY_POLL_S)
+                else:
+                    return
+        except ForOperator as error:
+            _log.warning("session %s: its queue waits: %s", session, error)
+
+    async def _drive_once(
+        self, session: str, opening: Opening, watcher: Watcher | None
+    ) -> RunResult[Any]:
+        driver = self._runs.make_driver(session, opening, watcher)
+        task = self._runs.launch(driver)
+        try:
+            result = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # The run is not cancelled: any process can go on with it.
+            driver.release("its driver was cancelled", RELEASE_GRACE_S)
+            await asyncio.wait({task})
+            raise
+        if driver.program_exit is not None:
+            raise driver.program_exit
+        return result
+
+    async def read_letters(self, state: State, lane: str) -> Sequence[Letter]:
+        """Return the messages of a lane that no fact carries yet."""
+        journal = self._journal
+        if not isinstance(journal, Mailbox):
+            return ()
+        if lane == "prompts":
+            return await journal.read_mail(state.session, "prompts", state.prompts_taken)
+        return await journal.read_mail(state.session, "control", state.mail_taken)
+
+    def _open_queued(self, state: State, letter: Letter) -> Sequence[Fact]:
+        """Begin the run of a prompt from the queue."""
+        message = letter.message
+        if not isinstance(message, PromptMail) or state.prompts_taken >= letter.number:
+            raise RunUnfinished(f"another driver of session {state.session} took the prompt first")
+        task = RunTask(
+            prompt=message.prompt,
+            caller=message.caller,
+            context=message.context,
+            pinned=message.pinned,
+            labels=message.labels,
+            key=message.key,
+            trace=message.trace,
+            mail=letter.number,
+            on_partial="restart",
+        )
+        return self._openings.open_new(state, task)
+
+    async def _refuse_repeated(self, session: str, prompts: Sequence[Letter]) -> bool:
+        """Refuse the first prompt of the queue if its key began a run already."""
+        letter = prompts[0]
+        key = letter.message.key if isinstance(letter.message, PromptMail) else ""
+
+        def refuse(state: State) -> Sequence[Fact]:
+            if state.prompts_taken >= letter.number or find_start(state, key) is None:
+                return ()
+            return (_refuse_letter(letter, "a run with the same key has begun already"),)
+
+        state = await self._runs.read_state(session)
+        if not key or find_start(state, key) is None:
+            return False
+        await self._runs.write_facts(session, refuse)
+        await self._remove_taken(session)
+        return True
+
+    async def _refuse_letters(self, session: str) -> None:
+        """Refuse the control messages of a session that has no open run."""
+        state = await self._runs.read_state(session)
+        letters = await self.read_letters(state, "control")
+
+        def refuse(state: State) -> Sequence[Fact]:
+            return tuple(
+                _refuse_letter(letter, "the run has ended")
+                for letter in letters
+                if letter.number > state.mail_taken
+            )
+
+        await self._runs.write_facts(session, refuse)
+        await self._remove_taken(session)
+
+    async def _remove_taken(self, session: str) -> None:
+        journal = self._journal
+        if isinstance(journal, Mailbox):
+            state = await self._runs.read_state(session)
+            await journal.remove_mail(session, "prompts", state.prompts_taken)
+            await journal.remove_mail(session, "control", state.mail_taken)
+
+
+def needs_driver(
+    state: State, control: Sequence[Letter], prompts: Sequence[Letter], now: float
+) -> bool:
+    """Return whether a session has something to do, given the messages that wait for it.
+
+    A paused run needs a driver only for a message that ends its pause or the run. A run that waits
+    needs one for any message, and when a question has expired, which denies it.
+    """
+    if not state.is_active or state.run is None:
+        return bool(control or prompts)
+    if state.is_paused:
+        number = state.run.number
+        return any(
+            isinstance(letter.message, CancelMail | ContinueMail | RaiseLimitsMail)
+            and letter.message.run == number
+            for letter in control
+        )
+    if state.is_waiting:
+        return bool(control) or _has_expired_question(state, now)
+    return True
+
+
+def _has_expired_question(state: State, now: float) -> bool:
+    return any(
+        call.question is not None
+        and call.question.expires_at is not None
+        and call.question.expires_at < now
+        for call in state.step_calls
+    )
+
+
+def _refuse_letter(letter: Letter, reason: str) -> MailRefused:
+    kind = kind_of(letter.message)
+    return MailRefused(mail=letter.number, kind=kind, reason=reason, lane=letter.lane, by=letter.by)

@@ -1,0 +1,195 @@
+"""Drive what nobody drives: runs whose process has died, and messages that nobody has taken.
+
+The law: only root sessions are driven, and only those that need it (`driving.needs_driver`), of
+this agent by name and configuration. A session that makes no progress however often it is driven is
+parked, durably and visibly: its run is paused, and whoever resumes it takes it out again.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from windlass.agent.driving import SessionDriver
+from windlass.agent.runs import LiveRuns
+from windlass.core.errors import ForOperator, SessionBusy, SetupDrifted
+from windlass.core.events import (
+    RULES_VERSION,
+    CallFinished,
+    Fact,
+    RunContinued,
+    RunEnded,
+    RunPaused,
+    RunReleased,
+    RunResumed,
+    RunStarted,
+    StepProposed,
+)
+from windlass.core.fold.run import fold
+from windlass.core.state import State
+from windlass.logs import get_logger
+from windlass.ports import Journal, Mailbox, SessionCatalog
+
+BACKOFF_MIN_S = 1.0
+BACKOFF_MAX_S = 300.0
+SWEEPER = "the sweep"
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport:
+    """What one sweep did, by the names of the sessions."""
+
+    driven: tuple[str, ...] = ()
+    """Sessions that were driven until they had ended, waited or were paused."""
+    busy: tuple[str, ...] = ()
+    """Sessions that somebody else drives by now."""
+    parked: tuple[str, ...] = ()
+    """Sessions that were paused because driving them led nowhere."""
+    failed: tuple[str, ...] = ()
+    """Sessions that could not be driven; they are tried again later, less and less often."""
+    skipped: tuple[str, ...] = ()
+    """Sessions of other agents or other configurations, and those whose time has not come."""
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """The report while the sweep is at work."""
+
+    driven: list[str] = field(default_factory=list[str])
+    busy: list[str] = field(default_factory=list[str])
+    parked: list[str] = field(default_factory=list[str])
+    failed: list[str] = field(default_factory=list[str])
+    skipped: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """How often in a row a session could not be driven, and when to try it again."""
+
+    times: int
+    not_before: float
+
+
+class Sweeper:
+    """Sweeps for one agent, and remembers which sessions it could not drive."""
+
+    def __init__(self, runs: LiveRuns, sessions: SessionDriver) -> None:
+        self._runs = runs
+        self._sessions = sessions
+        self._troubles: dict[str, _Trouble] = {}
+
+    @property
+    def _journal(self) -> Journal:
+        return self._runs.world.journal
+
+    async def sweep(
+        self, *, limit: int, at_once: int, tries_max: int, jitter_s: float
+    ) -> SweepReport:
+        """Drive up to `limit` sessions that need it, `at_once` at a time."""
+        sorted_names = _Sorted()
+        slots = asyncio.Semaphore(at_once)
+
+        async def visit(session: str) -> None:
+            async with slots:
+                clock = self._runs.world.clock
+                # Many sweepers that wake together must not all try the same session first.
+                await clock.sleep(jitter_s * clock.random_fraction())
+                where = await self._visit(session, tries_max)
+                getattr(sorted_names, where).append(session)
+
+        names = await self._list_candidates(limit)
+        await asyncio.gather(*(visit(session) for session in names))
+        return SweepReport(
+            driven=tuple(sorted_names.driven),
+            busy=tuple(sorted_names.busy),
+            parked=tuple(sorted_names.parked),
+            failed=tuple(sorted_names.failed),
+            skipped=tuple(sorted_names.skipped),
+        )
+
+    async def _list_candidates(self, limit: int) -> list[str]:
+        """Return root sessions that may need a driver, those with messages first."""
+        journal = self._journal
+        names: list[str] = []
+        if isinstance(journal, Mailbox):
+            names += await journal.list_mailed(limit)
+        if isinstance(journal, SessionCatalog):
+            agent = self._runs.world.agent
+            found = await journal.list_abandoned(limit=limit)
+            names += [each.session for each in found if not each.parent and each.agent == agent]
+        # The session of a sub-agent, SESSION/CALL, is driven only by the run that it works for.
+        return [name for name in dict.fromkeys(names) if "/" not in name][:limit]
+
+    async def _visit(self, session: str, tries_max: int) -> str:
+        """Drive one session; returns where it belongs in the report."""
+        now = self._runs.world.clock.now()
+        trouble = self._troubles.get(session)
+        if trouble is not None and now < trouble.not_before:
+            return "skipped"
+        try:
+            return await self._drive(session, tries_max)
+        except SessionBusy:
+            return "busy"
+        except SetupDrifted:
+            return "skipped"
+        except ForOperator as error:
+            times = trouble.times + 1 if trouble is not None else 1
+            wait_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** (times - 1))
+            wait_s *= 0.5 + self._runs.world.clock.random_fraction()
+            self._troubles[session] = _Trouble(times, now + wait_s)
+            _log.warning("session %s cannot be driven, try %s: %s", session, times, error)
+            return "failed"
+
+    async def _drive(self, session: str, tries_max: int) -> str:
+        facts = await self._journal.read(session)
+        state = fold(session, facts)
+        if not self._is_own(facts):
+            return "skipped"
+        if not await self._sessions.has_work(state):
+            return "skipped"
+        if state.is_active and count_fruitless_tries(facts) >= tries_max:
+            await self._park(session, tries_max)
+            return "parked"
+        await self._sessions.drive(session)
+        self._troubles.pop(session, None)
+        return "driven"
+
+    def _is_own(self, facts: Sequence[Fact]) -> bool:
+        """Whether the last run of a session was of an agent with this name."""
+        for fact in reversed(facts):
+            if isinstance(fact, RunStarted):
+                return fact.agent == self._runs.world.agent and not fact.parent
+        return True
+
+    async def _park(self, session: str, tries: int) -> None:
+        """Pause a run that makes no progress. Resuming it is what takes it up again."""
+        reason = (
+            f"parked: it was driven {tries} times without any progress. Look at it with "
+            "`windlass sessions explain`, then resume or cancel it"
+        )
+
+        def park(state: State) -> Sequence[Fact]:
+            if not state.is_active or state.run is None or state.run.pause is not None:
+                return ()
+            return (
+                RunResumed(rules=RULES_VERSION),
+                RunPaused(reason, SWEEPER),
+                RunReleased("parked"),
+            )
+
+        await self._runs.write_facts(session, park)
+        _log.warning("session %s is %s", session, reason)
+
+
+def count_fruitless_tries(facts: Sequence[Fact]) -> int:
+    """Return how often the open run was taken over since it last got anywhere.
+
+    The facts count it, so that a session which kills each process that drives it is noticed too.
+    """
+    tries = 0
+    for fact in reversed(facts):
+        if isinstance(fact, RunResumed):
+            tries += 1
+        elif isinstance(fact, StepProposed | CallFinished | RunContinued | RunStarted | RunEnded):
+            break
+    return tries

@@ -1,0 +1,122 @@
+"""Speaking to a run with nothing but its journal."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import windlass
+from windlass import (
+    Agent,
+    ConfigError,
+    Limits,
+    NothingToDo,
+    RaisedLimits,
+    RunEnded,
+    tool,
+)
+from windlass.core.errors import MailRejected
+from windlass.core.events import LimitsRaised, MailRefused, RunContinued, RunPaused, RunReleased
+from windlass.core.fold.run import fold
+from windlass.core.mail import PauseMail, SteerMail
+from windlass.journals.memory import MemoryJournal
+from windlass.testing import BareJournal, ScriptedModel, call
+
+
+@tool(effect="read")
+async def look() -> str:
+    """Look at something for a while."""
+    await asyncio.sleep(1)
+    return "seen"
+
+
+def make_agent(journal: Any, *script: Any, **options: Any) -> Agent[str]:
+    return Agent(ScriptedModel(list(script)), tools=[look], journal=journal, **options)
+
+
+async def left_open(journal: Any, session: str = "s") -> None:
+    """A run whose process has died."""
+    await make_agent(journal, call("look"), limits=Limits(steps=2)).start("Go.", session=session)
+    await asyncio.sleep(0.5)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0.1)
+
+
+@pytest.mark.contract("D3")
+async def test_a_run_that_nobody_drives_is_cancelled_at_once() -> None:
+    """D3: with nothing but the journal, and without any text of whoever cancels it."""
+    journal = MemoryJournal()
+    await left_open(journal)
+    receipt = await windlass.cancel(journal, "s", "because of xyzzy", by="ada")
+    end = await receipt.taken()
+    assert isinstance(end, RunEnded)
+    assert (end.outcome, end.reason, end.by) == ("cancelled", "cancelled", "ada")
+    assert not fold("s", await journal.read("s")).is_active
+    with pytest.raises(NothingToDo, match="no open run"):
+        await windlass.cancel(journal, "s")
+
+
+@pytest.mark.contract("D4")
+async def test_what_waits_for_a_cancelled_run_is_refused_by_facts() -> None:
+    """D4: each acknowledged message is taken or refused."""
+    journal = MemoryJournal()
+    await left_open(journal)
+    steering = await windlass.steer(journal, "s", "Hurry.", by="bob")
+    await windlass.cancel(journal, "s")
+    with pytest.raises(MailRejected, match="cancelled"):
+        await steering.taken(timeout=1)
+    assert await journal.list_mailed() == []
+    refused = [fact for fact in await journal.read("s") if isinstance(fact, MailRefused)]
+    assert [(fact.kind, fact.by) for fact in refused] == [("steer", "bob")]
+
+
+@pytest.mark.contract("D4")
+async def test_a_message_names_its_run_and_is_durable_until_somebody_drives() -> None:
+    """D4: it is in the mailbox once it is acknowledged, masked with what the poster knows."""
+    journal = MemoryJournal()
+    await left_open(journal)
+    receipt = await windlass.steer(journal, "s", "Hurry.", by="ada", key="k")
+    again = await windlass.steer(journal, "s", "Hurry.", by="ada", key="k")
+    assert receipt.mail == again.mail
+    await windlass.pause(journal, "s", "lunch", by="ada")
+    letters = await journal.read_mail("s", "control")
+    assert [type(letter.message) for letter in letters] == [SteerMail, PauseMail]
+    with pytest.raises(TimeoutError):
+        await receipt.taken(timeout=1)
+    with pytest.raises(NothingToDo, match="run 7"):
+        await windlass.steer(journal, "s", "Hurry.", run=7)
+
+
+@pytest.mark.contract("D3")
+async def test_a_pause_that_nobody_drives_ends_with_nothing_but_the_journal() -> None:
+    """D3, D5: and raised limits are on record at once."""
+    journal = MemoryJournal()
+    await left_open(journal)
+    with pytest.raises(NothingToDo, match="not paused"):
+        await windlass.resume(journal, "s")
+    state = fold("s", await journal.read("s"))
+    facts = (RunPaused("lunch", seq=state.seq + 1, at=state.at),)
+    facts += (RunReleased("paused", seq=state.seq + 2, at=state.at),)
+    await journal.append("s", facts)
+    raised = await windlass.raise_limits(journal, "s", RaisedLimits(steps=9), by="ada")
+    assert isinstance(await raised.taken(), LimitsRaised)
+    continued = await windlass.resume(journal, "s", by="ada")
+    assert isinstance(await continued.taken(), RunContinued)
+    state = fold("s", await journal.read("s"))
+    assert state.setup is not None
+    assert (state.is_paused, state.setup.limits.steps) == (False, 9)
+
+
+async def test_mistakes_are_explained() -> None:
+    journal = MemoryJournal()
+    await left_open(journal, "orders")
+    with pytest.raises(NothingToDo, match="Did you mean orders"):
+        await windlass.steer(journal, "order", "Hurry.")
+    with pytest.raises(ConfigError, match="empty"):
+        await windlass.steer(journal, "orders", " ")
+    with pytest.raises(ConfigError, match="no limit"):
+        await windlass.raise_limits(journal, "orders", RaisedLimits())
+    bare = BareJournal(journal)
+    with pytest.raises(ConfigError, match="takes no messages"):
+        await windlass.steer(bare, "orders", "Hurry.")

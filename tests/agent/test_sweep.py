@@ -1,0 +1,83 @@
+"""Sweeping: whatever nobody drives is driven, by its own agent, and never for ever in vain."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import windlass
+from windlass import Agent, RunResumed, TextPart, tool
+from windlass.core.events import RunPaused
+from windlass.core.fold.run import fold
+from windlass.core.mail import PromptMail
+from windlass.journals.memory import MemoryJournal
+from windlass.testing import ScriptedModel, call, say
+
+
+@tool(effect="read")
+async def look() -> str:
+    """Look at something for a while."""
+    await asyncio.sleep(1)
+    return "seen"
+
+
+def make_agent(journal: Any, *script: Any, name: str = "clerk", **options: Any) -> Agent[str]:
+    model = ScriptedModel(list(script))
+    return Agent(model, tools=[look], journal=journal, name=name, **options)
+
+
+async def left_open(journal: Any, session: str, name: str = "clerk", **options: Any) -> None:
+    """A run whose process has died."""
+    agent = make_agent(journal, call("look"), name=name, **options)
+    await agent.start("Go.", session=session)
+    await asyncio.sleep(0.5)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0.1)
+
+
+@pytest.mark.contract("D8")
+async def test_a_sweep_drives_what_nobody_drives() -> None:
+    """D8: open runs and queued prompts of this agent, and nothing twice."""
+    journal = MemoryJournal()
+    await left_open(journal, "a")
+    await left_open(journal, "other", name="cook")
+    await journal.post_mail("b", PromptMail(prompt=(TextPart("Go."),)))
+    agent = make_agent(journal, say("Done."), say("Done."))
+    report = await agent.sweep(at_once=1)
+    assert sorted(report.driven) == ["a", "b"]
+    assert (await agent.sweep()).driven == ()
+    assert fold("other", await journal.read("other")).is_active
+
+
+async def test_a_session_that_is_driven_is_left_alone() -> None:
+    journal = MemoryJournal()
+    agent = make_agent(journal, call("look"), say("Done."))
+    handle = await agent.start("Go.", session="a")
+    assert (await agent.sweep()).driven == ()
+    assert (await handle.result()).outcome == "completed"
+
+
+async def test_another_configuration_is_not_taken() -> None:
+    journal = MemoryJournal()
+    await left_open(journal, "a", instructions="Be brief.")
+    agent = make_agent(journal, say("Done."))
+    assert (await agent.sweep()).skipped == ("a",)
+
+
+@pytest.mark.contract("D8")
+async def test_a_session_that_leads_nowhere_is_parked_until_somebody_resumes_it() -> None:
+    """D8, D5: the facts count the tries, so that it holds across processes that die."""
+    journal = MemoryJournal()
+    await left_open(journal, "a")
+    for _ in range(3):
+        state = fold("a", await journal.read("a"))
+        await journal.append("a", [RunResumed(seq=state.seq + 1, at=state.at)])
+    agent = make_agent(journal, say("Done."))
+    assert (await agent.sweep(tries_max=3)).parked == ("a",)
+    pauses = [fact for fact in await journal.read("a") if isinstance(fact, RunPaused)]
+    assert "3 times" in pauses[0].reason
+    report = await agent.sweep(tries_max=3)
+    assert (report.driven, report.parked) == ((), ())
+    await windlass.resume(journal, "a", by="ada")
+    assert (await agent.sweep(tries_max=3)).driven == ("a",)
