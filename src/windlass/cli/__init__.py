@@ -4,6 +4,7 @@ The law: an error of ours is one line that says what to do, never a traceback.
 """
 
 import errno
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -26,7 +27,10 @@ class LazyCommands(click.Group):
 
     @override
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return getattr(commands, cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        # `raise` is a word of the language, so its function is called `raise_`.
+        return getattr(commands, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
 
     @override
     def resolve_command(

@@ -132,6 +132,9 @@ async def _answer_question(
         remaining = await answer(
             journal, name, question.call.id, reply, digest=question.digest, by=login_name()
         )
+        if await journal.is_leased(name):
+            screen.write_line(f"The run goes on where it is driven: windlass watch {name}", QUIET)
+            return DONE
         if no_resume:
             show_answer_commands(screen, name, remaining)
             return DONE

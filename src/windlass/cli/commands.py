@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from windlass.cli.chat import chat
     from windlass.cli.completion import completion
     from windlass.cli.config import config
+    from windlass.cli.control import cancel, pause, raise_, steer
     from windlass.cli.demo.command import demo
     from windlass.cli.doctor import doctor
     from windlass.cli.mcp import mcp
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMANDS",
     "approve",
+    "cancel",
     "chat",
     "completion",
     "config",
@@ -38,10 +40,13 @@ __all__ = [
     "mcp",
     "migrate",
     "models",
+    "pause",
     "policy",
+    "raise_",
     "resume",
     "run",
     "sessions",
+    "steer",
     "tools",
     "trust",
     "watch",
@@ -53,6 +58,10 @@ COMMANDS: Mapping[str, str] = {
     "resume": "Finish a run that was killed or waits.",
     "approve": "Allow a call that waits, and resume the run.",
     "deny": "Deny a call that waits, and resume the run.",
+    "steer": "Say something to a run while it works.",
+    "pause": "Stop a run before its next request; resume it later.",
+    "raise": "Raise the limits of a run.",
+    "cancel": "End a run, whichever process drives it.",
     "watch": "Show a session while it runs, in whichever process.",
     "tools": "List the tools that an agent would have here.",
     "models": "List providers, models and prices.",
@@ -69,6 +78,7 @@ COMMANDS: Mapping[str, str] = {
 """The line in the help of each command, by its name."""
 LAZY_MODULES: LazyModules = {
     "approve": "windlass.cli.approve",
+    "cancel": "windlass.cli.control",
     "chat": "windlass.cli.chat",
     "completion": "windlass.cli.completion",
     "config": "windlass.cli.config",
@@ -78,10 +88,13 @@ LAZY_MODULES: LazyModules = {
     "mcp": "windlass.cli.mcp",
     "migrate": "windlass.cli.migrate",
     "models": "windlass.cli.models",
+    "pause": "windlass.cli.control",
     "policy": "windlass.cli.policy",
+    "raise_": "windlass.cli.control",
     "resume": "windlass.cli.resume",
     "run": "windlass.cli.run",
     "sessions": "windlass.cli.sessions",
+    "steer": "windlass.cli.control",
     "tools": "windlass.cli.tools",
     "trust": "windlass.cli.trust",
     "watch": "windlass.cli.sessions",

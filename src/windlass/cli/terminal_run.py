@@ -1,7 +1,8 @@
 """A run at a terminal: the page that shows it, the status line, the keyboard, and Ctrl-C.
 
 The law: the first Ctrl-C stops the run, which ends and is recorded; the second one exits at once.
-Anything else that ends the process (SIGTERM, a closed terminal) leaves the run open, to be resumed.
+Anything else that ends the process (SIGTERM, a closed terminal) leaves the run open, to be resumed:
+running calls get a grace period, then the run is released. A second signal exits at once.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from windlass.agent.agent import Agent
 from windlass.cli.exit_codes import INTERRUPTED, OUTCOME_CODES
@@ -33,6 +34,8 @@ from windlass.core.result import RunResult
 from windlass.ports import Watcher
 from windlass.project.settings import ThinkingMode
 
+DRAIN_S = 10.0
+"""How long the calls that run may take to finish after SIGTERM."""
 LEAVE_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 RunWork = Callable[[Watcher], Awaitable[RunResult[Any]]]
@@ -85,41 +88,16 @@ class TerminalRun:
     @contextmanager
     def _handle_signals(self, agent: Agent[Any], session: str, *, is_kept: bool) -> Generator[None]:
         loop = asyncio.get_running_loop()
-        running = asyncio.current_task()
-        is_stopping = False
-        restore = terminal_restorer()
-
-        def interrupt() -> None:
-            nonlocal is_stopping
-            if is_stopping:
-                self.screen.clear_footer()
-                restore()
-                os._exit(INTERRUPTED)
-            is_stopping = True
-            self.status.show_activity("stopping; press Ctrl-C again to exit at once")
-            # Before the run has started, there is only our own task to cancel.
-            if not agent.cancel(session, "interrupted") and running is not None:
-                running.cancel()
-
-        def leave(number: int) -> None:
-            # Nobody asked for the run to end. It stays open in the journal, and its tools die
-            # with this process.
-            self.screen.clear_footer()
-            restore()
-            if is_kept:
-                message = f"\nwindlass: to resume: windlass resume {session}"
-                print(message, file=sys.stderr, flush=True)
-            # `os._exit`, because a normal exit would end the run: every `finally` would run first.
-            os._exit(128 + number)
-
+        signals = _RunSignals(self, agent, session, is_kept=is_kept)
         # Signals that our parent process told us to ignore (nohup) stay ignored.
         leaving = [each for each in LEAVE_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
-        loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGINT, signals.interrupt)
         for number in leaving:
-            loop.add_signal_handler(number, leave, number)
+            loop.add_signal_handler(number, signals.leave, number)
         loop.add_signal_handler(signal.SIGWINCH, self.screen.update_width)
         try:
             yield
+            signals.exit_if_leaving()
         finally:
             for number in (signal.SIGINT, *leaving, signal.SIGWINCH):
                 loop.remove_signal_handler(number)
@@ -156,6 +134,65 @@ class TerminalRun:
             print(replace_control_chars(text))
         else:
             self.live.ensure_reply_shown(text)
+
+
+class _RunSignals:
+    """What signals do to a run at a terminal. A second one exits at once."""
+
+    def __init__(
+        self, terminal: TerminalRun, agent: Agent[Any], session: str, *, is_kept: bool
+    ) -> None:
+        self._terminal = terminal
+        self._agent = agent
+        self._session = session
+        self._is_kept = is_kept
+        self._running = asyncio.current_task()
+        self._restore = terminal_restorer()
+        self._is_stopping = False
+        self._leaving_number = 0
+
+    def interrupt(self) -> None:
+        """Ctrl-C ends the run, which is recorded."""
+        if self._is_stopping:
+            self._restore_terminal()
+            os._exit(INTERRUPTED)
+        self._is_stopping = True
+        self._terminal.status.show_activity("stopping; press Ctrl-C again to exit at once")
+        # Before the run has started, there is only our own task to cancel.
+        if not self._agent.cancel(self._session, "interrupted") and self._running is not None:
+            self._running.cancel()
+
+    def leave(self, number: int) -> None:
+        """SIGTERM lets go of the run: running calls get a grace period, and nothing new begins."""
+        name = signal.Signals(number).name
+        can_release = self._is_kept and not self._is_stopping
+        if not can_release or not self._agent.release(self._session, name, DRAIN_S):
+            self._exit(number)
+        self._is_stopping = True
+        self._leaving_number = number
+        activity = "letting go of the run; a second signal exits at once"
+        self._terminal.status.show_activity(activity)
+
+    def exit_if_leaving(self) -> None:
+        """Exit once the run is released, if a signal asked for it."""
+        if self._leaving_number:
+            self._exit(self._leaving_number)
+
+    def _exit(self, number: int) -> NoReturn:
+        """Exit at once, and say how to go on.
+
+        Nobody asked for the run to end. It stays open in the journal, and its tools die with this
+        process. A normal exit would end the run: every `finally` would run first.
+        """
+        self._restore_terminal()
+        if self._is_kept:
+            message = f"\nwindlass: to resume: windlass resume {self._session}"
+            print(message, file=sys.stderr, flush=True)
+        os._exit(128 + number)
+
+    def _restore_terminal(self) -> None:
+        self._terminal.screen.clear_footer()
+        self._restore()
 
 
 def open_terminal(

@@ -1,0 +1,118 @@
+"""`windlass steer`, `pause`, `raise` and `cancel`: speak to a run from any shell.
+
+They need nothing but the journal, whoever drives the run. `windlass resume` ends a pause.
+"""
+
+from collections.abc import Callable, Coroutine
+from decimal import Decimal
+from typing import Any
+
+import click
+
+from windlass.agent.control import (
+    ControlReceipt,
+    raise_limits,
+)
+from windlass.agent.control import (
+    cancel as cancel_run,
+)
+from windlass.agent.control import (
+    pause as pause_run,
+)
+from windlass.agent.control import (
+    steer as steer_run,
+)
+from windlass.cli.command_context import login_name
+from windlass.cli.sessions import journal_option, run_on_journal
+from windlass.core.events import LimitsRaised, RunPaused, SteeringGiven
+from windlass.core.limits import RaisedLimits
+from windlass.project.journals import ManagedJournal
+from windlass.project.session_names import find_session
+
+TAKEN_WAIT_S = 3.0
+"""How long to wait for whoever drives the run to take the message."""
+Post = Callable[[ManagedJournal, str], Coroutine[Any, Any, ControlReceipt]]
+
+
+def _post_and_tell(place: str, session: str, post: Post) -> None:
+    """Post a message to the run of a session, and say what came of it."""
+    click.echo(run_on_journal(place, lambda journal: _post(journal, session, post)))
+
+
+async def _post(journal: ManagedJournal, session: str, post: Post) -> str:
+    name = (await find_session(journal, session)).session
+    receipt = await post(journal, name)
+    if receipt.fact is None and not await journal.is_leased(name):
+        return (
+            f"The message waits: nobody drives session {name}. It is taken when somebody does: "
+            f"windlass resume {name}"
+        )
+    try:
+        fact = await receipt.taken(TAKEN_WAIT_S)
+    except TimeoutError:
+        return f"The message waits in session {name}: its driver has not taken it yet."
+    if isinstance(fact, SteeringGiven | RunPaused | LimitsRaised):
+        return f"{fact.describe()}."
+    return f"The run of session {name} has ended."
+
+
+@click.command(
+    epilog="""\b
+Example:
+  windlass steer a83f90 "use the test database" """
+)
+@click.argument("session")
+@click.argument("text", nargs=-1, required=True)
+@journal_option
+def steer(session: str, text: tuple[str, ...], place: str) -> None:
+    """Say something to a run while it works; the model sees it before its next step.
+
+    SESSION may be part of the session's name. Whichever process drives the run takes the message;
+    if none does, it waits until somebody resumes the run.
+    """
+    said = " ".join(text)
+    _post_and_tell(place, session, lambda j, name: steer_run(j, name, said, by=login_name()))
+
+
+@click.command()
+@click.argument("session")
+@click.option("--reason", metavar="WHY", default="", help="The reason, for the record.")
+@journal_option
+def pause(session: str, reason: str, place: str) -> None:
+    """Stop a run before its next request, until it is resumed: windlass resume SESSION.
+
+    Its current reply and calls still finish.
+    """
+    _post_and_tell(place, session, lambda j, name: pause_run(j, name, reason, by=login_name()))
+
+
+@click.command()
+@click.argument("session")
+@click.option("--reason", metavar="WHY", default="cancelled", help="The reason, for the record.")
+@journal_option
+def cancel(session: str, reason: str, place: str) -> None:
+    """End a run, whichever process drives it. If none does, it ends at once."""
+    _post_and_tell(place, session, lambda j, name: cancel_run(j, name, reason, by=login_name()))
+
+
+@click.command("raise")
+@click.argument("session")
+@click.option("--steps", type=click.IntRange(1), help="Model replies in all.")
+@click.option("--tokens", type=click.IntRange(1), help="Tokens in all.")
+@click.option("--usd", metavar="AMOUNT", type=Decimal, help="US dollars in all.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Working time in all.")
+@journal_option
+def raise_(
+    session: str,
+    steps: int | None,
+    tokens: int | None,
+    usd: Decimal | None,
+    seconds: float | None,
+    place: str,
+) -> None:
+    """Raise the limits of a run to new totals. A run that paused for want of money goes on.
+
+    If nobody drives it, it goes on with: windlass resume SESSION.
+    """
+    limits = RaisedLimits(steps=steps, tokens=tokens, usd=usd, seconds=seconds)
+    _post_and_tell(place, session, lambda j, name: raise_limits(j, name, limits, by=login_name()))
