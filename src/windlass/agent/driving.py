@@ -14,14 +14,8 @@ from windlass.agent.openings import RunOpenings, RunTask, find_start
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
 from windlass.core.errors import ForOperator, RunUnfinished, SessionBusy
 from windlass.core.events import Fact, MailRefused
-from windlass.core.mail import (
-    CancelMail,
-    ContinueMail,
-    Letter,
-    PromptMail,
-    RaiseLimitsMail,
-    kind_of,
-)
+from windlass.core.fold.control import needs_driver
+from windlass.core.mail import Letter, PromptMail, kind_of
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import State
 from windlass.logs import get_logger
@@ -63,8 +57,7 @@ class SessionDriver:
             prompts = await self.read_letters(state, "prompts")
             if not state.seq and not prompts:
                 raise await self._runs.unknown_session(session)
-            now = self._runs.world.clock.now()
-            if self._is_closed or not needs_driver(state, control, prompts, now):
+            if self._is_closed or not self._needs_driver(state, control, prompts):
                 return build_result(state, recorded=True) if state.run is not None else None
             if not state.is_active and not prompts:
                 await self._refuse_letters(session)
@@ -84,7 +77,17 @@ class SessionDriver:
         """Return whether a session needs a driver now."""
         control = await self.read_letters(state, "control")
         prompts = await self.read_letters(state, "prompts")
-        return needs_driver(state, control, prompts, self._runs.world.clock.now())
+        return self._needs_driver(state, control, prompts)
+
+    def _needs_driver(
+        self, state: State, control: Sequence[Letter], prompts: Sequence[Letter]
+    ) -> bool:
+        """Return whether there is something to do; a question that has expired must be denied."""
+        has_control_mail = bool(control)
+        has_prompts = bool(prompts)
+        if needs_driver(state, has_control_mail=has_control_mail, has_prompts=has_prompts):
+            return True
+        return state.is_waiting and _has_expired_question(state, self._runs.world.clock.now())
 
     async def has_queue(self, session: str) -> bool:
         """Return whether prompts wait in the queue of a session."""
@@ -194,28 +197,6 @@ class SessionDriver:
             state = await self._runs.read_state(session)
             await journal.remove_mail(session, "prompts", state.prompts_taken)
             await journal.remove_mail(session, "control", state.mail_taken)
-
-
-def needs_driver(
-    state: State, control: Sequence[Letter], prompts: Sequence[Letter], now: float
-) -> bool:
-    """Return whether a session has something to do, given the messages that wait for it.
-
-    A paused run needs a driver only for a message that ends its pause or the run. A run that waits
-    needs one for any message, and when a question has expired, which denies it.
-    """
-    if not state.is_active or state.run is None:
-        return bool(control or prompts)
-    if state.is_paused:
-        number = state.run.number
-        return any(
-            isinstance(letter.message, CancelMail | ContinueMail | RaiseLimitsMail)
-            and letter.message.run == number
-            for letter in control
-        )
-    if state.is_waiting:
-        return bool(control) or _has_expired_question(state, now)
-    return True
 
 
 def _has_expired_question(state: State, now: float) -> bool:

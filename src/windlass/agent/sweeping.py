@@ -1,6 +1,6 @@
 """Drive what nobody drives: runs whose process has died, and messages that nobody has taken.
 
-The law: only root sessions are driven, and only those that need it (`driving.needs_driver`), of
+The law: only root sessions are driven, and only those that need it (`needs_driver` in the core), of
 this agent by name and configuration. A session that makes no progress however often it is driven is
 parked, durably and visibly: its run is paused, and whoever resumes it takes it out again.
 """
