@@ -30,10 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that runs us in the background has us ignore Ctrl-C, and so would our children.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The sockets of drivers are put into the state folder of the user: not into the real one.
+    # The sockets of drivers and the key of the user are put into folders of the user: not into the
+    # real ones.
     if not hasattr(config, "workerinput"):
         folder = tempfile.mkdtemp(prefix="windlass-state-")
         os.environ["XDG_STATE_HOME"] = folder
+        os.environ["XDG_DATA_HOME"] = f"{folder}/data"
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 

@@ -44,6 +44,7 @@ TESTS = (
     "tests/journals/test_lost_files.py",
     "tests/journals/test_memory.py",
     "tests/journals/test_names.py",
+    "tests/journals/test_signing.py",
     "tests/journals/test_upgrade.py",
     "tests/models/test_plain_calls.py",
     "tests/models/test_small_models.py",

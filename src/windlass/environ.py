@@ -171,6 +171,14 @@ def live_socket_folder() -> Path:
     return xdg_folder("STATE", ".local/state") / "live"
 
 
+def signing_key_folder() -> Path:
+    """Return the folder of the key by which journals in files are signed.
+
+    The sandbox hides it from the commands of a model.
+    """
+    return xdg_folder("DATA", ".local/share") / "keys"
+
+
 def captures_content(environ: Mapping[str, str] | None = None) -> bool:
     """Return whether traces may contain messages, as OpenTelemetry's own variable says."""
     if environ is None:

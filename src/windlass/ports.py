@@ -407,6 +407,19 @@ class Mailbox(Protocol):
 
 
 @runtime_checkable
+class SignedJournal(Protocol):
+    """A journal that anyone may write to who gets at its file: the user's own key tells who did."""
+
+    def find_letter_problem(self, session: str, letter: Letter) -> str | None:
+        """Return why a message is not genuine; None if it is."""
+        ...
+
+    async def find_forgeries(self, session: str) -> Sequence[object]:
+        """Return what somebody without the key did to a session, in words."""
+        ...
+
+
+@runtime_checkable
 class ClosableJournal(Protocol):
     """A journal that holds something open, such as a file."""
 

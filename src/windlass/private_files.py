@@ -30,6 +30,7 @@ _APPLICATION_ID_OFFSET = 68
 _DRIVERS_SUFFIX = "-drivers"
 
 _paths: set[str] = set()
+_folders: set[str] = set()
 _mutex = threading.Lock()
 
 
@@ -38,6 +39,12 @@ def mark_private(path: str | os.PathLike[str]) -> None:
     with _mutex:
         # SQLite puts the side files beside the file that a link leads to.
         _paths.add(os.path.realpath(path))
+
+
+def mark_private_folder(folder: str | os.PathLike[str]) -> None:
+    """Hide all that is in a folder from the tools of a model. The sandbox covers it by itself."""
+    with _mutex:
+        _folders.add(os.path.realpath(folder))
 
 
 def list_private_files() -> list[Path]:
@@ -56,6 +63,8 @@ def is_private_file(path: Path) -> bool:
     ]
     with _mutex:
         if any(base in _paths for base in bases):
+            return True
+        if any(path.is_relative_to(folder) for folder in _folders):
             return True
     return any(_is_own_database(base) for base in bases)
 

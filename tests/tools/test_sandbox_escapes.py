@@ -21,7 +21,7 @@ import pytest
 import windlass
 from shells import require_tier
 from windlass.core.errors import ModelRetry
-from windlass.environ import live_socket_folder
+from windlass.environ import live_socket_folder, signing_key_folder
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.tools.files.grep import GrepQuery, search_files
 from windlass.tools.files.workspace import Workspace
@@ -423,6 +423,21 @@ async def test_the_sockets_of_drivers_are_out_of_reach(
     assert told.splitlines()[-1] == "looked"
     assert "moved away" not in told
     assert "-" not in "".join(line for line in told.splitlines() if "mv" not in line)
+
+
+async def test_the_key_of_the_user_is_out_of_reach(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D4: with it, a command could answer in a person's place; also if it is in the workspace."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(root / "data"))
+    with SqliteJournal(root / "agent.db"):
+        key = signing_key_folder() / "journal.key"
+        assert key.is_file()
+        told = await run(root, "ls -A data/windlass/keys; cat data/windlass/keys/* 2>&1; echo end")
+        assert key.name not in told
+        assert told.splitlines()[-1] == "end"
+        with pytest.raises(ModelRetry, match="belongs to Windlass"):
+            Workspace(root).read_file("data/windlass/keys/journal.key", 10)
 
 
 async def test_the_file_tools_do_not_touch_a_journal_either(root: Path) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 
 import click
 
-from windlass.cli.sessions import journal_option, run_on_journal
+from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.core.errors import ConfigError
 from windlass.core.phrases import format_count
 from windlass.journals.upgrades import UpgradeStatus

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from windlass.agent.following import follow_session
+from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.renderer import EventRenderer
 from windlass.cli.screen import Screen
 from windlass.cli.session_table import show_session_page
@@ -32,10 +33,10 @@ from windlass.journals.archive import export_session, import_session
 from windlass.journals.forking import fork as fork_session
 from windlass.project.files import load_settings
 from windlass.project.journals import (
+    AnchoredJournal,
     ManagedJournal,
     journal_exists,
     journal_name,
-    open_existing_journal,
     open_journal,
 )
 from windlass.project.session_names import find_session
@@ -46,29 +47,6 @@ LISTED_MAX = 1_000_000_000
 STATES = (*UNFINISHED_STATES, *ENDED_STATES)
 UNSOUND_CODE = 1
 """The exit code for a journal that is damaged, or that replays differently."""
-
-
-def _resolve_journal(_context: click.Context, _option: click.Parameter, named: str | None) -> str:
-    return journal_name(named=named)
-
-
-journal_option = click.option(
-    "--journal",
-    "place",
-    metavar="NAME",
-    callback=_resolve_journal,
-    help="Where the sessions are kept: a path or postgresql://…; by default, as the settings say.",
-)
-
-
-def run_on_journal(place: str, work: Callable[[ManagedJournal], Coroutine[Any, Any, T]]) -> T:
-    """Do something with a journal that exists, and return the result."""
-
-    async def open_and_work() -> T:
-        async with open_existing_journal(place) as journal:
-            return await work(journal)
-
-    return asyncio.run(open_and_work())
 
 
 def _page_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -227,17 +205,26 @@ async def _read_session(given: str, journal: ManagedJournal) -> tuple[str, Seque
 @sessions.command(short_help="Find records that were changed, moved or removed.")
 @click.argument("session", required=False)
 @journal_option
-def verify(session: str | None, place: str) -> None:
+@click.option("--accept", is_flag=True, help="Take the journal as it is: you moved or restored it.")
+def verify(session: str | None, place: str, accept: bool) -> None:
     """Check that no record of SESSION, or of the whole journal, was changed, moved or removed.
 
-    The exit code is 1 if one was.
+    In a file it also finds answers that nobody with your key gave, and a journal that is older than
+    it was. The exit code is 1 if something was found.
     """
+    if accept:
+        run_on_journal(place, _accept_journal)
     checked, problems = run_on_journal(place, partial(_verify_sessions, session))
     for problem in problems:
         click.echo(printable_chars(problem, keep="\n"), err=True)
     if problems:
         sys.exit(UNSOUND_CODE)
     click.echo(f"{format_count(checked, 'session')}: no record was changed, moved or removed")
+
+
+async def _accept_journal(journal: ManagedJournal) -> None:
+    if isinstance(journal, AnchoredJournal):
+        await journal.accept()
 
 
 async def _verify_sessions(given: str | None, journal: ManagedJournal) -> tuple[int, list[str]]:

@@ -14,11 +14,21 @@ from msgspec.structs import replace
 from windlass.core.errors import ConfigError, MailboxFull, NothingToDo
 from windlass.core.events import Fact
 from windlass.core.fold.control import mail_place
-from windlass.core.mail import AnswerMail, Mail, MailLane, PromptMail, SteerMail, kind_of
+from windlass.core.mail import (
+    AnswerMail,
+    CancelMail,
+    Mail,
+    MailLane,
+    PromptMail,
+    SteerMail,
+    kind_of,
+    lane_of,
+)
 from windlass.core.text_clip import printable_line
 
 MESSAGE_BYTES_MAX = 64 * 2**20
 """Of a message as it is stored; attachments of a prompt are a part of it."""
+UNREADABLE = "this message cannot be read"
 NAME_CHARS_MAX = 500
 """Of the author and of the key of a message."""
 
@@ -103,6 +113,20 @@ def encode_message(message: Mail, by: str, key: str) -> bytes:
 def decode_message(body: bytes | str) -> Mail:
     """Read a message as it was stored. Raises msgspec.MsgspecError if it cannot be read."""
     return _decode_mail(body)
+
+
+def read_message(body: bytes | str, lane: MailLane) -> Mail:
+    """Read a message from a store. One that cannot be read becomes one that no run accepts.
+
+    So the driver refuses it by a fact, and the messages behind it are taken.
+    """
+    try:
+        message = _decode_mail(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        message = None
+    if message is not None and lane_of(message) == lane:
+        return message
+    return PromptMail(prompt=()) if lane == "prompts" else CancelMail(run=0, reason=UNREADABLE)
 
 
 def lane_name(session: str, lane: MailLane) -> str:

@@ -20,7 +20,14 @@ from msgspec.structs import replace
 from windlass.core.events import Fact
 from windlass.core.session_query import PagePlace
 from windlass.core.session_summary import SessionSummary, advance_summary
-from windlass.journals.chain import ChainLink, RecordRow, chain_hash, chain_root, check_order
+from windlass.journals.chain import (
+    ChainLink,
+    RecordProblem,
+    RecordRow,
+    chain_hash,
+    chain_root,
+    check_order,
+)
 from windlass.journals.codec import FactRecord
 from windlass.journals.mail_rules import MailCounters
 
@@ -186,3 +193,20 @@ class SessionEnd(NamedTuple):
         summary = self.summary if is_whole or self.row is None else self.row
         place = (self.last_link.hash, summary.session, self.last_link.seq, summary.facts)
         return (*place, *_summary_values(summary))
+
+
+def find_row_problems(end: SessionEnd, facts: Sequence[Fact]) -> list[RecordProblem]:
+    """Return what the row of a session says that its records do not."""
+    row = end.summary
+    made = advance_summary(SessionSummary(row.session), facts[: row.facts])
+    names = [name for name in SUMMARY_COLUMNS if _comparable(made, name) != _comparable(row, name)]
+    if not names or not facts:
+        return []
+    what = f"the list of sessions says something else than the records: {', '.join(names)}"
+    return [RecordProblem(row.facts, what)]
+
+
+def _comparable(summary: SessionSummary, name: str) -> object:
+    value = getattr(summary, name)
+    # Postgres texts cannot contain NUL.
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value

@@ -70,6 +70,15 @@ class UpgradableJournal(Protocol):
         ...
 
 
+@runtime_checkable
+class AnchoredJournal(Protocol):
+    """A journal that notices when it was rolled back, moved or changed by others."""
+
+    async def accept(self) -> None:
+        """Take the journal as it is for genuine."""
+        ...
+
+
 def journal_name(settings: Settings | None = None, *, named: str | None = None) -> str:
     """The path or URL of the journal: the one that is named, or the settings', or the user's own.
 

@@ -41,7 +41,7 @@ from windlass.core.mail import (
 from windlass.core.setup import digest
 from windlass.core.state import State, find_call
 from windlass.logs import get_logger
-from windlass.ports import Clock, Journal, Mailbox
+from windlass.ports import Clock, Journal, Mailbox, SignedJournal
 from windlass.runtime.control_inbox import ControlInbox
 from windlass.runtime.recorder import Recorder
 
@@ -147,12 +147,12 @@ class MailTaker:
     async def _take_letter(self, letter: Letter, mailbox: Mailbox) -> bool:
         state = self._recorder.state
         message = letter.message
-        is_for_this_run = find_refusal(state, letter) is None
+        problem = self._find_forgery(letter)
+        is_for_this_run = problem is None and find_refusal(state, letter) is None
         if isinstance(message, CancelMail) and is_for_this_run:
             end = RunEnded("cancelled", message.reason, by=letter.by, mail=letter.number)
             self._actions.cancel(end)
             return False
-        problem: str | None = None
         if isinstance(message, AnswerMail) and message.session and is_for_this_run:
             problem = await self._forward_answer(letter, message, mailbox)
         taken: list[Fact] = []
@@ -165,6 +165,12 @@ class MailTaker:
             return False
         self._actions.on_taken(taken[-1])
         return True
+
+    def _find_forgery(self, letter: Letter) -> str | None:
+        """Return why a message is not genuine: somebody wrote it into the file of the journal."""
+        if not isinstance(self._journal, SignedJournal):
+            return None
+        return self._journal.find_letter_problem(self._session, letter)
 
     async def _forward_answer(
         self, letter: Letter, message: AnswerMail, mailbox: Mailbox

@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from windlass.core.errors import JournalCorrupt
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal, Lease, SessionLeases
+from windlass.ports import Journal, Lease, SessionLeases, SignedJournal
 from windlass.runtime.leases import is_still_driving
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.shared_budgets import settle_budgets
@@ -43,6 +44,8 @@ class SessionHold:
                 # The driver gave up while the journal was still granting the lease.
                 self._lease.release()
         state = await self._state_cache.read_state(journal, session)
+        if state.is_active:
+            await _refuse_forgeries(journal, session)
         if state.setup is not None and state.setup.budgets and not state.is_active:
             # The process of the last run may have died before it gave back what it had drawn.
             await settle_budgets(journal, state)
@@ -80,6 +83,16 @@ class SessionHold:
             self._state_cache.remember(self._recorder)
         if not self.freed.done():
             self.freed.set_result(None)
+
+
+async def _refuse_forgeries(journal: Journal, session: str) -> None:
+    """Raise JournalCorrupt if somebody without the user's key has answered in an open run."""
+    problems = await journal.find_forgeries(session) if isinstance(journal, SignedJournal) else ()
+    if problems:
+        raise JournalCorrupt(
+            f"session {session!r} will not be resumed: {problems[0]}. If you moved the journal "
+            "here or restored it from a backup, run `windlass sessions verify --accept`."
+        )
 
 
 async def _wait_for_all(works: Iterable["asyncio.Future[Any]"]) -> None:

@@ -121,8 +121,9 @@ class PostgresJournal(StoredJournal):
 
     async def verify(self, session: str) -> list[RecordProblem]:
         """Return a problem for each record of a session that was changed, moved or removed."""
-        found = await self._walk_records(session, 0)
-        return [problem for problem in found if isinstance(problem, RecordProblem)]
+        name = self._check_name(session)
+        stored = await self._run_query(lambda server: self._queries.read_session(server, name, 0))
+        return [] if stored is None else await asyncio.to_thread(stored.find_problems)
 
     async def check(self) -> list[str]:
         """Return what does not fit together in the tables, in words. This reads all keys."""

@@ -11,18 +11,16 @@ already from another one with the same words.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from windlass.core.errors import JournalCorrupt
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.journals.chain import chain_root
 from windlass.journals.mail_rules import (
     LaneCounters,
     MailLimits,
-    decode_message,
     lane_name,
     mailbox_full_error,
     no_facts_error,
+    read_message,
 )
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.schema import is_shared
@@ -147,7 +145,7 @@ class PostgresMail:
     async def read_letters(
         self, server: PostgresConnection, session: str, lane: MailLane, after: int
     ) -> Sequence[Letter]:
-        """Return the messages of a lane after a number. Raises JournalCorrupt for a damaged one."""
+        """Return the messages of a lane after a number, in order."""
         rows = await server.fetch(
             self._format_sql(
                 """SELECT mail.number, at, by, key, message FROM {0}.sessions
@@ -165,7 +163,7 @@ class PostgresMail:
                 at=row[1],
                 by=row[2],
                 key=row[3],
-                message=_read_message(session, row[0], row[4]),
+                message=read_message(row[4], lane),
             )
             for row in rows
         ]
@@ -200,13 +198,3 @@ class PostgresMail:
 
     def _format_sql(self, text: str) -> str:
         return text.format(self._config.quoted_schema)
-
-
-def _read_message(session: str, number: int, body: str) -> Mail:
-    try:
-        return decode_message(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise JournalCorrupt(
-            f"session {session!r}: message {number} cannot be read: {error}; remove it, or restore "
-            "the journal from a backup"
-        ) from None

@@ -24,6 +24,7 @@ from windlass.journals.session_rows import (
     SESSION_COLUMNS,
     ListedSession,
     SessionEnd,
+    find_row_problems,
 )
 from windlass.journals.stored_catalog import SqlCondition, query_conditions
 from windlass.journals.upgrades import UpgradeStatus, older_wrote_error
@@ -44,12 +45,25 @@ class StoredSession(NamedTuple):
     start: ChainLink
     records: Sequence[Sequence[Any]]
     blobs: Mapping[str, bytes]
+    is_shared: bool = False
+    """Whether an older version may have written the row."""
 
     def walk_records(self) -> list[Fact | RecordProblem]:
         """Return the facts, with a problem in place of each record that is not sound."""
         rows = ((seq, body.encode(), stored, how) for seq, body, stored, how in self.records)
         end = SessionEnd.from_row(self.end).last_link
         return list(walk_chain(rows, self.start, end, self._fetch_blob))
+
+    def find_problems(self) -> list[RecordProblem]:
+        """Return what is wrong with the records, or with the row that sums them up."""
+        found = self.walk_records()
+        problems = [problem for problem in found if isinstance(problem, RecordProblem)]
+        end = SessionEnd.from_row(self.end)
+        # A row that an older version wrote does not have all columns.
+        if problems or self.is_shared:
+            return problems
+        facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
+        return find_row_problems(end, facts)
 
     def catch_up(self) -> SessionEnd:
         """Return the end of the session with a summary that includes these records, if sound."""
@@ -100,7 +114,8 @@ class PostgresQueries:
         )
         records = await server.fetch(query, number, start.seq)
         blobs = await self._fetch_blobs(server, records)
-        return StoredSession(row[1:], start, records, blobs)
+        shared = await is_shared(server, self._config)
+        return StoredSession(row[1:], start, records, blobs, shared)
 
     async def find_ends(self, server: PostgresConnection, names: Sequence[str]) -> list[SessionEnd]:
         """Return where sessions end, with their summaries up to date."""

@@ -29,7 +29,9 @@ from windlass.journals.live.socket_watch import SocketSubscription
 from windlass.journals.mail_rules import MailLimits
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.session_rows import ListedSession, PendingAppend
+from windlass.journals.signing import load_key
 from windlass.journals.sqlite import budgets, migration, queries
+from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.mailbox import SqliteMailbox
 from windlass.journals.sqlite.open_files import keep_log_on_close
 from windlass.journals.sqlite.schema import open_writer, sqlite_error
@@ -68,11 +70,10 @@ class SqliteJournal(SqliteMailbox):
         Args:
             path: the file; a leading `~` is the home folder.
             durability: "full" waits for the disk at each append, "relaxed" does not.
-            now: seconds since the epoch, for budgets with a window and the time of a message.
+            now: seconds since the epoch, for windows of budgets and times of messages.
             mail_limits: how many messages may wait for a session.
 
-        Raises ConfigError if the path cannot be a journal, and JournalFailed if it cannot be opened
-        or was written by a newer Windlass.
+        Raises ConfigError if the path cannot be a journal, and JournalFailed if it cannot be used.
         """
         check_durability(durability)
         if os.fspath(path) == ":memory:":
@@ -85,7 +86,8 @@ class SqliteJournal(SqliteMailbox):
         self._now = now
         self._notifier = AppendNotifier()
         connection = open_writer(self.path, durability)
-        self._writer = SqliteWriter(connection, self.path, self._notifier.notify)
+        self._book = AnchorBook.open(connection, load_key())
+        self._writer = SqliteWriter(connection, self.path, self._notifier.notify, self._book)
         self._readers: list[SqliteConnection] = []
         self._poll_connections: list[SqliteConnection] = []
         """Empty, or the one connection that tells when another process has written."""
@@ -93,8 +95,8 @@ class SqliteJournal(SqliteMailbox):
         self._leases = FileLeaseTable(self.path)
         self._live = LiveSocketServer(self.path)
         # A journal that is no longer referenced stops its thread, at the latest when Python exits.
-        parts = (self._writer, self._readers, self._poll_connections, self._leases)
-        self._finalizer = weakref.finalize(self, _close_parts, *parts, self._live)
+        parts = (self._writer, self._readers, self._poll_connections, self._leases, self._live)
+        self._finalizer = weakref.finalize(self, _close_parts, *parts)
 
     @override
     def close(self) -> None:
@@ -116,20 +118,25 @@ class SqliteJournal(SqliteMailbox):
 
     async def verify(self, session: str) -> list[RecordProblem]:
         """Return a problem for each record of a session that was changed, moved or removed."""
-        return await self._run_query(
-            lambda file: [
-                found
-                for found in queries.read_facts(file, session, 0)
-                if isinstance(found, RecordProblem)
-            ]
-        )
+        return await self._run_query(lambda file: queries.verify_session(file, session, self._book))
 
     async def check(self) -> list[str]:
-        """Return what SQLite finds wrong with the file. This reads all of it."""
-        report = await self._run_query(
-            lambda file: [str(row[0]) for row in file.execute("PRAGMA integrity_check")]
-        )
-        return [] if report == ["ok"] else report
+        """Return what is wrong with the file as a whole. This reads all of it."""
+        return await self._run_query(lambda file: queries.check_file(file, self._book))
+
+    async def accept(self) -> None:
+        """Take the journal as it is for genuine: it was moved here, or restored from a backup."""
+        book = self._book
+        if book is not None:
+            await self._submit_change(book.accept)
+            book.remember(now=True)
+
+    async def find_forgeries(self, session: str) -> list[RecordProblem]:
+        """Return the answers that nobody with the user's key gave, and what else was forged."""
+        book = self._book
+        if book is None or self._writer.is_shared:
+            return []
+        return await self._run_query(lambda file: list(book.find_session_problems(file, session)))
 
     @override
     def _submit_append(self, append: PendingAppend) -> None:
@@ -166,7 +173,8 @@ class SqliteJournal(SqliteMailbox):
                 lease.release()
 
         deletion = self._submit_change(
-            lambda file: queries.delete_tree(file, session, lease_below), moves_ends=True
+            lambda file: queries.delete_tree(file, session, lease_below, self._book),
+            moves_ends=True,
         )
         # The deletion goes on even if its caller is cancelled, and the leases are held until then.
         deletion.add_done_callback(release_all)
@@ -179,7 +187,7 @@ class SqliteJournal(SqliteMailbox):
             batch = trees[start : start + PRUNE_BATCH]
             count += await self._submit_change(
                 lambda file, batch=batch: queries.delete_ended_trees(
-                    file, batch, before, self._leases.is_taken
+                    file, batch, before, self._leases.is_taken, self._book
                 ),
                 moves_ends=True,
             )
@@ -238,7 +246,9 @@ class SqliteJournal(SqliteMailbox):
         while await self._submit_change(migration.catch_up_batch, moves_ends=True):
             pass
         if finish:
-            await self._submit_change(migration.finish, moves_ends=True)
+            await self._submit_change(
+                lambda file: migration.finish(file, self._book), moves_ends=True
+            )
         return await self.upgrade_status()
 
     # ── blobs ────────────────────────────────────────────────────────────────

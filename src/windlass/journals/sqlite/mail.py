@@ -4,21 +4,21 @@ The law: the numbers come from counters in the session's row, and every statemen
 runs in the one transaction of the writer. Numbers are given out in the order of the commits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from windlass.core.errors import JournalCorrupt
 from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.journals.mail_rules import (
     LaneCounters,
     MailLimits,
-    decode_message,
     mailbox_full_error,
     no_facts_error,
+    read_message,
 )
 from windlass.journals.session_rows import SessionEnd
+from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.schema import is_shared
 from windlass.journals.sqlite.session_table import write_ends
 from windlass.journals.upgrades import upgrade_unfinished_error
@@ -41,8 +41,8 @@ class FileLetter(NamedTuple):
     by: str
     key: str
     at: float
-    sign: Callable[[int], str]
-    """Returns the signature of the message with this number."""
+    book: AnchorBook | None = None
+    """Signs for the user; None without a key."""
 
 
 def post_letter(
@@ -70,7 +70,8 @@ def post_letter(
     if connection.execute(waiting, (session, lane, taken)).get >= limit:
         raise mailbox_full_error(letter.session, lane, limit)
     number = LaneCounters(last, taken).next_number
-    signature = letter.sign(number)
+    values = (letter.session, lane, number, letter.at, letter.by, letter.key, letter.body)
+    signature = letter.book.sign_letter(*values) if letter.book else ""
     connection.execute(
         "INSERT INTO mail VALUES (?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?)",
         (session, lane, number, letter.at, letter.by, letter.key, letter.body, signature),
@@ -78,6 +79,12 @@ def post_letter(
     counter = f"UPDATE sessions SET {LANE_COLUMNS[lane]}_last = ? WHERE number = ?"  # noqa: S608 - a constant
     connection.execute(counter, (number, session))
     return MailReceipt(letter.session, lane, number, letter.at)
+
+
+def signed_values(session: str, letter: Letter) -> tuple[object, ...]:
+    """Return what the signature of a message covers."""
+    body = msgspec.json.encode(letter.message)
+    return (session, letter.lane, letter.number, letter.at, letter.by, letter.key, body)
 
 
 def _lane_row(
@@ -99,7 +106,7 @@ def _insert_session(connection: SqliteConnection, session: str) -> None:
 def read_letters(
     connection: SqliteConnection, session: str, lane: MailLane, after: int
 ) -> Sequence[Letter]:
-    """Return the messages of a lane after a number. Raises JournalCorrupt for a damaged one."""
+    """Return the messages of a lane after a number, in order."""
     rows = connection.execute(
         """SELECT mail.number, at, by, key, CAST(message AS BLOB), signature
         FROM sessions JOIN mail ON mail.session = sessions.number
@@ -113,23 +120,13 @@ def read_letters(
             Letter(
                 number=number,
                 at=at,
-                message=_read_message(session, number, body),
+                message=read_message(body, lane),
                 by=by,
                 key=key,
                 signature=signature,
             )
         )
     return letters
-
-
-def _read_message(session: str, number: int, body: bytes) -> Mail:
-    try:
-        return decode_message(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise JournalCorrupt(
-            f"session {session!r}: message {number} cannot be read: {error}; remove it, or restore "
-            "the journal from a backup"
-        ) from None
 
 
 def has_letters(connection: SqliteConnection, session: str, lane: MailLane, after: int) -> bool:

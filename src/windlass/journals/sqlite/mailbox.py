@@ -10,6 +10,7 @@ from windlass.core.mail import Letter, Mail, MailLane, MailReceipt, lane_of
 from windlass.journals.mail_rules import MailLimits, encode_message, lane_name
 from windlass.journals.notifier import AppendNotifier
 from windlass.journals.sqlite import mail
+from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.stored_journal import StoredJournal
 from windlass.sqlite_file import SqliteConnection
 
@@ -27,6 +28,16 @@ class SqliteMailbox(StoredJournal):
         self._mail_notifier = AppendNotifier()
         self._mail_limits = limits
         self._mail_clock = now
+        self._book: AnchorBook | None = None
+        """Signs for the user; None without a key."""
+
+    def find_letter_problem(self, session: str, letter: Letter) -> str | None:
+        """Return why a message is not genuine; None if it was posted with the user's own key."""
+        book = self._book
+        values = mail.signed_values(session, letter)
+        if book is None or book.is_genuine_letter(letter.signature, *values):
+            return None
+        return "it is not signed with the user's own key"
 
     @abstractmethod
     def _submit_change(
@@ -52,7 +63,7 @@ class SqliteMailbox(StoredJournal):
         """
         name = self._check_name(session)
         body = encode_message(message, by, key)
-        letter = mail.FileLetter(name, message, body, by, key, self._mail_clock(), _unsigned)
+        letter = mail.FileLetter(name, message, body, by, key, self._mail_clock(), self._book)
         posting = self._submit_change(
             lambda file: mail.post_letter(file, letter, self._mail_limits, self._location),
             # A prompt may make the row of its session.
@@ -109,8 +120,3 @@ class SqliteMailbox(StoredJournal):
                     seen_version = version
                     wait_s = POLL_MIN_S
                 await asyncio.wait((notified,), timeout=wait_s)
-
-
-def _unsigned(_number: int) -> str:
-    """Give no signature."""
-    return ""

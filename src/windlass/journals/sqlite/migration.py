@@ -6,6 +6,7 @@ each when its session goes on, and all of them by `windlass migrate`, in batches
 
 from windlass.core.errors import JournalCorrupt
 from windlass.journals.session_rows import SessionEnd
+from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.schema import MIGRATIONS, end_sharing, is_shared
 from windlass.journals.sqlite.session_table import (
     SELECT_SESSION,
@@ -53,8 +54,12 @@ def _catch_up_anyway(connection: SqliteConnection, end: SessionEnd) -> SessionEn
         return end.trust_row()
 
 
-def finish(connection: SqliteConnection) -> None:
+def finish(connection: SqliteConnection, book: AnchorBook | None) -> None:
     """Let older versions refuse the file. Raises JournalFailed if rows are not up to date."""
+    if not is_shared(connection):
+        return
     if upgrade_status(connection).sessions_left:
         raise older_wrote_error()
     end_sharing(connection)
+    if book is not None:
+        book.accept(connection)

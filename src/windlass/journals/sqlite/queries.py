@@ -8,7 +8,8 @@ from windlass.core.session_query import PagePlace, SessionQuery, find_tree
 from windlass.core.session_summary import SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.journals.codec import blob_name
-from windlass.journals.session_rows import ListedSession, SessionEnd
+from windlass.journals.session_rows import ListedSession, SessionEnd, find_row_problems
+from windlass.journals.sqlite.anchors import AnchorBook
 from windlass.journals.sqlite.budgets import forget_shares
 from windlass.journals.sqlite.mail import HAS_MAIL
 from windlass.journals.sqlite.schema import is_shared
@@ -104,7 +105,10 @@ def get_blob(connection: SqliteConnection, session: str, prefix: str) -> bytes |
 
 
 def delete_tree(
-    connection: SqliteConnection, session: str, lease_below: Callable[[str], None]
+    connection: SqliteConnection,
+    session: str,
+    lease_below: Callable[[str], None],
+    book: AnchorBook | None,
 ) -> bool:
     """Delete a session and all that work for it; returns whether there was one.
 
@@ -117,15 +121,19 @@ def delete_tree(
     below = find_tree(session, [row.summary for row in rows])
     for name in below:
         lease_below(name)
-    delete_sessions(connection, (session, *below))
+    delete_sessions(connection, (session, *below), book)
     return True
 
 
-def delete_sessions(connection: SqliteConnection, names: Sequence[str]) -> int:
+def delete_sessions(
+    connection: SqliteConnection, names: Sequence[str], book: AnchorBook | None
+) -> int:
     """Delete sessions; returns how many of them there were."""
     ends = [end for name in names for end in _select_ends(connection, "session = ?", name)]
     for end in ends:
         _delete_rows(connection, end)
+        if book is not None:
+            book.forget_session(connection, end.summary.session)
     return len(ends)
 
 
@@ -134,6 +142,7 @@ def delete_ended_trees(
     trees: Sequence[Sequence[str]],
     before: float,
     is_driven: Callable[[str], bool],
+    book: AnchorBook | None,
 ) -> int:
     """Delete the trees whose root is still ended and of which nothing is driven.
 
@@ -144,7 +153,7 @@ def delete_ended_trees(
     for tree in trees:
         roots = _select_ends(connection, f"session = ? AND {ENDED_BEFORE}", tree[0], before)
         if roots and not any(map(is_driven, tree)):
-            count += delete_sessions(connection, tree)
+            count += delete_sessions(connection, tree, book)
     return count
 
 
@@ -168,3 +177,38 @@ def _select_ends(
 ) -> list[SessionEnd]:
     rows = connection.execute(f"{SELECT_SESSION} WHERE {condition}", bindings)
     return [session_end_from_row(row) for row in rows]
+
+
+def verify_session(
+    connection: SqliteConnection, session: str, book: AnchorBook | None
+) -> list[RecordProblem]:
+    """Return what is wrong with a session; nothing if it is as it was written."""
+    found = list(read_facts(connection, session, 0))
+    problems = [problem for problem in found if isinstance(problem, RecordProblem)]
+    if problems or is_shared(connection):
+        return problems
+    facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
+    row = connection.execute(FIND_SESSION, (session,)).fetchone()
+    if row is not None:
+        problems += find_row_problems(session_end_from_row(row), facts)
+    if book is not None:
+        problems += book.find_session_problems(connection, session)
+    return problems
+
+
+def check_file(connection: SqliteConnection, book: AnchorBook | None) -> list[str]:
+    """Return what is wrong with the file: its pages, its budgets, its anchors."""
+    report = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+    problems = [] if report == ["ok"] else report
+    # Shares of deleted sessions are gone, but what they spent stays in the sum.
+    emptied = connection.execute(
+        """SELECT shares.budget, shares.period FROM shares
+        LEFT JOIN pools USING (budget, period) GROUP BY shares.budget, shares.period
+        HAVING coalesce(max(pools.tokens), -1) < sum(shares.tokens)
+            OR round(coalesce(max(CAST(pools.usd AS REAL)), -1), 6)
+                < round(sum(CAST(shares.usd AS REAL)), 6)"""
+    )
+    problems += [f"budget {row[0]!r} is less than the sum of its shares" for row in emptied]
+    if book is not None and not is_shared(connection):
+        problems += book.find_problems(connection)
+    return problems

@@ -23,7 +23,9 @@ from typing import Any
 import apsw
 
 from windlass.core.errors import JournalFailed, WindlassError
+from windlass.core.events import CallAnswered
 from windlass.journals.session_rows import PendingAppend, SessionEnd
+from windlass.journals.sqlite.anchors import AnchorBook, NewAnchor
 from windlass.journals.sqlite.open_files import OpenFiles
 from windlass.journals.sqlite.schema import is_shared, sqlite_error
 from windlass.journals.sqlite.session_table import insert_rows, read_end, write_ends
@@ -61,12 +63,16 @@ class _AppendGroup:
         self.records: list[tuple[int, int, bytes, bytes]] = []
         self.blobs: dict[str, bytes] = {}
         self.uses: list[tuple[str, int]] = []
+        self.answers: list[NewAnchor] = []
 
     def add_append(self, append: PendingAppend, end: SessionEnd) -> None:
         """Add an append to a session that ends at `end`; raises if it does not follow that."""
         number = end.number
         self.ends[append.session], rows = end.extend(append)
         self.records += ((number, *row) for row in rows)
+        for fact, (seq, _, head) in zip(append.facts, rows, strict=True):
+            if isinstance(fact, CallAnswered):
+                self.answers.append(NewAnchor(append.session, seq, head, fact.at))
         for record in append.records:
             self.blobs.update(record.blobs)
             self.uses.extend((name, number) for name, _ in record.blobs)
@@ -85,6 +91,7 @@ class SqliteWriter:
         connection: SqliteConnection,
         path: Path,
         on_written: Callable[[Iterable[str]], None] = _notify_nobody,
+        book: AnchorBook | None = None,
     ) -> None:
         """Start the thread. It calls `on_written` with the sessions of each group after writing.
 
@@ -104,6 +111,7 @@ class SqliteWriter:
         self._unsure = set[str]()
         """Those that another connection may have moved since they were remembered."""
         self._is_shared = is_shared(connection)
+        self._book = book
         self._next_number = 0
         self._data_version = -1
         # A daemon thread is safe: an append is only reported as done when it is durable.
@@ -172,6 +180,8 @@ class SqliteWriter:
             _deliver_outcomes(outcomes)
             # An idle writer must not keep facts, futures or event loops alive.
             del jobs, appends, changes, outcomes
+        if self._book is not None:
+            self._book.remember(now=True)
         self._guard.unlock()
         with suppress(apsw.Error):
             self._connection.close()
@@ -207,6 +217,8 @@ class SqliteWriter:
             self._known_ends[session] = end.after_writing(is_shared=self._is_shared)
         self._next_number = group.next_number
         self._on_written(group.ends)
+        if self._book is not None:
+            self._book.remember()
         return errors
 
     @contextmanager
@@ -264,6 +276,16 @@ class SqliteWriter:
         # The bodies are bytes already; the cast stores them as text without decoding them here.
         insert_rows(execute, _INSERT_RECORD, "(?, ?, CAST(? AS TEXT), ?)", group.records)
         write_ends(self._connection, group.ends.values(), shared=self._is_shared)
+        if self._book is not None and not self._is_shared:
+            ends = [
+                NewAnchor(end.summary.session, end.last_link.seq, end.last_link.hash, at)
+                for end in group.ends.values()
+                for at in [end.summary.updated]
+                if end.needs_whole_row(is_shared=False)
+            ]
+            anchors = [*group.answers, *ends]
+            if anchors:
+                self._book.write_anchors(self._connection, anchors)
         if group.blobs:
             blobs = [*group.blobs.items()]
             insert_rows(execute, "INSERT OR IGNORE INTO blobs VALUES ", "(?, ?)", blobs)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.environ import live_socket_folder
+from windlass.environ import live_socket_folder, signing_key_folder
 from windlass.private_files import list_private_files, mark_private_in, reserve_side_file
 
 _HIDDEN_FOLDERS = ("/home", "/root", "/run", "/tmp", "/var/run", "/var/tmp")  # noqa: S108 - hidden, not used
@@ -69,11 +69,12 @@ class MountPlan:
         guarded |= {path: "--ro-bind" for path in protected if _is_below(path, writable)}
         opened = (*readable, *writable)
         sockets = _find_sockets(covered, opened)
-        live = _resolve_path(live_socket_folder())
-        if live.is_dir() and (_is_below(live, opened) or not _is_below(live, covered)):
-            # All of it: a driver may make a socket there while the command runs.
-            guarded[live] = "--tmpfs"
-            sockets = [path for path in sockets if not path.is_relative_to(live)]
+        for place in (live_socket_folder(), signing_key_folder()):
+            own = _resolve_path(place)
+            if own.is_dir() and (_is_below(own, opened) or not _is_below(own, covered)):
+                # All of it: a driver may make a socket or a key there while the command runs.
+                guarded[own] = "--tmpfs"
+                sockets = [path for path in sockets if not path.is_relative_to(own)]
         guarded |= dict.fromkeys(sockets, "mask")
         guarded |= dict.fromkeys(_private_files_in(writable), "mask")
         for path in (*map(Path, _SECRET_FILES), *self.hidden):
@@ -137,9 +138,10 @@ def reserve_private_files(writable: Iterable[Path]) -> None:
     would believe a `-wal` file that a command made. So is the folder for the sockets of drivers.
     """
     folders = [_resolve_path(path) for path in writable]
-    if _is_below(_resolve_path(live_socket_folder()), folders):
-        with suppress(OSError):
-            live_socket_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+    for own in (live_socket_folder(), signing_key_folder()):
+        if _is_below(_resolve_path(own), folders):
+            with suppress(OSError):
+                own.mkdir(mode=0o700, parents=True, exist_ok=True)
     for folder in folders:
         mark_private_in(folder)
     for path in list_private_files():
