@@ -46,6 +46,17 @@ def test_quiet_says_nothing_else(cli: Cli, server: FaultServer) -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (0, "Done.\n", "")
 
 
+@pytest.mark.contract("S6")
+def test_what_follows_a_broken_reply_is_fixed_when_the_run_starts(
+    cli: Cli, server: FaultServer
+) -> None:
+    """S6: on the command line, a reply that breaks off is asked for again."""
+    server.add_answers(text_answer("Done."))
+    done = cli(*RUN, "go", "--output-format", "stream-json")
+    started = next(json.loads(line) for line in done.stdout.splitlines() if "RunStarted" in line)
+    assert started["on_partial"] == "restart"
+
+
 @pytest.mark.parametrize(
     ("args", "stdin", "prompt"),
     [

@@ -165,6 +165,7 @@ class ChatSession:
                 text,
                 session=session,
                 on_event=watch,
+                on_partial="restart",
                 caller=login_name(),
                 context=launch_context(self._context.agent, typed),
             ),

@@ -139,6 +139,7 @@ async def run_once(
                 prompt.parts,
                 session=session,
                 on_event=watch,
+                on_partial="restart",
                 caller=login_name(),
                 context=launch_context(context.agent, prompt.typed),
                 labels=prompt.labels,
