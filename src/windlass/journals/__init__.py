@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from windlass.journals.archive import export_session, import_session
     from windlass.journals.chain import RecordProblem
     from windlass.journals.forking import fork
+    from windlass.journals.mail_rules import MailLimits
     from windlass.journals.memory import MemoryJournal
     from windlass.journals.postgres.journal import PostgresJournal
     from windlass.journals.sqlite.journal import SqliteJournal
     from windlass.journals.urls import open_journal
 
 __all__ = [
+    "MailLimits",
     "MemoryJournal",
     "PostgresJournal",
     "RecordProblem",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 LAZY_MODULES: LazyModules = {
+    "MailLimits": "windlass.journals.mail_rules",
     "MemoryJournal": "windlass.journals.memory",
     "PostgresJournal": "windlass.journals.postgres.journal",
     "RecordProblem": "windlass.journals.chain",

@@ -178,8 +178,13 @@ class SessionEnd(NamedTuple):
             row is None
             or is_shared
             or self.summary.facts - row.facts >= SUMMARY_LAG_MAX
-            or _indexed_values(self.summary) != _indexed_values(row)
+            or self.changes_state
         )
+
+    @property
+    def changes_state(self) -> bool:
+        """Whether the session is new, or in another state than its row says."""
+        return self.row is None or _indexed_values(self.summary) != _indexed_values(self.row)
 
     def after_writing(self, *, is_shared: bool) -> "SessionEnd":
         """Return the end as it is once its row was written."""

@@ -281,7 +281,7 @@ class SqliteWriter:
                 NewAnchor(end.summary.session, end.last_link.seq, end.last_link.hash, at)
                 for end in group.ends.values()
                 for at in [end.summary.updated]
-                if end.needs_whole_row(is_shared=False)
+                if end.changes_state
             ]
             anchors = [*group.answers, *ends]
             if anchors:
