@@ -26,6 +26,8 @@ from windlass.core.events import (
     ReplyJudged,
     Reservation,
     RunEnded,
+    RunPaused,
+    RunReleased,
     RunResumed,
     RunStarted,
     RunSuspended,
@@ -45,6 +47,7 @@ from windlass.core.messages import (
     Usage,
 )
 from windlass.core.verdicts import Allow, Ask, Deny, InvalidCall, Modify, OutputMismatch
+from windlass.testing.samples import number_facts
 
 STALLED = Fault("stalled", "the model fell silent", retryable=True)
 RESERVED = Reservation(100, 100)
@@ -175,6 +178,16 @@ def test_what_a_reader_need_not_know_has_none(event: Callable[..., object]) -> N
     }
     assert set(quiet) - {Allow} <= set(get_args(Event))
     assert shown(quiet[event]) == []
+
+
+def test_a_run_that_is_paused_waits_for_no_answer() -> None:
+    """D5: whoever watches is told that it is paused, not that it asks for something."""
+    events = number_facts(
+        [RunStarted(1, (TextPart("Go."),)), RunPaused(by="ann"), RunReleased("paused")]
+    )
+    lines = shown(*events, RunSuspended(()))
+    assert "· ann paused the run" in lines
+    assert not any("waiting for your answer" in line for line in lines)
 
 
 def test_a_long_call_is_cut_to_one_line() -> None:

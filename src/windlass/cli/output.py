@@ -20,6 +20,8 @@ from windlass.core.text_clip import reveal_line, reveal_lines
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 OUTPUT_FORMATS: tuple[OutputFormat, ...] = ("text", "json", "stream-json")
 
+UNENDED_OUTCOMES = ("suspended", "paused", "released")
+"""The run has not ended: there is no reply yet, and something to do."""
 LONG_CALL_LINES = 20
 LONG_CALL_CHARS = 1_000
 
@@ -98,13 +100,15 @@ def show_summary(screen: Screen, result: RunResult[Any], *, show_session: bool =
     parts += format_figures(result.usage, result.cost, result.duration_s)
     if show_session:
         parts.append(f"session {result.session_id}")
-    marks = {"completed": glyphs.yes, "suspended": glyphs.trouble}
-    styles = {"completed": QUIET, "suspended": TROUBLE}
-    screen.write_line(
-        f" {glyphs.dot} ".join(parts),
-        styles.get(result.outcome, BAD),
-        mark=marks.get(result.outcome, glyphs.no),
-    )
+    line = f" {glyphs.dot} ".join(parts)
+    if result.completed:
+        screen.write_line(line, QUIET, mark=glyphs.yes)
+    elif result.outcome in UNENDED_OUTCOMES:
+        screen.write_line(line, TROUBLE, mark=glyphs.trouble)
+    else:
+        screen.write_line(line, BAD, mark=glyphs.no)
+    if result.outcome in ("paused", "released"):
+        screen.write_line(f"windlass resume {result.session_id}", indent=2)
 
 
 def show_answer_commands(screen: Screen, session: str, questions: tuple[Question, ...]) -> None:

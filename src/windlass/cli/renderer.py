@@ -81,7 +81,8 @@ class EventRenderer:
     def show_event(self, event: Event) -> None:
         """Write what an event means to a person; some events mean nothing."""
         self.show_view(apply_event(self._view, event))
-        if isinstance(event, RunSuspended):
+        # A run that is paused was released, and the line about that says so.
+        if isinstance(event, RunSuspended) and not self._is_paused:
             self.show_suspension()
         # The silence before a failure is counted from the last sign of life.
         if not isinstance(event, AttemptFailed | StreamStalled):
@@ -104,6 +105,10 @@ class EventRenderer:
             self._show_attempt(view.attempt)
         if view.reply is not None and view.reply is not before.reply:
             self._show_reply_so_far(before.reply, view.reply)
+
+    @property
+    def _is_paused(self) -> bool:
+        return self._view.status.waits_for == "continue"
 
     def show_suspension(self) -> None:
         """Write that the run waits for a person."""

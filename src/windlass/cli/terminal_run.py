@@ -18,6 +18,7 @@ from windlass.agent.agent import Agent
 from windlass.cli.exit_codes import INTERRUPTED, OUTCOME_CODES
 from windlass.cli.live_view import LiveView
 from windlass.cli.output import (
+    UNENDED_OUTCOMES,
     OutputFormat,
     print_event,
     print_result,
@@ -111,7 +112,7 @@ class TerminalRun:
             print_result(result, model)
             return code
         self._print_reply(result)
-        if self.quiet and result.outcome not in ("completed", "suspended"):
+        if self.quiet and not result.completed and result.outcome != "suspended":
             outcome = result.outcome.replace("_", " ")
             print(f"windlass: {outcome}: {result.reason}", file=sys.stderr)
         if result.outcome == "suspended":
@@ -125,7 +126,7 @@ class TerminalRun:
     def _print_reply(self, result: RunResult[Any]) -> None:
         """Print the reply on standard output, unless it has streamed there already."""
         text = result.text or result.partial_text
-        if result.outcome == "suspended" or not text:
+        if result.outcome in UNENDED_OUTCOMES or not text:
             return
         if not sys.stdout.isatty():
             # A program reads it: it gets every character.
