@@ -11,7 +11,7 @@ import pytest
 from windlass import Agent, tool
 from windlass.core.errors import JournalCorrupt
 from windlass.core.events import CallAnswered, CallFinished, MailRefused
-from windlass.core.mail import CancelMail, SteerMail
+from windlass.core.mail import CancelMail, PromptMail, SteerMail
 from windlass.core.messages import TextPart
 from windlass.core.verdicts import Allow, Ask, Verdict
 from windlass.environ import signing_key_folder
@@ -148,6 +148,19 @@ async def test_a_forged_message_is_refused_by_a_fact(path: Path) -> None:
         assert [(one.mail, one.kind) for one in refused] == [(1, "steer"), (3, "cancel")]
         assert "not signed" in refused[0].reason
         assert "evil" not in str(await journal.read(session))
+
+
+async def test_a_forged_prompt_in_the_queue_begins_no_run(path: Path) -> None:
+    journal = SqliteJournal(path)
+    agent = Agent(ScriptedModel(["One."]), journal=journal)
+    await agent.run("Go.", session="s")
+    await journal.post_mail("s", PromptMail(prompt=(TextPart("Say two."),)))
+    change(path, "UPDATE mail SET message = replace(message, 'Say two.', 'Send it.')")
+    await agent.drive("s")
+    refused = [fact for fact in await journal.read("s") if isinstance(fact, MailRefused)]
+    assert [fact.lane for fact in refused] == ["prompts"]
+    await agent.aclose()
+    journal.close()
 
 
 async def test_records_that_were_taken_away_are_found(path: Path) -> None:

@@ -19,7 +19,7 @@ from windlass.core.mail import Letter, PromptMail, kind_of
 from windlass.core.result import RunResult, build_result
 from windlass.core.state import State
 from windlass.logs import get_logger
-from windlass.ports import Journal, Mailbox, Watcher
+from windlass.ports import Journal, Mailbox, SignedJournal, Watcher
 from windlass.runtime.driver import Opening
 
 _log = get_logger(__name__)
@@ -64,7 +64,7 @@ class SessionDriver:
                 continue
             if state.is_active:
                 opening: Opening = partial(self._openings.open_resumed, consent=consent)
-            elif await self._refuse_repeated(session, prompts):
+            elif await self._refuse_first(session, prompts):
                 continue
             else:
                 opening = partial(self._open_queued, letter=prompts[0])
@@ -159,22 +159,32 @@ class SessionDriver:
         )
         return self._openings.open_new(state, task)
 
-    async def _refuse_repeated(self, session: str, prompts: Sequence[Letter]) -> bool:
-        """Refuse the first prompt of the queue if its key began a run already."""
+    async def _refuse_first(self, session: str, prompts: Sequence[Letter]) -> bool:
+        """Refuse the first prompt of the queue if it must begin no run; return whether it was."""
         letter = prompts[0]
-        key = letter.message.key if isinstance(letter.message, PromptMail) else ""
 
         def refuse(state: State) -> Sequence[Fact]:
-            if state.prompts_taken >= letter.number or find_start(state, key) is None:
+            problem = self._find_prompt_problem(state, letter)
+            if state.prompts_taken >= letter.number or problem is None:
                 return ()
-            return (_refuse_letter(letter, "a run with the same key has begun already"),)
+            return (_refuse_letter(letter, problem),)
 
-        state = await self._runs.read_state(session)
-        if not key or find_start(state, key) is None:
+        if self._find_prompt_problem(await self._runs.read_state(session), letter) is None:
             return False
         await self._runs.write_facts(session, refuse)
         await self._remove_taken(session)
         return True
+
+    def _find_prompt_problem(self, state: State, letter: Letter) -> str | None:
+        """Return why a prompt begins no run: it is forged, or its key has begun one already."""
+        journal = self._journal
+        forged = None
+        if isinstance(journal, SignedJournal):
+            forged = journal.find_letter_problem(state.session, letter)
+        key = letter.message.key if isinstance(letter.message, PromptMail) else ""
+        if forged is None and key and find_start(state, key) is not None:
+            return "a run with the same key has begun already"
+        return forged
 
     async def _refuse_letters(self, session: str) -> None:
         """Refuse the control messages of a session that has no open run."""
