@@ -92,7 +92,7 @@ async def test_watching_ends_when_the_run_waits_for_a_person(tmp_path: Path) -> 
         assert facts_in(events) == list(await journal.read("s", 1))
     process.join()
     assert process.exitcode == 0
-    assert type(events[-1]).__name__ == "CallJudged"
+    assert type(facts_in(events)[-1]).__name__ == "CallJudged"
 
 
 @pytest.mark.realtime

@@ -139,6 +139,18 @@ async def test_a_question_below_suspends_the_tree_and_is_asked_at_the_top(
 
 
 @pytest.mark.contract("D13")
+async def test_an_answer_that_waits_in_the_mailbox_counts_as_given(clock: VirtualClock) -> None:
+    """Or whoever answers one question after the other would never come to an end."""
+    tree = Tree(clock)
+    letters = [[call("send", {"to": "ann"}), call("send", {"to": "bob"})]]
+    result = await tree.boss([DELEGATE], letters).run("Go.", session=SESSION)
+    first, second = result.questions
+    left = await answer(tree.journal, SESSION, first.call.id, Allow(), digest=first.digest)
+    assert [question.call.id for question in left] == [second.call.id]
+    assert await answer(tree.journal, SESSION, second.call.id, Allow(), digest=second.digest) == ()
+
+
+@pytest.mark.contract("D13")
 @pytest.mark.parametrize("named", ["root", "child"])
 async def test_a_question_two_levels_down_is_answered_by_either_name(
     clock: VirtualClock, named: str

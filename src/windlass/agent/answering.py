@@ -39,12 +39,6 @@ class AskedQuestion(NamedTuple):
     def is_nested(self) -> bool:
         return self.root.session != self.asking.session
 
-    def questions_left(self, call_id: str) -> tuple[Question, ...]:
-        """Return the questions at the top without this one."""
-        nested = self.asking.session if self.is_nested else ""
-        left = open_questions(self.root)
-        return tuple(one for one in left if (one.session, one.call.id) != (nested, call_id))
-
 
 async def answer(
     journal: Journal,
@@ -75,7 +69,25 @@ async def answer(
             if not isinstance(journal, Mailbox):
                 raise
     await pass_on_answer(journal, asked, call_id, reply, clock, digest=digest, by=by)
-    return asked.questions_left(call_id)
+    return await _questions_left(journal, asked, call_id)
+
+
+async def _questions_left(
+    journal: Journal, asked: AskedQuestion, call_id: str
+) -> tuple[Question, ...]:
+    """Return the questions at the top that have no answer, neither on record nor in the mailbox."""
+    root = asked.root
+    answered = {(asked.asking.session if asked.is_nested else "", call_id)}
+    if isinstance(journal, Mailbox):
+        for letter in await journal.read_mail(root.session, "control", root.mail_taken):
+            message = letter.message
+            if isinstance(message, AnswerMail) and root.run and message.run == root.run.number:
+                answered.add((message.session, message.call_id))
+    return tuple(
+        question
+        for question in open_questions(root)
+        if (question.session, question.call.id) not in answered
+    )
 
 
 async def find_question(journal: Journal, session: str, call_id: str) -> AskedQuestion:
