@@ -4,6 +4,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ from windlass.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from windlass.cli.screen import BAD, TROUBLE, Screen
 
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
+
+REMOVE_TRIES = 20
+REMOVE_WAIT_S = 0.05
 
 
 @click.command()
@@ -53,12 +57,21 @@ def _temporary_folder(screen: Screen, *, keep: bool) -> Generator[Path]:
             # Removing the folder is quick and must not be interrupted.
             with _handle_signals(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if not keep:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    _remove_folder(folder)
             screen.end_line()
             screen.gutter = ""
             if keep:
                 screen.write_line()
                 screen.write_line(f"Kept: {folder}")
+
+
+def _remove_folder(folder: Path) -> None:
+    """Remove a folder in which a child that was just killed may still create its last file."""
+    for _ in range(REMOVE_TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(REMOVE_WAIT_S)
 
 
 @contextmanager
