@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+import windlass
 from windlass import (
     Agent,
     Allow,
@@ -341,6 +342,18 @@ async def test_a_tree_that_nobody_drives_is_cancelled_with_the_journal_alone(
     assert not await tree.journal.list_mailed()
     with pytest.raises(NothingToDo):
         await cancel_run(tree.journal, SESSION, clock=clock)
+
+
+@pytest.mark.contract("D3", "C6")
+async def test_a_cancel_in_public_takes_those_below_along(clock: VirtualClock) -> None:
+    """D3: `windlass.cancel` leaves no run of a sub-agent open."""
+    tree = Tree(clock, depth=2)
+    await tree.boss([DELEGATE], [DELEGATE_DEEP], [SEND]).run("Go.", session=SESSION)
+    await windlass.cancel(tree.journal, SESSION, by="ann")
+    for session in (SESSION, BELOW, "s/c1_0/c1_0"):
+        (end,) = await tree.facts(session, RunEnded)
+        assert (end.outcome, end.by) == ("cancelled", "ann")
+    assert not await tree.journal.list_abandoned()
 
 
 @pytest.mark.contract("D3")

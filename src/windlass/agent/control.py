@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from windlass.agent.options import PromptInput, build_mask, check_prompt
 from windlass.agent.subagents import unreported_charges
+from windlass.agent.undriven import end_children
 from windlass.core.errors import (
     ConfigError,
     MailRejected,
@@ -331,6 +332,8 @@ async def _end_undriven(target: OpenRun, by: str, mail: MailReceipt | None) -> F
             # The driver took the message just before it let go.
             return await wait_until_taken(journal, session, mail.lane, mail.number)
         check_still_open(state, target.number)
+        below = RunEnded("cancelled", "cancelled", by=by)
+        await end_children(journal, state, below, RealClock())
         charges = await unreported_charges(journal, state)
         letters: Sequence[Letter] = ()
         if isinstance(journal, Mailbox):

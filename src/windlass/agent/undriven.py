@@ -86,19 +86,19 @@ async def _settle_letter(
     if not isinstance(letter.message, CancelMail):
         return ()
     end = RunEnded("cancelled", CANCEL_REASON, by=letter.by)
-    await _end_children(journal, state, end, clock)
+    await end_children(journal, state, end, clock)
     charges = await unreported_charges(journal, state)
     end = replace(end, charges=charges, mail=letter.number)
     return (RunResumed(rules=RULES_VERSION), end)
 
 
-async def _end_children(journal: Journal, state: State, end: RunEnded, clock: Clock) -> None:
-    """End the open runs of those that work for a run."""
+async def end_children(journal: Journal, state: State, end: RunEnded, clock: Clock) -> None:
+    """End the open runs of those that work for a run, as the run itself is about to end."""
     for child in await open_children(journal, state):
         if not child.is_active:
             continue
         with await hold_session(journal, child.session):
-            await _end_children(journal, child, end, clock)
+            await end_children(journal, child, end, clock)
             charges = await unreported_charges(journal, child)
             facts = (RunResumed(rules=RULES_VERSION), replace(end, charges=charges))
             await _write_facts(journal, child, facts, clock)
