@@ -116,7 +116,7 @@ class StoredCatalog(ABC):
     ) -> SessionPage:
         """Return a page of the sessions that pass all filters: last activity first, then by name.
 
-        `SessionCatalog.sessions` in `ports.py` says what the filters mean.
+        `SessionCatalog.sessions` in `ports/journals.py` says what the filters mean.
         """
         wanted = make_query(
             query,

@@ -1,0 +1,62 @@
+"""The ports: everything that the loop needs of the world, as small protocols.
+
+Each port has a conformance suite in `windlass.testing`: what passes it can be plugged in.
+"""
+
+from windlass.ports.gates import Approver, ApproverReply, Gate, GateRequest
+from windlass.ports.journals import (
+    AppendSignals,
+    AsyncClosableJournal,
+    BlobStore,
+    ClosableJournal,
+    ConfirmableLease,
+    Journal,
+    Lease,
+    LiveChannel,
+    LiveSender,
+    LiveSubscription,
+    Mailbox,
+    SessionCatalog,
+    SessionLeases,
+    SharedBudgets,
+    SignedJournal,
+)
+from windlass.ports.models import Model, RefusesContent, Timeouts
+from windlass.ports.tools import CallContext, ReconcileOutcome, RecoverableTools, Tools
+from windlass.ports.world import CallerRun, ChildRun, Clock, Recaller, RunBoundTools, Watcher, World
+
+__all__ = [
+    "AppendSignals",
+    "Approver",
+    "ApproverReply",
+    "AsyncClosableJournal",
+    "BlobStore",
+    "CallContext",
+    "CallerRun",
+    "ChildRun",
+    "Clock",
+    "ClosableJournal",
+    "ConfirmableLease",
+    "Gate",
+    "GateRequest",
+    "Journal",
+    "Lease",
+    "LiveChannel",
+    "LiveSender",
+    "LiveSubscription",
+    "Mailbox",
+    "Model",
+    "Recaller",
+    "ReconcileOutcome",
+    "RecoverableTools",
+    "RefusesContent",
+    "RunBoundTools",
+    "SessionCatalog",
+    "SessionLeases",
+    "SharedBudgets",
+    "SignedJournal",
+    "Timeouts",
+    "Tools",
+    "Watcher",
+    "World",
+]

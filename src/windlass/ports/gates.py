@@ -1,0 +1,57 @@
+"""The ports to what decides about calls: the gate, and the person that it asks."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from windlass.core.messages import Label, ToolSpec
+from windlass.core.result import Question
+from windlass.core.verdicts import Allow, Deny, Grant, PersonAnswer, Verdict
+
+
+class GateRequest(msgspec.Struct, frozen=True):
+    """A call that a gate must judge."""
+
+    session: str
+    call_id: str
+    tool: ToolSpec
+    arguments: Mapping[str, Any]
+    labels: frozenset[Label] = frozenset()
+    """What the session may hold because of earlier calls: untrusted text, private data."""
+    sources: Mapping[Label, str] = {}
+    """Which call first brought each label, in words."""
+    grants: tuple[Grant, ...] = ()
+    """What a person has allowed for the rest of this session."""
+    agent: str = ""
+    caller: str = ""
+    """On whose behalf the agent runs."""
+    context: Mapping[str, Any] = {}
+    """What the program that runs the agent says; no model and no tool can write it."""
+
+
+class Gate(Protocol):
+    """Decides which calls may run. A gate that raises has denied."""
+
+    @property
+    def name(self) -> str:
+        """Identifies the policy: a resumed run is checked against it."""
+        ...
+
+    @property
+    def judges_replies(self) -> bool:
+        """Whether final replies are withheld until `judge_reply` has allowed them."""
+        ...
+
+    async def judge(self, request: GateRequest) -> Verdict: ...
+
+    async def judge_reply(self, session: str, text: str) -> Allow | Deny: ...
+
+
+ApproverReply = PersonAnswer | bool | None
+
+Approver = Callable[[Question], Awaitable[ApproverReply] | ApproverReply]
+"""Asks a person, who may take their time. None means no answer yet: the run waits durably.
+
+True allows the call and False denies it. A function that is not async runs in a thread.
+"""

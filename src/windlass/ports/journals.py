@@ -1,0 +1,257 @@
+"""The ports to the journal: what it must do, and what else it can do."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from windlass.core.events import Fact
+from windlass.core.limits import Amount, Budget
+from windlass.core.live_batch import LiveBatch
+from windlass.core.mail import Letter, Mail, MailLane, MailReceipt
+from windlass.core.session_query import (
+    ABANDONED_SESSIONS,
+    PAGE_SESSIONS,
+    SessionPage,
+    StateFilter,
+)
+from windlass.core.session_summary import SessionSummary
+
+
+class Journal(Protocol):
+    """Stores the facts of sessions."""
+
+    async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
+        """Return the facts after a sequence number, in order; none for an unknown session."""
+        ...
+
+    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+        """Write all of the facts or none, and return once they are durable.
+
+        Raises SessionBusy if their sequence numbers are taken, JournalFailed if they were not kept.
+        """
+        ...
+
+
+class Lease(Protocol):
+    """The right to drive a session, until it is released or its holder dies."""
+
+    def release(self) -> None: ...
+
+
+@runtime_checkable
+class ConfirmableLease(Protocol):
+    """A lease that can be lost while its holder lives: the server that grants it is elsewhere."""
+
+    async def confirm(self) -> bool:
+        """Ask the server whether it is held. One that was lost is taken again if it is free."""
+        ...
+
+
+@runtime_checkable
+class SessionLeases(Protocol):
+    """A journal that knows who drives a session."""
+
+    async def lease(self, session: str) -> Lease:
+        """Take the session. Raises SessionBusy at once if a living driver has it."""
+        ...
+
+    async def is_leased(self, session: str) -> bool:
+        """Return whether a living driver has the session, in this process or another."""
+        ...
+
+
+@runtime_checkable
+class AppendSignals(Protocol):
+    """A journal that can tell when another process wrote."""
+
+    async def wait_for_append(self, session: str, after: int) -> None:
+        """Return when the session may have facts after a sequence number; sometimes without one."""
+        ...
+
+
+class LiveSender(Protocol):
+    """The driver's side of a live channel. Sending never waits; who is behind loses the batch."""
+
+    def send(self, batch: LiveBatch) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LiveSubscription(Protocol):
+    """A watcher's side of a live channel, and its interest in a session, until it is closed."""
+
+    async def receive(self) -> LiveBatch: ...
+
+    def ask_snapshot(self) -> None:
+        """Ask whoever drives the session to begin anew: something was missed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class LiveChannel(Protocol):
+    """A journal that carries deltas to watchers in other processes. It may lose any of them."""
+
+    def open_live(self, session: str, on_interest: Callable[[bool], None]) -> LiveSender:
+        """Open the driver's side. Nothing need be sent before somebody watches.
+
+        `on_interest` is called in this loop: True if a snapshot is needed, False if nobody watches.
+        """
+        ...
+
+    def watch_live(self, session: str) -> LiveSubscription: ...
+
+
+@runtime_checkable
+class BlobStore(Protocol):
+    """A journal that keeps data beside the facts of a session, by its hash."""
+
+    async def put_blob(self, session: str, data: bytes) -> str:
+        """Keep data for as long as the session. Returns its name once it is durable."""
+        ...
+
+    async def get_blob(self, session: str, name: str) -> bytes | None:
+        """Return what the session keeps under a name; the first 16 characters are enough."""
+        ...
+
+
+@runtime_checkable
+class SharedBudgets(Protocol):
+    """A journal that keeps budgets which many runs share."""
+
+    async def draw_budget(self, budget: Budget, session: str, run: int, wanted: Amount) -> Amount:
+        """Raise what a run may spend in all to `wanted`, or as near as the budget allows.
+
+        Returns the new total, which is never less than before. Asking twice for the same amount
+        has the effect of asking once.
+        """
+        ...
+
+    async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
+        """Say what a run has spent in all; the rest of what it had drawn goes back."""
+        ...
+
+    async def read_spending(self, budget: Budget) -> Amount:
+        """Return what is spent or promised in the budget's current period."""
+        ...
+
+
+@runtime_checkable
+class SessionCatalog(Protocol):
+    """A journal that lists its sessions, and deletes them."""
+
+    async def sessions(  # noqa: PLR0913 - one parameter per filter
+        self,
+        query: str | None = None,
+        *,
+        state: StateFilter | None = None,
+        agent: str | None = None,
+        caller: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        parent: str | None = None,
+        limit: int = PAGE_SESSIONS,
+        cursor: str | None = None,
+    ) -> SessionPage:
+        """Return a page of the sessions that pass all filters: last activity first, then by name.
+
+        Args:
+            query: a part of the name or of the first prompt, in any case.
+            state: `open`, `waiting`, `paused` or an outcome, or several of them.
+            agent: the name of the agent of the last run.
+            caller: on whose behalf the last run works.
+            since: the earliest last activity, in seconds since the epoch.
+            until: the last activity was before this time.
+            parent: the session that it works for; "" for sessions that no sub-agent has.
+            limit: how many sessions a page has at most.
+            cursor: the cursor of the page before; None for the first page.
+
+        A session that works on meanwhile moves to the front, so it is on one page at most. Raises
+        ConfigError if the cursor is not one.
+        """
+        ...
+
+    async def list_abandoned(self, *, limit: int = ABANDONED_SESSIONS) -> list[SessionSummary]:
+        """Return the sessions with an open run that has no living driver and waits for nobody.
+
+        These are the latest `limit` of them.
+        """
+        ...
+
+    async def delete(self, session: str) -> bool:
+        """Delete a session and those that work for it. Returns whether there was one.
+
+        Raises SessionBusy, and deletes nothing, if one of them is driven.
+        """
+        ...
+
+    async def prune(self, before: float, *, keep: int = 0) -> int:
+        """Delete the sessions that have ended, and whose last activity was before a time.
+
+        A session is deleted with those that work for it, and never without its own caller. It stays
+        if one of them is driven, or if it is among the latest `keep`. Returns how many sessions
+        were deleted.
+        """
+        ...
+
+
+@runtime_checkable
+class Mailbox(Protocol):
+    """A journal that takes messages for sessions which anyone may drive (`core/mail.py`).
+
+    Posting needs no lease and never touches the sequence of facts. Each lane has numbers of its
+    own, from 1 and without gaps; they are never used again, also when messages were removed.
+    """
+
+    async def post_mail(
+        self, session: str, message: Mail, *, by: str = "", key: str = ""
+    ) -> MailReceipt:
+        """Keep a message for a session, and return once it is durable.
+
+        The same key in the same lane gives the receipt of the first post again. Raises NothingToDo
+        if the session has no facts (a prompt may be its first message), and MailboxFull.
+        """
+        ...
+
+    async def read_mail(self, session: str, lane: MailLane, after: int = 0) -> Sequence[Letter]:
+        """Return the messages of a lane after a number, in order."""
+        ...
+
+    async def remove_mail(self, session: str, lane: MailLane, upto: int) -> None:
+        """Forget the messages of a lane up to a number. Their facts are on record."""
+        ...
+
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        """Return when the lane may have messages after a number; sometimes without one."""
+        ...
+
+    async def list_mailed(self, limit: int = 100) -> Sequence[str]:
+        """Return the sessions that have messages which nobody has taken, the oldest first."""
+        ...
+
+
+@runtime_checkable
+class SignedJournal(Protocol):
+    """A journal that anyone may write to who gets at its file: the user's own key tells who did."""
+
+    def find_letter_problem(self, session: str, letter: Letter) -> str | None:
+        """Return why a message is not genuine; None if it is."""
+        ...
+
+    async def find_forgeries(self, session: str) -> Sequence[object]:
+        """Return what somebody without the key did to a session, in words."""
+        ...
+
+
+@runtime_checkable
+class ClosableJournal(Protocol):
+    """A journal that holds something open, such as a file."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class AsyncClosableJournal(Protocol):
+    """A journal whose connections belong to event loops, which have to close them."""
+
+    async def aclose(self) -> None: ...

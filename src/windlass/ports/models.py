@@ -1,0 +1,45 @@
+"""The port to language models."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol, runtime_checkable
+
+from windlass.core.events import ReplyPiece
+from windlass.core.messages import ContentPart
+from windlass.core.setup import ModelInfo
+from windlass.core.suggestions import SettingsStruct
+from windlass.core.view import Prompt
+
+
+class Model(Protocol):
+    """A language model behind one wire format."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
+        """Make one request and stream its pieces.
+
+        Raises ModelError. It must not retry: the loop decides about retries, and records them.
+        """
+        ...
+
+
+@runtime_checkable
+class RefusesContent(Protocol):
+    """A model that knows before a request which content it cannot take."""
+
+    def content_refusal(self, parts: Sequence[ContentPart]) -> str | None:
+        """Return why the model cannot take one of these parts, for users; None if it takes all."""
+        ...
+
+
+class Timeouts(SettingsStruct, frozen=True, kw_only=True):
+    """How long a model may be silent, in seconds. None waits for ever."""
+
+    connect_s: float | None = 10.0
+    first_byte_s: float | None = 120.0
+    """From the request to the first piece of content."""
+    idle_s: float | None = 90.0
+    """Between two pieces of content; keep-alives do not count as content."""
+    step_s: float | None = None
+    """For a whole attempt at a step."""

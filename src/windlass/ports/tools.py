@@ -1,0 +1,112 @@
+"""The port to the tools, and what a running call may know of its run."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from windlass.core.events import CallWaiting
+from windlass.core.limits import Amount
+from windlass.core.messages import Charge, Label, ToolResult, ToolSpec
+from windlass.core.moves import ClearedCall
+from windlass.ports.journals import BlobStore
+
+
+def _ignore_charges(_charges: Sequence[Charge]) -> None:
+    """Nobody keeps the books."""
+
+
+def _no_earlier_result(_call_id: str) -> ToolResult | None:
+    """There were no earlier calls."""
+
+
+async def _always_driving() -> bool:
+    """Nobody else can take the session over."""
+    return True
+
+
+def _never_woken(_waiting: CallWaiting | None) -> "asyncio.Future[None]":
+    """Nobody can end the wait."""
+    return asyncio.get_running_loop().create_future()
+
+
+def _go_on() -> bool:
+    """Nothing else has to be asked."""
+    return True
+
+
+def _ignore_leftover(_work: "asyncio.Future[Any]") -> None:
+    """Nobody minds."""
+
+
+class CallContext(msgspec.Struct, frozen=True):
+    """What a running call may know of its run.
+
+    The law: data and functions only. A call never gets at the journal, the gate or the models.
+    """
+
+    session: str
+    run: int
+    report: Callable[[str], None]
+    """Show progress to the watchers of the run."""
+    on_late_result: Callable[[ToolResult], None]
+    """Hand in the result of a call that ended after it had been given up."""
+    report_charges: Callable[[Sequence[Charge]], None] = _ignore_charges
+    """Say what the call has paid to models in all so far; it counts as spent by the run."""
+    earlier_result: Callable[[str], ToolResult | None] = _no_earlier_result
+    """Return the result of an earlier call of the session, by the id of the call."""
+    remaining: Amount = Amount()
+    """What the call may spend on models: its share of what the run has left."""
+    labels: frozenset[Label] = frozenset()
+    """What the session may hold because of earlier calls."""
+    mask_text: Callable[[str], str] = str
+    """Return a text without its secrets: for text that is kept outside of the journal."""
+    blobs: "BlobStore | None" = None
+    """Where the rest of a clipped result can be kept with the session."""
+    fencing_token: int = 0
+    """Grows with each driver of the session: what is done with a lower one comes from a dead one.
+    """
+    still_driving: Callable[[], Awaitable[bool]] = _always_driving
+    """Ask the journal whether this driver still has the session."""
+    park: "Callable[[CallWaiting | None], asyncio.Future[None]]" = _never_woken
+    """Say that the sub-agent of the call waits (None: was let go) and what for. Returns a future
+    that is done when it should look again; the call is cancelled if nothing else can move."""
+    unpark: Callable[[], bool] = _go_on
+    """Ask to go on after `park`. False: it is too late, and the call must wait to be cancelled."""
+    keep_leftover: "Callable[[asyncio.Future[Any]], None]" = _ignore_leftover
+    """Say that something of the call runs on after it was given up, until this is done."""
+
+
+ReconcileOutcome = ToolResult | Literal["not_done", "unknown"]
+
+
+class Tools(Protocol):
+    """What the model may call. A tool that fails has a result; `run` raises only when cancelled."""
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]: ...
+
+    def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
+        """Return what a call would change, or None if that could be anything.
+
+        Calls that change different resources may run side by side.
+        """
+        ...
+
+    def run(
+        self, cleared: ClearedCall, context: CallContext
+    ) -> Coroutine[Any, Any, ToolResult]: ...
+
+    async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
+        """Find out what became of a write that a crash interrupted."""
+        ...
+
+
+@runtime_checkable
+class RecoverableTools(Protocol):
+    """Tools that may leave something running when their process dies."""
+
+    def recover(self) -> Sequence[str]:
+        """End what a dead process left running. Returns what that was, in words; may block."""
+        ...

@@ -1,0 +1,97 @@
+"""Everything that a run touches, and the run that a sub-agent works for."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from windlass.core.events import Delta, Event, KnowledgeRecalled
+from windlass.core.schema import JsonSchema
+from windlass.core.secrets.mask import Mask
+from windlass.core.state import State
+from windlass.ports.gates import Approver, Gate
+from windlass.ports.journals import BlobStore, Journal
+from windlass.ports.models import Model, Timeouts
+from windlass.ports.tools import Tools
+
+
+class Clock(Protocol):
+    """Time and random numbers."""
+
+    def now(self) -> float:
+        """Return the seconds since the epoch."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def random_fraction(self) -> float:
+        """Return a random number from 0 to 1."""
+        ...
+
+
+Watcher = Callable[[Event], None]
+"""Is told of every event of a run; must return at once."""
+
+Recaller = Callable[[str], Awaitable[KnowledgeRecalled]]
+"""Finds what is known about a prompt. If it raises, a warning is logged and nothing is known."""
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run touches."""
+
+    models: Mapping[str, Model]
+    """By name: the main model, its fallbacks, and the one that writes summaries."""
+    tools: Tools
+    gate: Gate | None
+    journal: Journal
+    clock: Clock
+    timeouts: Timeouts
+    schemas: Mapping[str, JsonSchema]
+    """The compiled schema of each tool, by name."""
+    approver: Approver | None = None
+    recall: Recaller | None = None
+    blobs: BlobStore | None = None
+    """Where tools keep what is too long for a result: the blobs of the journal, not its facts."""
+    agent: str = ""
+    """The name of the agent, for the gate."""
+    lineage: tuple[str, ...] = ()
+    """The agents that this one works for, the outermost first."""
+    check_output: Callable[[str], str | None] | None = None
+    """Returns what is wrong with a final reply, in words for the model; None if it fits."""
+
+
+class ChildRun(Protocol):
+    """The run of a sub-agent, as seen by the run that it works for."""
+
+    def release(self, reason: str, grace_s: float) -> None: ...
+
+    def pause(self, reason: str, by: str) -> None: ...
+
+    def end_pause(self, by: str) -> None: ...
+
+
+def _ignore_child(_child: ChildRun) -> None:
+    """Nobody speaks to the run."""
+
+
+class CallerRun(msgspec.Struct, frozen=True):
+    """The run that a sub-agent works for. Only the tools of sub-agents are given it."""
+
+    world: World
+    mask: Mask
+    read_state: Callable[[], State]
+    """Return the state of the caller's session now."""
+    show_delta: Callable[[Delta], None]
+    """Show an event to the watchers of the caller's run."""
+    add_child: Callable[[ChildRun], None] = _ignore_child
+    """Let what is asked of the caller's run reach the run of a sub-agent."""
+    remove_child: Callable[[ChildRun], None] = _ignore_child
+
+
+@runtime_checkable
+class RunBoundTools(Protocol):
+    """Tools of which some work for a run as a whole: those that give tasks to sub-agents."""
+
+    def bind_run(self, run: CallerRun) -> Tools:
+        """Return the same tools for one run."""
+        ...
