@@ -120,3 +120,22 @@ async def test_mistakes_are_explained() -> None:
     bare = BareJournal(journal)
     with pytest.raises(ConfigError, match="takes no messages"):
         await windlass.steer(bare, "orders", "Hurry.")
+
+
+@pytest.mark.contract("D3")
+async def test_a_root_is_known_by_its_facts_and_not_by_its_name() -> None:
+    """D3: sessions may be named with slashes; only a sub-agent of an open call is not addressed."""
+    journal = MemoryJournal()
+    root = "team/invoices/7"
+    below = f"{root}/c1_0"
+    clerk = make_agent(None, call("look"), name="clerk")
+    boss = Agent(
+        ScriptedModel([call("clerk", {"task": "Look."})]), tools=[clerk.as_tool()], journal=journal
+    )
+    await boss.start("Go.", session=root)
+    await asyncio.sleep(0.5)
+    await windlass.steer(journal, root, "Hurry.")
+    with pytest.raises(ConfigError, match=f"speak to session {root},"):
+        await windlass.steer(journal, below, "Hurry.")
+    await boss.aclose(cancel=True)
+    assert await journal.list_abandoned() == []

@@ -4,10 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import windlass
-from windlass import Agent, RunResumed, TextPart, tool
-from windlass.core.events import RunPaused
+from windlass import Agent, RunResumed, RunStarted, TextPart, tool
+from windlass.core.events import RunContinued, RunPaused
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
 from windlass.journals.memory import MemoryJournal
@@ -81,3 +82,29 @@ async def test_a_session_that_leads_nowhere_is_parked_until_somebody_resumes_it(
     assert (report.driven, report.parked) == ((), ())
     await windlass.resume(journal, "a", by="ada")
     assert (await agent.sweep(tries_max=3)).driven == ("a",)
+
+
+@pytest.mark.contract("D8")
+async def test_a_root_may_have_any_name_and_a_sub_agent_is_known_by_its_facts() -> None:
+    """D8: a slash in a name proves nothing; only the caller's run drives a sub-agent."""
+    journal = MemoryJournal()
+    root = "eval/greeting/polite/3"
+    await left_open(journal, root)
+    below = f"{root}/c1_0"
+    (first, *_) = await journal.read(root)
+    assert isinstance(first, RunStarted)
+    await journal.append(below, [replace(first, parent=below)])
+    await journal.post_mail(below, PromptMail(prompt=(TextPart("More."),)))
+    report = await make_agent(journal, say("Done.")).sweep()
+    assert report.driven == (root,)
+    assert report.skipped == (below,)
+
+
+async def test_a_corrupt_session_does_not_stop_the_sweep() -> None:
+    journal = MemoryJournal()
+    await left_open(journal, "a")
+    await left_open(journal, "b")
+    state = fold("b", await journal.read("b"))
+    await journal.append("b", [RunContinued(seq=state.seq + 1, at=state.at)])
+    report = await make_agent(journal, say("Done.")).sweep()
+    assert (report.driven, report.failed) == (("a",), ("b",))

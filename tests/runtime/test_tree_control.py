@@ -180,7 +180,12 @@ async def test_nobody_answers_in_time(clock: VirtualClock) -> None:
 async def test_answers_that_do_not_fit_are_refused_at_the_top(clock: VirtualClock) -> None:
     tree = Tree(clock)
     (question,) = (await tree.boss([DELEGATE], [SEND]).run("Go.", session=SESSION)).questions
-    for session, digest in ((BELOW, "0" * 32), ("elsewhere", question.digest)):
+    # A root of its own, which asks the same and is only named like a sub-agent of this one.
+    apart = f"{SESSION}/apart"
+    asking = Agent(ScriptedModel([SEND]), tools=[send], gate=tree.gate, journal=tree.journal)
+    await asking.run("Go.", session=apart)
+    strangers = (("elsewhere", question.digest), (apart, question.digest))
+    for session, digest in ((BELOW, "0" * 32), *strangers):
         message = AnswerMail(
             run=1, call_id=question.call.id, digest=digest, verdict=Allow(), session=session
         )
@@ -188,6 +193,8 @@ async def test_answers_that_do_not_fit_are_refused_at_the_top(clock: VirtualCloc
     result = await tree.boss([], []).resume(SESSION)
     assert (result.outcome, sent) == ("suspended", [])
     assert len(result.questions) == 1
+    assert len(await tree.facts(SESSION, MailRefused)) == 3
+    assert not await tree.journal.read_mail(apart, "control")
 
 
 @pytest.mark.contract("D13")

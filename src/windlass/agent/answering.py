@@ -10,7 +10,6 @@ from typing import NamedTuple
 from windlass.agent.approvals import make_answer
 from windlass.agent.options import build_mask, check_session
 from windlass.core.errors import NothingToDo, SessionBusy
-from windlass.core.events import RunStarted
 from windlass.core.fold.run import fold
 from windlass.core.mail import AnswerMail
 from windlass.core.result import Question, open_questions
@@ -22,9 +21,7 @@ from windlass.ports import Clock, Journal, Mailbox
 from windlass.runtime.clock import RealClock
 from windlass.runtime.leases import hold_session
 from windlass.runtime.recorder import Recorder
-
-DEPTH_MAX = 100
-"""How many sessions above a sub-agent are looked up; no tree is as deep."""
+from windlass.runtime.session_tree import find_root
 
 
 class AskedQuestion(NamedTuple):
@@ -96,7 +93,7 @@ async def find_question(journal: Journal, session: str, call_id: str) -> AskedQu
     Raises NothingToDo if the session of the sub-agent that asks cannot be found.
     """
     asking = await _read_state(journal, session)
-    root = await _find_root(journal, asking)
+    root = await find_root(journal, asking)
     own = find_call(asking, call_id)
     if own is None or own.question is None:
         nested = [one.session for one in open_questions(asking) if one.call.id == call_id]
@@ -154,29 +151,6 @@ async def _write_answer(
         now = max(clock.now(), state.at)
         await recorder.record(make_answer(state, call_id, reply, now, digest=digest, by=by))
         return open_questions(recorder.state)
-
-
-async def _find_root(journal: Journal, state: State) -> State:
-    """Return the session at the top of those that a session works for; itself if for none."""
-    for _ in range(DEPTH_MAX):
-        facts = await journal.read(state.session)
-        first = facts[0] if facts else None
-        parent = first.parent.rpartition("/")[0] if isinstance(first, RunStarted) else ""
-        above = await _read_state(journal, parent) if parent else None
-        # A fork of a sub-agent's session stands for itself: no call of its parent leads to it.
-        if above is None or not above.seq or not _leads_to(above, state):
-            return state
-        state = above
-    raise NothingToDo(f"session {state.session} is nested too deeply")
-
-
-def _leads_to(caller: State, session: State) -> bool:
-    """Whether an open call of a run leads to the session of a sub-agent."""
-    started = [call for call in caller.step_calls if call.began and call.phase != "closed"]
-    return any(
-        session.session == name or session.session.startswith(f"{name}.")
-        for name in (f"{caller.session}/{call.id}" for call in started)
-    )
 
 
 async def _read_state(journal: Journal, session: str) -> State:

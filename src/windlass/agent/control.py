@@ -53,6 +53,7 @@ from windlass.ports import AppendSignals, Journal, Mailbox
 from windlass.runtime.clock import RealClock
 from windlass.runtime.leases import hold_session
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.session_tree import find_root
 from windlass.runtime.shared_budgets import settle_budgets
 
 POLL_S = 0.2
@@ -280,10 +281,11 @@ async def find_open_run(journal: Journal, session: str, run: int | None) -> Open
     if not state.seq:
         raise NothingToDo(await describe_unknown_session(journal, session))
     last = check_still_open(state, run)
-    root = session.partition("/")[0]
-    if root != session and await _is_subsession(journal, session):
+    root = await find_root(journal, state)
+    if root.session != session:
         raise ConfigError(
-            f"session {session} belongs to a sub-agent: speak to session {root}, which it works for"
+            f"session {session} belongs to a sub-agent: speak to session {root.session}, which it "
+            "works for"
         )
     return OpenRun(journal, state, last)
 
@@ -308,11 +310,6 @@ def require_mailbox(journal: Journal) -> Mailbox:
         f"{type(journal).__name__} takes no messages, so a run in it can only be spoken to by the "
         "process that drives it: use a journal with a mailbox"
     )
-
-
-async def _is_subsession(journal: Journal, session: str) -> bool:
-    facts = await journal.read(session)
-    return any(getattr(fact, "parent", "") for fact in facts[:5])
 
 
 async def _end_undriven(target: OpenRun, by: str, mail: MailReceipt | None) -> Fact | None:

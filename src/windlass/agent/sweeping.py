@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from windlass.agent.driving import SessionDriver
 from windlass.agent.runs import LiveRuns
-from windlass.core.errors import ForOperator, SessionBusy, SetupDrifted
+from windlass.core.errors import SessionBusy, SetupDrifted, WindlassError
 from windlass.core.events import (
     RULES_VERSION,
     CallFinished,
@@ -25,6 +25,7 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.fold.run import fold
+from windlass.core.session_summary import find_parent
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Journal, Mailbox, SessionCatalog
@@ -48,7 +49,8 @@ class SweepReport:
     failed: tuple[str, ...] = ()
     """Sessions that could not be driven; they are tried again later, less and less often."""
     skipped: tuple[str, ...] = ()
-    """Sessions of other agents or other configurations, and those whose time has not come."""
+    """Sessions of other agents or other configurations, sub-agents, those that need nothing, and
+    those whose time has not come."""
 
 
 @dataclass(slots=True)
@@ -117,8 +119,7 @@ class Sweeper:
             agent = self._runs.world.agent
             found = await journal.list_abandoned(limit=limit)
             names += [each.session for each in found if not each.parent and each.agent == agent]
-        # The session of a sub-agent, SESSION/CALL, is driven only by the run that it works for.
-        return [name for name in dict.fromkeys(names) if "/" not in name][:limit]
+        return list(dict.fromkeys(names))[:limit]
 
     async def _visit(self, session: str, tries_max: int) -> str:
         """Drive one session; returns where it belongs in the report."""
@@ -132,7 +133,8 @@ class Sweeper:
             return "busy"
         except SetupDrifted:
             return "skipped"
-        except ForOperator as error:
+        except WindlassError as error:
+            # Also a session that is corrupt: the others must not wait for it.
             times = trouble.times + 1 if trouble is not None else 1
             wait_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** (times - 1))
             wait_s *= 0.5 + self._runs.world.clock.random_fraction()
@@ -155,11 +157,13 @@ class Sweeper:
         return "driven"
 
     def _is_own(self, facts: Sequence[Fact]) -> bool:
-        """Whether the last run of a session was of an agent with this name."""
-        for fact in reversed(facts):
-            if isinstance(fact, RunStarted):
-                return fact.agent == self._runs.world.agent and not fact.parent
-        return True
+        """Whether a session is a root whose last run was of an agent with this name."""
+        if find_parent(facts):
+            # Only the run that a sub-agent works for drives its session.
+            return False
+        starts = (fact for fact in reversed(facts) if isinstance(fact, RunStarted))
+        last = next(starts, None)
+        return last is None or last.agent == self._runs.world.agent
 
     async def _park(self, session: str, tries: int) -> None:
         """Pause a run that makes no progress. Resuming it is what takes it up again."""

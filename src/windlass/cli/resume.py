@@ -80,11 +80,9 @@ async def _resume_one(
 async def _resume_all(context: CommandContext, flags: Mapping[str, object], consent: bool) -> int:
     """Resume one run after the other; returns the first exit code that is not 0."""
     async with context.open_journal() as journal:
-        # The session of a sub-agent, SESSION/CALL, is resumed by the run that called it.
+        # The session of a sub-agent is resumed by the run that it works for.
         found = [
-            each
-            for each in await journal.list_abandoned(limit=RESUMED_MAX)
-            if "/" not in each.session
+            each for each in await journal.list_abandoned(limit=RESUMED_MAX) if not each.parent
         ]
         if not found:
             raise NothingToDo(

@@ -119,6 +119,15 @@ def advance_summary(summary: SessionSummary, facts: Iterable[Fact]) -> SessionSu
     return reduce(_advance_by_fact, facts, summary)
 
 
+def find_parent(facts: Iterable[Fact]) -> str:
+    """Return the session that a session works for; empty if it works for none.
+
+    Only the facts say it: a name with a slash may be anybody's.
+    """
+    telling = (fact for fact in facts if isinstance(fact, RunStarted | SessionImported))
+    return advance_summary(SessionSummary(""), telling).parent
+
+
 def _advance_by_fact(summary: SessionSummary, fact: Fact) -> SessionSummary:
     created = summary.created if summary.facts else fact.at
     # A clock that is set back must not move a session in a list that somebody is paging through.

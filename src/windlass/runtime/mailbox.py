@@ -44,6 +44,7 @@ from windlass.logs import get_logger
 from windlass.ports import Clock, Journal, Mailbox, SignedJournal
 from windlass.runtime.control_inbox import ControlInbox
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.session_tree import works_for
 
 RETRY_S = 1.0
 """How long to wait before a mailbox that failed is read again."""
@@ -180,7 +181,7 @@ class MailTaker:
         The key makes it arrive once, although a crash may come before the fact about it.
         """
         session = message.session
-        if not session.startswith(f"{self._session}/"):
+        if not await works_for(self._journal, session, self._session):
             return f"{session} does not work for this session"
         child = fold(session, await self._journal.read(session))
         call = find_call(child, message.call_id)
