@@ -111,6 +111,7 @@ def test_text_and_thinking_so_far_are_shown_until_the_reply_is_on_record() -> No
     assert after.reply is None
     assert isinstance(after.entries[-1], ReplyEntry)
     assert after.entries[-1].text == "Let me look."
+    assert (after.entries[-1].requested_at, after.entries[-1].at) == (102.0, 103.0)
     assert view.reply.text == "Let me"
 
 
@@ -132,6 +133,7 @@ def test_the_text_of_an_attempt_that_failed_is_dropped() -> None:
         assert (view.status.waits_for, view.status.until) == ("retry", 107.0)
         assert isinstance(view.entries[-1], FailureEntry)
         assert view.entries[-1].fact.partial == "Le"
+        assert (view.entries[-1].requested_at, view.entries[-1].at) == (102.0, 103.0)
     assert without_live_parts(seen) == without_live_parts(late)
 
 
@@ -168,6 +170,7 @@ def test_a_call_has_its_state_verdict_times_and_result() -> None:
     call = only_call(view)
     assert (call.name, call.arguments, call.rule) == ("look", '{"at":2}', "person")
     assert (call.answered_by, call.key, call.starts) == ("ann", "s/c1_0", 1)
+    assert (call.asked_at, call.answered_at) == (104.0, 105.0)
     assert (call.started_at, call.ended_at, call.charges) == (106.0, 107.0, (CHARGE,))
     assert call.result is not None
     assert call.result.text == "page"

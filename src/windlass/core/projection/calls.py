@@ -98,7 +98,8 @@ def _judge_call(call: CallView, fact: CallJudged) -> CallView:
                 change = ArgumentChange("", "the gate: as in its question")
                 arguments = _encode_arguments(question.arguments)
                 call = replace(call, arguments=arguments, changes=(*call.changes, change))
-            return replace(call, state="asked", question=question)
+            asked_at = call.asked_at or fact.at
+            return replace(call, state="asked", question=question, asked_at=asked_at)
         case InvalidCall(message=message):
             return _close_call(call, ToolResult.from_text("invalid", message), fact.at)
         case Allow() | Deny() | Modify():
@@ -106,7 +107,9 @@ def _judge_call(call: CallView, fact: CallJudged) -> CallView:
 
 
 def _answer_call(call: CallView, fact: CallAnswered) -> CallView:
-    call = replace(call, question=None, answer=fact.verdict, answered_by=fact.by)
+    call = replace(
+        call, question=None, answer=fact.verdict, answered_by=fact.by, answered_at=fact.at
+    )
     return _apply_verdict(call, fact.verdict, fact.at)
 
 

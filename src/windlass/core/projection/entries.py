@@ -98,6 +98,8 @@ class FailureEntry(ViewEntry, frozen=True, tag="failure"):
     step: int = 0
     attempt: int = 1
     purpose: str = "main"
+    requested_at: float | None = None
+    """When the request went out; None for a watcher that came later."""
 
 
 class FallbackEntry(ViewEntry, frozen=True, tag="fallback"):

@@ -71,6 +71,7 @@ def apply_attempt_failed(view: Projection, fact: AttemptFailed) -> Projection:
             step=attempt.step,
             attempt=attempt.attempt,
             purpose=attempt.purpose,
+            requested_at=attempt.at,
         )
     view = replace(add_entry(view, entry), attempt=None, reply=None)
     view = add_charges(view, (fact.charge,))
@@ -102,6 +103,7 @@ def apply_step_proposed(view: Projection, fact: StepProposed) -> Projection:
         model=reply.model,
         step=view.steps + 1,
         stop=fact.stop,
+        requested_at=view.attempt.at if view.attempt else None,
         calls=tuple(CallView(call, changed=(fact.seq, 0)) for call in reply.calls),
         charge=fact.charge,
         withheld=is_withheld,
@@ -176,6 +178,7 @@ def apply_run_ended(view: Projection, fact: RunEnded) -> Projection:
             model=view.attempt.model if view.attempt else "",
             step=view.steps + 1,
             kind="partial",
+            requested_at=view.attempt.at if view.attempt else None,
         )
         view = add_entry(view, partial)
     view = add_notice(take_steering(view, (fact.seq, 0)), fact)

@@ -107,6 +107,9 @@ class CallView(msgspec.Struct, frozen=True, gc=False):
     """The idempotency key; empty until the call has started."""
     starts: int = 0
     """How often it was started: more than once only after a crash."""
+    asked_at: float | None = None
+    """When a person was first asked about it."""
+    answered_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
     result: ToolResult | None = None
@@ -150,6 +153,8 @@ class ReplyEntry(ViewEntry, frozen=True, tag="reply"):
 
     parts: tuple[ReplyPart, ...] = ()
     """Text, thinking and calls in the model's order; empty while the reply is withheld."""
+    requested_at: float | None = None
+    """When the request for it went out; None for calls that the runtime made."""
     model: str = ""
     step: int = 0
     stop: StopReason = "end"
