@@ -101,6 +101,16 @@ class TableSet:
     Programs of an older version refuse a higher `user_version`. Those of the version before can use
     the tables: it stays theirs until `finish_upgrade`. A new file is finished from the beginning.
     """
+    version: int = 0
+    """The version that other programs are told; 0 is the number of steps.
+
+    A step that only adds tables, which older programs never look at, does not raise it.
+    """
+
+    @property
+    def final_version(self) -> int:
+        """The version of a file that is up to date, and whose upgrade is finished."""
+        return self.version or len(self.steps)
 
     def make_error(self, path: Path, error: Exception) -> ForOperator:
         """What went wrong with the file and what to do about it, in one line."""
@@ -244,9 +254,11 @@ def _migrate_tables(connection: SqliteConnection, path: Path, tables: TableSet) 
         version = _read_version(connection, path, tables)
         for step in tables.steps[version:]:
             connection.execute(step)
-        # Programs of the version before can use the tables, but those of earlier ones cannot.
-        is_finished = version == 0 or not tables.upgrade_table
-        _write_version(connection, tables, len(tables.steps) - (not is_finished))
+        final = tables.final_version
+        if version and tables.upgrade_table:
+            # Programs of the version before can use the tables, but those of earlier ones cannot.
+            final = max(_stored_version(connection, tables.version_table), final - 1)
+        _write_version(connection, tables, final)
         if tables.upgrade_table and _has_table(connection, tables.upgrade_table):
             note = f"INSERT OR REPLACE INTO {tables.upgrade_table} VALUES ('schema', ?)"  # noqa: S608
             connection.execute(note, (str(len(tables.steps)),))
@@ -271,8 +283,8 @@ def _read_version(connection: SqliteConnection, path: Path, tables: TableSet) ->
         raise ConfigError(msg)
     version = _stored_version(connection, tables.version_table)
     taken = _taken_steps(connection, tables.upgrade_table)
-    if version > len(tables.steps):
-        versions = f"its version is {version}, this one knows {len(tables.steps)}"
+    if version > tables.final_version:
+        versions = f"its version is {version}, this one knows {tables.final_version}"
         msg = f"it was made by a newer Windlass; upgrade this one ({versions})"
         raise tables.failure(f"{tables.noun} {path}: {msg}")
     return max(version, taken)
@@ -287,13 +299,13 @@ def _taken_steps(connection: SqliteConnection, table: str) -> int:
 
 def is_upgrade_finished(connection: SqliteConnection, tables: TableSet) -> bool:
     """Whether no program of an older version uses the file any more."""
-    return connection.execute("PRAGMA user_version").get >= len(tables.steps)
+    return connection.execute("PRAGMA user_version").get >= tables.final_version
 
 
 def finish_upgrade(connection: SqliteConnection, tables: TableSet) -> None:
     """Let programs of older versions refuse the file from now on. Call it in a transaction."""
     if not is_upgrade_finished(connection, tables):
-        _write_version(connection, tables, len(tables.steps))
+        _write_version(connection, tables, tables.final_version)
 
 
 def _stored_version(connection: SqliteConnection, table: str) -> int:

@@ -18,6 +18,7 @@ from windlass.testing import (
     SessionCatalogConformance,
     SessionLeasesConformance,
     SharedBudgetsConformance,
+    SharedRecordsConformance,
 )
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
@@ -28,6 +29,7 @@ class TestMemoryJournal(
     AppendSignalsConformance,
     BlobStoreConformance,
     SharedBudgetsConformance,
+    SharedRecordsConformance,
     SessionCatalogConformance,
     LiveChannelConformance,
     MailboxConformance,

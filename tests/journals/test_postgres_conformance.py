@@ -17,6 +17,7 @@ from windlass.testing.journals import JournalConformance, JournalSuite
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
 from windlass.testing.live import LiveChannelConformance
 from windlass.testing.mailbox import MailboxConformance
+from windlass.testing.shared_records import SharedRecordsConformance
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +58,10 @@ class TestBlobs(OnPostgres, BlobStoreConformance):
 
 
 class TestPools(OnPostgres, SharedBudgetsConformance):
+    pass
+
+
+class TestRecords(OnPostgres, SharedRecordsConformance):
     pass
 
 

@@ -244,3 +244,29 @@ async def test_a_journal_of_another_user_is_accepted_by_a_command(
         await journal.accept()
         assert (await journal.check(), await journal.verify(session)) == ([], [])
         assert (await agent.answer(session, call_id, Allow(), by="ann")).text == "It is sent."
+
+
+@pytest.mark.contract("A4")
+async def test_a_shared_record_without_the_key_is_never_used(path: Path) -> None:
+    """A4: what can write the file could otherwise make itself a token, or raise its roles."""
+    with SqliteJournal(path) as journal:
+        await journal.put_record("token", "mine", b"watch", 0)
+        other = await journal.put_record("token", "other", b"admin", 0)
+    change(path, "UPDATE shared_records SET data = CAST('admin' AS BLOB) WHERE name = 'mine'")
+    forged = "INSERT INTO shared_records VALUES ('token', 'new', 9, CAST('admin' AS BLOB), '')"
+    # The signature of another record does not fit, also if the data is the same.
+    moved = """INSERT INTO shared_records SELECT kind, 'moved', version, data, signature
+        FROM shared_records WHERE name = 'other'"""
+    change(path, forged, moved)
+    with SqliteJournal(path) as journal:
+        for name in ("mine", "new", "moved"):
+            with pytest.raises(JournalCorrupt, match="verify --accept"):
+                await journal.get_record("token", name)
+        with pytest.raises(JournalCorrupt):
+            await journal.list_records("token")
+        assert await journal.get_record("token", "other") == other
+        # A person can remove what was forged, and accept what they moved here themselves.
+        assert await journal.delete_record("token", "new")
+        assert await journal.delete_record("token", "moved")
+        await journal.accept()
+        assert [one.data for one in await journal.list_records("token")] == [b"admin", b"admin"]

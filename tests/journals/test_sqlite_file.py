@@ -44,7 +44,7 @@ async def check_usable(path: Path, *lengths: int) -> None:
         assert await journal.verify("s") == []
         assert await journal.check() == []
         await journal.migrate(finish=True)
-    assert run_sql(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
+    assert run_sql(path, "PRAGMA user_version") == [(schema.VERSION,)]
 
 
 def test_a_file_of_the_first_version_is_migrated(tmp_path: Path) -> None:

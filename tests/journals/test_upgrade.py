@@ -267,3 +267,26 @@ def test_the_command_says_where_the_upgrade_stands(path: Path) -> None:
         "The journal is up to date. Programs of older versions refuse it.\n",
     )
     assert migrate("--check")[0] == 0
+
+
+async def test_shared_records_work_before_the_upgrade_is_finished(path: Path) -> None:
+    """J11: older programs never look at their table, so nothing has to wait for them."""
+    with SqliteJournal(path) as journal:
+        await journal.put_record("token", "a", b"1", 0)
+        assert not (await journal.upgrade_status()).is_finished
+        assert user_version(path) == 2
+
+
+async def test_a_step_that_only_adds_a_table_reopens_no_upgrade(tmp_path: Path) -> None:
+    """J11: a finished journal of the version without shared records stays finished."""
+    path = tmp_path / "journal.db"
+    SqliteJournal(path).close()
+    file = apsw.Connection(str(path))
+    file.execute("DROP TABLE shared_records; DELETE FROM meta WHERE name = 'record_version'")
+    file.execute("UPDATE meta SET value = '3' WHERE name = 'schema'")
+    file.close()
+    with SqliteJournal(path) as journal:
+        assert (await journal.upgrade_status()).is_finished
+        await journal.put_record("token", "a", b"1", 0)
+        await journal.append("s", note_facts(1, 1))
+        await journal.post_mail("s", PromptMail(prompt=(TextPart("go"),)))

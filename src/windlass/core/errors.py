@@ -10,6 +10,7 @@ WindlassError
 │   ├── SessionBusy       another driver holds this session
 │   ├── MailboxFull       too many messages wait for this session
 │   ├── MailRejected      a message could not be taken, and a fact says why
+│   ├── RecordConflict    somebody else changed a shared record first: read it again
 │   ├── UpgradeUnfinished  the journal is shared with an older version until the upgrade is finished
 │   ├── RunUnfinished     the last run of this session has not ended: resume or cancel it
 │   ├── NothingToDo       there is no open run or question to act on
@@ -57,6 +58,7 @@ __all__ = [
     "ModelRetry",
     "NothingToDo",
     "OutputMissing",
+    "RecordConflict",
     "RunFailed",
     "RunUnfinished",
     "SessionBusy",
@@ -112,6 +114,10 @@ class MailboxFull(ForOperator):
 
 class MailRejected(ForOperator):
     """A message was durable but could not be taken: it was for another run, or too late."""
+
+
+class RecordConflict(ForOperator):
+    """A shared record is not the one that was read. Nothing was written: read it again."""
 
 
 class UpgradeUnfinished(ForOperator):

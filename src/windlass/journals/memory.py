@@ -33,7 +33,14 @@ from windlass.journals.mail_rules import MailLimits, lane_name, no_facts_error
 from windlass.journals.memory_mail import MemoryMailboxes
 from windlass.journals.names import MEMORY_NAME
 from windlass.journals.notifier import AppendNotifier
+from windlass.journals.record_rules import (
+    check_record_data,
+    check_record_key,
+    clamp_page,
+    record_conflict_error,
+)
 from windlass.journals.wording import session_missing_error
+from windlass.ports import SharedRecord
 
 HASHED_IN_LOOP_BYTES_MAX = 1_000_000
 """Longer data is hashed in a thread, so that the event loop goes on."""
@@ -58,6 +65,8 @@ class MemoryJournal:
         """By session, run and budget: the window that the share counts for, and the share."""
         self._promised_sums: dict[tuple[str, str], BudgetSum] = {}
         """By budget and window: the sum of all shares."""
+        self._records: dict[tuple[str, str], SharedRecord] = {}
+        self._record_version = 0
         self._leases = LeaseTable()
         self._notifier = AppendNotifier()
         self._mail = MemoryMailboxes(mail_limits or MailLimits())
@@ -224,6 +233,45 @@ class MemoryJournal:
                 self._shares[key] = (window, share)
                 self._promised_sums[budget.name, window] = promised.replace_share(share, before)
             return share.as_amount(budget)
+
+    async def get_record(self, kind: str, name: str) -> SharedRecord | None:
+        """Return a shared record, if there is one."""
+        check_record_key(kind, name)
+        return self._records.get((kind, name))
+
+    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
+        """Replace the shared record with this version; raises RecordConflict if it has another."""
+        check_record_key(kind, name)
+        check_record_data(kind, name, data)
+        with self._mutex:
+            known = self._records.get((kind, name))
+            if (0 if known is None else known.version) != version:
+                raise record_conflict_error(kind, name, version)
+            self._record_version += 1
+            record = SharedRecord(kind, name, self._record_version, bytes(data))
+            self._records[kind, name] = record
+        return record
+
+    async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
+        """Delete a shared record. Returns whether there was one."""
+        check_record_key(kind, name)
+        with self._mutex:
+            known = self._records.get((kind, name))
+            if known is None:
+                return False
+            if version is not None and known.version != version:
+                raise record_conflict_error(kind, name, version)
+            del self._records[kind, name]
+        return True
+
+    async def list_records(
+        self, kind: str, after: str = "", limit: int = 100
+    ) -> Sequence[SharedRecord]:
+        """Return the shared records of a kind after a name, in the order of names."""
+        check_record_key(kind, after or "first")
+        with self._mutex:
+            names = sorted(name for known, name in self._records if known == kind and name > after)
+            return [self._records[kind, name] for name in names[: clamp_page(limit)]]
 
     async def sessions(  # noqa: PLR0913 - one parameter per filter
         self,

@@ -19,6 +19,8 @@ from windlass.ports.journals import (
     SessionCatalog,
     SessionLeases,
     SharedBudgets,
+    SharedRecord,
+    SharedRecords,
     SignedJournal,
 )
 from windlass.ports.models import Model, RefusesContent, Timeouts
@@ -54,6 +56,8 @@ __all__ = [
     "SessionCatalog",
     "SessionLeases",
     "SharedBudgets",
+    "SharedRecord",
+    "SharedRecords",
     "SignedJournal",
     "Timeouts",
     "Tools",

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from windlass.core.events import Fact
 from windlass.core.limits import Amount, Budget
 from windlass.core.live_batch import LiveBatch
@@ -133,6 +135,47 @@ class SharedBudgets(Protocol):
 
     async def read_spending(self, budget: Budget) -> Amount:
         """Return what is spent or promised in the budget's current period."""
+        ...
+
+
+class SharedRecord(msgspec.Struct, frozen=True):
+    """A small document that all programs with the journal share."""
+
+    kind: str
+    name: str
+    version: int
+    """Grows with each change. No version is used again, also not after the record was deleted."""
+    data: bytes
+
+
+@runtime_checkable
+class SharedRecords(Protocol):
+    """A journal that keeps small documents beside its sessions: tokens, schedules, cursors.
+
+    A record is changed by compare and set, so that of many programs exactly one makes a change.
+    """
+
+    async def get_record(self, kind: str, name: str) -> SharedRecord | None: ...
+
+    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
+        """Replace the record with this version, and return the new one once it is durable.
+
+        Version 0 makes a new record. Raises RecordConflict, and changes nothing, if the record has
+        another version, or none.
+        """
+        ...
+
+    async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
+        """Delete a record. Returns whether there was one.
+
+        Raises RecordConflict if a version is given, and the record has another one.
+        """
+        ...
+
+    async def list_records(
+        self, kind: str, after: str = "", limit: int = 100
+    ) -> Sequence[SharedRecord]:
+        """Return the records of a kind whose names come after a name, in the order of names."""
         ...
 
 

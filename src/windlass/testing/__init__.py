@@ -52,6 +52,7 @@ from windlass.testing.script_words import (
     usage,
 )
 from windlass.testing.scripted_model import ScriptedModel, ScriptedReply, ScriptExhausted
+from windlass.testing.shared_records import SharedRecordsConformance
 from windlass.testing.tools import (
     Behaviour,
     Delay,
@@ -101,6 +102,7 @@ __all__ = [
     "SessionCatalogConformance",
     "SessionLeasesConformance",
     "SharedBudgetsConformance",
+    "SharedRecordsConformance",
     "TaskLeaked",
     "ToolsConformance",
     "Trace",

@@ -30,10 +30,13 @@ from windlass.journals.postgres.live import PostgresSender, PostgresSubscription
 from windlass.journals.postgres.loop_resources import ResourcesByLoop
 from windlass.journals.postgres.mail import PostgresMail, ServerLetter
 from windlass.journals.postgres.queries import PostgresQueries
+from windlass.journals.postgres.shared_records import PostgresRecords, RecordChange
+from windlass.journals.record_rules import check_record_data, check_record_key, clamp_page
 from windlass.journals.session_rows import ListedSession, PendingAppend
 from windlass.journals.stored_journal import Durability, StoredJournal
 from windlass.journals.upgrades import UpgradeStatus
 from windlass.journals.wording import session_missing_error, session_name_error
+from windlass.ports import SharedRecord
 
 T = TypeVar("T")
 PRUNE_BATCH = 100
@@ -86,6 +89,7 @@ class PostgresJournal(StoredJournal):
         super().__init__(self._config.location)
         self._queries = PostgresQueries(self._config)
         self._mail = PostgresMail(self._config, mail_limits or MailLimits())
+        self._records = PostgresRecords(self._config)
         self._resources = ResourcesByLoop(self._config)
         self._now = now
 
@@ -351,6 +355,36 @@ class PostgresJournal(StoredJournal):
             lambda server: self._queries.change_share(server, *owner, *amounts, is_spent)
         )
         return share.as_amount(budget)
+
+    # ── shared records ───────────────────────────────────────────────────────
+
+    async def get_record(self, kind: str, name: str) -> SharedRecord | None:
+        """Return a shared record, if there is one."""
+        check_record_key(kind, name)
+        return await self._run_query(lambda server: self._records.get_record(server, kind, name))
+
+    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
+        """Replace the shared record with this version; raises RecordConflict if it has another."""
+        check_record_key(kind, name)
+        check_record_data(kind, name, data)
+        change = RecordChange(kind, name, data, version, secrets.token_hex(16))
+        return await self._run_query(lambda server: self._records.put_record(server, change))
+
+    async def delete_record(self, kind: str, name: str, version: int | None = None) -> bool:
+        """Delete a shared record. Returns whether there was one."""
+        check_record_key(kind, name)
+        return await self._run_query(
+            lambda server: self._records.delete_record(server, kind, name, version)
+        )
+
+    async def list_records(
+        self, kind: str, after: str = "", limit: int = 100
+    ) -> Sequence[SharedRecord]:
+        """Return the shared records of a kind after a name, in the order of names."""
+        check_record_key(kind, after or "first")
+        return await self._run_query(
+            lambda server: self._records.list_records(server, kind, after, clamp_page(limit))
+        )
 
     async def _run_query(self, work: Callable[[PostgresConnection], Awaitable[T]]) -> T:
         return await self._resources.for_running_loop().pool.run_on_connection(work)

@@ -18,7 +18,7 @@ from windlass.journals.codec import check_blob
 from windlass.journals.postgres.batch import to_column
 from windlass.journals.postgres.config import PostgresConfig, PostgresConnection
 from windlass.journals.postgres.mail import HAS_MAIL
-from windlass.journals.postgres.schema import MIGRATIONS, end_sharing, is_shared
+from windlass.journals.postgres.schema import VERSION, end_sharing, is_shared
 from windlass.journals.session_rows import (
     CHANGING_COLUMNS,
     SESSION_COLUMNS,
@@ -286,7 +286,7 @@ class PostgresQueries:
         shared = await is_shared(server, self._config)
         query = f"SELECT count(*) FROM {{}}.sessions WHERE {_BEHIND}"  # noqa: S608 - our own text
         count = await server.fetchval(self._format_sql(query), shared)
-        return UpgradeStatus(len(MIGRATIONS), not shared, count)
+        return UpgradeStatus(VERSION, not shared, count)
 
     async def catch_up_batch(self, server: PostgresConnection) -> int:
         """Bring the rows of some sessions up to date; returns how many, 0 if none is left."""

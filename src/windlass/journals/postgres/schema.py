@@ -152,8 +152,22 @@ MIGRATIONS = (
     CREATE TABLE meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
     INSERT INTO meta VALUES ('journal', replace(gen_random_uuid()::text, '-', ''));
     """,  # noqa: S608 - our own text
+    # Programs that do not know this table go on without it, so the version stays the same.
+    """
+    CREATE SEQUENCE record_versions;
+    CREATE TABLE shared_records (
+        kind text COLLATE "C" NOT NULL,
+        name text COLLATE "C" NOT NULL,
+        version bigint NOT NULL DEFAULT nextval('record_versions'),
+        data bytea NOT NULL,
+        nonce text COLLATE "C" NOT NULL,
+        PRIMARY KEY (kind, name)
+    ) WITH (fillfactor = 50);
+    """,
 )
-"""Each one brings a schema from its version to the next; a new schema has version 0."""
+"""Each one brings a schema a step further; a new schema begins with the first."""
+VERSION = 2
+"""What a schema tells other programs: those that know an older version refuse it."""
 _GET_VERSION = "SELECT version FROM {}.windlass"
 _GET_STEPS = "SELECT value FROM {}.meta WHERE name = 'schema'"
 """The steps that were taken. The version stays behind while older programs share the tables."""
@@ -178,8 +192,8 @@ async def migrate_schema(connection: PostgresConnection, config: PostgresConfig)
         for migration in MIGRATIONS[version:]:
             await connection.execute(migration)
         # Programs of the version before can use the tables; a new journal has none to share with.
-        shown = len(MIGRATIONS) - 1 if version else len(MIGRATIONS)
-        await connection.execute(_SET_VERSION.format(config.quoted_schema), shown)
+        told = "UPDATE {}.windlass SET version = greatest(version, $1)"
+        await connection.execute(told.format(config.quoted_schema), VERSION - bool(version))
         note = """INSERT INTO meta VALUES ('schema', $1)
             ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
         await connection.execute(note, str(len(MIGRATIONS)))
@@ -188,12 +202,12 @@ async def migrate_schema(connection: PostgresConnection, config: PostgresConfig)
 async def is_shared(connection: PostgresConnection, config: PostgresConfig) -> bool:
     """Whether programs of an older version may use the schema: its upgrade is not finished."""
     version = await connection.fetchval(_GET_VERSION.format(config.quoted_schema))
-    return version < len(MIGRATIONS)
+    return version < VERSION
 
 
 async def end_sharing(connection: PostgresConnection, config: PostgresConfig) -> None:
     """Finish the upgrade of the schema: programs of older versions refuse it from now on."""
-    await connection.execute(_SET_VERSION.format(config.quoted_schema), len(MIGRATIONS))
+    await connection.execute(_SET_VERSION.format(config.quoted_schema), VERSION)
 
 
 async def _create_schema(connection: PostgresConnection, config: PostgresConfig) -> None:
@@ -221,8 +235,8 @@ async def _read_schema_version(connection: PostgresConnection, config: PostgresC
     if not await connection.fetchval(is_ours, config.schema):
         return 0
     version: int = await connection.fetchval(_GET_VERSION.format(config.quoted_schema))
-    if version > len(MIGRATIONS):
-        raise newer_version_error(config.location, version, len(MIGRATIONS))
+    if version > VERSION:
+        raise newer_version_error(config.location, version, VERSION)
     if not await connection.fetchval(
         f"SELECT EXISTS ({_TABLES} AND tablename = 'meta')", config.schema
     ):

@@ -67,6 +67,14 @@ class AnchorBook:
         """Whether a message was signed with the user's key, and not changed since."""
         return self._key.is_valid(signature, "letter", self._journal, *values)
 
+    def sign_record(self, *values: object) -> str:
+        """Return the signature of a shared record."""
+        return self._key.sign("record", self._journal, *values)
+
+    def is_genuine_record(self, signature: str, *values: object) -> bool:
+        """Whether a shared record was signed with the user's key, and not changed since."""
+        return self._key.is_valid(signature, "record", self._journal, *values)
+
     def write_anchors(self, connection: SqliteConnection, anchors: Iterable[NewAnchor]) -> None:
         """Write anchors, and what they add up to. Call it in the transaction of the records."""
         added = 0

@@ -7,7 +7,7 @@ each when its session goes on, and all of them by `windlass migrate`, in batches
 from windlass.core.errors import JournalCorrupt
 from windlass.journals.session_rows import SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook
-from windlass.journals.sqlite.schema import MIGRATIONS, end_sharing, is_shared
+from windlass.journals.sqlite.schema import VERSION, end_sharing, is_shared
 from windlass.journals.sqlite.session_table import (
     SELECT_SESSION,
     catch_up,
@@ -27,7 +27,7 @@ def upgrade_status(connection: SqliteConnection) -> UpgradeStatus:
     """Return where the upgrade of a file stands."""
     shared = is_shared(connection)
     query = f"SELECT count(*) FROM sessions WHERE {_BEHIND}"  # noqa: S608 - our own text
-    return UpgradeStatus(len(MIGRATIONS), not shared, connection.execute(query, (shared,)).get)
+    return UpgradeStatus(VERSION, not shared, connection.execute(query, (shared,)).get)
 
 
 def catch_up_batch(connection: SqliteConnection) -> int:

@@ -141,8 +141,22 @@ MIGRATIONS = (
     CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
     INSERT INTO meta VALUES ('journal', lower(hex(randomblob(16))));
     """,  # noqa: S608 - our own text
+    # Programs that do not know this table go on without it, so the version stays the same.
+    """
+    CREATE TABLE shared_records (
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        data BLOB NOT NULL,
+        signature TEXT NOT NULL,
+        PRIMARY KEY (kind, name)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO meta VALUES ('record_version', '0');
+    """,
 )
-"""Each one brings a file from its version to the next; a new file has version 0."""
+"""Each one brings a file a step further; a new file begins with the first."""
+VERSION = 3
+"""What a file tells other programs: those that know an older version refuse it."""
 
 
 def open_writer(path: Path, durability: Durability) -> SqliteConnection:
@@ -169,4 +183,4 @@ def end_sharing(connection: SqliteConnection) -> None:
 
 
 def _journal_tables() -> TableSet:
-    return TableSet("journal", JournalFailed, MIGRATIONS, upgrade_table="meta")
+    return TableSet("journal", JournalFailed, MIGRATIONS, upgrade_table="meta", version=VERSION)
