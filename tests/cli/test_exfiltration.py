@@ -56,7 +56,7 @@ def internet(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interne
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
         net = Internet(server.server_port)
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setattr(
             core_toolset,
             "fetch_tool",

@@ -98,7 +98,7 @@ def serving(kind: str) -> Iterator[str]:
     handler = type("Kind", (Server,), {"kind": kind})
     Server.sent = 0
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/mcp"
         server.shutdown()
 

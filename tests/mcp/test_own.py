@@ -359,7 +359,7 @@ async def test_headers_are_sent_and_a_refusal_is_named(port: int) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", port), Refuses) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         headers = {"Authorization": "Bearer abc"}
         url = f"http://127.0.0.1:{port}/mcp"
         async with open_servers(own={"type": "http", "url": url, "headers": headers}) as servers:

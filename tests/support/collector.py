@@ -165,7 +165,7 @@ def otlp_server() -> Iterator[OtlpServer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         taken = OtlpServer(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield taken

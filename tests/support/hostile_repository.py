@@ -67,7 +67,7 @@ class CanaryServer:
 
     @contextmanager
     def serving(self) -> Iterator["CanaryServer"]:
-        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield self

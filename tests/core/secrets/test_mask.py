@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect as types
+from msgspec.structs import replace
 
 from windlass.core.events import (
     AttemptFailed,
@@ -498,3 +499,15 @@ def test_a_field_with_text_is_masked_or_made_by_the_runtime() -> None:
             if can_hold_text(field.type) and field.name not in kind.masked_fields
         }
     assert unmasked == MADE_BY_THE_RUNTIME
+
+
+@pytest.mark.contract("G8")
+def test_a_setup_is_searched_once_and_a_changed_one_again() -> None:
+    """The runs of an agent record the same setup; one that differs is masked like the first."""
+    mask = Mask([CANARY])
+    first = mask.mask_fact(RunStarted(1, (), SETUP))
+    again = mask.mask_fact(first)
+    changed = mask.mask_fact(RunStarted(2, (), replace(SETUP, instructions=f"Use {CANARY}.")))
+    assert again is first
+    assert CANARY not in repr(first)
+    assert CANARY not in repr(changed)

@@ -36,6 +36,7 @@ _MAIL_FACTS = (
     RunStarted,
     SteeringGiven,
 )
+_MAIL_FACT_TYPES = frozenset(_MAIL_FACTS)
 
 
 def mail_place(fact: Fact) -> tuple[MailLane, int] | None:
@@ -43,6 +44,8 @@ def mail_place(fact: Fact) -> tuple[MailLane, int] | None:
 
     Stores use it too: the numbers that they give out begin after those on record.
     """
+    if type(fact) not in _MAIL_FACT_TYPES:  # asked of every fact that is folded
+        return None
     if not isinstance(fact, _MAIL_FACTS) or not fact.mail:
         return None
     if isinstance(fact, RunStarted):

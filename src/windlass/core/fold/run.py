@@ -83,6 +83,12 @@ from windlass.core.state import (
     measure_setup,
 )
 
+# Tuples of classes, made once: each fact of each run goes through these tests.
+_BETWEEN_DRIVERS = (RunResumed, SessionImported)
+_FROM_OUTSIDE = (CallLate, SteeringGiven, MailRefused)
+_WITHOUT_EFFECT = (CallLate, MailRefused)
+_AFTER_RELEASE = (RunResumed, SteeringGiven, CallAnswered)
+
 
 def fold(session: str, facts: Iterable[Fact]) -> State:
     """Return the state that these facts add up to. Raises IllegalFact if one cannot follow."""
@@ -93,23 +99,24 @@ def apply_fact(state: State, fact: Fact) -> State:
     """Return the state after one more fact. Raises IllegalFact if it cannot follow."""
     if fact.seq != state.seq + 1:
         raise_illegal_fact(fact, f"record {state.seq + 1} was expected")
+    if _may_come_from_outside(state, fact):
+        after = _apply_in_session(advance_mail_cursor(state, fact), fact)
+        return replace(after, seq=fact.seq)
     timed = advance_mail_cursor(_advance_time(state, fact), fact)
     after = _apply_in_session(timed, fact)
-    if _may_come_from_outside(state, fact):
-        return replace(after, seq=fact.seq)
     # A clock that is set back takes no time away.
     return replace(after, seq=fact.seq, at=max(state.at, fact.at))
 
 
 def _advance_time(state: State, fact: Fact) -> State:
     """Count time at work. Time between two drivers, in a pause or waiting for a person is none."""
-    between_drivers = isinstance(fact, RunResumed | SessionImported)
-    released = state.run is not None and state.run.is_released
-    idle = not state.is_active or state.is_waiting or released or between_drivers
-    if idle or _may_come_from_outside(state, fact) or state.run is None or fact.at <= state.at:
+    run = state.run
+    if run is None or fact.at <= state.at or not state.is_active:
+        return state
+    if state.is_waiting or run.is_released or isinstance(fact, _BETWEEN_DRIVERS):
         return state
     passed_s = fact.at - state.at
-    run = replace(state.run, elapsed_s=state.run.elapsed_s + passed_s)
+    run = replace(run, elapsed_s=run.elapsed_s + passed_s)
     return replace(state, run=run, elapsed_s=state.elapsed_s + passed_s)
 
 
@@ -121,20 +128,20 @@ def _may_come_from_outside(state: State, fact: Fact) -> bool:
     """
     if isinstance(fact, CallAnswered):
         return not state.is_waiting
-    return isinstance(fact, CallLate | SteeringGiven | MailRefused)
+    return isinstance(fact, _FROM_OUTSIDE)
 
 
 def _apply_in_session(state: State, fact: Fact) -> State:
     if isinstance(fact, RunStarted):
         return _apply_run_started(state, fact)
-    if isinstance(fact, CallLate | MailRefused):
+    if isinstance(fact, _WITHOUT_EFFECT):
         return state
     if isinstance(fact, SessionImported):
         return _apply_session_imported(state, fact)
     if state.run is None or state.run.outcome is not None:
         raise_illegal_fact(fact, "no run is open")
     # Without a driver, a person can still steer the run and answer its questions.
-    if state.run.is_released and not isinstance(fact, RunResumed | SteeringGiven | CallAnswered):
+    if state.run.is_released and not isinstance(fact, _AFTER_RELEASE):
         raise_illegal_fact(fact, "the run was released, and no driver has resumed it")
     return _apply_in_run(state, state.run, fact)
 

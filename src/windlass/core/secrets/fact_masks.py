@@ -63,17 +63,20 @@ class FactMask:
     """Masks facts with a function that returns the same text if it has nothing to mask.
 
     `find_tool` knows the tools of the run. The name of a call is masked unless it is one of them.
+    `clean_setup` is known to have no secrets, and is not searched again.
     """
 
-    __slots__ = ("_find_tool", "_mask_text")
+    __slots__ = ("_clean_setup", "_find_tool", "_mask_text")
 
     def __init__(
         self,
         mask_text: Callable[[str], str],
         find_tool: Callable[[str], ToolSpec | None] | None = None,
+        clean_setup: Setup | None = None,
     ) -> None:
         self._mask_text = mask_text
         self._find_tool = find_tool
+        self._clean_setup = clean_setup
 
     def mask_fact(self, fact: Fact) -> Fact:
         """Return the fact without its secrets; the same object if it has none."""
@@ -119,7 +122,7 @@ class FactMask:
                 return self._mask_file(value)
             case ToolCall():
                 return self._mask_fields(self._mask_name(value), _STRUCT_FIELDS[ToolCall])
-            case msgspec.Struct():
+            case msgspec.Struct() if value is not self._clean_setup:
                 return self._mask_fields(value, _STRUCT_FIELDS[type(value)])
             case _:
                 return value

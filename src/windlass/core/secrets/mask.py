@@ -10,7 +10,7 @@ from typing import cast, final
 
 from typing_extensions import override
 
-from windlass.core.events import CallAnswered, Fact, SteeringGiven
+from windlass.core.events import CallAnswered, Fact, RunStarted, SteeringGiven
 from windlass.core.messages import ToolSpec
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.fact_masks import FactMask
@@ -37,7 +37,7 @@ class Mask:
     hexadecimal, in Base64 and in Base32. `Mask(key_like=False)` masks nothing.
     """
 
-    __slots__ = ("_forms_by_sign", "_held", "forms", "key_like")
+    __slots__ = ("_clean_setup", "_forms_by_sign", "_held", "forms", "key_like")
 
     def __init__(
         self,
@@ -66,6 +66,9 @@ class Mask:
         self._held = tuple(Secret(value) for _, value in known if hold)
 
     def _set_forms(self, forms: dict[str, str]) -> None:
+        self._clean_setup: Setup | None = None
+        """The last setup that was masked. All runs of an agent record the same one, tool by tool,
+        so it is searched once."""
         self.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
         """Each form of each value, the shortest first, with its marker."""
         by_sign: dict[str, list[tuple[str, str]]] = {}
@@ -148,7 +151,10 @@ class Mask:
         """
         if not fact.masked_fields or not (self.forms or self.key_like):
             return fact
-        return FactMask(self.mask_text, find_tool).mask_fact(fact)
+        masked = FactMask(self.mask_text, find_tool, self._clean_setup).mask_fact(fact)
+        if isinstance(masked, RunStarted) and masked.setup is not None:
+            self._clean_setup = masked.setup
+        return masked
 
     def mask_foreign(self, facts: Iterable[Fact]) -> Iterator[Fact]:
         """Yield the facts of a journal, masked where somebody without this mask may have spoken.
