@@ -14,7 +14,6 @@ from proof.simulate.people import call_number, reply_to_question
 from proof.simulate.plan import SessionPlan
 from windlass.agent.agent import Agent
 from windlass.agent.answering import answer
-from windlass.agent.undriven import settle_mail
 from windlass.core.errors import ConfigError, RunFailed
 from windlass.core.events import Event, Fact, RunReleased
 from windlass.core.fold.run import apply_fact
@@ -98,7 +97,7 @@ async def _play_session(
         else:
             raise AssertionError(f"run {number} did not end in {PROCESSES_MAX} processes")
     # Messages that nobody could take any more are refused; then each has its fact.
-    await settle_mail(store, plan.session, clock=clock)
+    await build_agent(played.outside, ProcessPower(None, has_run=False), clock).drive(plan.session)
     await _read_journal(played)
     for key in sorted(played.outside.started) if plan.more.helped else ():
         # The session of a helper is named by the key of the call that it works for.

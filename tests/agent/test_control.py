@@ -52,6 +52,9 @@ async def test_a_run_that_nobody_drives_is_cancelled_at_once() -> None:
     end = await receipt.taken()
     assert isinstance(end, RunEnded)
     assert (end.outcome, end.reason, end.by) == ("cancelled", "cancelled", "ada")
+    assert "xyzzy" not in str(await journal.read("s"))
+    explained = "\n".join(windlass.explain("s", await journal.read("s")))
+    assert "ended as cancelled by ada" in explained
     assert not fold("s", await journal.read("s")).is_active
     with pytest.raises(NothingToDo, match="no open run"):
         await windlass.cancel(journal, "s")

@@ -18,11 +18,11 @@ from windlass import (
     ModelInfo,
     NothingToDo,
     Price,
+    Question,
     RunEnded,
     answer,
     tool,
 )
-from windlass.agent.undriven import cancel_run
 from windlass.core.events import (
     AnswerForwarded,
     AttemptStarted,
@@ -339,28 +339,101 @@ async def test_a_tree_that_nobody_drives_is_cancelled_with_the_journal_alone(
     tree = Tree(clock, depth=2)
     await tree.boss([DELEGATE], [DELEGATE_DEEP], [SEND]).run("Go.", session=SESSION)
     await tree.journal.post_mail(SESSION, ContinueMail(run=7))
-    receipt = await cancel_run(tree.journal, SESSION, by="ann", clock=clock)
+    await windlass.cancel(tree.journal, SESSION, by="ann")
     for session in (SESSION, BELOW, "s/c1_0/c1_0"):
         end = (await tree.journal.read(session))[-1]
         assert isinstance(end, RunEnded)
         assert (end.outcome, end.by) == ("cancelled", "ann")
     (refused,) = await tree.facts(SESSION, MailRefused)
-    assert (refused.mail, receipt.number) == (1, 2)
+    assert (refused.mail, refused.kind) == (1, "resume")
     assert not await tree.journal.list_mailed()
+    assert not await tree.journal.list_abandoned()
     with pytest.raises(NothingToDo):
-        await cancel_run(tree.journal, SESSION, clock=clock)
+        await windlass.cancel(tree.journal, SESSION)
 
 
 @pytest.mark.contract("D3", "C6")
-async def test_a_cancel_in_public_takes_those_below_along(clock: VirtualClock) -> None:
-    """D3: `windlass.cancel` leaves no run of a sub-agent open."""
-    tree = Tree(clock, depth=2)
-    await tree.boss([DELEGATE], [DELEGATE_DEEP], [SEND]).run("Go.", session=SESSION)
-    await windlass.cancel(tree.journal, SESSION, by="ann")
-    for session in (SESSION, BELOW, "s/c1_0/c1_0"):
-        (end,) = await tree.facts(session, RunEnded)
-        assert (end.outcome, end.by) == ("cancelled", "ann")
+@pytest.mark.parametrize("way", ["cancel", "abandon"])
+async def test_a_sub_agent_that_is_driven_by_itself_is_reached_too(
+    clock: VirtualClock, way: str
+) -> None:
+    """D3: its root is free and ends at once; whoever drives the sub-agent is told to end it."""
+    tree = Tree(clock)
+    await tree.boss([DELEGATE], [SEND]).run("Go.", session=SESSION)
+
+    async def think(_question: Question) -> bool:
+        await asyncio.sleep(60)
+        return False
+
+    person = Agent(
+        ScriptedModel([], info=ModelInfo("scripted:clerk")),
+        name="clerk",
+        tools=[send],
+        gate=tree.gate,
+        approver=think,
+        journal=tree.journal,
+        clock=clock,
+    )
+    running = asyncio.create_task(person.resume(BELOW, consent=True))
+    await asyncio.sleep(1)
+    assert await tree.journal.is_leased(BELOW)
+    if way == "cancel":
+        end = await (await windlass.cancel(tree.journal, SESSION, by="ann")).taken()
+        assert isinstance(end, RunEnded)
+    else:
+        result = await tree.boss([], []).abandon(SESSION)
+        assert result.outcome == "cancelled"
+    assert (await running).outcome == "cancelled"
+    (below,) = await tree.facts(BELOW, RunEnded)
+    assert below.reason == "the run that it works for has ended"
     assert not await tree.journal.list_abandoned()
+
+
+@pytest.mark.contract("C6", "D3")
+@pytest.mark.parametrize("moment", ["before the call ran again", "while it waits"])
+async def test_a_cancel_ends_a_sub_agent_that_nobody_drives(
+    clock: VirtualClock, moment: str
+) -> None:
+    """C6: the sub-agent is open from an earlier process, or waits; what it cost is not lost."""
+    tree = Tree(clock)
+    spent = usage(input=40, output=2)
+    slow = Agent(
+        ScriptedModel([[pause(1000), say("Slept.")]], info=ModelInfo("scripted:slow")),
+        name="slow",
+        clock=clock,
+    )
+    clerk_model = ScriptedModel([[spent, *SEND]], info=ModelInfo("scripted:clerk"))
+    clerk = Agent(clerk_model, name="clerk", tools=[send], gate=tree.gate, clock=clock)
+    script = [[*DELEGATE, call("slow", {"task": "Sleep."})]]
+    boss = Agent(
+        ScriptedModel(script),
+        tools=[clerk.as_tool(), slow.as_tool()],
+        journal=tree.journal,
+        clock=clock,
+    )
+    running = asyncio.create_task(boss.run("Go.", session=SESSION))
+    await asyncio.sleep(10)
+    if moment == "while it waits":
+        boss.cancel(SESSION)
+        await running
+    else:
+        boss.release(SESSION, grace_s=0.0)
+        await running
+        boss.release(SESSION)
+        resumed = asyncio.create_task(boss.resume(SESSION))
+        await asyncio.sleep(0)
+        boss.cancel(SESSION)
+        await resumed
+    await asyncio.sleep(1)
+    for session in (SESSION, BELOW, "s/c1_1"):
+        (end,) = await tree.facts(session, RunEnded)
+        assert end.outcome == "cancelled"
+    state = fold(SESSION, await tree.journal.read(SESSION))
+    assert state.run is not None
+    below = [one for one in state.run.ledger.charges if one.purpose == "subagent"]
+    assert (
+        sum(one.usage.total for one in below if one.usage and one.model == "scripted:clerk") == 42
+    )
 
 
 @pytest.mark.contract("D3")
@@ -371,6 +444,6 @@ async def test_a_run_that_is_driven_is_cancelled_with_the_journal_alone(
     agent = Agent(ScriptedModel([[say("Half "), pause(60)]]), journal=journal, clock=clock)
     running = asyncio.create_task(agent.run("Go.", session=SESSION))
     await asyncio.sleep(1)
-    await cancel_run(journal, SESSION, reason="enough", clock=clock)
+    await windlass.cancel(journal, SESSION, "enough")
     result = await running
     assert (result.outcome, result.reason, result.partial_text) == ("cancelled", "enough", "Half ")

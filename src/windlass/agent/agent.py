@@ -29,7 +29,7 @@ from windlass.agent.output import OutputType
 from windlass.agent.planning import RunPlanner
 from windlass.agent.runs import RELEASE_GRACE_S
 from windlass.agent.starting import RunStarter
-from windlass.agent.subagents import make_agent_tool, unreported_charges
+from windlass.agent.subagents import make_agent_tool
 from windlass.agent.sweeping import Sweeper, SweepReport
 from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, failure_error
@@ -291,16 +291,15 @@ class Agent(Generic[OutputT]):
         return self._runs.cancel(check_session(session), reason)
 
     async def abandon(self, session: str, reason: str = "abandoned") -> RunResult[OutputT]:
-        """End a run that nobody drives any more, without going on with it.
+        """End a run that nobody drives any more, with its sub-agents, without going on with it.
 
         Raises NothingToDo if no run is open, SessionBusy if it is still driven.
         """
         state = await self._runs.read_state(check_session(session))
         if not state.seq:
             raise await self._runs.unknown_session(session)
-        charges = await unreported_charges(self.parts.world.journal, state)
-        opening = partial(self._openings.close_abandoned, reason=reason, charges=charges)
-        return await self._runs.write_facts(session, opening)
+        self._runs.check_free(session)
+        return await self._runs.undriven.abandon(session, str(reason))
 
     def watch(self, session: str, *, after: int = 0) -> AsyncGenerator[Event]:
         """Yield the events of a session after a sequence number: recorded ones, then live ones.

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.options import PromptInput, build_mask, check_prompt
-from windlass.agent.subagents import unreported_charges
-from windlass.agent.undriven import end_children
 from windlass.core.errors import (
     ConfigError,
     MailRejected,
@@ -44,7 +43,6 @@ from windlass.core.mail import (
     PauseMail,
     RaiseLimitsMail,
     SteerMail,
-    kind_of,
 )
 from windlass.core.session_summary import check_session
 from windlass.core.state import RunState, State
@@ -54,12 +52,12 @@ from windlass.runtime.clock import RealClock
 from windlass.runtime.leases import hold_session
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.session_tree import find_root
-from windlass.runtime.shared_budgets import settle_budgets
 
 POLL_S = 0.2
 """How often a journal that cannot tell of appends is read."""
 WAKE_S = 5.0
 """How long to wait for an append before looking again all the same."""
+CANCELLED_FIRST = "the run was cancelled before anybody took the message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +311,7 @@ def require_mailbox(journal: Journal) -> Mailbox:
 
 
 async def _end_undriven(target: OpenRun, by: str, mail: MailReceipt | None) -> Fact | None:
-    """End a run that nobody drives. Returns its end, or None if somebody drives it.
-
-    Messages that wait for the run are refused by facts, so that no driver has to come for them.
-    """
+    """End a run that nobody drives. Returns its end, or None if somebody drives it."""
     journal = target.journal
     session = target.state.session
     try:
@@ -329,32 +324,6 @@ async def _end_undriven(target: OpenRun, by: str, mail: MailReceipt | None) -> F
             # The driver took the message just before it let go.
             return await wait_until_taken(journal, session, mail.lane, mail.number)
         check_still_open(state, target.number)
-        below = RunEnded("cancelled", "cancelled", by=by)
-        await end_children(journal, state, below, RealClock())
-        charges = await unreported_charges(journal, state)
-        letters: Sequence[Letter] = ()
-        if isinstance(journal, Mailbox):
-            letters = await journal.read_mail(session, "control", state.mail_taken)
         own = mail.number if mail is not None else 0
-        end = RunEnded("cancelled", "cancelled", charges=charges, by=by, mail=own)
-        recorder = Recorder(journal, RealClock(), state, build_mask(None))
-        await recorder.record(
-            RunResumed(rules=RULES_VERSION),
-            *(_refuse(letter) for letter in letters if not own or letter.number < own),
-            end,
-            *(_refuse(letter) for letter in letters if own and letter.number > own),
-        )
-        await settle_budgets(journal, recorder.state)
-        if letters and isinstance(journal, Mailbox):
-            await journal.remove_mail(session, "control", letters[-1].number)
-        written = await journal.read(session, state.seq)
-    return next((fact for fact in written if isinstance(fact, RunEnded)), end)
-
-
-def _refuse(letter: Letter) -> MailRefused:
-    return MailRefused(
-        mail=letter.number,
-        kind=kind_of(letter.message),
-        reason="the run was cancelled before anybody took the message",
-        by=letter.by,
-    )
+        end = RunEnded("cancelled", "cancelled", by=by, mail=own)
+        return await UndrivenRuns.in_journal(journal).end_run(state, end, CANCELLED_FIRST)

@@ -16,11 +16,10 @@ from windlass.core.events import (
     RULES_VERSION,
     Fact,
     RunContinued,
-    RunEnded,
     RunResumed,
     RunStarted,
 )
-from windlass.core.messages import Charge, ContentPart, Label, Message
+from windlass.core.messages import ContentPart, Label, Message
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
 from windlass.core.state import StartKey, State
@@ -160,17 +159,6 @@ class RunOpenings:
         now = max(self._clock.now(), state.at)
         fact = make_answer(state, call_id, reply, now, digest=digest, by=by)
         return (self._take_over(state, consent=consent), fact)
-
-    def close_abandoned(
-        self, state: State, reason: str, charges: tuple[Charge, ...] = ()
-    ) -> Sequence[Fact]:
-        """End a run that nobody drives any more."""
-        if not state.is_active:
-            raise _no_open_run(state)
-        return (
-            RunResumed(rules=RULES_VERSION),
-            RunEnded("cancelled", str(reason), charges=charges),
-        )
 
 
 def find_start(state: State, key: str) -> StartKey | None:

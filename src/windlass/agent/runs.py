@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from windlass.agent.approvals import answer_from_mail, consult_approver, expired_answers
+from windlass.agent.child_sessions import UndrivenRuns
 from windlass.agent.event_stream import EventStream
 from windlass.agent.following import follow_session
 from windlass.agent.observers import (
@@ -78,8 +79,14 @@ class LiveRuns:
         self._has_idle_limit = setup.limits.idle_seconds is not None
         self._leftovers = LeftoverTasks()
         self._state_cache = StateCache(mask)
+        self.undriven = UndrivenRuns(world.journal, world.clock, mask)
         self._services = DriverServices(
-            self._leftovers, self._state_cache, consult_approver, answer_from_mail, expired_answers
+            self._leftovers,
+            self._state_cache,
+            consult_approver,
+            answer_from_mail,
+            expired_answers,
+            self.undriven.end_children,
         )
         self._drivers: dict[str, RunDriver] = {}
         self._late_writes: dict[str, asyncio.Task[None]] = {}
@@ -97,7 +104,7 @@ class LiveRuns:
         `on_opened` gets the first fact of the run, once it is durable. Raises SessionBusy if this
         agent drives the session already.
         """
-        self._check_free(session)
+        self.check_free(session)
         deadlines = Deadlines(asyncio.get_running_loop())
         observation = begin_observation(self._observer, self._world, session)
         publisher = self._make_publisher(watcher, observation, deadlines, on_opened)
@@ -244,7 +251,7 @@ class LiveRuns:
 
     async def write_facts(self, session: str, opening: Opening) -> RunResult[Any]:
         """Write facts into a session that nobody drives, and return the result so far."""
-        self._check_free(session)
+        self.check_free(session)
         with await hold_session(self._world.journal, session):
             recorder = self._make_recorder(await self.read_state(session))
             await recorder.record(*opening(recorder.state))
@@ -332,7 +339,8 @@ class LiveRuns:
             return None
         return driver
 
-    def _check_free(self, session: str) -> None:
+    def check_free(self, session: str) -> None:
+        """Raise SessionBusy if this agent drives a session."""
         if self.find_live(session) is not None:
             raise SessionBusy(f"this agent already drives session {session}: cancel it first")
 

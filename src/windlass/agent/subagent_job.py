@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any, overload
 
 import msgspec
-from msgspec.structs import replace
 from typing_extensions import override
 
 from windlass.agent.build import AgentParts
+from windlass.agent.child_sessions import as_subagent_charges, find_own_session
 from windlass.agent.openings import RunTask
-from windlass.agent.subagent_world import find_own_session
 from windlass.core.control_facts import NestedQuestion
 from windlass.core.events import CallWaiting, Event, Fact, NestedEvent, RunPaused
 from windlass.core.fold.run import fold
@@ -176,7 +175,3 @@ class ChargesSoFar(Sequence[Charge]):
     @override
     def __iter__(self) -> Iterator[Charge]:
         return iter(as_subagent_charges(self._driver.charges_so_far))
-
-
-def as_subagent_charges(charges: Sequence[Charge]) -> tuple[Charge, ...]:
-    return tuple(replace(charge, purpose="subagent") for charge in charges)

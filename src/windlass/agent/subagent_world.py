@@ -1,28 +1,19 @@
-"""The world of a sub-agent: its caller's gate beside its own, and a session of its own.
+"""The world of a sub-agent: its caller's gate beside its own.
 
 The law: a sub-agent may do nothing that its caller may not. A question of either gate is for the
-caller's approver; if nobody answers it there, the whole tree waits for the answer. And a name
-proves nothing: a session that was not begun for this very call and task is passed over, because it
-may have been made by someone who chose that name, or be left from a session that was deleted.
+caller's approver; if nobody answers it there, the whole tree waits for the answer.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
 from windlass.agent import lazy_imports
 from windlass.agent.approvals import call_approver
-from windlass.core.errors import ConfigError
-from windlass.core.events import Fact, RunStarted
-from windlass.core.fold.run import fold
-from windlass.core.messages import TextPart
 from windlass.core.result import Question
-from windlass.core.state import State
 from windlass.core.verdicts import Allow, Ask, Deny, PersonAnswer, Verdict
-from windlass.ports import Approver, Gate, GateRequest, Journal, World
+from windlass.ports import Approver, Gate, GateRequest, World
 
-SESSION_NAMES_MAX = 100
 CALLER_RULE = "caller: "
 """Begins the name of a rule of a caller's gate, where its question is not for the sub-agent."""
 
@@ -90,27 +81,3 @@ def _ask_for(approver: Approver | None, agents: tuple[str, ...]) -> Approver | N
         return await call_approver(approver, named_question)
 
     return ask
-
-
-async def find_own_session(journal: Journal, call: str, task: str) -> State:
-    """Return the state of the session that was begun for a call and its task, or of a new one.
-
-    `call` is the caller's session and the id of the call. Raises ConfigError if there are too many
-    other sessions of that name.
-    """
-    for name in _candidate_names(call):
-        facts = await journal.read(name)
-        if not facts or _was_begun_for(facts[0], call, task):
-            return fold(name, facts)
-    raise ConfigError(f"there are already {SESSION_NAMES_MAX} other sessions named after {call}")
-
-
-def _was_begun_for(first: Fact, call: str, task: str) -> bool:
-    return (
-        isinstance(first, RunStarted) and first.parent == call and first.prompt == (TextPart(task),)
-    )
-
-
-def _candidate_names(call: str) -> Iterator[str]:
-    yield call
-    yield from (f"{call}.{nth}" for nth in range(2, SESSION_NAMES_MAX + 1))

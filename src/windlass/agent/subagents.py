@@ -14,15 +14,15 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from windlass.agent.build import AgentParts, unpriced_models
-from windlass.agent.subagent_job import SubagentJob, as_subagent_charges
-from windlass.agent.subagent_world import find_own_session, restrict_world
+from windlass.agent.subagent_job import SubagentJob
+from windlass.agent.subagent_world import restrict_world
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Amount, Limits
-from windlass.core.messages import Charge, Label, ToolResult
+from windlass.core.messages import Label, ToolResult
 from windlass.core.result import RunResult
 from windlass.core.setup import Setup, digest
 from windlass.core.state import State
-from windlass.ports import CallerRun, Journal, World
+from windlass.ports import CallerRun, World
 from windlass.tools.function import Tool
 from windlass.tools.run_context import RunContext
 
@@ -217,24 +217,3 @@ def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:
     if partial_text:
         message += f" Its text so far: {partial_text}"
     return ToolResult.from_text("error", message)
-
-
-async def unreported_charges(journal: Journal, state: State) -> tuple[Charge, ...]:
-    """Return what sub-agents have spent on open calls of a run that nobody drives any more."""
-    charges: list[Charge] = []
-    for child in await open_children(journal, state):
-        if child.run is not None:
-            charges += as_subagent_charges(child.run.ledger.charges)
-    return tuple(charges)
-
-
-async def open_children(journal: Journal, state: State) -> list[State]:
-    """Return the sessions that work for open calls of a run."""
-    children: list[State] = []
-    for call in state.step_calls:
-        task = call.decoded_arguments.get("task")
-        if call.began and call.phase != "closed" and isinstance(task, str):
-            child = await find_own_session(journal, f"{state.session}/{call.id}", task)
-            if child.run is not None:
-                children.append(child)
-    return children

@@ -227,8 +227,10 @@ class EventRenderer:
                 self._show_line(glyphs.progress, message, QUIET)
             case RunEnded("completed"):
                 self._screen.end_line()
-            case RunEnded(outcome, reason):
+            case RunEnded(outcome, reason, by=author):
                 message = outcome.replace("_", " ")
+                if author:
+                    message += f" by {author}"
                 if reason:
                     message += f": {reason}"
                 self._show_line(glyphs.no, message, BAD)

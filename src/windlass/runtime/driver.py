@@ -43,7 +43,7 @@ from windlass.runtime.mailbox import MailActions, MailTaker, MakeAnswer
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
 from windlass.runtime.session_hold import SessionHold
-from windlass.runtime.settling import RunSettlement
+from windlass.runtime.settling import EndChildren, RunSettlement
 from windlass.runtime.shared_budgets import settle_budgets
 from windlass.runtime.state_cache import StateCache
 from windlass.runtime.stop_signal import StopSignal
@@ -65,6 +65,7 @@ class DriverServices:
     make_answer: MakeAnswer
     expired_answers: Callable[[State, Clock], Iterable[CallAnswered]]
     """Returns the denials of the questions that nobody answered in time."""
+    end_children: EndChildren
 
 
 class RunDriver:
@@ -90,16 +91,17 @@ class RunDriver:
         self._opening_facts: Sequence[Fact] = ()
         self.event_loop = asyncio.get_running_loop()
         self._stop = StopSignal(self.event_loop)
-        self._hold = SessionHold(world.journal, recorder, services.state_cache)
-        self.session_freed = self._hold.freed
-        is_driving = self._hold.is_still_driving
-        self._in_flight = InFlight(still_driving=is_driving, stop_run=self._stop_run)
-        self._settlement = RunSettlement(recorder, self._in_flight, services.leftovers)
+        self._hold = hold = SessionHold(world.journal, recorder, services.state_cache)
+        self.session_freed = hold.freed
+        self._in_flight = InFlight(still_driving=hold.is_still_driving, stop_run=self._stop_run)
+        self._settlement = RunSettlement(
+            recorder, self._in_flight, services.leftovers, services.end_children
+        )
         self._relay = LiveRelay(
             world.journal, recorder.session, recorder.publisher, self._in_flight.pieces_so_far
         )
-        # The state in which the loop decided to end or to wait; None while it runs.
         self._decided_from: State | None = None
+        """The state in which the loop decided to end or to wait; None while it runs."""
         self.inbox = ControlInbox(recorder, self._stop.stopped_at)
         self.control = RunControl(
             recorder, self._stop, self.inbox, self._in_flight, services.leftovers, self._time_anew
@@ -357,16 +359,15 @@ class RunDriver:
 
     async def _end_run(self, end: RunEnded) -> RunResult[Any]:
         """Write the end, with everything that was not on record yet, and return the result."""
-        facts = (*self._settlement.wind_up_calls(), self._settlement.complete_end(end))
+        facts = await self._settlement.settle_end(end, self._wait_for_stage)
         closing = asyncio.create_task(self._recorder.record(*facts))
         await self._wait_for_stage(closing)
         error = _append_error(closing)
         if error is not None:
             return self._end_unrecorded(error, facts[:-1])
-        state = self._recorder.state
         if self._recorder.setup.budgets:
-            self._leftovers.start_task(settle_budgets(self._world.journal, state))
-        return build_result(state, recorded=True)
+            self._leftovers.start_task(settle_budgets(self._world.journal, self._recorder.state))
+        return build_result(self._recorder.state, recorded=True)
 
     def _end_unrecorded(self, error: BaseException, facts: Sequence[Fact]) -> RunResult[Any]:
         """Tell the watchers of an end that the journal did not take."""

@@ -22,6 +22,9 @@ class ParkedCalls:
     def __len__(self) -> int:
         return len(self._parked)
 
+    def __contains__(self, call_id: str) -> bool:
+        return call_id in self._parked
+
     def park(self, call_id: str, waiting: CallWaiting | None) -> "asyncio.Future[None]":
         """Say that a call goes no further now; `waiting` is what its sub-agent waits for, if it is.
 

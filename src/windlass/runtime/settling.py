@@ -3,26 +3,68 @@
 The law: what had come is recorded, and what was paid is charged by what had streamed.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.core.events import CallLate, Fact, RunEnded, RunReleased
+from windlass.core.events import CallFinished, CallLate, Fact, RunEnded, RunReleased
 from windlass.core.messages import Charge, ToolResult
+from windlass.core.state import State
+from windlass.logs import get_logger
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.recorder import Recorder
+
+EndChildren = Callable[
+    [State, RunEnded, Collection[str]], Coroutine[Any, Any, Mapping[str, Sequence[Charge]]]
+]
+"""Ends the runs of sub-agents that work for open calls of a run, except for the calls named here.
+
+Returns what they cost, by the id of the call.
+"""
+_log = get_logger(__name__)
 
 
 class RunSettlement:
     """Settles one run, at its end or when it is let go."""
 
-    def __init__(self, recorder: Recorder, in_flight: InFlight, leftovers: LeftoverTasks) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        in_flight: InFlight,
+        leftovers: LeftoverTasks,
+        end_children: EndChildren,
+    ) -> None:
         self._recorder = recorder
         self._in_flight = in_flight
         self._leftovers = leftovers
+        self._end_children = end_children
+
+    async def settle_end(
+        self, end: RunEnded, wait_for_stage: Callable[[asyncio.Task[Any]], Awaitable[None]]
+    ) -> Sequence[Fact]:
+        """Return the facts that end the run, once those that work for it have ended too.
+
+        `wait_for_stage` waits for a task for as long as an end may take.
+        """
+        parked = self._in_flight.parked_calls
+        # The sub-agents of these calls are driven here: they are cancelled with their calls.
+        driven = {call for call in self._in_flight.charges_by_call if call not in parked}
+        facts = tuple(self.wind_up_calls())
+        finished = {fact.call_id for fact in facts if isinstance(fact, CallFinished)}
+        state = self._recorder.expected_state
+        if all(call.phase == "closed" or not call.began for call in state.step_calls):
+            return (*facts, self._complete_end(end))
+        ending = asyncio.create_task(self._end_children(state, end, driven | finished))
+        await wait_for_stage(ending)
+        if ending.done() and not ending.cancelled() and ending.exception() is None:
+            return (*facts, self._complete_end(end, ending.result()))
+        _log.warning("session %s: its sub-agents may still be open", self._recorder.session)
+        return (*facts, self._complete_end(end))
 
     def wind_up_calls(self) -> Iterator[Fact]:
         """Yield what had ended but was not on record, and abandon the calls that still run."""
@@ -43,10 +85,15 @@ class RunSettlement:
     def _record_late_result(self, call_id: str, result: ToolResult) -> None:
         self._recorder.add_late_result(CallLate(call_id, result))
 
-    def complete_end(self, end: RunEnded) -> RunEnded:
-        """Add to the end what was paid and streamed by an attempt that did not finish."""
+    def _complete_end(
+        self, end: RunEnded, earlier_charges: Mapping[str, Sequence[Charge]] | None = None
+    ) -> RunEnded:
+        """Add to the end what was paid and streamed by an attempt that did not finish.
+
+        `earlier_charges` is what calls have paid under earlier drivers, by the id of the call.
+        """
         attempt = self._in_flight.attempt
-        charges = self._in_flight.charges_by_call
+        charges = {**(earlier_charges or {}), **self._in_flight.charges_by_call}
         if charges:
             end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
         if attempt is None or attempt.is_whole_reply:

@@ -283,9 +283,10 @@ def _explain_run_ended(state: State, fact: RunEnded) -> Iterator[ExplainedLine]:
         yield 2, f"The calls in flight paid {printable_line(charge.model)}{format_charge(charge)}"
     if fact.partial:
         yield 2, f"The reply so far was {quote_text(fact.partial)}"
+    author = f" by {printable_line(fact.by)}" if fact.by else ""
     reason = f": {printable_line(fact.reason)}" if fact.reason else ""
     number = state.run.number if state.run else 0
-    yield 1, f"Run {number} ended as {fact.outcome}{reason}{format_charge(fact.charge)}"
+    yield 1, f"Run {number} ended as {fact.outcome}{author}{reason}{format_charge(fact.charge)}"
 
 
 def _format_totals(run: RunState) -> str:

@@ -1,0 +1,173 @@
+"""The sessions that work for a run: finding them, what they cost, and ending them with it.
+
+The law: a name proves nothing. A session that was not begun for this very call and task is passed
+over, because it may have been made by someone who chose that name, or be left from a session that
+was deleted. A run that ends takes those along that work for it, whoever drives them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from msgspec.structs import replace
+
+from windlass.agent.options import build_mask
+from windlass.core.errors import ConfigError, ForOperator, NothingToDo, SessionBusy
+from windlass.core.events import RULES_VERSION, Fact, MailRefused, RunEnded, RunResumed, RunStarted
+from windlass.core.fold.run import fold
+from windlass.core.mail import CancelMail, Letter
+from windlass.core.messages import Charge, TextPart
+from windlass.core.result import RunResult, build_result
+from windlass.core.secrets.mask import Mask
+from windlass.core.state import State
+from windlass.logs import get_logger
+from windlass.ports import Clock, Journal, Mailbox
+from windlass.runtime.clock import RealClock
+from windlass.runtime.leases import hold_session
+from windlass.runtime.mailbox import refuse_letter
+from windlass.runtime.recorder import Recorder
+from windlass.runtime.shared_budgets import settle_budgets
+
+SESSION_NAMES_MAX = 100
+CALLER_ENDED = "the run that it works for has ended"
+_log = get_logger(__name__)
+
+
+async def find_own_session(journal: Journal, call: str, task: str) -> State:
+    """Return the state of the session that was begun for a call and its task, or of a new one.
+
+    `call` is the caller's session and the id of the call. Raises ConfigError if there are too many
+    other sessions of that name.
+    """
+    for name in _candidate_names(call):
+        facts = await journal.read(name)
+        if not facts or _was_begun_for(facts[0], call, task):
+            return fold(name, facts)
+    raise ConfigError(f"there are already {SESSION_NAMES_MAX} other sessions named after {call}")
+
+
+def _was_begun_for(first: Fact, call: str, task: str) -> bool:
+    return (
+        isinstance(first, RunStarted) and first.parent == call and first.prompt == (TextPart(task),)
+    )
+
+
+def _candidate_names(call: str) -> Iterator[str]:
+    yield call
+    yield from (f"{call}.{nth}" for nth in range(2, SESSION_NAMES_MAX + 1))
+
+
+def as_subagent_charges(charges: Sequence[Charge]) -> tuple[Charge, ...]:
+    """Return the charges of a sub-agent as those of its caller."""
+    return tuple(replace(charge, purpose="subagent") for charge in charges)
+
+
+@dataclass(frozen=True, slots=True)
+class UndrivenRuns:
+    """Ends runs that nobody drives, with all that works for them."""
+
+    journal: Journal
+    clock: Clock
+    mask: Mask
+
+    @classmethod
+    def in_journal(cls, journal: Journal) -> "UndrivenRuns":
+        """Return those of a journal, without an agent: nothing is known of its secrets."""
+        return cls(journal, RealClock(), build_mask(None))
+
+    async def abandon(self, session: str, reason: str) -> RunResult[Any]:
+        """End the open run of a session, and return what it did.
+
+        Raises NothingToDo if no run is open, and SessionBusy if somebody drives it.
+        """
+        with await hold_session(self.journal, session):
+            state = await self._read_state(session)
+            if not state.is_active:
+                raise NothingToDo(f"session {session} has no open run")
+            await self.end_run(state, RunEnded("cancelled", reason), f"the run was ended: {reason}")
+            return build_result(await self._read_state(session), recorded=True)
+
+    async def end_run(self, state: State, end: RunEnded, refusal: str) -> RunEnded:
+        """End the open run of a session whose lease the caller holds. Returns its end.
+
+        Messages that wait for the run are refused by facts, so that no driver has to come for them;
+        the one that the end carries is taken by it.
+        """
+        session = state.session
+        charges = await self.end_children(state, end)
+        end = replace(end, charges=tuple(chain.from_iterable(charges.values())))
+        letters: Sequence[Letter] = ()
+        if isinstance(self.journal, Mailbox):
+            letters = await self.journal.read_mail(session, "control", state.mail_taken)
+        before = [letter for letter in letters if not end.mail or letter.number < end.mail]
+        behind = [letter for letter in letters if end.mail and letter.number > end.mail]
+
+        def refuse(letters: Sequence[Letter]) -> list[MailRefused]:
+            return [refuse_letter(letter, refusal) for letter in letters]
+
+        recorder = Recorder(self.journal, self.clock, state, self.mask)
+        await recorder.record(
+            RunResumed(rules=RULES_VERSION),
+            *refuse(before),
+            end,
+            *refuse(behind),
+        )
+        await settle_budgets(self.journal, recorder.state)
+        if letters and isinstance(self.journal, Mailbox):
+            await self.journal.remove_mail(session, "control", letters[-1].number)
+        written = await self.journal.read(session, state.seq)
+        return next((fact for fact in written if isinstance(fact, RunEnded)), end)
+
+    async def end_children(
+        self, state: State, end: RunEnded, closed_calls: Collection[str] = ()
+    ) -> Mapping[str, Sequence[Charge]]:
+        """End the runs of those that work for open calls of a run that is about to end.
+
+        Returns what they cost, by call: it is on no record of their caller. One that somebody
+        drives is cancelled by a message. Calls in `closed_calls` are over, or end by themselves.
+        """
+        charges: dict[str, Sequence[Charge]] = {}
+        for call in state.step_calls:
+            task = call.decoded_arguments.get("task")
+            is_open = call.began and call.phase != "closed" and call.id not in closed_calls
+            if not is_open or not isinstance(task, str):
+                continue
+            child = await find_own_session(self.journal, f"{state.session}/{call.id}", task)
+            if child.is_active:
+                child = await self._end_child(child, RunEnded("cancelled", CALLER_ENDED, by=end.by))
+            if child.run is not None:
+                charges[call.id] = as_subagent_charges(child.run.ledger.charges)
+        return charges
+
+    async def _end_child(self, child: State, end: RunEnded) -> State:
+        """End the run of a sub-agent. Returns its session as it is then."""
+        session = child.session
+        has_posted = False
+        while True:
+            try:
+                with await hold_session(self.journal, session):
+                    state = await self._read_state(session)
+                    if state.is_active:
+                        await self.end_run(state, end, "the run was cancelled with its caller")
+                    return await self._read_state(session)
+            except SessionBusy:
+                if has_posted or not await self._post_cancel(child, end.by):
+                    return child
+                # Its driver may let go before it reads this, so it is looked at once more.
+                has_posted = True
+
+    async def _post_cancel(self, child: State, by: str) -> bool:
+        """Ask whoever drives a sub-agent to end its run. Returns whether that was possible."""
+        if not isinstance(self.journal, Mailbox) or child.run is None:
+            return False
+        message = CancelMail(run=child.run.number, reason=CALLER_ENDED)
+        try:
+            await self.journal.post_mail(child.session, message, by=by)
+        except ForOperator as error:
+            _log.warning("session %s could not be told to end: %s", child.session, error)
+            return False
+        return True
+
+    async def _read_state(self, session: str) -> State:
+        return fold(session, await self.journal.read(session))
