@@ -12,7 +12,7 @@ from weakref import finalize
 from typing_extensions import Unpack
 
 from windlass.agent.answering import find_question, pass_on_answer
-from windlass.agent.build import build_parts
+from windlass.agent.build import AgentParts, build_parts, replace_journal
 from windlass.agent.control import steer as post_steering
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
@@ -40,7 +40,7 @@ from windlass.core.session_summary import check_session
 from windlass.core.state import State
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.memory import MemoryJournal
-from windlass.ports import AsyncClosableJournal, ClosableJournal, Model, Watcher
+from windlass.ports import AsyncClosableJournal, ClosableJournal, Journal, Model, Watcher
 from windlass.runtime.driver import Opening
 from windlass.runtime.leftover_tasks import wait_until_done
 from windlass.tools.function import Tool
@@ -67,8 +67,12 @@ class Agent(Generic[OutputT]):
         """
         check_agent_options(options)
         self._output = OutputType(output_type)
-        self.parts = build_parts(model, self._output, options)
-        self._owns_journal = isinstance(options.get("journal"), str | PurePath)
+        parts = build_parts(model, self._output, options)
+        self._set_up(parts, owns_journal=isinstance(options.get("journal"), str | PurePath))
+
+    def _set_up(self, parts: AgentParts, *, owns_journal: bool) -> None:
+        self.parts = parts
+        self._owns_journal = owns_journal
         self._planner = RunPlanner(self.parts)
         self._openings = self.parts.make_openings()
         self._runs = self.parts.make_runs()
@@ -79,6 +83,16 @@ class Agent(Generic[OutputT]):
         self._sweeper = Sweeper(self._runs, self._sessions)
         self._background = BackgroundLoop()
         finalize(self, self._background.stop)
+
+    def with_journal(self, journal: Journal) -> "Agent[OutputT]":
+        """Return the same agent with another journal. The caller closes the journal itself.
+
+        Raises ConfigError if the agent has shared budgets and the journal cannot keep them.
+        """
+        copy = object.__new__(type(self))
+        copy._output = self._output
+        copy._set_up(replace_journal(self.parts, journal), owns_journal=False)
+        return copy
 
     def as_tool(self, name: str = "", description: str = "") -> Tool[..., Any]:
         """Return a tool that gives a task to this agent: other agents can then use it.

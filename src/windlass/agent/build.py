@@ -3,6 +3,7 @@
 The law: an agent that cannot keep what it promises is refused here, before anything is spent.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -89,6 +90,17 @@ def build_parts(model: Model | str, output: OutputType[Any], options: AgentOptio
     mask = build_mask(options.get("secrets"), [*all_models, world.tools])
     setup = mask.mask_setup(_build_setup(world, settings))
     return AgentParts(world, setup, mask, function, options.get("telemetry"))
+
+
+def replace_journal(parts: AgentParts, journal: Journal) -> AgentParts:
+    """Return the parts of the same agent with another journal.
+
+    Raises ConfigError if the agent has shared budgets and the journal cannot keep them.
+    """
+    _check_budgets(parts.setup, journal)
+    blobs = _blobs_only(journal) if isinstance(journal, BlobStore) else None
+    world = replace(parts.world, journal=journal, blobs=blobs)
+    return dataclasses.replace(parts, world=world)
 
 
 def _resolve_models(model: Model | str, options: AgentOptions, timeouts: Timeouts) -> list[Model]:
