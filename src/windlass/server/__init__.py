@@ -1,0 +1,30 @@
+"""The service: agents over HTTP, from one journal, for any number of callers.
+
+    from windlass.server import Service, serve
+
+Runs belong to the service, not to connections: a client may go away and come back.
+"""
+
+from typing import TYPE_CHECKING
+
+from windlass.lazy_modules import LazyModules, lazy_attributes
+
+if TYPE_CHECKING:
+    from windlass.server.access import Caller
+    from windlass.server.dispatch import Dispatcher
+    from windlass.server.errors import ApiError
+    from windlass.server.limits import ServiceLimits
+    from windlass.server.service import Service, StartRequest
+
+__all__ = ["ApiError", "Caller", "Dispatcher", "Service", "ServiceLimits", "StartRequest"]
+
+LAZY_MODULES: LazyModules = {
+    "ApiError": "windlass.server.errors",
+    "Caller": "windlass.server.access",
+    "Dispatcher": "windlass.server.dispatch",
+    "Service": "windlass.server.service",
+    "ServiceLimits": "windlass.server.limits",
+    "StartRequest": "windlass.server.service",
+}
+if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
+    __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -1,0 +1,255 @@
+"""The service on sockets, by aiohttp.
+
+The law: a lost connection closes the iterator of a stream and marks the request as disconnected.
+It cancels no handler: what a request began is finished, whether or not anybody reads the reply.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from aiohttp import web
+
+from windlass.logs import get_logger
+from windlass.server.dispatch import Dispatcher
+from windlass.server.errors import ApiError
+from windlass.server.messages import HttpReply, HttpRequest, StreamReply, error_reply
+
+_log = get_logger(__name__)
+HEADER_BYTES_MAX = 16_384
+STOP_S = 5.0
+"""For requests that are under way when the server stops."""
+
+
+class HttpServer:
+    """Carries the requests of one dispatcher over aiohttp."""
+
+    def __init__(self, dispatcher: Dispatcher, *, scheme: str = "http") -> None:
+        self._dispatcher = dispatcher
+        self._limits = dispatcher.service.limits
+        self._scheme = scheme
+        self._streams: set[asyncio.Task[object]] = set()
+        self._open = 0
+
+    def make_server(self) -> web.Server:
+        """Return what aiohttp runs for each connection."""
+        return web.Server(
+            self._handle,
+            handler_cancellation=True,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            access_log=None,
+        )
+
+    async def close_streams(self) -> None:
+        """End all streams. Their clients connect again, to this service or another replica."""
+        streams = list(self._streams)
+        for task in streams:
+            task.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+    async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
+        if self._open >= self._limits.connections:
+            return _to_response(error_reply(_too_many_connections()))
+        self._open += 1
+        try:
+            return await self._carry(raw)
+        finally:
+            self._open -= 1
+
+    async def _carry(self, raw: web.BaseRequest) -> web.StreamResponse:
+        request = self._read_request(raw)
+        answering = asyncio.create_task(self._dispatcher.handle(request))
+        try:
+            reply = await asyncio.shield(answering)
+        except asyncio.CancelledError:
+            request.mark_disconnected()
+            answering.add_done_callback(_close_unread)
+            raise
+        if isinstance(reply, StreamReply):
+            return await self._write_stream(raw, request, reply)
+        return _to_response(reply)
+
+    def _read_request(self, raw: web.BaseRequest) -> HttpRequest:
+        query: dict[str, list[str]] = {}
+        for name, value in raw.rel_url.query.items():
+            query.setdefault(name, []).append(value)
+
+        async def read_body(bytes_max: int) -> bytes:
+            return await _read_body(raw, bytes_max, self._limits.receive_s)
+
+        return HttpRequest(
+            raw.method,
+            raw.rel_url.raw_path,
+            query=query,
+            headers={name.lower(): value for name, value in raw.headers.items()},
+            read_body=read_body,
+            remote=raw.remote or "",
+            scheme=self._scheme,
+        )
+
+    async def _write_stream(
+        self, raw: web.BaseRequest, request: HttpRequest, reply: StreamReply
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(status=reply.status, headers=dict(reply.headers))
+        response.content_type = reply.content_type
+        task = asyncio.current_task()
+        if task is not None:
+            self._streams.add(task)
+        try:
+            await response.prepare(raw)
+            writer = _StreamWriter(response, reply.keep_alive, self._limits.keep_alive_s)
+            with writer:
+                async for chunk in reply.chunks:
+                    await writer.write(chunk)
+            await response.write_eof()
+        except ConnectionError:
+            # The client has gone away. Whatever it watched goes on.
+            pass
+        finally:
+            if task is not None:
+                self._streams.discard(task)
+            request.mark_disconnected()
+            await reply.close()
+        return response
+
+
+class _StreamWriter:
+    """Writes chunks, and something to keep the connection alive when there are none."""
+
+    def __init__(self, response: web.StreamResponse, keep_alive: bytes, every_s: float) -> None:
+        self._response = response
+        self._keep_alive = keep_alive
+        self._every_s = every_s
+        self._is_idle = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        if self._keep_alive:
+            self._schedule()
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beat is not None:
+            self._beat.cancel()
+
+    async def write(self, chunk: bytes) -> None:
+        self._is_idle = False
+        await self._response.write(chunk)
+
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._every_s, self._tick)
+
+    def _tick(self) -> None:
+        if self._is_idle:
+            self._beat = asyncio.ensure_future(self._write_keep_alive())
+        self._is_idle = True
+        self._schedule()
+
+    async def _write_keep_alive(self) -> None:
+        with suppress(ConnectionError):
+            await self._response.write(self._keep_alive)
+
+
+async def _read_body(raw: web.BaseRequest, bytes_max: int, receive_s: float) -> bytes:
+    if (raw.content_length or 0) > bytes_max:
+        raise _body_too_long(bytes_max)
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(receive_s):
+            async for piece in raw.content.iter_any():
+                size += len(piece)
+                if size > bytes_max:
+                    raise _body_too_long(bytes_max)
+                pieces.append(piece)
+    except TimeoutError:
+        raise ApiError(
+            408,
+            "body_too_slow",
+            f"The body did not arrive within {receive_s:g} s.",
+            "Send it faster.",
+            headers={"Connection": "close"},
+        ) from None
+    return b"".join(pieces)
+
+
+def _body_too_long(bytes_max: int) -> ApiError:
+    return ApiError(
+        413,
+        "body_too_long",
+        f"The body is longer than {bytes_max} bytes.",
+        "Send less, or raise the limit of the service.",
+        headers={"Connection": "close"},
+    )
+
+
+def _too_many_connections() -> ApiError:
+    return ApiError(
+        503,
+        "too_many_connections",
+        "The service has as many connections as it takes.",
+        "Try again later, or at another replica.",
+        retry_after=2.0,
+        headers={"Connection": "close"},
+    )
+
+
+def _to_response(reply: HttpReply) -> web.Response:
+    body = reply.encode_body()
+    response = web.Response(status=reply.status, body=body, headers=dict(reply.headers))
+    if body:
+        response.headers["Content-Type"] = reply.content_type
+    else:
+        response.headers.pop("Content-Type", None)
+    if reply.headers.get("Connection") == "close":
+        response.force_close()
+    return response
+
+
+def _close_unread(answering: "asyncio.Task[HttpReply | StreamReply]") -> None:
+    """Close a stream that was made for a client that is not there any more."""
+    if answering.cancelled() or answering.exception() is not None:
+        return
+    reply = answering.result()
+    if isinstance(reply, StreamReply):
+        _CLOSING.add(task := asyncio.ensure_future(reply.close()))
+        task.add_done_callback(_CLOSING.discard)
+
+
+_CLOSING: set["asyncio.Future[None]"] = set()
+
+
+@asynccontextmanager
+async def listen(
+    dispatcher: Dispatcher,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncGenerator[str]:
+    """Listen for as long as the block lasts, and yield the address.
+
+    Leaving the block ends all streams, and waits for the requests that are under way.
+    """
+    scheme = "http" if tls is None else "https"
+    carrier = HttpServer(dispatcher, scheme=scheme)
+    runner = web.ServerRunner(carrier.make_server(), handle_signals=False, shutdown_timeout=STOP_S)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=1024)
+    await site.start()
+    try:
+        yield _address_of(runner, scheme, host)
+    finally:
+        await site.stop()
+        await carrier.close_streams()
+        await runner.cleanup()
+
+
+def _address_of(runner: web.ServerRunner, scheme: str, host: str) -> str:
+    port = runner.addresses[0][1]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}:{port}"

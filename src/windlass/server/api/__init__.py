@@ -1,0 +1,1 @@
+"""The service's own routes, in tables by subject."""

@@ -1,0 +1,276 @@
+"""What is said to a run: answers, steering, cancel, pause, resume, higher limits, release, fork."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from windlass.agent.control import ControlReceipt
+from windlass.core.limits import RaisedLimits
+from windlass.core.messages import ContentPart
+from windlass.core.projection.runs import OpenQuestion
+from windlass.core.verdicts import PersonAnswer
+from windlass.server.api.runs import StartedReply, session_address
+from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.routing import Route
+from windlass.server.service import Service
+
+TAKEN_WAIT_S = 2.0
+"""How long a reply waits for the run to take a message."""
+
+
+class AnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer to a question, bound to the arguments that were shown."""
+
+    call_id: str
+    answer: PersonAnswer
+    """{"verdict": "allow"}, "deny" with a reason, "modify", or "allow_always"."""
+    digest: str | None = None
+    """The digest that the question showed: the answer then holds for these arguments only."""
+
+
+class SteerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person says to a run."""
+
+    prompt: str | tuple[ContentPart, ...]
+
+
+class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why, for the record."""
+
+    reason: Annotated[str, Meta(max_length=2_000)] = ""
+
+
+class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Go on with a run."""
+
+    consent: bool = False
+    """Go on although the agent's configuration differs from the one on record."""
+
+
+class RaiseBody(RaisedLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """New totals for the limits of a run."""
+
+
+class ForkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to fork a session, and what to call the new one."""
+
+    at: Annotated[int, Meta(ge=1)]
+    """The number of the last record that the new session begins with."""
+    into: str = ""
+
+
+class ControlReply(msgspec.Struct, frozen=True):
+    """What became of a message to a run. It is durable in any case."""
+
+    session: str
+    run: int
+    taken: bool
+    """Whether the run has taken it. Otherwise it waits for whoever drives the run."""
+    seq: int | None = None
+    """The fact that took it."""
+
+
+class QuestionsReply(msgspec.Struct, frozen=True):
+    """Questions that wait for a person."""
+
+    questions: list[OpenQuestion]
+    cursor: str | None = None
+
+
+async def answer(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(AnswerBody)
+    session = request.params["session"]
+    await service.answer(request.caller, session, body.call_id, body.answer, digest=body.digest)
+    known = await service.find_session(request.caller, session)
+    return HttpReply(200, QuestionsReply(list(known.projection.questions)))
+
+
+async def steer(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(SteerBody)
+    key = request.header("idempotency-key")
+    receipt = await service.steer(request.caller, request.params["session"], body.prompt, key=key)
+    return await _control_reply(receipt)
+
+
+async def cancel(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(ReasonBody)
+    reason = body.reason or "cancelled"
+    return await _control_reply(
+        await service.cancel(request.caller, request.params["session"], reason)
+    )
+
+
+async def pause(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(ReasonBody)
+    return await _control_reply(
+        await service.pause(request.caller, request.params["session"], body.reason)
+    )
+
+
+async def resume(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(ResumeBody)
+    session = request.params["session"]
+    receipt = await service.resume(request.caller, session, consent=body.consent)
+    if receipt is not None:
+        return await _control_reply(receipt)
+    summary = await service.check_owner(request.caller, session)
+    return HttpReply(202, ControlReply(session, summary.runs, taken=False))
+
+
+async def raise_limits(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(RaiseBody)
+    return await _control_reply(
+        await service.raise_limits(request.caller, request.params["session"], body)
+    )
+
+
+async def release(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(ReasonBody)
+    session = request.params["session"]
+    released = await service.release(request.caller, session, body.reason or "released")
+    summary = await service.check_owner(request.caller, session)
+    return HttpReply(200, ControlReply(session, summary.runs, taken=released))
+
+
+async def fork(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(ForkBody)
+    name = await service.fork(request.caller, request.params["session"], body.at, body.into)
+    summary = await service.check_owner(request.caller, name)
+    address = session_address(name)
+    reply = StartedReply(name, summary.runs, 0, {"self": address, "events": f"{address}/events"})
+    return HttpReply(201, reply, {"Location": address})
+
+
+async def list_questions(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(QuestionsQuery)
+    questions, cursor = await service.list_questions(request.caller, query.limit, query.cursor)
+    return HttpReply(200, QuestionsReply(questions, cursor))
+
+
+class QuestionsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which questions are listed."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    """Sessions whose questions are listed."""
+    cursor: str | None = None
+
+
+async def _control_reply(receipt: ControlReceipt) -> HttpReply:
+    """Return what became of a message; waits a moment for the run to take it."""
+    try:
+        fact = await receipt.taken(TAKEN_WAIT_S)
+    except TimeoutError:
+        return HttpReply(202, ControlReply(receipt.session, receipt.run, taken=False))
+    return HttpReply(200, ControlReply(receipt.session, receipt.run, taken=True, seq=fact.seq))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/runs/{session}/answers",
+        handler=answer,
+        role="answer",
+        scope="session",
+        name="answerQuestion",
+        summary="Answer a question of a run, which then goes on. The rest is returned.",
+        body=AnswerBody,
+        reply=QuestionsReply,
+        stored_replies=True,
+    ),
+    Route(
+        method="POST",
+        path="/runs/{session}/steer",
+        handler=steer,
+        role="start",
+        scope="session",
+        name="steerRun",
+        summary="Say something to a run before its next step.",
+        body=SteerBody,
+        reply=ControlReply,
+    ),
+    Route(
+        method="POST",
+        path="/runs/{session}/cancel",
+        handler=cancel,
+        role="start",
+        scope="session",
+        name="cancelRun",
+        summary="End a run.",
+        body=ReasonBody,
+        reply=ControlReply,
+        stored_replies=True,
+    ),
+    Route(
+        method="POST",
+        path="/runs/{session}/pause",
+        handler=pause,
+        role="start",
+        scope="session",
+        name="pauseRun",
+        summary="Stop a run before its next request, until it is resumed.",
+        body=ReasonBody,
+        reply=ControlReply,
+        stored_replies=True,
+    ),
+    Route(
+        method="POST",
+        path="/runs/{session}/resume",
+        handler=resume,
+        role="start",
+        scope="session",
+        name="resumeRun",
+        summary="Go on with a run that was paused or let go of.",
+        body=ResumeBody,
+        reply=ControlReply,
+        stored_replies=True,
+    ),
+    Route(
+        method="POST",
+        path="/runs/{session}/raise",
+        handler=raise_limits,
+        role="admin",
+        scope="session",
+        name="raiseLimits",
+        summary="Raise the limits of a run to new totals.",
+        body=RaiseBody,
+        reply=ControlReply,
+        stored_replies=True,
+    ),
+    Route(
+        method="POST",
+        path="/runs/{session}/release",
+        handler=release,
+        role="admin",
+        scope="session",
+        name="releaseRun",
+        summary="Let go of a run that this process drives, so that another one goes on with it.",
+        body=ReasonBody,
+        reply=ControlReply,
+        stored_replies=True,
+    ),
+    Route(
+        method="POST",
+        path="/runs/{session}/fork",
+        handler=fork,
+        role="start",
+        scope="session",
+        name="forkSession",
+        summary="Begin a new session with the first records of this one.",
+        body=ForkBody,
+        reply=StartedReply,
+        status=201,
+        stored_replies=True,
+    ),
+    Route(
+        method="GET",
+        path="/questions",
+        handler=list_questions,
+        role="watch",
+        scope="caller",
+        name="listQuestions",
+        summary="List the questions that wait for a person.",
+        query=QuestionsQuery,
+        reply=QuestionsReply,
+    ),
+)

@@ -1,0 +1,47 @@
+"""Whether the service lives, and whether work should be sent to it."""
+
+import msgspec
+
+from windlass.server.errors import ApiError
+from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.routing import Route
+from windlass.server.service import Service
+
+
+class HealthReply(msgspec.Struct, frozen=True):
+    """That the service lives."""
+
+    status: str
+
+
+async def read_health(_service: Service, _request: HttpRequest) -> Reply:
+    return HttpReply(200, HealthReply("ok"))
+
+
+async def read_readiness(service: Service, _request: HttpRequest) -> Reply:
+    if not service.is_ready:
+        raise ApiError(503, "draining", "The service is stopping.", "Use another replica.")
+    return HttpReply(200, HealthReply("ready"))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/healthz",
+        handler=read_health,
+        role=None,
+        name="readHealth",
+        summary="Say that the service lives.",
+        reply=HealthReply,
+    ),
+    Route(
+        method="GET",
+        path="/readyz",
+        handler=read_readiness,
+        role=None,
+        name="readReadiness",
+        summary="Say whether work should be sent here.",
+        reply=HealthReply,
+        errors=("draining",),
+    ),
+)

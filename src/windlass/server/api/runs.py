@@ -1,0 +1,311 @@
+"""Runs: start them, list them, read them, watch them."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Meta
+
+from windlass.agent.options import OnBusy
+from windlass.core.events import Fact
+from windlass.core.messages import ContentPart, Label, Usage
+from windlass.core.projection.entries import SteeringEntry
+from windlass.core.projection.runs import OpenQuestion, RunStatus, RunView
+from windlass.core.projection.view import Entry
+from windlass.core.session_query import SessionQuery
+from windlass.core.session_summary import SessionState, SessionSummary
+from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.routing import Route
+from windlass.server.service import Service, StartRequest
+from windlass.server.session_cache import KnownSession
+from windlass.server.sse import STREAM_HEADERS, has_ended, read_last_event_id, stream_session
+
+ENTRIES_MAX = 500
+"""Entries of a conversation in one reply, if the caller does not say how many."""
+PageSize = Annotated[int, Meta(ge=1, le=1_000)]
+
+
+class StartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run to start."""
+
+    prompt: str | tuple[ContentPart, ...]
+    """Text, or parts: text, images and files; their data in base64."""
+    agent: str = ""
+    session: str = ""
+    on_busy: OnBusy = "refuse"
+    labels: tuple[Label, ...] = ()
+    messages: tuple[dict[str, Any], ...] = ()
+    """A conversation from elsewhere that a new session goes on with, as chat messages."""
+    pinned: bool = False
+
+
+class StartedReply(msgspec.Struct, frozen=True):
+    """A run that was started, or a prompt that waits in the queue."""
+
+    session: str
+    run: int
+    """The number of the run in its session; 0 while its prompt waits in the queue."""
+    queued: int = 0
+    """How many prompts are to begin before this run has begun, itself included."""
+    links: dict[str, str] = {}
+
+
+class SessionReply(msgspec.Struct, frozen=True):
+    """A session in a list."""
+
+    session: str
+    title: str
+    state: SessionState
+    agent: str
+    owner: str
+    created: float
+    updated: float
+    seq: int
+    runs: int
+    steps: int
+    tokens: int
+    usd: Decimal | None
+    parent: str = ""
+
+
+class SessionListReply(msgspec.Struct, frozen=True):
+    """A page of sessions, the latest first."""
+
+    sessions: list[SessionReply]
+    cursor: str | None = None
+    """Give it as `cursor` to get the next page; null if this is the last one."""
+
+
+class ConversationReply(msgspec.Struct, frozen=True):
+    """A session as people see it."""
+
+    session: str
+    summary: SessionReply
+    seq: int
+    """The last fact that is in it: watch the events after it."""
+    entries: Sequence[Entry]
+    entries_from: int
+    """The index of the first entry that is here."""
+    entries_total: int
+    pending: tuple[SteeringEntry, ...]
+    run: RunView | None
+    runs: Sequence[RunView]
+    status: RunStatus
+    questions: tuple[OpenQuestion, ...]
+    usage: Usage | None
+    cost: Decimal | None
+
+
+class EventPageReply(msgspec.Struct, frozen=True):
+    """Facts of a session, for clients that poll."""
+
+    session: str
+    events: Sequence[Fact]
+    next: int
+    """Give it as `after` to get the facts that follow."""
+    ended: bool
+    """Whether nothing comes after these for now."""
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions are listed."""
+
+    text: str = ""
+    state: tuple[SessionState, ...] = ()
+    agent: str | None = None
+    owner: str | None = None
+    """Only for an admin: others see their own sessions."""
+    parent: str | None = ""
+    """The session that a sub-agent's works for; empty for those of no sub-agent."""
+    since: float | None = None
+    until: float | None = None
+    limit: PageSize = 50
+    cursor: str | None = None
+
+
+class ConversationQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries of a conversation are read."""
+
+    entries_from: Annotated[int, Meta(ge=0)] | None = None
+    """The index of the first entry; by default the last ones."""
+    limit: PageSize = ENTRIES_MAX
+
+
+class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events of a session are read."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    """The number of the last fact that the client has; `Last-Event-ID` counts more."""
+    limit: PageSize = 500
+    """For clients that poll."""
+    follow: bool = False
+    """For streams: stay when a run has ended, and go on with the next one."""
+
+
+async def start_run(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(StartBody)
+    handle = await service.start_run(
+        request.caller,
+        StartRequest(
+            prompt=body.prompt,
+            agent=body.agent,
+            session=body.session,
+            key=request.header("idempotency-key"),
+            on_busy=body.on_busy,
+            labels=body.labels,
+            earlier=body.messages,
+            pinned=body.pinned,
+            trace=request.header("traceparent"),
+        ),
+    )
+    address = session_address(handle.session)
+    links = {"self": address, "events": f"{address}/events"}
+    place = await handle.queue_place() if handle.is_queued else 0
+    reply = StartedReply(handle.session, handle.run, place, links)
+    return HttpReply(202, reply, {"Location": address})
+
+
+async def list_runs(service: Service, request: HttpRequest) -> Reply:
+    given = request.decode_query(ListQuery)
+    query = SessionQuery(
+        text=given.text,
+        states=given.state,
+        agent=given.agent,
+        caller=given.owner,
+        parent=given.parent,
+        since=given.since,
+        until=given.until,
+    )
+    page = await service.list_sessions(request.caller, query, given.limit, given.cursor)
+    return HttpReply(200, SessionListReply([session_reply(each) for each in page], page.cursor))
+
+
+async def read_run(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(ConversationQuery)
+    known = await service.find_session(request.caller, request.params["session"])
+    return HttpReply(200, conversation_reply(known, query))
+
+
+async def read_events(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(EventsQuery)
+    session = request.params["session"]
+    after = read_last_event_id(request.header("last-event-id")) or query.after
+    caller = request.caller
+    if not request.accepts(SSE_TYPE):
+        return await _page_of_events(service, request, session, after, query.limit)
+    if after and not query.follow and await has_ended(service, caller, session, after):
+        # A browser that gets this does not connect again.
+        return HttpReply(204)
+    chunks = stream_session(service, caller, session, after, follow=query.follow)
+    return StreamReply(chunks, headers=STREAM_HEADERS)
+
+
+async def _page_of_events(
+    service: Service, request: HttpRequest, session: str, after: int, limit: int
+) -> Reply:
+    facts = list(await service.read_facts(session, after))[:limit]
+    last = facts[-1].seq if facts else after
+    ended = await has_ended(service, request.caller, session, last)
+    return HttpReply(200, EventPageReply(session, facts, last, ended))
+
+
+def conversation_reply(known: KnownSession, query: ConversationQuery) -> ConversationReply:
+    """Return the JSON form of a session."""
+    view = known.projection
+    entries = view.entries
+    start = query.entries_from
+    if start is None:
+        start = max(0, len(entries) - query.limit)
+    stop = min(len(entries), start + query.limit)
+    return ConversationReply(
+        session=view.session,
+        summary=session_reply(known.summary, known.owner),
+        seq=view.seq,
+        entries=[entries[at] for at in range(start, stop)],
+        entries_from=start,
+        entries_total=len(entries),
+        pending=view.pending,
+        run=view.run,
+        runs=list(view.runs),
+        status=view.status,
+        questions=view.questions,
+        usage=view.usage,
+        cost=view.cost,
+    )
+
+
+def session_reply(summary: SessionSummary, owner: str | None = None) -> SessionReply:
+    """Return what a list shows of a session."""
+    return SessionReply(
+        session=summary.session,
+        title=summary.title,
+        state=summary.state,
+        agent=summary.agent,
+        owner=summary.caller if owner is None else owner,
+        created=summary.created,
+        updated=summary.updated,
+        seq=summary.facts,
+        runs=summary.runs,
+        steps=summary.steps,
+        tokens=summary.tokens,
+        usd=summary.usd,
+        parent=summary.parent,
+    )
+
+
+def session_address(session: str) -> str:
+    """Return the path of a session, whatever its name contains."""
+    return f"/runs/{quote(session, safe='')}"
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/runs",
+        handler=start_run,
+        role="start",
+        scope="caller",
+        name="startRun",
+        summary="Start a run. It belongs to the service: a lost client does not stop it.",
+        body=StartBody,
+        reply=StartedReply,
+        status=202,
+        errors=("session_busy", "agent_not_found"),
+    ),
+    Route(
+        method="GET",
+        path="/runs",
+        handler=list_runs,
+        role="watch",
+        scope="caller",
+        name="listRuns",
+        summary="List sessions, the latest first.",
+        query=ListQuery,
+        reply=SessionListReply,
+    ),
+    Route(
+        method="GET",
+        path="/runs/{session}",
+        handler=read_run,
+        role="watch",
+        scope="session",
+        name="readRun",
+        summary="Read a session as people see it.",
+        query=ConversationQuery,
+        reply=ConversationReply,
+    ),
+    Route(
+        method="GET",
+        path="/runs/{session}/events",
+        handler=read_events,
+        role="watch",
+        scope="session",
+        name="readEvents",
+        summary="Watch the events of a session (SSE), or read its facts in pages (JSON).",
+        query=EventsQuery,
+        reply=EventPageReply,
+        streams=True,
+    ),
+)

@@ -1,0 +1,93 @@
+"""Errors of the service: every one has a code, a sentence and what to do.
+
+The law: what a person did wrong is told to them; what went wrong here is told without its content.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from typing_extensions import override
+
+from windlass.core.errors import (
+    ConfigError,
+    JournalCorrupt,
+    JournalFailed,
+    MailboxFull,
+    MailRejected,
+    NothingToDo,
+    RunUnfinished,
+    SessionBusy,
+    SetupDrifted,
+    UpgradeUnfinished,
+    WindlassError,
+)
+
+
+class ApiError(Exception):
+    """A request that is refused: what happened, and what to do."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        hint: str = "",
+        *,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make an error of a status, a code for programs, a sentence and what to do.
+
+        `retry_after`: seconds after which the same request may succeed.
+        """
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.retry_after = retry_after
+        self.headers = dict(headers or {})
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What went wrong."""
+
+    code: str
+    """For programs; it does not change."""
+    message: str
+    """What happened and why, in a sentence."""
+    hint: str = ""
+    """What to do."""
+
+
+class ErrorReply(msgspec.Struct, frozen=True):
+    """The body of every error."""
+
+    error: ErrorBody
+
+
+def api_error_from(error: WindlassError) -> ApiError:
+    """Return what a client is told about an error of the runtime."""
+    message = str(error)
+    for kind, status, code, hint, retry_after in _KNOWN_ERRORS:
+        if isinstance(error, kind):
+            return ApiError(status, code, message, hint, retry_after=retry_after)
+    return ApiError(500, "internal_error", message, "See the log of the service.")
+
+
+_KNOWN_ERRORS: tuple[tuple[type[WindlassError], int, str, str, float | None], ...] = (
+    (SessionBusy, 409, "session_busy", "Wait, or send on_busy: queue, steer or replace.", None),
+    (RunUnfinished, 409, "run_unfinished", "Answer, resume or cancel the open run first.", None),
+    (MailboxFull, 429, "mailbox_full", "Wait until the run has taken its messages.", 5.0),
+    (MailRejected, 409, "message_refused", "Read the session, and send it again if it fits.", None),
+    (UpgradeUnfinished, 409, "upgrade_unfinished", "Run: windlass migrate --finish", None),
+    (NothingToDo, 409, "nothing_to_do", "Read the session to see its present state.", None),
+    (SetupDrifted, 409, "setup_drifted", "Send consent: true to go on all the same.", None),
+    (JournalFailed, 503, "journal_failed", "Try again; see /readyz and the log.", 2.0),
+    (JournalCorrupt, 500, "journal_corrupt", "Verify the session and restore a backup.", None),
+    (ConfigError, 422, "invalid_request", "Correct the request and send it again.", None),
+)

@@ -1,0 +1,155 @@
+"""What a request must pass before it reaches a route: host, origin, token, rate.
+
+The law: a browser page of another site can do nothing here, not even by a name that it points at
+this machine. A cookie counts only for requests that this site's own pages make. Nothing is said
+about why a token is refused.
+"""
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Collection
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+import msgspec
+
+from windlass.server.access import Caller
+from windlass.server.errors import ApiError
+from windlass.server.limits import ServiceLimits
+from windlass.server.messages import HttpRequest
+from windlass.server.rates import RateLimiter, too_many_requests
+
+COOKIE = "windlass_session"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+Authenticator = Callable[[str], Awaitable[Caller | None]]
+"""Returns the caller of a bearer token; None if it is not one of its own."""
+
+
+class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which names the service answers, and which other sites may call it."""
+
+    hosts: tuple[str, ...] = LOOPBACK_NAMES
+    """Names without a port. `*` answers to every name, for a proxy that checks it."""
+    origins: tuple[str, ...] = ()
+    """Other sites whose pages may call the service with a token, such as `https://chat.example`."""
+
+
+class RequestGuard:
+    """Checks requests for one service."""
+
+    def __init__(
+        self, rules: AccessRules, limits: ServiceLimits, authenticators: Collection[Authenticator]
+    ) -> None:
+        self.rules = rules
+        self._authenticators = tuple(authenticators)
+        self._hosts = frozenset(host.lower() for host in rules.hosts)
+        self._requests = RateLimiter(limits.requests_per_s, limits.requests_at_once)
+        per_s = limits.failed_logins_per_min / 60.0
+        self._failures = RateLimiter(per_s, limits.failed_logins_per_min)
+
+    def check_source(self, request: HttpRequest) -> None:
+        """Raise ApiError if the request comes under another name, or from another site's page."""
+        host = request.header("host")
+        if "*" not in self._hosts and host_name(host) not in self._hosts:
+            raise ApiError(
+                421,
+                "wrong_host",
+                f"The service does not answer to the name {host[:100]!r}.",
+                "Use its own address, or start it with --allow-host NAME.",
+            )
+        origin = request.header("origin")
+        if origin and not self._is_own_origin(origin, request) and not self.is_allowed(origin):
+            raise ApiError(
+                403,
+                "foreign_origin",
+                f"Pages of {origin[:100]!r} may not call this service.",
+                "Start it with --allow-origin to let them.",
+            )
+
+    def is_allowed(self, origin: str) -> bool:
+        """Return whether pages of another site may call the service."""
+        return origin in self.rules.origins
+
+    def _is_own_origin(self, origin: str, request: HttpRequest) -> bool:
+        parts = urlsplit(origin)
+        # A proxy may end TLS, so that only the host is compared; the cookie is bound to it too.
+        return parts.scheme in ("http", "https") and parts.netloc == request.header("host")
+
+    async def authenticate(self, request: HttpRequest) -> Caller:
+        """Return who makes the request. Raises ApiError 401, 403 or 429."""
+        wait_s = self._failures.find_wait(request.remote)
+        if wait_s:
+            raise too_many_requests(wait_s)
+        secret, from_cookie = read_credentials(request)
+        caller = await self._find_caller(secret) if secret else None
+        if caller is None:
+            if secret:
+                self._failures.take(request.remote)
+            raise ApiError(
+                401,
+                "token_needed",
+                "The request has no valid token.",
+                "Send Authorization: Bearer TOKEN; make one with: windlass token create",
+            )
+        if from_cookie and request.method not in SAFE_METHODS:
+            self._check_same_site(request)
+        wait_s = self._requests.take(caller.token or caller.name)
+        if wait_s:
+            raise too_many_requests(wait_s)
+        return caller
+
+    def note_failure(self, request: HttpRequest) -> None:
+        """Count a failed login of the address that the request comes from."""
+        self._failures.take(request.remote)
+
+    async def _find_caller(self, secret: str) -> Caller | None:
+        for authenticate in self._authenticators:
+            caller = await authenticate(secret)
+            if caller is not None:
+                return caller
+        return None
+
+    def _check_same_site(self, request: HttpRequest) -> None:
+        """Raise ApiError 403 unless a page of this site made a request that changes something."""
+        origin = request.header("origin")
+        if origin and self._is_own_origin(origin, request):
+            return
+        raise ApiError(
+            403,
+            "origin_needed",
+            "A change by cookie must come from the service's own page.",
+            "Programs send a token: Authorization: Bearer TOKEN.",
+        )
+
+
+def read_credentials(request: HttpRequest) -> tuple[str, bool]:
+    """Return the secret of a request, and whether it came by cookie; empty if there is none."""
+    scheme, _, secret = request.header("authorization").partition(" ")
+    if scheme.lower() == "bearer" and secret.strip():
+        return secret.strip(), False
+    key = request.header("x-api-key")
+    if key:
+        return key, False
+    try:
+        cookies = SimpleCookie(request.header("cookie"))
+    except CookieError:
+        return "", False
+    cookie = cookies.get(COOKIE)
+    return (cookie.value, True) if cookie is not None else ("", False)
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header without its port, in lower case."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or name to listen on is reached from this machine only."""
+    if host in ("localhost", ""):
+        return host == "localhost"
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

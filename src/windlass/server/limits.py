@@ -1,0 +1,37 @@
+"""What the service takes at most, so that no client can use it up."""
+
+import msgspec
+
+from windlass.core.limits import check_numbers
+
+
+class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of the service. All of them can be raised."""
+
+    body_bytes: int = 16 * 2**20
+    """Of a request, with its images and files."""
+    connections: int = 4_096
+    """Open at a time; more are answered with 503."""
+    streams_per_caller: int = 64
+    """Event streams that one caller may have open at a time."""
+    requests_per_s: float = 50.0
+    """Of one caller, on average."""
+    requests_at_once: int = 200
+    """Of one caller, in a burst."""
+    failed_logins_per_min: float = 30.0
+    """From one address: wrong tokens and wrong login codes."""
+    receive_s: float = 30.0
+    """For the head and for the body of a request."""
+    stalled_write_s: float = 60.0
+    """A client that takes nothing for so long is cut off. It can come back."""
+    keep_alive_s: float = 15.0
+    """Between two comments on a stream that is silent."""
+    drain_s: float = 10.0
+    """For the calls that run when the service is stopped."""
+    sweep_s: float = 2.0
+    """Between two looks for runs that nobody drives."""
+    runs_driven: int = 500
+    """Runs that the sweep drives at a time."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self, *self.__struct_fields__)

@@ -1,0 +1,238 @@
+"""Requests and replies as handlers see them, whichever server carries them.
+
+The law: a handler never sees aiohttp or ASGI. A reply that streams is an iterator of bytes; when
+the client goes away the iterator is closed, and nothing else happens.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+from windlass.server.access import Caller
+from windlass.server.errors import ApiError, ErrorBody, ErrorReply
+
+__all__ = [
+    "JSON_TYPE",
+    "SSE_TYPE",
+    "ApiError",
+    "ErrorBody",
+    "ErrorReply",
+    "HttpReply",
+    "HttpRequest",
+    "Reply",
+    "StreamReply",
+    "convert_query",
+    "decode_json",
+    "error_headers",
+    "error_reply",
+]
+
+T = TypeVar("T")
+JSON_TYPE = "application/json"
+SSE_TYPE = "text/event-stream"
+_encode_json = msgspec.json.Encoder(decimal_format="string").encode
+
+
+class HttpReply(msgspec.Struct, frozen=True):
+    """A whole reply. `body` is bytes, or anything that has a JSON form."""
+
+    status: int = 200
+    body: Any = b""
+    headers: Mapping[str, str] = {}
+    content_type: str = JSON_TYPE
+
+    def encode_body(self) -> bytes:
+        """Return the bytes of the body."""
+        if isinstance(self.body, bytes):
+            return self.body
+        return _encode_json(self.body)
+
+
+@runtime_checkable
+class ClosableChunks(Protocol):
+    """An iterator that has to be closed, as generators have."""
+
+    async def aclose(self) -> None: ...
+
+
+class StreamReply(msgspec.Struct, frozen=True):
+    """A reply that is written piece by piece. Closing the client closes `chunks`."""
+
+    chunks: AsyncIterator[bytes]
+    status: int = 200
+    content_type: str = SSE_TYPE
+    headers: Mapping[str, str] = {}
+    keep_alive: bytes = b":\n\n"
+    """What is written when nothing else was for a while: by default a comment."""
+    on_close: Callable[[], None] | None = None
+    """Called once when the reply is over, also if nothing of it was sent."""
+
+    async def close(self) -> None:
+        """End the iterator, and tell whoever waits for it."""
+        try:
+            if isinstance(self.chunks, ClosableChunks):
+                await self.chunks.aclose()
+        finally:
+            if self.on_close is not None:
+                self.on_close()
+
+
+Reply = HttpReply | StreamReply
+
+
+def error_reply(error: ApiError) -> HttpReply:
+    """Return an error in the shape of this API."""
+    body = ErrorReply(ErrorBody(error.code, error.message, error.hint))
+    return HttpReply(error.status, body, error_headers(error))
+
+
+def error_headers(error: ApiError) -> dict[str, str]:
+    """Return the headers of an error, in whichever shape its body is."""
+    headers = dict(error.headers)
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(max(1, round(error.retry_after)))
+    if error.status == 401:  # noqa: PLR2004 - the status that asks for credentials
+        headers.setdefault("WWW-Authenticate", 'Bearer realm="windlass"')
+    return headers
+
+
+class HttpRequest:
+    """A request. Path parameters and the caller are filled in before the handler sees it."""
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, list[str]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        read_body: Callable[[int], Awaitable[bytes]] | None = None,
+        body_bytes_max: int = 0,
+        remote: str = "",
+        scheme: str = "http",
+    ) -> None:
+        """Make a request. `path` is percent-encoded; the names of `headers` are in lower case."""
+        self.method = method
+        self.path = path
+        self.params: dict[str, str] = {}
+        """Parameters of the path, decoded."""
+        self.query_lists: Mapping[str, list[str]] = query or {}
+        self.headers: Mapping[str, str] = headers or {}
+        self.remote = remote
+        self.scheme = scheme
+        self.body_bytes_max = body_bytes_max
+        self.request_id = ""
+        self._caller: Caller | None = None
+        self._read_body = read_body
+        self._body: bytes | None = None
+        self._disconnected = asyncio.Event()
+
+    @property
+    def caller(self) -> Caller:
+        """On whose behalf the request is made. Raises RuntimeError where no token is needed."""
+        if self._caller is None:
+            raise RuntimeError("this route needs no token, so its requests have no caller")
+        return self._caller
+
+    @caller.setter
+    def caller(self, caller: Caller) -> None:
+        self._caller = caller
+
+    @property
+    def has_caller(self) -> bool:
+        return self._caller is not None
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The query; of a parameter that is given twice, the last value."""
+        return {name: values[-1] for name, values in self.query_lists.items()}
+
+    def header(self, name: str, default: str = "") -> str:
+        """Return a header by its name in any case."""
+        return self.headers.get(name.lower(), default)
+
+    def accepts(self, content_type: str) -> bool:
+        """Return whether the client names this type in its `Accept` header."""
+        return content_type in self.header("accept")
+
+    async def read_body(self) -> bytes:
+        """Return the body. Raises ApiError 413 if it is longer than the service takes."""
+        if self._body is None:
+            if self._read_body is None:
+                self._body = b""
+            else:
+                self._body = await self._read_body(self.body_bytes_max)
+        return self._body
+
+    async def decode(self, kind: type[T]) -> T:
+        """Return the body as a value of a type. Raises ApiError 400, 415 or 422 if it cannot."""
+        content_type = self.header("content-type", JSON_TYPE).partition(";")[0].strip().lower()
+        if content_type != JSON_TYPE:
+            raise ApiError(
+                415,
+                "json_expected",
+                f"The body has the type {content_type[:100]!r}, and this route reads JSON.",
+                "Send it with the header Content-Type: application/json.",
+            )
+        body = await self.read_body()
+        return decode_json(body or b"{}", kind)
+
+    def decode_query(self, kind: type[T]) -> T:
+        """Return the query as a value of a type. Raises ApiError 422 if it does not fit."""
+        return convert_query(self.query_lists, kind)
+
+    @property
+    def is_disconnected(self) -> bool:
+        """Whether the client has gone away."""
+        return self._disconnected.is_set()
+
+    async def wait_disconnect(self) -> None:
+        """Return when the client has gone away."""
+        await self._disconnected.wait()
+
+    def mark_disconnected(self) -> None:
+        """Say that the client has gone away; for the server that carries the request."""
+        self._disconnected.set()
+
+
+def decode_json(body: bytes, kind: type[T]) -> T:
+    """Return JSON as a value of a type. Raises ApiError 400 or 422."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise ApiError(
+            422,
+            "invalid_request",
+            f"The body does not fit: {error}.",
+            "Compare it with the schema of this route in /openapi.json.",
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(
+            400, "invalid_json", f"The body is not JSON: {error}.", "Send a JSON object."
+        ) from None
+
+
+def convert_query(query: Mapping[str, list[str]], kind: type[T]) -> T:
+    """Return the parameters of a query as a struct. Raises ApiError 422 if they do not fit."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}  # pyright: ignore[reportArgumentType] - always a struct
+    values: dict[str, Any] = {}
+    for name, given in query.items():
+        if name not in fields:
+            known = ", ".join(sorted(fields)) or "none"
+            raise ApiError(
+                422,
+                "unknown_parameter",
+                f"There is no query parameter {name[:100]!r} here.",
+                f"Known parameters: {known}.",
+            )
+        takes_many = msgspec.inspect.type_info(fields[name].type)
+        is_list = isinstance(takes_many, msgspec.inspect.VarTupleType | msgspec.inspect.ListType)
+        values[name] = given if is_list else given[-1]
+    try:
+        return msgspec.convert(values, type=kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ApiError(
+            422, "invalid_parameter", f"The query does not fit: {error}.", "See /openapi.json."
+        ) from None

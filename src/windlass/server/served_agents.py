@@ -1,0 +1,64 @@
+"""Which agents a service has, by name, and the one journal of all of them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any, cast
+
+from windlass.agent.agent import Agent
+from windlass.core.errors import ConfigError
+from windlass.core.suggestions import suggest_names
+from windlass.journals.memory import MemoryJournal
+from windlass.journals.urls import open_journal
+from windlass.ports import Journal
+from windlass.server.errors import ApiError
+
+
+def name_agents(
+    agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]],
+) -> dict[str, Agent[Any]]:
+    """Return the agents by name. Raises ConfigError if there are none, or two with one name."""
+    if isinstance(agents, Agent):
+        agents = [agents]
+    pairs: list[tuple[str, Agent[Any]]]
+    if isinstance(agents, Mapping):
+        pairs = list(cast("Mapping[str, Agent[Any]]", agents).items())
+    else:
+        pairs = [(agent.parts.world.agent, agent) for agent in agents]
+    named: dict[str, Agent[Any]] = {}
+    for name, agent in pairs:
+        if name in named:
+            raise ConfigError(f"two agents have the name {name!r}: give each its own name=…")
+        named[name] = agent
+    if not named:
+        raise ConfigError("Service(): there is no agent to serve")
+    return named
+
+
+def choose_journal(
+    agents: Mapping[str, Agent[Any]], journal: Journal | str | PurePath | None
+) -> Journal:
+    if isinstance(journal, str | PurePath):
+        return open_journal(journal)
+    if journal is not None:
+        return journal
+    own = {id(agent.parts.world.journal): agent.parts.world.journal for agent in agents.values()}
+    kept = [each for each in own.values() if not isinstance(each, MemoryJournal)]
+    if len(own) == 1:
+        return next(iter(own.values()))
+    if kept:
+        raise ConfigError("the agents have different journals: give the service one, journal=…")
+    return MemoryJournal()
+
+
+def find_agent(agents: Mapping[str, Agent[Any]], name: str) -> Agent[Any]:
+    """Return an agent by its name. Raises ApiError 404."""
+    agent = agents.get(name)
+    if agent is None:
+        hint = suggest_names(name, tuple(agents)).strip()
+        raise ApiError(
+            404,
+            "agent_not_found",
+            f"There is no agent {name!r} here.",
+            hint or "GET /agents lists them.",
+        )
+    return agent

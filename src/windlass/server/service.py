@@ -1,0 +1,398 @@
+"""Service: agents and a journal behind HTTP. It knows no HTTP itself.
+
+The law: a run is a task of the service, never of a request. Whatever a request does is done on
+behalf of its caller, and a session of another owner does not exist for it.
+
+    async with Service([agent], journal="postgresql://…") as service:
+        handle = await service.start_run(caller, StartRequest(prompt="Tidy up."))
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from pathlib import PurePath
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from windlass.agent import control
+from windlass.agent.agent import Agent
+from windlass.agent.answering import answer as answer_question
+from windlass.agent.control import ControlReceipt, wait_for_change
+from windlass.agent.handles import RunHandle
+from windlass.agent.options import EarlierMessage, OnBusy, RunOptions, name_session
+from windlass.core.events import Delta, Event, Fact
+from windlass.core.limits import RaisedLimits
+from windlass.core.messages import ContentPart, Label
+from windlass.core.projection.runs import OpenQuestion
+from windlass.core.projection.view import Projection
+from windlass.core.reply_hold import visible_facts
+from windlass.core.result import Question
+from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
+from windlass.core.session_summary import SessionSummary
+from windlass.core.verdicts import PersonAnswer
+from windlass.journals.forking import fork as fork_session
+from windlass.ports import (
+    AsyncClosableJournal,
+    ClosableJournal,
+    Journal,
+    SessionCatalog,
+    SessionLeases,
+)
+from windlass.server.access import Caller, full_session_name, owner_prefix
+from windlass.server.background import BackgroundWork
+from windlass.server.errors import ApiError
+from windlass.server.frames import FrameEncoder
+from windlass.server.limits import ServiceLimits
+from windlass.server.served_agents import choose_journal, find_agent, name_agents
+from windlass.server.session_cache import KnownSession, SessionCache
+from windlass.server.session_directory import SessionDirectory, check_session_name
+from windlass.server.tokens import TokenStore
+
+QUESTION_SESSIONS_MAX = 200
+"""Waiting sessions whose questions one list shows."""
+
+
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that a caller wants."""
+
+    prompt: str | tuple[ContentPart, ...]
+    agent: str = ""
+    """The name of the agent; by default the session's, or the first one."""
+    session: str = ""
+    """The session to go on with, or a new name; by default a new session."""
+    key: str = ""
+    """The caller's own name for this start: the same key never begins a second run."""
+    on_busy: OnBusy = "refuse"
+    labels: tuple[Label, ...] = ()
+    """What the prompt brings along: `untrusted` text, `private` data."""
+    earlier: tuple[EarlierMessage, ...] = ()
+    """A conversation from elsewhere that a new session goes on with."""
+    pinned: bool = False
+    trace: str = ""
+    """The trace that the run belongs to, as in a `traceparent` header."""
+
+
+class Service:
+    """Agents that anyone with a token can start, watch, answer and stop, from one journal."""
+
+    def __init__(
+        self,
+        agents: Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]],
+        *,
+        journal: Journal | str | PurePath | None = None,
+        limits: ServiceLimits | None = None,
+    ) -> None:
+        """Serve agents by their names.
+
+        `journal`: where all sessions are kept, also as a path or URL; by default the one that the
+        agents have in common, else memory. Raises ConfigError.
+        """
+        named = name_agents(agents)
+        self._owns_journal = isinstance(journal, str | PurePath)
+        self.journal: Journal = choose_journal(named, journal)
+        self.agents: Mapping[str, Agent[Any]] = {
+            name: agent.with_journal(self.journal) for name, agent in named.items()
+        }
+        self.limits = limits or ServiceLimits()
+        self.tokens = TokenStore(self.journal)
+        self.frames = FrameEncoder()
+        self.background = BackgroundWork()
+        self._sessions = SessionCache(self.journal, self._mask_facts)
+        self._directory = SessionDirectory(self._sessions)
+        self.is_ready = False
+        """Whether new work should be sent here."""
+
+    async def __aenter__(self) -> Self:
+        self.background.repeat("sweep", self._sweep_all, self.limits.sweep_s)
+        self.is_ready = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go of all runs, so that others can go on with them."""
+        self.stop_accepting()
+        await self.background.stop()
+        await asyncio.gather(*(agent.aclose() for agent in self.agents.values()))
+        if self._owns_journal and isinstance(self.journal, AsyncClosableJournal):
+            await self.journal.aclose()
+        elif self._owns_journal and isinstance(self.journal, ClosableJournal):
+            self.journal.close()
+
+    def stop_accepting(self) -> None:
+        """Say that no new work should be sent here. What is under way goes on."""
+        self.is_ready = False
+
+    # Runs.
+
+    async def start_run(self, caller: Caller, request: StartRequest) -> RunHandle[Any]:
+        """Start a run and return once it is durable. The run belongs to the service.
+
+        Raises ApiError, and WindlassError as `Agent.start` does.
+        """
+        session = self._name_session(caller, request)
+        known = await self._sessions.read(session)
+        owner = caller.name
+        if known is not None:
+            # An admin who goes on with another owner's session works on that owner's behalf.
+            owner = await self._directory.check_access(caller, known)
+        agent = self._choose_agent(request.agent, known)
+        options: RunOptions = {
+            "caller": owner,
+            "context": caller.context,
+            "key": request.key,
+            "on_busy": request.on_busy,
+            "labels": request.labels,
+            "pinned": request.pinned,
+            "trace": request.trace,
+        }
+        if request.earlier:
+            options["messages"] = request.earlier
+        return await agent.start(request.prompt, session=session, **options)
+
+    async def watch(self, caller: Caller, session: str, after: int = 0) -> AsyncGenerator[Event]:
+        """Yield the events of a session after a fact: recorded ones, then live ones, for ever.
+
+        Each fact comes once. The first pieces of a reply that is being written are its text so far,
+        as a whole. Stays with the session over pauses, drivers and runs. Raises ApiError 404.
+        """
+        summary = await self.check_owner(caller, session)
+        session = summary.session
+        agent = self._choose_agent("", None, summary.agent)
+        seen = after
+        while True:
+            async with aclosing(agent.watch(session, after=seen)) as events:
+                async for event in events:
+                    if not event.nth:
+                        seen = max(seen, event.seq)
+                    yield event
+            await self._wait_for_news(session, seen)
+
+    async def _wait_for_news(self, session: str, seen: int) -> None:
+        """Return when a session has facts after a number, or somebody drives it."""
+        journal = self.journal
+        while True:
+            await wait_for_change(journal, session, seen)
+            if isinstance(journal, SessionLeases) and await journal.is_leased(session):
+                return
+            if await journal.read(session, seen):
+                return
+
+    async def read_facts(self, session: str, after: int = 0) -> Sequence[Fact]:
+        """Return the facts of a session after a number, as a watcher may see them."""
+        known = await self._sessions.read(session)
+        if known is None:
+            return ()
+        facts = await self.journal.read(session, after)
+        masked = list(self._mask_facts(known.summary.agent, facts))
+        setup = known.projection.setup
+        withhold = setup is not None and setup.withhold_replies
+        live = known.summary.outcome is None
+        visible = visible_facts(masked, withhold=withhold, live=live)
+        return tuple(fact for fact in visible if not isinstance(fact, Delta))
+
+    def _mask_facts(self, agent: str, facts: Sequence[Fact]) -> Iterable[Fact]:
+        return self._choose_agent("", None, agent).parts.mask.mask_foreign(facts)
+
+    async def project(self, caller: Caller, session: str) -> Projection:
+        """Return a session as people see it. Raises ApiError 404."""
+        return (await self.find_session(caller, session)).projection
+
+    async def find_session(self, caller: Caller, session: str) -> KnownSession:
+        """Return what is known of a session, by its full name or the caller's short one.
+
+        Raises ApiError 404 if there is none that the caller may see.
+        """
+        return await self._directory.find(caller, session)
+
+    async def check_owner(self, caller: Caller, session: str) -> SessionSummary:
+        """Return the summary of a session. Raises ApiError 404 if it is not the caller's."""
+        return (await self.find_session(caller, session)).summary
+
+    async def read_owner(self, session: str) -> str:
+        """Return the owner of a session, which for a sub-agent's is that of the run at the top."""
+        known = await self._sessions.read(session)
+        return await self._directory.find_owner(known) if known is not None else ""
+
+    # What is said to runs.
+
+    async def steer(
+        self, caller: Caller, session: str, prompt: str | tuple[ContentPart, ...], *, key: str = ""
+    ) -> ControlReceipt:
+        """Say something to the open run of a session before its next step."""
+        summary = await self.check_owner(caller, session)
+        receipt = await control.steer(
+            self.journal, summary.session, prompt, by=caller.author, key=key
+        )
+        return self._wake(receipt, summary)
+
+    async def cancel(
+        self, caller: Caller, session: str, reason: str = "cancelled"
+    ) -> ControlReceipt:
+        """End the open run of a session, wherever it is driven."""
+        summary = await self.check_owner(caller, session)
+        return await control.cancel(self.journal, summary.session, reason, by=caller.author)
+
+    async def pause(self, caller: Caller, session: str, reason: str = "") -> ControlReceipt:
+        """Stop the open run of a session before its next request."""
+        summary = await self.check_owner(caller, session)
+        receipt = await control.pause(self.journal, summary.session, reason, by=caller.author)
+        return self._wake(receipt, summary)
+
+    async def resume(
+        self, caller: Caller, session: str, *, consent: bool = False
+    ) -> ControlReceipt | None:
+        """Go on with a run that was paused or let go of. Returns None if it was not paused.
+
+        Raises SetupDrifted if the agent's configuration changed, unless `consent` is given.
+        """
+        summary = await self.check_owner(caller, session)
+        receipt = None
+        if summary.pause:
+            receipt = await control.resume(self.journal, summary.session, by=caller.author)
+        self.drive_soon(summary.session, summary.agent, consent=consent)
+        return receipt
+
+    async def raise_limits(
+        self, caller: Caller, session: str, limits: RaisedLimits
+    ) -> ControlReceipt:
+        """Raise the limits of the open run of a session."""
+        summary = await self.check_owner(caller, session)
+        receipt = await control.raise_limits(
+            self.journal, summary.session, limits, by=caller.author
+        )
+        return self._wake(receipt, summary)
+
+    async def release(self, caller: Caller, session: str, reason: str = "released") -> bool:
+        """Let go of a run that this process drives, without ending it. Returns whether it did."""
+        summary = await self.check_owner(caller, session)
+        return any(agent.release(summary.session, reason) for agent in self.agents.values())
+
+    async def answer(
+        self,
+        caller: Caller,
+        session: str,
+        call_id: str,
+        reply: PersonAnswer,
+        *,
+        digest: str | None = None,
+    ) -> tuple[Question, ...]:
+        """Answer a question, and go on with its run. Returns the questions that still wait."""
+        known = await self.find_session(caller, session)
+        left = await answer_question(
+            self.journal, known.summary.session, call_id, reply, digest=digest, by=caller.author
+        )
+        root = await self._directory.find_root(known)
+        self.drive_soon(root.summary.session, root.summary.agent)
+        return left
+
+    async def fork(self, caller: Caller, session: str, at: int, into: str = "") -> str:
+        """Begin a new session with the first records of another one. Returns its full name."""
+        known = await self.find_session(caller, session)
+        owner = await self._directory.find_owner(known)
+        name = check_session_name(full_session_name(owner, into)) if into else None
+        return await fork_session(self.journal, known.summary.session, at, name)
+
+    # Lists.
+
+    async def list_sessions(
+        self,
+        caller: Caller,
+        query: SessionQuery | None = None,
+        limit: int = PAGE_SESSIONS,
+        cursor: str | None = None,
+    ) -> SessionPage:
+        """Return a page of the caller's sessions; those of all owners for an admin."""
+        query = query or SessionQuery()
+        return await self._catalog.sessions(
+            query.text or None,
+            state=query.states or None,
+            agent=query.agent,
+            caller=query.caller if caller.is_admin else caller.name,
+            since=query.since,
+            until=query.until,
+            parent=query.parent,
+            limit=limit,
+            cursor=cursor,
+        )
+
+    async def list_questions(
+        self, caller: Caller, limit: int = QUESTION_SESSIONS_MAX, cursor: str | None = None
+    ) -> tuple[list[OpenQuestion], str | None]:
+        """Return the questions that wait in the caller's sessions, and the cursor of the rest."""
+        query = SessionQuery(states=("waiting",), parent="")
+        page = await self.list_sessions(caller, query, limit, cursor)
+        questions: list[OpenQuestion] = []
+        for summary in page:
+            known = await self._sessions.read(summary.session)
+            if known is not None:
+                questions.extend(known.projection.questions)
+        return questions, page.cursor
+
+    # Driving.
+
+    def drive_soon(self, session: str, agent: str = "", *, consent: bool = False) -> None:
+        """Drive a session in the background if it needs it. Another driver may be faster."""
+        chosen = self.agents.get(agent)
+        if chosen is not None:
+            work = partial(chosen.drive, session, consent=consent)
+            self.background.start(f"drive {session}", work, quiet=True)
+
+    async def _sweep_all(self) -> None:
+        """Drive what nobody drives: each agent takes its own sessions."""
+        room = self.limits.runs_driven - self.background.count("sweep of")
+        if room <= 0:
+            return
+        for name, agent in self.agents.items():
+            # A sweep returns when the runs that it drives have ended, so the loop does not wait.
+            work = partial(_sweep_once, agent, self.limits)
+            self.background.start(f"sweep of {name}", work, quiet=True)
+
+    def _wake(self, receipt: ControlReceipt, summary: SessionSummary) -> ControlReceipt:
+        """Have the run driven that a message was posted to, if nobody drives it."""
+        self.drive_soon(summary.session, summary.agent)
+        return receipt
+
+    # Names and owners.
+
+    def _name_session(self, caller: Caller, request: StartRequest) -> str:
+        if request.session:
+            if caller.is_admin:
+                return check_session_name(request.session)
+            return check_session_name(full_session_name(caller.name, request.session))
+        prefix = owner_prefix(caller.name)
+        if request.key:
+            agent = self._choose_agent(request.agent, None)
+            return prefix + name_session(agent.parts.world.agent, caller.name, request.key)
+        return prefix + os.urandom(8).hex()
+
+    def _choose_agent(
+        self, name: str, known: KnownSession | None, recorded: str = ""
+    ) -> Agent[Any]:
+        """Return the agent that is named, or the one of the session, or the first one."""
+        if name:
+            return find_agent(self.agents, name)
+        recorded = recorded or (known.summary.agent if known is not None else "")
+        return self.agents.get(recorded) or next(iter(self.agents.values()))
+
+    @property
+    def _catalog(self) -> SessionCatalog:
+        if isinstance(self.journal, SessionCatalog):
+            return self.journal
+        raise ApiError(
+            501,
+            "not_listed",
+            f"{type(self.journal).__name__} does not list its sessions.",
+            "Use a journal that does, such as SQLite or Postgres.",
+        )
+
+
+async def _sweep_once(agent: Agent[Any], limits: ServiceLimits) -> None:
+    await agent.sweep(limit=limits.runs_driven, at_once=limits.runs_driven)

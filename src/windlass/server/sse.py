@@ -1,0 +1,84 @@
+"""Events as server-sent events.
+
+The law: only a fact has an `id:`, its number, so that a client that comes back with `Last-Event-ID`
+gets every fact once. A `snapshot` says what the reply that is being written consists of so far:
+each connection begins with an empty one, and the first piece of a reply comes as one. So a client
+never shows text of a reply twice, nor text that no longer counts.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+
+from windlass.core.events import RunEnded, TextDelta, ThinkingDelta
+from windlass.ports import Mailbox
+from windlass.server.access import Caller
+from windlass.server.errors import ApiError
+from windlass.server.frames import encode_frame
+from windlass.server.service import Service
+
+RETRY_MS = 1_000
+"""How long a browser waits before it connects again."""
+STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class Snapshot(msgspec.Struct, frozen=True, tag_field="type", tag="snapshot"):
+    """What the reply that is being written consists of so far. It replaces what was shown."""
+
+    session: str
+    seq: int
+    """The last fact before it."""
+    text: str = ""
+    thinking: str = ""
+
+
+def read_last_event_id(text: str) -> int:
+    """Return the number of the last fact that a client has seen. Raises ApiError 400."""
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdigit() or len(text) > 15:  # noqa: PLR2004 - below 2**53
+        raise ApiError(
+            400,
+            "bad_event_id",
+            f"{text[:50]!r} is not the id of an event.",
+            "Send the last id of the stream, or none to begin at the beginning.",
+        )
+    return int(text)
+
+
+async def stream_session(
+    service: Service, caller: Caller, session: str, after: int, *, follow: bool
+) -> AsyncGenerator[bytes]:
+    """Yield the frames of a session after a fact.
+
+    Ends with the end of the last run, unless `follow` is given: then it goes on with the next run.
+    """
+    yield b"retry: %d\n\n" % RETRY_MS + encode_frame("snapshot", Snapshot(session, after))
+    is_fresh = True
+    encode = service.frames.encode
+    async with aclosing(service.watch(caller, session, after)) as events:
+        async for event in events:
+            if is_fresh and isinstance(event, TextDelta | ThinkingDelta):
+                is_fresh = False
+                yield encode_frame("snapshot", _snapshot_of(session, event))
+                continue
+            yield encode(event)
+            is_end = isinstance(event, RunEnded) and not follow
+            if is_end and await has_ended(service, caller, session, event.seq):
+                return
+
+
+def _snapshot_of(session: str, piece: TextDelta | ThinkingDelta) -> Snapshot:
+    if isinstance(piece, TextDelta):
+        return Snapshot(session, piece.seq, text=piece.text)
+    return Snapshot(session, piece.seq, thinking=piece.text)
+
+
+async def has_ended(service: Service, caller: Caller, session: str, seq: int) -> bool:
+    """Return whether nothing comes after a fact for now: no open run, no prompt in the queue."""
+    summary = await service.check_owner(caller, session)
+    if summary.outcome is None or summary.facts > seq:
+        return False
+    journal = service.journal
+    return not isinstance(journal, Mailbox) or not await journal.read_mail(session, "prompts")

@@ -1,0 +1,208 @@
+"""Tokens: who may call, with which roles, and until when.
+
+The law: only the hash of a secret is kept. A secret is shown once, when it is made. A login code is
+for one use and a short time; it gives a browser a token of its own.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.core.errors import ConfigError
+from windlass.journals.memory import MemoryJournal
+from windlass.ports import Journal, SharedRecords
+from windlass.server.access import Caller, Role, check_caller_name, check_roles
+from windlass.server.errors import ApiError
+
+TOKEN_KIND = "token"  # noqa: S105 - the kind of a record
+LOGIN_KIND = "login"
+LOGIN_S = 600.0
+"""How long a login link works."""
+BROWSER_S = 30 * 86_400.0
+"""How long a browser stays logged in."""
+CACHE_S = 3.0
+"""How long a token is not looked up again: a revoked one works on for so long at most."""
+DEFAULT_ROLES: tuple[Role, ...] = ("watch", "start", "answer")
+CONTEXT_BYTES_MAX = 16_384
+_TOKEN = re.compile(r"wl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+
+
+class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is kept. Times are seconds since the epoch."""
+
+    id: str
+    caller: str
+    roles: tuple[Role, ...]
+    created: float
+    expires: float | None = None
+    note: str = ""
+    """What it is for, in the words of whoever made it."""
+    context: dict[str, Any] = {}
+    """What the gate may rely on for the runs of this token."""
+    hash: str = ""
+
+    def to_caller(self) -> Caller:
+        return Caller(self.caller, frozenset(self.roles), self.id, self.context)
+
+    def has_expired(self, now: float) -> bool:
+        return self.expires is not None and now >= self.expires
+
+
+class LoginRecord(msgspec.Struct, frozen=True):
+    """A login code as it is kept, under its hash."""
+
+    caller: str
+    roles: tuple[Role, ...]
+    expires: float
+    context: dict[str, Any] = {}
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token that was just made: the only time that its secret is known."""
+
+    secret: str
+    record: TokenRecord
+
+
+class TokenStore:
+    """The tokens of one journal, shared by all services and command lines that use it."""
+
+    def __init__(self, journal: Journal, now: Callable[[], float] = time.time) -> None:
+        # A journal that keeps no shared records has its tokens in the memory of this process.
+        self._records = journal if isinstance(journal, SharedRecords) else MemoryJournal()
+        self._now = now
+        self._cache: dict[str, tuple[float, TokenRecord]] = {}
+
+    async def create(
+        self,
+        caller: str,
+        roles: Collection[str] = DEFAULT_ROLES,
+        *,
+        expires_in_s: float | None = None,
+        context: Mapping[str, Any] | None = None,
+        note: str = "",
+    ) -> NewToken:
+        """Make a token. Only an admin may have an empty name, which is the local owner's.
+
+        Raises ConfigError for a name, a role or a context that cannot be used.
+        """
+        checked = check_roles(roles)
+        if not checked:
+            raise ConfigError("a token needs at least one role: watch, start, answer or admin")
+        if caller or "admin" not in checked:
+            check_caller_name(caller)
+        if expires_in_s is not None and expires_in_s <= 0:
+            raise ConfigError("expires_in_s must be above zero")
+        now = self._now()
+        token_id = secrets.token_hex(6)
+        secret = f"wl_{token_id}_{secrets.token_urlsafe(32)}"
+        record = TokenRecord(
+            id=token_id,
+            caller=caller,
+            roles=tuple(sorted(checked)),
+            created=now,
+            expires=now + expires_in_s if expires_in_s is not None else None,
+            note=note[:200],
+            context=_check_context(context),
+            hash=_hash_secret(secret),
+        )
+        await self._records.put_record(TOKEN_KIND, token_id, msgspec.json.encode(record), 0)
+        return NewToken(secret, record)
+
+    async def authenticate(self, secret: str) -> Caller | None:
+        """Return the caller of a token; None if it is wrong, revoked or out of date."""
+        found = _TOKEN.fullmatch(secret)
+        if found is None:
+            return None
+        record = await self._find(found[1])
+        if record is None or record.has_expired(self._now()):
+            return None
+        if not hmac.compare_digest(record.hash, _hash_secret(secret)):
+            return None
+        return record.to_caller()
+
+    async def list_tokens(self) -> list[TokenRecord]:
+        """Return all tokens without their hashes, the latest first."""
+        found: list[TokenRecord] = []
+        after = ""
+        while page := await self._records.list_records(TOKEN_KIND, after):
+            found += (msgspec.json.decode(record.data, type=TokenRecord) for record in page)
+            after = page[-1].name
+        plain = [msgspec.structs.replace(record, hash="") for record in found]
+        return sorted(plain, key=lambda record: -record.created)
+
+    async def revoke(self, token_id: str) -> bool:
+        """Forget a token. Returns whether there was one."""
+        self._cache.pop(token_id, None)
+        return await self._records.delete_record(TOKEN_KIND, token_id)
+
+    async def create_login(self, caller: Caller, valid_s: float = LOGIN_S) -> str:
+        """Return a code that logs one browser in as this caller, once."""
+        code = secrets.token_urlsafe(32)
+        roles = tuple(sorted(caller.roles))
+        record = LoginRecord(caller.name, roles, self._now() + valid_s, dict(caller.context))
+        await self._records.put_record(
+            LOGIN_KIND, _hash_secret(code), msgspec.json.encode(record), 0
+        )
+        return code
+
+    async def exchange_login(self, code: str, valid_s: float = BROWSER_S) -> NewToken:
+        """Use a login code up, and return a token for the browser. Raises ApiError 401."""
+        name = _hash_secret(code)
+        found = await self._records.get_record(LOGIN_KIND, name)
+        # Whoever deletes the record is the one who may use it.
+        if found is None or not await self._records.delete_record(LOGIN_KIND, name):
+            raise _bad_login()
+        record = msgspec.json.decode(found.data, type=LoginRecord)
+        if self._now() >= record.expires:
+            raise _bad_login()
+        return await self.create(
+            record.caller,
+            record.roles,
+            expires_in_s=valid_s,
+            context=record.context,
+            note="browser",
+        )
+
+    async def _find(self, token_id: str) -> TokenRecord | None:
+        now = self._now()
+        cached = self._cache.get(token_id)
+        if cached is not None and now < cached[0]:
+            return cached[1]
+        self._cache.pop(token_id, None)
+        found = await self._records.get_record(TOKEN_KIND, token_id)
+        if found is None:
+            return None
+        record = msgspec.json.decode(found.data, type=TokenRecord)
+        self._cache[token_id] = (now + CACHE_S, record)
+        return record
+
+
+def _hash_secret(secret: str) -> str:
+    # A secret has 256 random bits, so that a slow hash would only slow the service down.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _check_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
+    try:
+        data = msgspec.json.encode(dict(context or {}))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the context of a token must be plain data: {error}") from None
+    if len(data) > CONTEXT_BYTES_MAX:
+        raise ConfigError(f"the context of a token is longer than {CONTEXT_BYTES_MAX} bytes")
+    return msgspec.json.decode(data, type=dict[str, Any])
+
+
+def _bad_login() -> ApiError:
+    return ApiError(
+        401,
+        "login_refused",
+        "This login link was used already, is out of date or is wrong.",
+        "Make a new one: windlass token login",
+    )

@@ -1,0 +1,109 @@
+"""Runs over HTTP: start, read, watch, answer, cancel; by their own callers only."""
+
+import asyncio
+
+import pytest
+
+from service import run_service
+from windlass import Agent, tool
+from windlass.gates import ask
+from windlass.server.messages import StreamReply
+from windlass.testing import ScriptedModel, call, pause, say
+
+
+@tool
+def send(text: str) -> str:
+    """Send a text."""
+    return f"sent {text}"
+
+
+def read_frames(data: bytes) -> list[tuple[str, str]]:
+    """Return the name and the id of each frame."""
+    frames: list[tuple[str, str]] = []
+    for block in data.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+        if "event" in fields:
+            frames.append((fields["event"], fields.get("id", "")))
+    return frames
+
+
+@pytest.mark.contract("A2")
+async def test_a_run_is_started_watched_and_read() -> None:
+    with ScriptedModel([[say("Hel"), pause(1), say("lo.")]]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            ann = await running.make_client("ann")
+            started = await ann.post("/runs", {"prompt": "Say hello."})
+            assert started.status == 202
+            session = started.data["session"]
+            assert session.startswith("ann.")
+            assert started.headers["Location"] == f"/runs/{session}"
+            reply = await ann.send(
+                "GET", f"/runs/{session}/events", None, {"Accept": "text/event-stream"}
+            )
+            assert isinstance(reply, StreamReply)
+            data = b"".join([chunk async for chunk in reply.chunks])
+            await reply.close()
+            frames = read_frames(data)
+            assert frames[0] == ("snapshot", "")
+            facts = [int(number) for name, number in frames if name == "fact"]
+            assert facts == list(range(1, facts[-1] + 1))
+            assert all(not number for name, number in frames if name != "fact")
+            read = await ann.get(f"/runs/{session}")
+            assert read.data["summary"]["state"] == "completed"
+            assert read.data["entries"][-2]["parts"][0]["text"] == "Hello."
+            again = await ann.send(
+                "GET",
+                f"/runs/{session}/events",
+                None,
+                {"Accept": "text/event-stream", "Last-Event-ID": str(facts[-1])},
+            )
+            assert again.status == 204
+
+
+@pytest.mark.contract("A4")
+async def test_a_session_of_another_caller_does_not_exist() -> None:
+    with ScriptedModel(["Hello."]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            ann = await running.make_client("ann")
+            bob = await running.make_client("bob")
+            session = (await ann.post("/runs", {"prompt": "Hi", "session": "mine"})).data["session"]
+            assert session == "ann.mine"
+            assert (await ann.get("/runs/mine")).status == 200
+            for name in ("mine", "ann.mine"):
+                assert (await bob.get(f"/runs/{name}")).status == 404
+            assert (await bob.get("/runs")).data["sessions"] == []
+            admin = await running.make_client("", ["admin"])
+            assert (await admin.get("/runs/ann.mine")).status == 200
+            await asyncio.sleep(1)
+
+
+@pytest.mark.contract("A4")
+async def test_no_token_and_a_wrong_token_are_refused() -> None:
+    async with run_service(Agent(ScriptedModel([]), name="helper")) as running:
+        ann = await running.make_client("ann", ["watch"])
+        assert (await ann.post("/runs", {"prompt": "Hi"})).data["error"]["code"] == "role_missing"
+        ann.token = ann.token[:-1] + ("A" if ann.token[-1] != "A" else "B")
+        refused = await ann.get("/runs")
+        assert (refused.status, refused.data["error"]["code"]) == (401, "token_needed")
+
+
+@pytest.mark.contract("A4")
+async def test_a_question_is_listed_and_answered() -> None:
+    with ScriptedModel([[call("send", {"text": "hi"})], "Done."]) as model:
+        agent = Agent(model, name="helper", tools=[send], gate=ask())
+        async with run_service(agent) as running:
+            ann = await running.make_client("ann")
+            session = (await ann.post("/runs", {"prompt": "Send it."})).data["session"]
+            await asyncio.sleep(1)
+            listed = (await ann.get("/questions")).data["questions"]
+            assert [question["arguments"] for question in listed] == [{"text": "hi"}]
+            question = listed[0]
+            body = {
+                "call_id": question["call_id"],
+                "digest": question["digest"],
+                "answer": {"verdict": "allow"},
+            }
+            assert (await ann.post(f"/runs/{session}/answers", body)).status == 200
+            await asyncio.sleep(1)
+            read = await ann.get(f"/runs/{session}")
+            assert read.data["summary"]["state"] == "completed"
