@@ -28,6 +28,7 @@ from windlass.core.events import (
     AttemptStarted,
     CallAnswered,
     CallWaiting,
+    LimitsRaised,
     MailRefused,
     RunContinued,
     RunPaused,
@@ -321,6 +322,47 @@ async def test_raising_the_limit_at_the_top_reaches_those_below(clock: VirtualCl
     end = (await journal.read(BELOW))[-1]
     assert isinstance(end, RunEnded)
     assert end.outcome == "completed"
+
+
+@pytest.mark.contract("D6", "B2")
+async def test_raised_limits_reach_live_sub_agents_at_once(clock: VirtualClock) -> None:
+    """Two share what was raised: neither pauses, and together they cannot spend more than it."""
+    journal = MemoryJournal(now=clock.now)
+    rules = LoopPolicy(on_budget="pause")
+
+    def make_helper(name: str, own: str | None) -> Agent[str]:
+        info = ModelInfo(f"scripted:{name}", output_max=100, price=PRICED.price)
+        script = [[pause(10), usage(input=900, output=90), call("send", {"to": name})], "Sent."]
+        limits = Limits(usd=own)
+        model = ScriptedModel(script, info=info)
+        return Agent(model, name=name, tools=[send], rules=rules, limits=limits, clock=clock)
+
+    helpers = [make_helper("ann", None), make_helper("bob", "3")]
+    calls = [call(name, {"task": "Send."}) for name in ("ann", "bob")]
+    boss = Agent(
+        ScriptedModel([[usage(input=100, output=50), *calls], "Done."], info=PRICED),
+        tools=[helper.as_tool() for helper in helpers],
+        limits=Limits(usd="3"),
+        rules=rules,
+        journal=journal,
+        clock=clock,
+    )
+    running = asyncio.create_task(boss.run("Go.", session=SESSION))
+    await asyncio.sleep(5)
+    await windlass.raise_limits(journal, SESSION, RaisedLimits(usd=10), by="eve")
+    await asyncio.sleep(1)
+    raised = [
+        (fact.limits.usd, fact.by)
+        for session in ("s/c1_0", "s/c1_1")
+        for fact in await journal.read(session)
+        if isinstance(fact, LimitsRaised)
+    ]
+    # 10 less what was spent before the two began, in two parts; bob has a limit of his own.
+    assert raised == [(Decimal("4.925"), "eve"), (Decimal(3), "eve")]
+    assert (await running).completed
+    assert sorted(sent) == ["ann", "bob"]
+    facts = [fact for session in ("s/c1_0", "s/c1_1") for fact in await journal.read(session)]
+    assert not [fact for fact in facts if isinstance(fact, RunPaused)]
 
 
 @pytest.mark.contract("C6", "D13")

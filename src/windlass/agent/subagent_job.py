@@ -6,24 +6,28 @@ questions of all that work for it.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, overload
 
 import msgspec
+from msgspec.structs import replace
 from typing_extensions import override
 
 from windlass.agent.build import AgentParts
 from windlass.agent.child_sessions import as_subagent_charges, find_own_session
 from windlass.agent.openings import RunTask
 from windlass.core.control_facts import NestedQuestion
-from windlass.core.events import CallWaiting, Event, Fact, NestedEvent, RunPaused
+from windlass.core.errors import ConfigError
+from windlass.core.events import CallWaiting, Event, Fact, LimitsRaised, NestedEvent, RunPaused
 from windlass.core.fold.run import fold
+from windlass.core.limits import Amount, Limits, RaisedLimits
 from windlass.core.messages import Charge, Label, TextPart
 from windlass.core.result import Question, RunResult, build_result
 from windlass.core.state import State
 from windlass.ports import CallContext, CallerRun, Mailbox
 from windlass.runtime.driver import RunDriver
+from windlass.runtime.run_control import RunControl
 
 _UNFINISHED = ("suspended", "paused", "released")
 
@@ -31,7 +35,17 @@ _UNFINISHED = ("suspended", "paused", "released")
 class SubagentJob:
     """One task of a sub-agent: new, or as another driver left it."""
 
-    def __init__(self, parts: AgentParts, run: CallerRun, call: CallContext, call_id: str) -> None:
+    def __init__(
+        self,
+        parts: AgentParts,
+        run: CallerRun,
+        call: CallContext,
+        call_id: str,
+        own_limits: Limits,
+    ) -> None:
+        """Make the job of a call. `own_limits` are those of the sub-agent without its caller."""
+        self._own_limits = own_limits
+        self._limits = parts.setup.limits
         self._runs = parts.make_runs()
         self._openings = parts.make_openings()
         self._world = parts.world
@@ -60,11 +74,12 @@ class SubagentJob:
                 partial(self._show_nested, name, session),
             )
             self._call.report_charges(ChargesSoFar(driver))
-            self._run.add_child(driver.control)
+            child = LiveChild(driver.control, self._share_limits)
+            self._run.add_child(child)
             try:
                 result = await self._runs.drive_to_end(driver)
             finally:
-                self._run.remove_child(driver.control)
+                self._run.remove_child(child)
             if result.outcome not in _UNFINISHED:
                 return result
             await self._wait_to_go_on(driver, result)
@@ -74,7 +89,8 @@ class SubagentJob:
         pause = caller.run.pause if caller.run else None
         # Consent to a changed setup was given when the caller's run was resumed.
         if state.is_active and pause is None:
-            return self._openings.open_continued(state, consent=True)
+            opening = self._openings.open_continued(state, consent=True)
+            return (*opening, *self._raise_limits())
         if state.is_active:
             opening = self._openings.open_resumed(state, consent=True)
         else:
@@ -83,6 +99,20 @@ class SubagentJob:
         if pause is None or is_paused:
             return opening
         return (*opening, RunPaused(pause.reason, pause.by))
+
+    def _raise_limits(self) -> Iterator[LimitsRaised]:
+        """Yield a fact if the limits of the caller were raised since this job began."""
+        raised = self._share_limits()
+        if raised.raise_run(self._limits) != self._limits:
+            yield LimitsRaised(raised)
+
+    def _share_limits(self) -> RaisedLimits:
+        """Return what the sub-agent may spend in all, by the limits that its caller has now."""
+        try:
+            limits = limit_spending(self._own_limits, self._call.remaining_now())
+        except ConfigError:
+            return RaisedLimits()
+        return RaisedLimits(usd=limits.usd, tokens=limits.tokens)
 
     def _open_new(self, state: State, caller: State, task: str) -> Sequence[Fact]:
         labels: tuple[Label, ...] = tuple(sorted(self._call.labels))
@@ -152,6 +182,39 @@ async def _wait_for_mail(mailbox: Mailbox, session: str, after: int) -> None:
     """Wait until there is mail; a store may wake its waiters without a reason."""
     while not await mailbox.read_mail(session, "control", after):
         await mailbox.wait_for_mail(session, "control", after)
+
+
+class LiveChild:
+    """The run of a sub-agent while this process drives it, as its caller sees it."""
+
+    def __init__(self, control: RunControl, share_limits: Callable[[], RaisedLimits]) -> None:
+        self._control = control
+        self._share_limits = share_limits
+
+    def release(self, reason: str, grace_s: float) -> None:
+        self._control.release(reason, grace_s)
+
+    def pause(self, reason: str, by: str) -> None:
+        self._control.pause(reason, by)
+
+    def end_pause(self, by: str) -> None:
+        self._control.end_pause(by)
+
+    def raise_limits(self, by: str) -> None:
+        self._control.raise_limits(self._share_limits(), by)
+
+
+def limit_spending(limits: Limits, remaining: Amount) -> Limits:
+    """Return the agent's own limits, lowered to what its caller has left.
+
+    Raises ConfigError if nothing is left.
+    """
+    for left in (remaining.usd, remaining.tokens):
+        if left is not None and left <= 0:
+            raise ConfigError("nothing is left to spend")
+    usd = [one for one in (limits.usd, remaining.usd) if one is not None]
+    tokens = [one for one in (limits.tokens, remaining.tokens) if one is not None]
+    return replace(limits, usd=min(usd, default=None), tokens=min(tokens, default=None))
 
 
 class ChargesSoFar(Sequence[Charge]):

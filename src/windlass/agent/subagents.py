@@ -14,10 +14,10 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from windlass.agent.build import AgentParts, unpriced_models
-from windlass.agent.subagent_job import SubagentJob
+from windlass.agent.subagent_job import SubagentJob, limit_spending
 from windlass.agent.subagent_world import restrict_world
 from windlass.core.errors import ConfigError
-from windlass.core.limits import Amount, Limits
+from windlass.core.limits import Amount
 from windlass.core.messages import Label, ToolResult
 from windlass.core.result import RunResult
 from windlass.core.setup import Setup, digest
@@ -168,7 +168,7 @@ async def _work_on_task(
     # The sub-agent may come across the secrets of its caller.
     mask = parts.mask.combine_with(run.mask)
     own = with_fields(parts, world=world, setup=mask.mask_setup(setup), mask=mask)
-    job = SubagentJob(own, run, call, context.call_id)
+    job = SubagentJob(own, run, call, context.call_id, parts.setup.limits)
     charges, result = await job.work(name, task)
     call.report_charges(charges)
     return _result_for_caller(name, result)
@@ -192,21 +192,11 @@ def _subagent_setup(own: Setup, world: World, caller: State, remaining: Amount) 
         gate=gate.name if gate else "",
         judge_replies=own.judge_replies or judges_replies,
         withhold_replies=judges_replies,
-        limits=_limit_spending(own.limits, remaining),
+        limits=limit_spending(own.limits, remaining),
         budgets=tuple(budgets.values()),
         # Its text is not the answer to the user, so a broken attempt is started again.
         rules=replace(own.rules, on_partial="restart"),
     )
-
-
-def _limit_spending(limits: Limits, remaining: Amount) -> Limits:
-    """Return the agent's own limits, lowered to what its caller has left."""
-    for left in (remaining.usd, remaining.tokens):
-        if left is not None and left <= 0:
-            raise ConfigError("nothing is left to spend")
-    usd = [one for one in (limits.usd, remaining.usd) if one is not None]
-    tokens = [one for one in (limits.tokens, remaining.tokens) if one is not None]
-    return replace(limits, usd=min(usd, default=None), tokens=min(tokens, default=None))
 
 
 def _result_for_caller(name: str, result: RunResult[Any]) -> ToolResult:

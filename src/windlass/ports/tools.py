@@ -58,6 +58,8 @@ class CallContext(msgspec.Struct, frozen=True):
     """Return the result of an earlier call of the session, by the id of the call."""
     remaining: Amount = Amount()
     """What the call may spend on models: its share of what the run has left."""
+    remaining_now: Callable[[], Amount] = Amount
+    """Return the same share by the limits that hold now: somebody may have raised them."""
     labels: frozenset[Label] = frozenset()
     """What the session may hold because of earlier calls."""
     mask_text: Callable[[str], str] = str

@@ -69,6 +69,10 @@ class ChildRun(Protocol):
 
     def end_pause(self, by: str) -> None: ...
 
+    def raise_limits(self, by: str) -> None:
+        """Take a share of the limits of the caller's run, which were raised."""
+        ...
+
 
 def _ignore_child(_child: ChildRun) -> None:
     """Nobody speaks to the run."""

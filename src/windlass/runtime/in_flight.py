@@ -46,6 +46,8 @@ class InFlight:
     parked_calls: ParkedCalls = field(default_factory=ParkedCalls)
     leftovers: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
     """What calls have left running, such as a thread that cannot be stopped."""
+    wave_state: State | None = None
+    """The state in which the calls that run were planned."""
     has_raised_limits: bool = False
     """Limits were raised since the calls of this wave began, with shares of the old ones."""
     is_releasing: bool = False

@@ -25,8 +25,8 @@ from windlass.core.events import (
     RunResumed,
     SteeringGiven,
 )
+from windlass.core.fold.control import raises_limits
 from windlass.core.fold.run import fold
-from windlass.core.limits import RaisedLimits
 from windlass.core.mail import (
     AnswerMail,
     CancelMail,
@@ -259,21 +259,13 @@ def _make_fact(state: State, letter: Letter, make_answer: MakeAnswer) -> Fact | 
             except ForOperator as error:
                 return str(error)
         case RaiseLimitsMail(limits=limits):
-            if not _raises_limits(state, limits):
+            if not raises_limits(state, limits):
                 return f"it raises no limit of this run ({limits.describe() or 'none is given'})"
             return LimitsRaised(limits, by, number)
         case CancelMail():
             return "the run is about to end already"
         case PromptMail():
             return "it is not a message to a run"
-
-
-def _raises_limits(state: State, limits: RaisedLimits) -> bool:
-    setup = state.setup
-    if setup is None:
-        return False
-    raised = limits.raise_run(setup.limits), limits.raise_session(setup.session_limits)
-    return raised != (setup.limits, setup.session_limits)
 
 
 def _wake_waiting_calls(state: State, fact: Fact) -> Sequence[Fact]:

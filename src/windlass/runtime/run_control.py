@@ -7,6 +7,8 @@ releases them, a pause pauses them. They stop first, because the run waits for t
 from collections.abc import Callable, Sequence
 
 from windlass.core.events import Fact, LimitsRaised, RunContinued, RunPaused
+from windlass.core.fold.control import raises_limits
+from windlass.core.limits import RaisedLimits
 from windlass.core.state import State
 from windlass.ports import ChildRun
 from windlass.runtime.control_inbox import ControlInbox
@@ -73,6 +75,18 @@ class RunControl:
         if await self._inbox.write(make_facts):
             self.heed(fact)
 
+    def raise_limits(self, limits: RaisedLimits, by: str) -> None:
+        """Raise the limits of the run because those of the one that it works for were raised."""
+        self._leftovers.start_task(self._raise_limits(LimitsRaised(limits, by)))
+
+    async def _raise_limits(self, fact: LimitsRaised) -> None:
+        def make_facts(state: State) -> Sequence[Fact]:
+            return (fact,) if raises_limits(state, fact.limits) else ()
+
+        await self._inbox.wait_until_open()
+        if await self._inbox.write(make_facts):
+            self.heed(fact)
+
     def heed(self, fact: Fact) -> None:
         """Let a fact that came from outside take effect where the state alone does not show it."""
         match fact:
@@ -83,8 +97,11 @@ class RunControl:
                 for child in tuple(self._children):
                     child.end_pause(by)
                 self._in_flight.parked_calls.wake_all()
-            case LimitsRaised():
+            case LimitsRaised(by=by):
                 self._on_limits_raised()
                 self._in_flight.has_raised_limits = True
+                for child in tuple(self._children):
+                    child.raise_limits(by)
+                self._in_flight.parked_calls.wake_all()
             case _:
                 pass

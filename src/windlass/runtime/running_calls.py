@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from windlass.core.decide.scheduling import share_of_wave
 from windlass.core.events import (
     RULES_VERSION,
     CallFinished,
@@ -19,6 +20,7 @@ from windlass.core.events import (
     CallWaiting,
     RunResumed,
 )
+from windlass.core.limits import Amount
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.moves import ClearedCall, RunCalls
 from windlass.core.verdicts import Allow, Ask
@@ -70,6 +72,7 @@ async def _run_side_by_side(
     parked = in_flight.parked_calls
     parked.reset()
     in_flight.has_raised_limits = False
+    in_flight.wave_state = recorder.state
     while waiting or running:
         if in_flight.is_releasing:
             waiting.clear()
@@ -136,6 +139,11 @@ def _call_context(
     def report_charges(charges: Sequence[Charge]) -> None:
         in_flight.charges_by_call[call_id] = charges
 
+    def share_now() -> Amount:
+        began_from = in_flight.wave_state
+        setup = recorder.setup
+        return Amount() if began_from is None else share_of_wave(began_from, setup)
+
     return CallContext(
         recorder.session,
         state.run.number if state.run else 0,
@@ -144,6 +152,7 @@ def _call_context(
         report_charges=report_charges,
         earlier_result=state.transcript.find_result,
         remaining=cleared.spending_left,
+        remaining_now=share_now,
         labels=state.labels,
         mask_text=recorder.mask.mask_text,
         blobs=world.blobs,

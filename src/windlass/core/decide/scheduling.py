@@ -42,6 +42,16 @@ def plan_wave(state: State, setup: Setup, run: RunState, step: StepState) -> Wav
     return WavePlan(calls, equal_share(remaining, len(wave)), timeout_s)
 
 
+def share_of_wave(began_from: State, setup: Setup) -> Amount:
+    """Return what each call of a running wave may spend, by the limits that hold now.
+
+    `began_from` is the state in which the wave was planned: what was left then is divided.
+    """
+    if began_from.run is None or began_from.step is None:
+        return Amount()
+    return plan_wave(began_from, setup, began_from.run, began_from.step).share
+
+
 def next_wave(calls: Iterable[CallState], setup: Setup) -> list[PlannedCall]:
     """Return the next calls that may run together, in the model's order.
 

@@ -20,6 +20,7 @@ from windlass.core.control_facts import (
 from windlass.core.events import CallAnswered, Fact, RunEnded, RunStarted
 from windlass.core.fold.calls import apply_call_waiting, raise_illegal_fact
 from windlass.core.fold.steps import current_run, settle_open_attempt
+from windlass.core.limits import RaisedLimits
 from windlass.core.mail import MailLane
 from windlass.core.setup import Setup
 from windlass.core.state import RunState, State
@@ -131,6 +132,15 @@ def _apply_limits_raised(state: State, run: RunState, fact: LimitsRaised) -> Sta
     run = replace(run, raised=run.raised.merge(fact.limits), pause=pause)
     setup = None if state.setup is None else raise_setup(state.setup, run)
     return replace(state, run=run, setup=setup)
+
+
+def raises_limits(state: State, limits: RaisedLimits) -> bool:
+    """Return whether new totals are higher than those in force."""
+    setup = state.setup
+    if setup is None:
+        return False
+    raised = (limits.raise_run(setup.limits), limits.raise_session(setup.session_limits))
+    return raised != (setup.limits, setup.session_limits)
 
 
 def raise_setup(setup: Setup, run: RunState) -> Setup:
