@@ -21,7 +21,7 @@ DEV := $(VENV)/.ready-to-develop
 LOCAL := $(VENV)/.ready-for-local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types fast format bench bench-peers bench-faults \
+.PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-faults \
 	docs cli-reference simulate modelcheck crash soak scale mutants live prices \
 	mcp-servers local local-weights bench-local test-local lock clean
 
@@ -36,7 +36,7 @@ demo: $(RUN) ## watch an agent run, with no key and no network
 test: $(DEV) ## all the tests
 	$(PYTEST)
 
-check: lint types fast ## what a change must pass: format, lint, layers, types, fast tests, docs
+check: lint types fast docs-code ## what a change must pass: format, lint, layers, types, fast tests, docs
 
 lint: $(DEV) ## format, lint, import layers
 	$(BIN)/ruff format --check
@@ -46,8 +46,11 @@ lint: $(DEV) ## format, lint, import layers
 types: $(DEV) ## strict types
 	$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python
 
-fast: $(DEV) ## the fast tests, with every code block of the docs
+fast: $(DEV) ## the fast tests: nothing that starts servers, shells or other programs
 	$(PYTEST) --dist worksteal -q -m "not slow"
+
+docs-code: $(DEV) ## run every code block of the docs, and every example
+	$(PYTEST) --dist worksteal -q tests/test_docs.py
 
 format: $(DEV) ## format, and mend what can be mended
 	$(BIN)/ruff format

@@ -103,6 +103,7 @@ def prove(block: Block, folder: Path) -> None:
         assert [line.rstrip() for line in output.splitlines()] == block.printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [pytest.param(b, id=b.place) for b in blocks()])
 def test_a_block_of_the_docs_runs(block: Block, tmp_path: Path) -> None:
     prove(block, tmp_path)

@@ -8,6 +8,7 @@ from random import Random
 from typing import get_args
 
 import msgspec
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def setup_of(state: State) -> Setup:
 # ── the worlds themselves ────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_the_worlds_come_to_every_move_and_every_fact() -> None:
     """V2: what no world does, no property can find."""
     plays = [played(Random(seed)) for seed in range(450)]

@@ -115,6 +115,7 @@ values = st.sampled_from([SECRET, "Y3JtLWNhbmFyeS0zMTQxLWFiYw", "crm%2Dcanary%2D
 long_texts = st.lists(st.one_of(keys, pem_blocks, fillers, values), max_size=12).map("".join)
 
 
+@pytest.mark.slow
 @pytest.mark.contract("G8")
 @settings(max_examples=400, deadline=None)
 @given(text=long_texts)
@@ -166,6 +167,7 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.contract("T10")
 @settings(max_examples=300, deadline=None)
 @given(value=json_values, weight=st.integers(4, 60), batch=st.integers(1, 3))

@@ -19,7 +19,7 @@ from windlass.tools.run_context import RunContext
 from windlass.tools.shell.sandbox import Sandbox
 from windlass.tools.shell.tools import open_shell
 
-pytestmark = [pytest.mark.realtime, pytest.mark.contract("T13")]
+pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("T13")]
 
 CHILD = """
 import asyncio, sys
