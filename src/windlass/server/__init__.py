@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from windlass.server.dispatch import Dispatcher
     from windlass.server.errors import ApiError
     from windlass.server.limits import ServiceLimits
-    from windlass.server.service import Service, StartRequest
+    from windlass.server.service import Service
+    from windlass.server.start_request import StartRequest
 
 __all__ = ["ApiError", "Caller", "Dispatcher", "Service", "ServiceLimits", "StartRequest"]
 
@@ -24,7 +25,7 @@ LAZY_MODULES: LazyModules = {
     "Dispatcher": "windlass.server.dispatch",
     "Service": "windlass.server.service",
     "ServiceLimits": "windlass.server.limits",
-    "StartRequest": "windlass.server.service",
+    "StartRequest": "windlass.server.start_request",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

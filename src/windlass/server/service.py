@@ -16,23 +16,21 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
 from windlass.agent import control
 from windlass.agent.agent import Agent
 from windlass.agent.answering import answer as answer_question
 from windlass.agent.control import ControlReceipt, wait_for_change
 from windlass.agent.handles import RunHandle
-from windlass.agent.options import EarlierMessage, OnBusy, RunOptions, name_session
+from windlass.agent.options import RunOptions, name_session
 from windlass.core.events import Delta, Event, Fact
 from windlass.core.limits import RaisedLimits
-from windlass.core.messages import ContentPart, Label
+from windlass.core.messages import ContentPart
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
 from windlass.core.result import Question
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
-from windlass.core.session_summary import SessionSummary
+from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
 from windlass.core.verdicts import PersonAnswer
 from windlass.journals.forking import fork as fork_session
 from windlass.ports import (
@@ -45,35 +43,17 @@ from windlass.ports import (
 from windlass.server.access import Caller, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork
 from windlass.server.errors import ApiError
+from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits
 from windlass.server.served_agents import choose_journal, find_agent, name_agents
 from windlass.server.session_cache import KnownSession, SessionCache
 from windlass.server.session_directory import SessionDirectory, check_session_name
+from windlass.server.start_request import StartRequest
 from windlass.server.tokens import TokenStore
 
 QUESTION_SESSIONS_MAX = 200
 """Waiting sessions whose questions one list shows."""
-
-
-class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that a caller wants."""
-
-    prompt: str | tuple[ContentPart, ...]
-    agent: str = ""
-    """The name of the agent; by default the session's, or the first one."""
-    session: str = ""
-    """The session to go on with, or a new name; by default a new session."""
-    key: str = ""
-    """The caller's own name for this start: the same key never begins a second run."""
-    on_busy: OnBusy = "refuse"
-    labels: tuple[Label, ...] = ()
-    """What the prompt brings along: `untrusted` text, `private` data."""
-    earlier: tuple[EarlierMessage, ...] = ()
-    """A conversation from elsewhere that a new session goes on with."""
-    pinned: bool = False
-    trace: str = ""
-    """The trace that the run belongs to, as in a `traceparent` header."""
 
 
 class Service:
@@ -100,6 +80,7 @@ class Service:
         self.limits = limits or ServiceLimits()
         self.tokens = TokenStore(self.journal)
         self.frames = FrameEncoder()
+        self.feed = SessionFeed(self.journal)
         self.background = BackgroundWork()
         self._sessions = SessionCache(self.journal, self._mask_facts)
         self._directory = SessionDirectory(self._sessions)
@@ -155,7 +136,9 @@ class Service:
         }
         if request.earlier:
             options["messages"] = request.earlier
-        return await agent.start(request.prompt, session=session, **options)
+        handle = await agent.start(request.prompt, session=session, **options)
+        self.feed.nudge()
+        return handle
 
     async def watch(self, caller: Caller, session: str, after: int = 0) -> AsyncGenerator[Event]:
         """Yield the events of a session after a fact: recorded ones, then live ones, for ever.
@@ -322,6 +305,11 @@ class Service:
             limit=limit,
             cursor=cursor,
         )
+
+    async def list_open(self, caller: Caller, limit: int) -> SessionPage:
+        """Return the latest of the caller's sessions whose last run has not ended."""
+        query = SessionQuery(states=UNFINISHED_STATES, parent="")
+        return await self.list_sessions(caller, query, limit)
 
     async def list_questions(
         self, caller: Caller, limit: int = QUESTION_SESSIONS_MAX, cursor: str | None = None

@@ -61,7 +61,7 @@ async def stream_session(
         async for event in events:
             if is_fresh and isinstance(event, TextDelta | ThinkingDelta):
                 is_fresh = False
-                yield encode_frame("snapshot", _snapshot_of(session, event))
+                yield encode_frame("snapshot", snapshot_of(session, event))
                 continue
             yield encode(event)
             is_end = isinstance(event, RunEnded) and not follow
@@ -69,7 +69,8 @@ async def stream_session(
                 return
 
 
-def _snapshot_of(session: str, piece: TextDelta | ThinkingDelta) -> Snapshot:
+def snapshot_of(session: str, piece: TextDelta | ThinkingDelta) -> Snapshot:
+    """Return the first piece of a reply, which is all of it so far, as a snapshot."""
     if isinstance(piece, TextDelta):
         return Snapshot(session, piece.seq, text=piece.text)
     return Snapshot(session, piece.seq, thinking=piece.text)

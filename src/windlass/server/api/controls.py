@@ -10,7 +10,8 @@ from windlass.core.limits import RaisedLimits
 from windlass.core.messages import ContentPart
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import PersonAnswer
-from windlass.server.api.runs import StartedReply, session_address
+from windlass.server.api.runs import StartedReply
+from windlass.server.api.sessions import session_address
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Route
 from windlass.server.service import Service

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta
@@ -15,12 +14,15 @@ from windlass.core.projection.entries import SteeringEntry
 from windlass.core.projection.runs import OpenQuestion, RunStatus, RunView
 from windlass.core.projection.view import Entry
 from windlass.core.session_query import SessionQuery
-from windlass.core.session_summary import SessionState, SessionSummary
+from windlass.core.session_summary import SessionState
+from windlass.server.api.sessions import SessionReply, session_address, session_reply
 from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.multiplex import SESSIONS_MAX, MultiplexedStream, read_places
 from windlass.server.routing import Route
-from windlass.server.service import Service, StartRequest
+from windlass.server.service import Service
 from windlass.server.session_cache import KnownSession
 from windlass.server.sse import STREAM_HEADERS, has_ended, read_last_event_id, stream_session
+from windlass.server.start_request import StartRequest
 
 ENTRIES_MAX = 500
 """Entries of a conversation in one reply, if the caller does not say how many."""
@@ -50,24 +52,6 @@ class StartedReply(msgspec.Struct, frozen=True):
     queued: int = 0
     """How many prompts are to begin before this run has begun, itself included."""
     links: dict[str, str] = {}
-
-
-class SessionReply(msgspec.Struct, frozen=True):
-    """A session in a list."""
-
-    session: str
-    title: str
-    state: SessionState
-    agent: str
-    owner: str
-    created: float
-    updated: float
-    seq: int
-    runs: int
-    steps: int
-    tokens: int
-    usd: Decimal | None
-    parent: str = ""
 
 
 class SessionListReply(msgspec.Struct, frozen=True):
@@ -144,6 +128,17 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     """For streams: stay when a run has ended, and go on with the next one."""
 
 
+class WatchQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stream for several sessions shows."""
+
+    session: Annotated[tuple[str, ...], Meta(max_length=SESSIONS_MAX)] = ()
+    """Sessions whose events are sent; by default all open ones of the caller."""
+    after: str = ""
+    """The last id of an earlier stream; `Last-Event-ID` counts more."""
+    list_only: bool = False
+    """Send only changes of the list, and questions."""
+
+
 async def start_run(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(StartBody)
     handle = await service.start_run(
@@ -211,6 +206,15 @@ async def _page_of_events(
     return HttpReply(200, EventPageReply(session, facts, last, ended))
 
 
+async def watch_sessions(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(WatchQuery)
+    places = read_places(request.header("last-event-id") or query.after)
+    names = [(await service.check_owner(request.caller, name)).session for name in query.session]
+    follow_all = not names and not query.list_only
+    stream = MultiplexedStream(service, request.caller, names, places, follow_all=follow_all)
+    return StreamReply(stream.frames(), headers=STREAM_HEADERS)
+
+
 def conversation_reply(known: KnownSession, query: ConversationQuery) -> ConversationReply:
     """Return the JSON form of a session."""
     view = known.projection
@@ -234,30 +238,6 @@ def conversation_reply(known: KnownSession, query: ConversationQuery) -> Convers
         usage=view.usage,
         cost=view.cost,
     )
-
-
-def session_reply(summary: SessionSummary, owner: str | None = None) -> SessionReply:
-    """Return what a list shows of a session."""
-    return SessionReply(
-        session=summary.session,
-        title=summary.title,
-        state=summary.state,
-        agent=summary.agent,
-        owner=summary.caller if owner is None else owner,
-        created=summary.created,
-        updated=summary.updated,
-        seq=summary.facts,
-        runs=summary.runs,
-        steps=summary.steps,
-        tokens=summary.tokens,
-        usd=summary.usd,
-        parent=summary.parent,
-    )
-
-
-def session_address(session: str) -> str:
-    """Return the path of a session, whatever its name contains."""
-    return f"/runs/{quote(session, safe='')}"
 
 
 ROUTES = (
@@ -306,6 +286,17 @@ ROUTES = (
         summary="Watch the events of a session (SSE), or read its facts in pages (JSON).",
         query=EventsQuery,
         reply=EventPageReply,
+        streams=True,
+    ),
+    Route(
+        method="GET",
+        path="/events",
+        handler=watch_sessions,
+        role="watch",
+        scope="caller",
+        name="watchSessions",
+        summary="Watch several sessions, changes of the list, and questions, in one stream (SSE).",
+        query=WatchQuery,
         streams=True,
     ),
 )

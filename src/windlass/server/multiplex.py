@@ -1,0 +1,159 @@
+"""One stream for many sessions: their events, changes of the list, and questions.
+
+A browser has six connections to a host, so a page that shows several sessions uses one of these.
+
+The law: the id of a fact holds the place in each session that the stream follows, so that a client
+that comes back with `Last-Event-ID` gets every fact of each of them once.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from windlass.core.events import Event, TextDelta, ThinkingDelta
+from windlass.core.projection.runs import OpenQuestion
+from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
+from windlass.server.access import Caller
+from windlass.server.api.sessions import session_reply
+from windlass.server.errors import ApiError
+from windlass.server.feed import FeedSubscription
+from windlass.server.frames import encode_frame
+from windlass.server.service import Service
+from windlass.server.sse import RETRY_MS, Snapshot, snapshot_of
+
+SESSIONS_MAX = 100
+"""Sessions that one stream follows."""
+FRAMES_WAITING = 256
+"""Frames that wait for a slow client; then its sessions wait, whose text is merged."""
+
+
+class SessionEvent(msgspec.Struct, frozen=True):
+    """An event of one of several sessions."""
+
+    session: str
+    event: Any
+
+
+class SessionQuestions(msgspec.Struct, frozen=True):
+    """The questions that wait in a session now; none if they were answered."""
+
+    session: str
+    questions: tuple[OpenQuestion, ...]
+
+
+def read_places(text: str) -> dict[str, int]:
+    """Return the place in each session from `Last-Event-ID`. Raises ApiError 400."""
+    places: dict[str, int] = {}
+    for pair in filter(None, text.split(",")):
+        name, _, number = pair.rpartition(":")
+        if not name or not number.isascii() or not number.isdigit():
+            raise ApiError(
+                400,
+                "bad_event_id",
+                f"{text[:50]!r} is not the id of an event of this stream.",
+                "Send the last id of the stream, or none.",
+            )
+        places[unquote(name)] = int(number[:15])
+    return places
+
+
+class MultiplexedStream:
+    """Merges what one caller watches into frames."""
+
+    def __init__(
+        self,
+        service: Service,
+        caller: Caller,
+        names: Sequence[str],
+        places: Mapping[str, int],
+        *,
+        follow_all: bool,
+    ) -> None:
+        """Follow the sessions in `names`, or with `follow_all` all open ones of the caller."""
+        self._service = service
+        self._caller = caller
+        self._names = tuple(names)
+        self._places = dict(places)
+        self._follow_all = follow_all
+        self._frames: asyncio.Queue[bytes | tuple[str, Event]] = asyncio.Queue(FRAMES_WAITING)
+        self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._asked: set[str] = set()
+        """Sessions whose questions the client shows."""
+
+    async def frames(self) -> AsyncGenerator[bytes]:
+        """Yield the frames, until the client goes away."""
+        yield b"retry: %d\n\n" % RETRY_MS
+        feed = await self._service.feed.subscribe(self._caller)
+        try:
+            for name in self._names:
+                self._follow(name, self._places.get(name, 0))
+            if self._follow_all:
+                await self._follow_open_sessions()
+            self._pumps[""] = asyncio.create_task(self._pump_list(feed))
+            while True:
+                frame = await self._frames.get()
+                yield frame if isinstance(frame, bytes) else self._encode(*frame)
+        finally:
+            feed.close()
+            pumps = list(self._pumps.values())
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    def _follow(self, session: str, after: int) -> None:
+        if session not in self._pumps and len(self._pumps) < SESSIONS_MAX:
+            self._places[session] = after
+            self._pumps[session] = asyncio.create_task(self._pump_session(session, after))
+
+    async def _follow_open_sessions(self) -> None:
+        page = await self._service.list_open(self._caller, SESSIONS_MAX)
+        for summary in page:
+            # A client that was here before goes on where it was, a new one begins with now.
+            self._follow(summary.session, self._places.get(summary.session, summary.facts))
+
+    async def _pump_session(self, session: str, after: int) -> None:
+        await self._frames.put(encode_frame("snapshot", Snapshot(session, after)))
+        is_fresh = True
+        async with aclosing(self._service.watch(self._caller, session, after)) as events:
+            async for event in events:
+                if is_fresh and isinstance(event, TextDelta | ThinkingDelta):
+                    is_fresh = False
+                    await self._frames.put(encode_frame("snapshot", snapshot_of(session, event)))
+                else:
+                    await self._frames.put((session, event))
+
+    async def _pump_list(self, feed: FeedSubscription) -> None:
+        while True:
+            for summary in await feed.take():
+                await self._frames.put(encode_frame("session", session_reply(summary)))
+                await self._tell_questions(summary)
+                if self._follow_all and summary.state in UNFINISHED_STATES:
+                    is_new = summary.runs <= 1
+                    before = 0 if is_new else summary.facts
+                    self._follow(summary.session, self._places.get(summary.session, before))
+
+    async def _tell_questions(self, summary: SessionSummary) -> None:
+        is_waiting = summary.state == "waiting"
+        if not is_waiting and summary.session not in self._asked:
+            return
+        questions: tuple[OpenQuestion, ...] = ()
+        if is_waiting:
+            self._asked.add(summary.session)
+            questions = (await self._service.project(self._caller, summary.session)).questions
+        else:
+            self._asked.discard(summary.session)
+        told = SessionQuestions(summary.session, questions)
+        await self._frames.put(encode_frame("questions", told))
+
+    def _encode(self, session: str, event: Event) -> bytes:
+        """Return the frame of an event. The id of a fact is the place in all sessions."""
+        body = SessionEvent(session, event)
+        if event.nth:
+            return encode_frame("delta", body)
+        self._places[session] = event.seq
+        places = ",".join(f"{quote(name, safe='')}:{seq}" for name, seq in self._places.items())
+        return encode_frame("fact", body, places)

@@ -1,0 +1,26 @@
+"""A run that a caller wants, whichever protocol asks for it."""
+
+import msgspec
+
+from windlass.agent.options import EarlierMessage, OnBusy
+from windlass.core.messages import ContentPart, Label
+
+
+class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that a caller wants."""
+
+    prompt: str | tuple[ContentPart, ...]
+    agent: str = ""
+    """The name of the agent; by default the session's, or the first one."""
+    session: str = ""
+    """The session to go on with, or a new name; by default a new session."""
+    key: str = ""
+    """The caller's own name for this start: the same key never begins a second run."""
+    on_busy: OnBusy = "refuse"
+    labels: tuple[Label, ...] = ()
+    """What the prompt brings along: `untrusted` text, `private` data."""
+    earlier: tuple[EarlierMessage, ...] = ()
+    """A conversation from elsewhere that a new session goes on with."""
+    pinned: bool = False
+    trace: str = ""
+    """The trace that the run belongs to, as in a `traceparent` header."""
