@@ -86,7 +86,11 @@ class Dispatcher:
         if isinstance(reply, StreamReply):
             caller = request.caller.token or request.caller.name
             # Counted before the head of the reply is sent, so that too many are refused with 429.
-            return replace(reply, on_close=self.streams.open_stream(caller))
+            try:
+                return replace(reply, on_close=self.streams.open_stream(caller))
+            except ApiError:
+                await reply.close()
+                raise
         return reply
 
     def _add_headers(self, request: HttpRequest, reply: Reply) -> Reply:

@@ -1,9 +1,10 @@
 """All route tables of the service. A protocol adds its own here."""
 
 from windlass.server.api import controls, health, runs
+from windlass.server.openai import routes as openai
 from windlass.server.routing import Route
 
 
 def all_routes() -> tuple[Route, ...]:
     """Return the routes of the service and of all protocols."""
-    return (*runs.ROUTES, *controls.ROUTES, *health.ROUTES)
+    return (*runs.ROUTES, *controls.ROUTES, *health.ROUTES, *openai.ROUTES)

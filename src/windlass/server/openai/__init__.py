@@ -1,0 +1,1 @@
+"""The endpoints that clients of OpenAI speak: models, chat completions and responses."""

@@ -1,0 +1,195 @@
+"""A run as a client follows it: from its beginning or from what it has seen, to its end.
+
+The law: the run belongs to the service. Only one kind of client ends it by going away: that of a
+plain chat completion, whose answer nobody else waits for.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from functools import partial
+from itertools import takewhile
+from typing import Any
+from urllib.parse import quote
+
+from typing_extensions import override
+
+from windlass.agent import control
+from windlass.core.errors import ForOperator
+from windlass.core.events import Fact, RunEnded, RunStarted
+from windlass.core.projection.project import project_events
+from windlass.core.projection.runs import OpenQuestion
+from windlass.server.access import Caller
+from windlass.server.messages import ApiError, HttpRequest
+from windlass.server.openai.chat import find_wait_error
+from windlass.server.openai.errors import OpenAIError
+from windlass.server.openai.ids import IdKind, RunReference, read_id
+from windlass.server.openai.objects import ResponseObject
+from windlass.server.openai.response_fold import ResponseFold
+from windlass.server.openai.stream_events import ResponseEvent
+from windlass.server.service import Service
+
+
+def question_linker(request: HttpRequest) -> Callable[[OpenQuestion], str]:
+    """Return what makes the address of a question, as the client of this request can reach it."""
+    origin = f"{request.scheme}://{request.header('host', 'localhost')}"
+
+    def link(question: OpenQuestion) -> str:
+        session = quote(question.session, safe="")
+        return f"{origin}/#/questions/{session}/{quote(question.call_id, safe='')}"
+
+    return link
+
+
+async def find_run(
+    service: Service, caller: Caller, text: str, kind: IdKind = "resp"
+) -> tuple[RunReference, list[Fact]]:
+    """Return the run that an id leads to, and the facts of its session, if the caller owns it.
+
+    Raises OpenAIError 404 otherwise, whether or not there is such a run.
+    """
+    reference = read_id(text)
+    if reference is not None and reference.kind == kind:
+        facts: list[Fact] = []
+        with suppress(ApiError):
+            await service.check_owner(caller, reference.session)
+            facts = list(await service.journal.read(reference.session))
+        if facts and (kind == "msg" or any(_starts_run(fact, reference.number) for fact in facts)):
+            return reference, facts
+    noun = "message" if kind == "msg" else "response"
+    raise OpenAIError(
+        404,
+        f"{noun}_not_found",
+        f"There is no {noun} {text[:200]!r} of yours.",
+        "Check the id, and that the token belongs to the caller that began it.",
+    )
+
+
+def find_end(facts: list[Fact], run: int) -> int | None:
+    """Return the number of the fact that ended a run, or None if it is open."""
+    number = 0
+    for fact in facts:
+        if isinstance(fact, RunStarted):
+            number = fact.run
+        elif isinstance(fact, RunEnded) and number == run:
+            return fact.seq
+    return None
+
+
+class RunFollower:
+    """Follows one run on behalf of one request."""
+
+    def __init__(self, service: Service, request: HttpRequest, session: str, run: int) -> None:
+        self._service = service
+        self._request = request
+        self._session = session
+        self._run = run
+        self._needs_client = True
+
+    def keep_run(self) -> None:
+        """Say that the run has ended, or goes on without its client."""
+        self._needs_client = False
+
+    async def read(self) -> ResponseObject:
+        """Return the response as it is on record now."""
+        facts = await self._service.read_facts(self._session)
+        fold = self._make_fold(())
+        for fact in facts:
+            for _ in fold.apply(fact):
+                pass
+        return fold.read_response()
+
+    async def follow(self, *, on_question: str) -> AsyncGenerator[list[ResponseEvent]]:
+        """Yield what each event of the run means for its response, up to its end.
+
+        Raises OpenAIError if the run waits for a person, unless `on_question` is `wait`.
+        """
+        facts = await self._service.journal.read(self._session)
+        before = list(takewhile(lambda fact: not _starts_run(fact, self._run), facts))
+        fold = self._make_fold(before)
+        after = before[-1].seq if before else 0
+        caller = self._request.caller
+        async with aclosing(self._service.watch(caller, self._session, after)) as events:
+            async for event in events:
+                yield list(fold.apply(event))
+                if fold.has_ended:
+                    return
+                if on_question == "fail" and fold.waits and await self._is_last(fold.seq):
+                    raise find_wait_error(fold.read_details())
+
+    async def wait(self, *, on_question: str) -> ResponseObject:
+        """Return the response when the run has ended. Raises what `follow` raises."""
+        async with aclosing(self.follow(on_question=on_question)) as steps:
+            async for _ in steps:
+                pass
+        return await self.read()
+
+    async def cancel(self, reason: str) -> None:
+        """End the run, if it has not ended yet."""
+        by = self._request.caller.author
+        with suppress(ForOperator):
+            receipt = await control.cancel(
+                self._service.journal, self._session, reason, run=self._run, by=by
+            )
+            await receipt.taken()
+
+    def cancel_soon(self) -> None:
+        """End a run whose client has gone away, unless it went because the service is stopping."""
+        if self._needs_client and self._service.is_ready:
+            self._needs_client = False
+            name = f"cancel {self._session}"
+            cancel = partial(self.cancel, "the client went away")
+            self._service.background.start(name, cancel)
+
+    async def wait_with_client(self, *, on_question: str) -> ResponseObject:
+        """Return what `wait` returns. If the client goes away meanwhile, the run is cancelled."""
+        working = asyncio.ensure_future(self.wait(on_question=on_question))
+        leaving = asyncio.ensure_future(self._request.wait_disconnect())
+        try:
+            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise OpenAIError(499, "client_gone", "The client went away.")
+            return working.result()
+        finally:
+            leaving.cancel()
+            if not working.done():
+                working.cancel()
+                self.cancel_soon()
+
+    def _make_fold(self, before: "tuple[Fact, ...] | list[Fact]") -> ResponseFold:
+        start = project_events(before, self._session)
+        return ResponseFold(self._session, self._run, question_linker(self._request), start)
+
+    async def _is_last(self, seq: int) -> bool:
+        """Return whether nothing was recorded after a fact: the question has no answer yet."""
+        return not await self._service.journal.read(self._session, seq)
+
+
+class CancellingFrames(AsyncGenerator[bytes]):
+    """Frames of a stream whose run is cancelled if they are closed before it has settled.
+
+    A generator that was never begun does nothing when it is closed, and a client can be that fast.
+    """
+
+    def __init__(self, frames: AsyncGenerator[bytes], follower: RunFollower) -> None:
+        self._frames = frames
+        self._follower = follower
+
+    @override
+    async def asend(self, value: None) -> bytes:
+        return await self._frames.asend(value)
+
+    @override
+    async def athrow(self, *error: Any) -> bytes:
+        return await self._frames.athrow(*error)
+
+    @override
+    async def aclose(self) -> None:
+        try:
+            await self._frames.aclose()
+        finally:
+            self._follower.cancel_soon()
+
+
+def _starts_run(fact: Fact, run: int) -> bool:
+    return isinstance(fact, RunStarted) and fact.run == run

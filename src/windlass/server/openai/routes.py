@@ -1,0 +1,210 @@
+"""The routes below /v1: agents as models, chat completions, responses."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from windlass.core.errors import WindlassError
+from windlass.server.errors import api_error_from
+from windlass.server.messages import ApiError, HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.openai.chat import ChatChunks, ChatCompletion, make_completion
+from windlass.server.openai.errors import describe_error, openai_error_reply
+from windlass.server.openai.following import CancellingFrames, RunFollower, find_run
+from windlass.server.openai.objects import (
+    ModelList,
+    ModelObject,
+    ResponseObject,
+    encode_json,
+)
+from windlass.server.openai.requests import ChatRequest, ResponseRequest, RetrieveQuery
+from windlass.server.openai.starting import (
+    UNNAMED_AGENT,
+    find_agent,
+    start_chat,
+    start_response,
+)
+from windlass.server.openai.stream_events import ErrorEvent, ResponseEvent, skip_seen
+from windlass.server.routing import Route
+from windlass.server.service import Service
+from windlass.server.sse import STREAM_HEADERS
+
+DONE = b"data: [DONE]\n\n"
+
+
+async def list_models(service: Service, _request: HttpRequest) -> Reply:
+    models = tuple(ModelObject(name or UNNAMED_AGENT) for name in service.agents)
+    return HttpReply(200, ModelList(models))
+
+
+async def read_model(service: Service, request: HttpRequest) -> Reply:
+    name = find_agent(service, request.params["model"])
+    return HttpReply(200, ModelObject(name or UNNAMED_AGENT))
+
+
+async def create_chat_completion(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(ChatRequest)
+    follower = await start_chat(service, request, body)
+    on_question = body.windlass.on_question
+    if body.stream:
+        usage = body.stream_options is not None and body.stream_options.include_usage
+        frames = _stream_chat(follower, ChatChunks(include_usage=usage), on_question)
+        return StreamReply(CancellingFrames(frames, follower), headers=STREAM_HEADERS)
+    response = await follower.wait_with_client(on_question=on_question)
+    return _json_reply(make_completion(response))
+
+
+async def _stream_chat(
+    follower: RunFollower, chunks: ChatChunks, on_question: str
+) -> AsyncGenerator[bytes]:
+    try:
+        async with aclosing(follower.follow(on_question=on_question)) as steps:
+            async for events in steps:
+                for chunk in chunks.translate(events):
+                    yield b"data: %b\n\n" % encode_json(chunk)
+        follower.keep_run()
+    except (ApiError, WindlassError) as error:
+        shown = error if isinstance(error, ApiError) else api_error_from(error)
+        if shown.code != "reply_broken":
+            # A run that waits goes on when it is answered.
+            follower.keep_run()
+        yield b"data: %b\n\n" % encode_json({"error": describe_error(shown)})
+    yield DONE
+
+
+async def create_response(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(ResponseRequest)
+    follower = await start_response(service, request, body)
+    # A background response waits for people as long as it takes.
+    on_question = "wait" if body.background else body.windlass.on_question
+    if body.stream:
+        return _stream_reply(follower, on_question)
+    if body.background:
+        return _json_reply(await follower.read())
+    return _json_reply(await follower.wait(on_question=on_question))
+
+
+async def read_response(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(RetrieveQuery)
+    follower = await _find_follower(service, request)
+    if query.stream:
+        return _stream_reply(follower, "wait", query.starting_after)
+    return _json_reply(await follower.read())
+
+
+async def cancel_response(service: Service, request: HttpRequest) -> Reply:
+    follower = await _find_follower(service, request)
+    await follower.cancel("cancelled by the client")
+    return _json_reply(await follower.read())
+
+
+async def _find_follower(service: Service, request: HttpRequest) -> RunFollower:
+    reference, _ = await find_run(service, request.caller, request.params["response"])
+    return RunFollower(service, request, reference.session, reference.number)
+
+
+def _stream_reply(follower: RunFollower, on_question: str, starting_after: int = -1) -> StreamReply:
+    frames = _stream_response(follower, on_question, starting_after)
+    return StreamReply(frames, headers=STREAM_HEADERS)
+
+
+async def _stream_response(
+    follower: RunFollower, on_question: str, starting_after: int
+) -> AsyncGenerator[bytes]:
+    number = starting_after
+    try:
+        async with aclosing(follower.follow(on_question=on_question)) as steps:
+            async for events in steps:
+                for event in events:
+                    number = event.sequence_number
+                    rest = skip_seen(event, starting_after)
+                    if rest is not None:
+                        yield _encode_frame(rest)
+    except (ApiError, WindlassError) as error:
+        shown = error if isinstance(error, ApiError) else api_error_from(error)
+        yield _encode_frame(ErrorEvent(number + 1, shown.code, str(shown), describe_error(shown)))
+
+
+def _encode_frame(event: ResponseEvent) -> bytes:
+    return f"event: {event.type}\n".encode() + b"data: %b\n\n" % encode_json(event)
+
+
+def _json_reply(body: ChatCompletion | ResponseObject) -> HttpReply:
+    return HttpReply(200, encode_json(body))
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/models",
+        handler=list_models,
+        role="watch",
+        name="listModels",
+        summary="List the agents of the service, as models.",
+        reply=ModelList,
+        error_shape=openai_error_reply,
+    ),
+    Route(
+        method="GET",
+        path="/v1/models/{model}",
+        handler=read_model,
+        role="watch",
+        name="readModel",
+        summary="Read an agent, as a model.",
+        reply=ModelObject,
+        errors=("model_not_found",),
+        error_shape=openai_error_reply,
+    ),
+    Route(
+        method="POST",
+        path="/v1/chat/completions",
+        handler=create_chat_completion,
+        role="start",
+        scope="caller",
+        name="createChatCompletion",
+        summary="Run an agent as a chat completion. A client that goes away cancels the run.",
+        body=ChatRequest,
+        reply=ChatCompletion,
+        streams=True,
+        errors=("approval_required", "model_not_found", "run_failed", "unsupported_parameter"),
+        error_shape=openai_error_reply,
+    ),
+    Route(
+        method="POST",
+        path="/v1/responses",
+        handler=create_response,
+        role="start",
+        scope="caller",
+        name="createResponse",
+        summary="Run an agent as a response, also in the background.",
+        body=ResponseRequest,
+        reply=ResponseObject,
+        streams=True,
+        errors=("approval_required", "model_not_found", "unsupported_parameter"),
+        error_shape=openai_error_reply,
+    ),
+    Route(
+        method="GET",
+        path="/v1/responses/{response}",
+        handler=read_response,
+        role="watch",
+        scope="caller",
+        name="readResponse",
+        summary="Read a response, or go on with its stream after an event.",
+        query=RetrieveQuery,
+        reply=ResponseObject,
+        streams=True,
+        errors=("response_not_found",),
+        error_shape=openai_error_reply,
+    ),
+    Route(
+        method="POST",
+        path="/v1/responses/{response}/cancel",
+        handler=cancel_response,
+        role="start",
+        scope="caller",
+        name="cancelResponse",
+        summary="End the run of a response. One that has ended stays as it is.",
+        reply=ResponseObject,
+        errors=("response_not_found",),
+        error_shape=openai_error_reply,
+    ),
+)

@@ -1,0 +1,183 @@
+"""Start the run that a request asks for: in a new session, after an earlier response, or in a fork.
+
+The law: an earlier response is never changed. Whoever goes on from one that is not the last of its
+session gets a session of their own, which begins with all that led to that response.
+"""
+
+import hashlib
+from typing import Any
+
+from windlass.agent.control import wait_for_change
+from windlass.agent.handles import RunHandle
+from windlass.core.errors import RunUnfinished, SessionBusy
+from windlass.core.events import Fact, RunStarted, StepProposed
+from windlass.core.projection.project import project_events
+from windlass.core.projection.view import ReplyEntry
+from windlass.server.messages import HttpRequest
+from windlass.server.openai.chat import find_wait_error
+from windlass.server.openai.errors import OpenAIError
+from windlass.server.openai.following import RunFollower, find_end, find_run
+from windlass.server.openai.ids import RunReference
+from windlass.server.openai.inputs import (
+    ClientInput,
+    find_references,
+    read_chat_input,
+    read_response_input,
+    resolve_references,
+)
+from windlass.server.openai.requests import (
+    ChatRequest,
+    ResponseRequest,
+    check_chat_request,
+    check_response_request,
+)
+from windlass.server.service import Service, StartRequest
+
+UNNAMED_AGENT = "windlass"
+"""The model that stands for an agent without a name."""
+TRIES_MAX = 10
+"""How often a session is read again because another request was faster."""
+RETRY_S = 0.2
+"""How long to wait for the first record of that request."""
+
+
+async def start_chat(service: Service, request: HttpRequest, body: ChatRequest) -> RunFollower:
+    """Start the run of a chat completion, in a session of its own."""
+    check_chat_request(body)
+    agent = find_agent(service, body.model)
+    given = read_chat_input(body.messages)
+    handle = await _start(service, request, agent, given)
+    return RunFollower(service, request, handle.session, handle.run)
+
+
+async def start_response(
+    service: Service, request: HttpRequest, body: ResponseRequest
+) -> RunFollower:
+    """Start the run of a response."""
+    check_response_request(body)
+    agent = find_agent(service, body.model)
+    texts = {
+        each: await _read_message(service, request, each) for each in find_references(body.input)
+    }
+    items = resolve_references(body.input, texts)
+    given = read_response_input(items, body.instructions or "")
+    if body.previous_response_id is None:
+        handle = await _start(service, request, agent, given)
+    else:
+        handle = await _continue(service, request, agent, given, body.previous_response_id)
+    return RunFollower(service, request, handle.session, handle.run)
+
+
+def find_agent(service: Service, model: str) -> str:
+    """Return the name of the agent that a model stands for. Raises OpenAIError."""
+    name = "" if model == UNNAMED_AGENT and model not in service.agents else model
+    if name not in service.agents:
+        known = ", ".join(each or UNNAMED_AGENT for each in service.agents)
+        raise OpenAIError(
+            404,
+            "model_not_found",
+            f"There is no model {model[:200]!r} here.",
+            f"The agents of this service are its models: {known}.",
+            param="model",
+        )
+    return name
+
+
+async def _start(
+    service: Service, request: HttpRequest, agent: str, given: ClientInput, session: str = ""
+) -> RunHandle[Any]:
+    return await service.start_run(
+        request.caller,
+        StartRequest(
+            prompt=given.prompt,
+            agent=agent,
+            session=session,
+            key=request.header("idempotency-key"),
+            earlier=given.earlier,
+            trace=request.header("traceparent"),
+        ),
+    )
+
+
+async def _continue(
+    service: Service, request: HttpRequest, agent: str, given: ClientInput, previous: str
+) -> RunHandle[Any]:
+    """Start a run after an earlier response."""
+    if given.earlier:
+        raise OpenAIError(
+            400,
+            "history_given_twice",
+            "`input` holds earlier messages, and `previous_response_id` brings them along already.",
+            "Send only what is new.",
+            param="input",
+        )
+    for _ in range(TRIES_MAX):
+        reference, facts = await find_run(service, request.caller, previous)
+        end = find_end(facts, reference.number)
+        if end is None:
+            raise await _still_open(service, request, reference)
+        session = reference.session
+        if _must_fork(facts, reference.number, request.header("idempotency-key")):
+            session = await _fork(service, request, session, end)
+        try:
+            return await _start(service, request, agent, given, session)
+        except (SessionBusy, RunUnfinished):
+            # Another request goes on from the same response at this moment: its run will be there.
+            await wait_for_change(service.journal, session, facts[-1].seq, RETRY_S)
+    raise SessionBusy(f"other requests keep going on from {previous}: try again")
+
+
+def _must_fork(facts: list[Fact], run: int, key: str) -> bool:
+    """Return whether somebody else went on from this run already."""
+    later = [fact for fact in facts if isinstance(fact, RunStarted) and fact.run > run]
+    # The same key finds the run that it began, and begins no second one in a fork.
+    return bool(later) and not any(key and fact.key == key for fact in later)
+
+
+async def _fork(service: Service, request: HttpRequest, session: str, at: int) -> str:
+    key = request.header("idempotency-key")
+    if not key:
+        return await service.fork(request.caller, session, at)
+    # A request that is sent again must find the fork that it made.
+    mark = hashlib.sha256(key.encode()).hexdigest()[:16]
+    name = f"{session}~{at}.{mark}"
+    if not await service.journal.read(name):
+        await service.fork(request.caller, session, at, name)
+    return name
+
+
+async def _still_open(
+    service: Service, request: HttpRequest, reference: RunReference
+) -> OpenAIError:
+    follower = RunFollower(service, request, reference.session, reference.number)
+    response = await follower.read()
+    if response.windlass.state in ("waiting", "paused"):
+        return find_wait_error(response.windlass)
+    return OpenAIError(
+        400,
+        "previous_response_in_progress",
+        f"The response {response.id} has not ended yet.",
+        "Wait until it has, or cancel it.",
+        param="previous_response_id",
+        details=response.windlass,
+    )
+
+
+async def _read_message(service: Service, request: HttpRequest, message_id: str) -> str:
+    """Return the text of a message that a response of this service holds."""
+    reference, facts = await find_run(service, request.caller, message_id, "msg")
+    reply = next(
+        (fact for fact in facts if isinstance(fact, StepProposed) and fact.seq > reference.number),
+        None,
+    )
+    entries = project_events(facts, reference.session).entries if reply is not None else ()
+    for entry in entries:
+        if reply is not None and isinstance(entry, ReplyEntry) and entry.seq == reply.seq:
+            return entry.text
+    raise OpenAIError(
+        404,
+        "message_not_found",
+        f"There is no message {message_id[:200]!r} of yours.",
+        "Send the text of the message instead of its id.",
+        param="input",
+    )
