@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import windlass
-from windlass import Agent, RunResumed, RunStarted, TextPart, tool
+from windlass import Agent, ConfigError, RunResumed, RunStarted, TextPart, tool
 from windlass.core.events import RunContinued, RunPaused
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
@@ -108,3 +108,44 @@ async def test_a_corrupt_session_does_not_stop_the_sweep() -> None:
     await journal.append("b", [RunContinued(seq=state.seq + 1, at=state.at)])
     report = await make_agent(journal, say("Done.")).sweep()
     assert (report.driven, report.failed) == (("a",), ("b",))
+
+
+@pytest.mark.contract("D8")
+async def test_a_prompt_is_left_to_the_agent_that_it_names() -> None:
+    """D8, F1: a start that drives nothing is begun by a sweep of its own agent, in order."""
+    journal = MemoryJournal()
+    clerk = make_agent(journal, say("From the clerk."), say("Again."))
+    cook = make_agent(journal, say("From the cook."), name="cook")
+    first = await clerk.start("1", session="s", drive=False)
+    second = await cook.start("2", session="s", drive=False)
+    third = await clerk.start("3", session="s", drive=False)
+    assert (await cook.sweep()).driven == ()
+    assert (await clerk.sweep()).driven == ("s",)
+    assert (await first.result()).text == "From the clerk."
+    assert third.is_queued
+    assert (await clerk.sweep()).driven == ()
+    assert (await cook.sweep()).driven == ("s",)
+    assert (await clerk.sweep()).driven == ("s",)
+    texts = [(await each.result()).text for each in (second, third)]
+    assert texts == ["From the cook.", "Again."]
+
+
+@pytest.mark.contract("D1")
+async def test_a_key_is_begun_once_although_nobody_here_drives_it() -> None:
+    """D1: the same key gives the same prompt in the queue, and then the same run."""
+    journal = MemoryJournal()
+    agent = make_agent(journal, say("Done."))
+    first = await agent.start("Go.", key="k", drive=False)
+    again = await agent.start("Go.", key="k", drive=False)
+    assert (again.session, await again.queue_place()) == (first.session, 1)
+    with pytest.raises(ConfigError, match="another prompt"):
+        await agent.start("Stop.", key="k", drive=False)
+    assert (await agent.sweep()).driven == (first.session,)
+    late = await agent.start("Go.", key="k", drive=False)
+    assert (late.run, (await late.result()).text) == (1, "Done.")
+
+
+async def test_a_prompt_that_others_begin_brings_no_conversation() -> None:
+    agent = make_agent(MemoryJournal(), say("Done."))
+    with pytest.raises(ConfigError, match="conversation from elsewhere"):
+        await agent.start("Go.", messages=[{"role": "user", "content": "Hi."}], drive=False)

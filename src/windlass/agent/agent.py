@@ -22,7 +22,6 @@ from windlass.agent.options import (
     PromptInput,
     RunOptions,
     check_agent_options,
-    check_on_busy,
     is_plain_start,
 )
 from windlass.agent.output import OutputType
@@ -372,7 +371,7 @@ class Agent(Generic[OutputT]):
         watcher: Watcher | None,
     ) -> RunHandle[OutputT]:
         name, task = self._planner.plan_run(prompt, session, options, watched=watcher is not None)
-        return await self._starter.start(task, name, check_on_busy(options), watcher)
+        return await self._starter.start(task, name, options, watcher)
 
     async def _go_on(
         self, session: str, opening: Opening, on_event: Watcher | None

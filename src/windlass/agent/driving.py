@@ -39,6 +39,10 @@ class SessionDriver:
     def _journal(self) -> Journal:
         return self._runs.world.journal
 
+    @property
+    def _agent(self) -> str:
+        return self._runs.world.agent
+
     def close(self) -> None:
         """Begin nothing more from the queues."""
         self._is_closed = True
@@ -54,9 +58,10 @@ class SessionDriver:
         while True:
             state = await self._runs.read_state(session)
             control = await self.read_letters(state, "control")
-            prompts = await self.read_letters(state, "prompts")
-            if not state.seq and not prompts:
+            queue = await self.read_letters(state, "prompts")
+            if not state.seq and not queue:
                 raise await self._runs.unknown_session(session)
+            prompts = self._own_prompts(queue)
             if self._is_closed or not self._needs_driver(state, control, prompts):
                 return build_result(state, recorded=True) if state.run is not None else None
             if not state.is_active and not prompts:
@@ -76,8 +81,26 @@ class SessionDriver:
     async def has_work(self, state: State) -> bool:
         """Return whether a session needs a driver now."""
         control = await self.read_letters(state, "control")
-        prompts = await self.read_letters(state, "prompts")
+        prompts = self._own_prompts(await self.read_letters(state, "prompts"))
         return self._needs_driver(state, control, prompts)
+
+    async def is_named_next(self, state: State) -> bool:
+        """Return whether the first prompt of the queue is for this agent by name."""
+        for letter in await self.read_letters(state, "prompts"):
+            message = letter.message
+            return isinstance(message, PromptMail) and message.agent == self._agent
+        return False
+
+    def _own_prompts(self, queue: Sequence[Letter]) -> Sequence[Letter]:
+        """Return the queue, or nothing while its first prompt is for another agent.
+
+        Prompts begin in order, so the rest waits until that agent has begun it.
+        """
+        for letter in queue:
+            message = letter.message
+            is_own = not isinstance(message, PromptMail) or message.agent in ("", self._agent)
+            return queue if is_own else ()
+        return ()
 
     def _needs_driver(
         self, state: State, control: Sequence[Letter], prompts: Sequence[Letter]

@@ -185,6 +185,9 @@ class RunOptions(TypedDict, total=False):
     """What to do if the session has an open run, or somebody drives it: `refuse` raises an error,
     `queue` keeps the prompt until its turn comes, `steer` says it to the open run, and `replace`
     cancels the open run first."""
+    drive: bool
+    """Whether this process drives the run, which is the default. If not, the prompt waits in the
+    queue of its session until a worker or a sweep of an agent with the same name begins it."""
     on_partial: OnPartial
     """What happens when a reply breaks off after some of it was shown: `restart` asks again and
     tells watchers to drop what they showed, `fail` ends the run. By default `fail` for `stream` and
@@ -234,7 +237,8 @@ def check_on_busy(options: RunOptions) -> OnBusy:
 
 def is_plain_start(options: RunOptions) -> bool:
     """Whether a run begins here and now, or not at all."""
-    return not options.get("key") and options.get("on_busy", "refuse") == "refuse"
+    is_now = options.get("on_busy", "refuse") == "refuse" and options.get("drive", True)
+    return is_now and not options.get("key")
 
 
 def _check_choice(name: str, value: Any, choices: Any) -> Any:  # noqa: ANN401 - of any Literal

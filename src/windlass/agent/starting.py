@@ -16,7 +16,7 @@ from windlass.agent.control import require_mailbox, wait_for_change
 from windlass.agent.driving import SessionDriver
 from windlass.agent.handles import LaunchedRun, RunHandle
 from windlass.agent.openings import RunOpenings, RunTask, StartRepeated, find_start
-from windlass.agent.options import OnBusy
+from windlass.agent.options import OnBusy, RunOptions, check_on_busy
 from windlass.agent.runs import LiveRuns
 from windlass.core.errors import ConfigError, ForOperator, RunUnfinished, SessionBusy
 from windlass.core.events import Event, RunStarted
@@ -54,7 +54,7 @@ class RunStarter(Generic[OutputT]):
         return self._runs.world.journal
 
     async def start(
-        self, task: RunTask, session: str, on_busy: OnBusy, watcher: Watcher | None = None
+        self, task: RunTask, session: str, options: RunOptions, watcher: Watcher | None = None
     ) -> RunHandle[OutputT]:
         """Start a run, or find the one that the key began. Returns once it is durable.
 
@@ -62,13 +62,16 @@ class RunStarter(Generic[OutputT]):
         MailboxFull if the session is busy, as `on_busy` says, and ConfigError if the key was used
         for another prompt.
         """
+        on_busy = check_on_busy(options)
+        if not options.get("drive", True):
+            return await self._leave_to_others(session, task)
         while True:
             if task.key:
                 found = await self._find_started(session, task)
                 if found is not None:
                     return found
             if on_busy == "queue" and await self._sessions.has_queue(session):
-                return await self._queue(session, task)
+                return await self._queue_here(session, task)
             try:
                 return await self._launch(session, task, watcher)
             except StartRepeated:
@@ -81,6 +84,22 @@ class RunStarter(Generic[OutputT]):
                 handle = await self._on_busy(session, task, on_busy)
                 if handle is not None:
                     return handle
+
+    async def _leave_to_others(self, session: str, task: RunTask) -> RunHandle[OutputT]:
+        """Put a prompt into the queue of its session, and leave it to whoever drives that.
+
+        Returns the run that the key began, or its prompt in the queue, if there is one.
+        """
+        if task.key:
+            state = await self._runs.read_state(session)
+            start = find_start(state, task.key)
+            if start is not None:
+                self._check_same_prompt(session, start, task)
+                return self._make_handle(session, run=start.run)
+            found = await self._find_queued(session, state, task)
+            if found is not None:
+                return found
+        return await self._queue(session, task)
 
     async def _launch(
         self, session: str, task: RunTask, watcher: Watcher | None
@@ -109,7 +128,7 @@ class RunStarter(Generic[OutputT]):
         state = await self._runs.read_state(session)
         start = find_start(state, task.key)
         if start is None:
-            return await self._find_queued(session, state, task)
+            return self._continue_queue(await self._find_queued(session, state, task))
         self._check_same_prompt(session, start, task)
         live = self._runs.find_live(session)
         if live is None and state.is_active and state.run and state.run.number == start.run:
@@ -137,9 +156,14 @@ class RunStarter(Generic[OutputT]):
             if letter.key == task.key and isinstance(letter.message, PromptMail):
                 start = StartKey(task.key, 0, digest(letter.message.prompt))
                 self._check_same_prompt(session, start, task)
-                self._sessions.continue_queue(session)
                 return self._make_handle(session, mail=letter.number)
         return None
+
+    def _continue_queue(self, handle: RunHandle[OutputT] | None) -> RunHandle[OutputT] | None:
+        """Begin the queue that a handle's prompt waits in: nobody else may come to do it."""
+        if handle is not None:
+            self._sessions.continue_queue(handle.session)
+        return handle
 
     def _check_same_prompt(self, session: str, start: StartKey, task: RunTask) -> None:
         if start.digest != digest(self._mask_prompt(task).prompt):
@@ -175,17 +199,23 @@ class RunStarter(Generic[OutputT]):
     ) -> RunHandle[OutputT] | None:
         """Do what the caller chose for a busy session. Returns None if it may be free now."""
         if on_busy == "queue":
-            return await self._queue(session, task)
+            return await self._queue_here(session, task)
         if on_busy == "steer":
             return await self._steer(session, task)
         await self._end_open_run(session)
         return None
 
+    async def _queue_here(self, session: str, task: RunTask) -> RunHandle[OutputT]:
+        handle = await self._queue(session, task)
+        # The run before may have ended meanwhile, and nobody else may come to begin this one.
+        self._sessions.continue_queue(session)
+        return handle
+
     async def _queue(self, session: str, task: RunTask) -> RunHandle[OutputT]:
         if task.earlier:
             raise ConfigError(
-                f"messages=…: session {session} is busy, and its conversation goes on; a queued "
-                "prompt cannot bring another one"
+                f"messages=…: a prompt that waits in the queue of session {session} cannot bring a "
+                "conversation from elsewhere"
             )
         masked = self._mask_prompt(task)
         message = PromptMail(
@@ -196,11 +226,10 @@ class RunStarter(Generic[OutputT]):
             pinned=task.pinned,
             labels=task.labels,
             trace=task.trace,
+            agent=self._runs.world.agent,
         )
         mailbox = require_mailbox(self._journal)
         receipt = await mailbox.post_mail(session, message, by=task.caller, key=task.key)
-        # The run before may have ended meanwhile, and nobody else may come to begin this one.
-        self._sessions.continue_queue(session)
         return self._make_handle(session, mail=receipt.number)
 
     async def _steer(self, session: str, task: RunTask) -> RunHandle[OutputT] | None:

@@ -145,7 +145,7 @@ class Sweeper:
     async def _drive(self, session: str, tries_max: int) -> str:
         facts = await self._journal.read(session)
         state = fold(session, facts)
-        if not self._is_own(facts):
+        if not await self._is_own(facts, state):
             return "skipped"
         if not await self._sessions.has_work(state):
             return "skipped"
@@ -156,14 +156,16 @@ class Sweeper:
         self._troubles.pop(session, None)
         return "driven"
 
-    def _is_own(self, facts: Sequence[Fact]) -> bool:
-        """Whether a session is a root whose last run was of an agent with this name."""
+    async def _is_own(self, facts: Sequence[Fact], state: State) -> bool:
+        """Whether a session is a root of an agent with this name, by its last run or its queue."""
         if find_parent(facts):
             # Only the run that a sub-agent works for drives its session.
             return False
         starts = (fact for fact in reversed(facts) if isinstance(fact, RunStarted))
         last = next(starts, None)
-        return last is None or last.agent == self._runs.world.agent
+        if last is None or last.agent == self._runs.world.agent:
+            return True
+        return not state.is_active and await self._sessions.is_named_next(state)
 
     async def _park(self, session: str, tries: int) -> None:
         """Pause a run that makes no progress. Resuming it is what takes it up again."""

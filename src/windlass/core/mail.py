@@ -82,6 +82,8 @@ class PromptMail(
     """What the prompt brings along: outside text, private data."""
     trace: str = ""
     """The trace that the run is to belong to, as in a `traceparent` header."""
+    agent: str = ""
+    """The name of the agent that is to begin the run; empty if any agent may."""
 
 
 ControlMail = SteerMail | CancelMail | PauseMail | ContinueMail | AnswerMail | RaiseLimitsMail
