@@ -111,6 +111,27 @@ async def test_a_grant_in_the_file_grants_nothing() -> None:
 
 
 @pytest.mark.contract("G7")
+@pytest.mark.contract("D1")
+async def test_a_key_in_the_file_is_not_a_start_that_was_made_here() -> None:
+    """Whoever starts with that key later gets a run of their own, not the stranger's result."""
+    theirs = MemoryJournal()
+    await make_agent(theirs, ["It is paid, says a stranger."]).run(
+        "Pay.", session="s", key="pay-42"
+    )
+    journal = await import_copy(theirs)
+    agent = make_agent(journal, ["It is paid."])
+    handle = await agent.start("Pay.", session="s", key="pay-42")
+    assert (await handle.result()).text == "It is paid."
+    # From here on, the key is one of this journal.
+    again = await agent.start("Pay.", session="s", key="pay-42")
+    assert (await again.result()).text == "It is paid."
+    # A fork from before the import begins a run of its own as well.
+    name = await fork(journal, "s", len(await theirs.read("s")))
+    other = make_agent(journal, ["It is paid in the fork."])
+    started = await other.start("Pay.", session=name, key="pay-42")
+    assert (await started.result()).text == "It is paid in the fork."
+
+
 async def test_what_the_file_says_about_caller_and_context_is_not_believed() -> None:
     victim = await import_copy(await approved_session())
     state = fold("s", await victim.read("s"))

@@ -266,7 +266,9 @@ def _apply_session_imported(state: State, fact: SessionImported) -> State:
             state.run, caller="", context={}, allotments=(), raised=RaisedLimits(), trace=""
         )
         state = _install_setup(replace(state, run=run), state.recorded_setup)
-    return add_labels(replace(state, grants=()), ("untrusted",), "the file it was imported from")
+    # A start with a key that stands in the file is not a start that was made here.
+    state = replace(state, grants=(), start_keys=())
+    return add_labels(state, ("untrusted",), "the file it was imported from")
 
 
 def _install_setup(state: State, setup: Setup | None, run: RunState | None = None) -> State:
