@@ -4,15 +4,18 @@ The law: a helper runs only what this process read when it was started. Windlass
 the workspace, where a command of a model can change files: so a helper's source is read once, when
 the module that needs it is imported, and handed over as text. It is run by the interpreter that our
 environment was made from, without site packages and without the variables of Python. No program is
-taken from a folder inside of the workspace.
+taken from a folder inside of the workspace, or around it.
 """
 
 import os
+import pwd
 import shutil
 import sys
 from importlib.abc import InspectLoader
 from pathlib import Path
 
+_TOP_LEVEL_PARTS = 2
+"""Of the path of a folder such as `/opt`, which belongs to nobody in particular."""
 _BOOT = """
 import sys, types
 def load(name, source):
@@ -60,21 +63,43 @@ def base_python() -> str:
     return base if os.access(base, os.X_OK) else sys.executable
 
 
-def find_program(name: str, root: Path) -> str | None:
-    """Return the path of a program on `PATH`, unless it is in the workspace `root`.
+def find_program(name: str, root: Path, path: str | None = None) -> str | None:
+    """Return the path of a program on `PATH`, or None.
 
-    A folder of the workspace, or a relative one, may be on `PATH`, and a command may have put a
-    program of its own there. The whole repository counts, also if an agent works in a part of it:
-    a stranger may have written it.
+    None also if whoever wrote the workspace could have put it there. A folder of the
+    workspace, or a relative one, may be on `PATH`, with programs of a command or of a stranger in
+    it. What is around the workspace counts as well: an agent may work in a part of what a stranger
+    wrote, and nothing in it says reliably where that begins.
     """
-    foreign = find_repository(root.resolve())
-    for folder in os.get_exec_path():
-        if not Path(folder).is_absolute() or Path(folder).resolve().is_relative_to(foreign):
+    foreign = _outermost_folder(root.resolve())
+    for folder in absolute_entries(path):
+        if Path(folder).resolve().is_relative_to(foreign):
             continue
         found = shutil.which(name, path=folder)
         if found is not None and not Path(found).resolve().is_relative_to(foreign):
             return found
     return None
+
+
+def absolute_entries(path: str | None = None) -> list[str]:
+    """Return the folders of `PATH` that are the same whatever the current folder is."""
+    folders = os.get_exec_path() if path is None else path.split(os.pathsep)
+    return [folder for folder in folders if Path(folder).is_absolute()]
+
+
+def _outermost_folder(root: Path) -> Path:
+    """Return the highest folder around a workspace that is not the whole home folder or disk.
+
+    Programs of the user are in folders such as `~/.local/bin` and `/opt/tools/bin`.
+    """
+    homes = {Path.home().resolve(), Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()}
+    shared = {folder for home in homes for folder in (home, *home.parents)}
+    found = root
+    for folder in root.parents:
+        if folder in shared or len(folder.parts) <= _TOP_LEVEL_PARTS:
+            break
+        found = folder
+    return found
 
 
 def find_repository(folder: Path) -> Path:

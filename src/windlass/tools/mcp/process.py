@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import final
 
 from windlass.core.errors import ConfigError
+from windlass.tools.helper_programs import absolute_entries
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpStdio
 from windlass.tools.processes import ProcessInfo, find_descendants
 
@@ -126,7 +127,7 @@ async def start_server(settings: McpStdio) -> ServerProcess:
             stdout=pipe,
             stderr=pipe,
             cwd=settings.cwd,
-            env=dict(settings.env),
+            env={**settings.env, "PATH": _server_path(settings)},
             limit=ANSWER_BYTES_MAX,
             pass_fds=(guard_end,),
             # Ctrl-C in a terminal is for the runtime alone.
@@ -146,12 +147,21 @@ def _find_program(settings: McpStdio) -> str:
     command = settings.command
     if os.sep in command:
         command = str(Path(settings.cwd or ".", Path(command).expanduser()).absolute())
-    found = shutil.which(command, path=settings.env.get("PATH", os.defpath))
+    found = shutil.which(command, path=_server_path(settings))
     if found is None:
         raise ConfigError(
             f"there is no program {settings.command!r}: install it, or correct its `command`"
         )
     return found
+
+
+def _server_path(settings: McpStdio) -> str:
+    """Return where a server and its programs are looked up: never in the current folder.
+
+    The current folder may be a stranger's, with a program in it that has the name of a server.
+    """
+    path = settings.env.get("PATH", os.defpath)
+    return os.pathsep.join(absolute_entries(path))
 
 
 def _describe_code(code: int) -> str:

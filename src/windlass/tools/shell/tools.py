@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import os
 import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.messages import ToolResult
 from windlass.environ import xdg_folder
 from windlass.tools.function import Tool, tool
+from windlass.tools.helper_programs import find_program
 from windlass.tools.run_context import RunContext, discard_report
 from windlass.tools.shell.jobs import JobEnd, JobLimits, ShellJob
 from windlass.tools.shell.reaper import ProcessReaper
@@ -69,7 +69,9 @@ class WorkspaceShell:
         self.reaper = reaper
         self.limits = limits or ShellLimits()
         path = sandbox.build_environment().get("PATH", DEFAULT_PATH)
-        program = shutil.which("bash", path=path) or shutil.which("sh", path=path)
+        places = os.pathsep.join((path, DEFAULT_PATH))
+        found = (find_program(name, sandbox.root, places) for name in ("bash", "sh"))
+        program = next((program for program in found if program is not None), None)
         if program is None:
             raise ConfigError(f"neither bash nor sh was found in PATH={path}")
         self._program = program
