@@ -207,7 +207,10 @@ async def test_an_edited_list_and_an_emptied_budget_are_found(path: Path) -> Non
     with SqliteJournal(path) as journal:
         (problem,) = await journal.verify(session)
         assert "title, steps" in str(problem)
-        assert await journal.check() == ["budget 'team' is less than the sum of its shares"]
+        assert await journal.check() == [
+            "budget 'team' is less than the sum of its shares",
+            "budgets of this journal were changed or emptied by another program",
+        ]
 
 
 async def test_a_journal_that_was_rolled_back_is_found_and_can_be_accepted(path: Path) -> None:

@@ -68,7 +68,9 @@ async def check_summaries(journal: Any) -> None:
     for summary in listed:
         facts = await journal.read(summary.session)
         assert summary == advance_summary(SessionSummary(summary.session), facts)
-        assert await journal.verify(summary.session) == []
+        # Nobody signed the answers of the version before, and that is said.
+        problems = await journal.verify(summary.session)
+        assert [one for one in problems if "nothing says who gave it" not in str(one)] == []
     for column in ("agent", "caller", "parent"):
         for value in {getattr(summary, column) for summary in listed}:
             found = await journal.sessions(limit=MANY, **{column: value})
@@ -283,6 +285,7 @@ async def test_a_step_that_only_adds_a_table_reopens_no_upgrade(tmp_path: Path) 
     SqliteJournal(path).close()
     file = apsw.Connection(str(path))
     file.execute("DROP TABLE shared_records; DELETE FROM meta WHERE name = 'record_version'")
+    file.execute("ALTER TABLE sessions DROP COLUMN seal")
     file.execute("UPDATE meta SET value = '3' WHERE name = 'schema'")
     file.close()
     with SqliteJournal(path) as journal:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from windlass.core.errors import ConfigError, SessionBusy
+from windlass.core.errors import ConfigError, JournalCorrupt, SessionBusy
 from windlass.core.events import (
     RULES_VERSION,
     CallFinished,
@@ -25,7 +25,7 @@ from windlass.core.setup import Setup
 from windlass.core.state import CallState, State
 from windlass.core.verdicts import Ask
 from windlass.journals.wording import no_session_error, session_exists_error
-from windlass.ports import Journal, Mailbox
+from windlass.ports import Journal, Mailbox, SignedJournal
 
 FORKS_MAX = 1_000
 """Forks of a session at one record that get a name by themselves."""
@@ -43,9 +43,17 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
     `on_unknown` the model is told so or a person is asked. Reads are made again. A call that a
     person had allowed and that had not begun is asked about once more.
 
-    Raises ConfigError if there is no such session or record, or if `into` exists already.
+    Raises ConfigError if there is no such session or record, or if `into` exists already, and
+    JournalCorrupt if somebody without the user's key has changed the old session: the copy would be
+    signed.
     """
     facts = await journal.read(check_session(session))
+    forgeries = await journal.find_forgeries(session) if isinstance(journal, SignedJournal) else ()
+    if forgeries:
+        raise JournalCorrupt(
+            f"session {session!r} will not be forked: {forgeries[0]}. If you moved the journal "
+            "here or restored it from a backup, run `windlass sessions verify --accept`."
+        )
     if not facts:
         raise await no_session_error(journal, session)
     if not 1 <= at <= len(facts):

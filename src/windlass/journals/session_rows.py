@@ -111,6 +111,11 @@ class SessionEnd(NamedTuple):
     """The key of the session's row. Postgres assigns it in the database and leaves this at 0."""
     mail: MailCounters = MailCounters()
     """The messages that facts carry which were appended here."""
+    seal: str = ""
+    """In a file: the end, signed with the user's key. Empty if it is not signed."""
+    is_genuine: bool = True
+    """Whether the end that was found in the file was signed. Nothing is signed after one that was
+    not, so that a change by others is never covered up."""
 
     @classmethod
     def of_new_session(cls, session: str, number: int = 0) -> Self:
@@ -118,7 +123,7 @@ class SessionEnd(NamedTuple):
         return cls(chain_root(session), SessionSummary(session), None, number)
 
     @classmethod
-    def from_row(cls, row: Sequence[Any], number: int = 0) -> Self:
+    def from_row(cls, row: Sequence[Any], number: int = 0, seal: str = "") -> Self:
         """Read the end of a session from the values of SESSION_COLUMNS."""
         values = dict(zip(_ROW_COLUMNS, row, strict=True))
         link = ChainLink(values.pop("facts"), values.pop("head"))
@@ -126,7 +131,7 @@ class SessionEnd(NamedTuple):
             values[name] = None if values[name] is None else Decimal(values[name])
         values["released"] = bool(values["released"])
         summary = SessionSummary(facts=values.pop("summarized"), **values)
-        return cls(link, summary, summary, number)
+        return cls(link, summary, summary, number, seal=seal)
 
     @classmethod
     def of_mailbox(cls, session: str, number: int = 0) -> Self:

@@ -30,9 +30,9 @@ class JournalMark(msgspec.Struct, frozen=True):
     """What is remembered outside of a journal: how far it had come, and what it was."""
 
     count: int = 0
-    """How often its anchors had changed."""
-    total: str = ""
-    """The sum of the anchors at that time."""
+    """How often its book had changed."""
+    signature: str = ""
+    """That of its book at that time."""
 
 
 class JournalKey:
@@ -45,7 +45,7 @@ class JournalKey:
     def sign(self, purpose: str, *values: object) -> str:
         """Return the signature of values. Each purpose has signatures of its own."""
         text = msgspec.msgpack.encode((purpose, *values))
-        return hmac.new(self._secret, text, hashlib.sha256).hexdigest()
+        return hmac.digest(self._secret, text, "sha256").hex()
 
     def is_valid(self, signature: str, purpose: str, *values: object) -> bool:
         """Whether a signature is that of these values."""

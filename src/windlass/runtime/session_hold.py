@@ -44,7 +44,8 @@ class SessionHold:
                 # The driver gave up while the journal was still granting the lease.
                 self._lease.release()
         state = await self._state_cache.read_state(journal, session)
-        if state.is_active:
+        if state.is_active or state.grants:
+            # What a person allowed for always is used by later runs as well.
             await _refuse_forgeries(journal, session)
         if state.setup is not None and state.setup.budgets and not state.is_active:
             # The process of the last run may have died before it gave back what it had drawn.
@@ -86,7 +87,7 @@ class SessionHold:
 
 
 async def _refuse_forgeries(journal: Journal, session: str) -> None:
-    """Raise JournalCorrupt if somebody without the user's key has answered in an open run."""
+    """Raise JournalCorrupt if somebody without the user's key has changed the session."""
     problems = await journal.find_forgeries(session) if isinstance(journal, SignedJournal) else ()
     if problems:
         raise JournalCorrupt(

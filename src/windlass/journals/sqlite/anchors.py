@@ -1,30 +1,45 @@
-"""Anchors: signed ends of sessions, so that records cannot be added or taken away unnoticed.
+"""Seals and anchors: signed ends of sessions, so that nothing is added or taken away unnoticed.
 
-An anchor is the hash of a record, signed with the user's key. It is written with every answer of a
-person, and whenever the state of a session changes. All anchors of a file add up to a total, which
-is signed too, and remembered outside of the file.
+The hash of a record covers all records before it. A seal is the hash of a session's last record,
+signed with the user's key: it stands in the row of the session, and every append replaces it. An
+anchor is a hash that is signed for good. It is written with every answer of a person, and whenever
+the state of a session changes, so a session cannot go back to a seal that it had before that.
 
-The law: only what this process wrote itself is signed. A total that does not verify is left as it
-is, so that a change by others is never covered up by the next append.
+What anchors and budgets add up to is the book of the file. It is signed too, and remembered
+outside of the file.
+
+The law: only what this process wrote itself is signed. A seal or a book that does not verify is
+not made anew by the next append, so that a change by others is never covered up.
 """
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from windlass.core.events import CallAnswered, SessionImported
 from windlass.journals.chain import RecordProblem
+from windlass.journals.session_rows import SessionEnd
 from windlass.journals.signing import JournalKey, JournalMark
 from windlass.sqlite_file import SqliteConnection
 
 MARK_INTERVAL_S = 5.0
-"""How often the total is remembered outside of the file, at most."""
-_TOTAL_BITS = 256
+"""How often the book is remembered outside of the file, at most, if no person answers."""
+_SUM_BITS = 256
 _ANSWERED = str(CallAnswered.__struct_config__.tag)
 _IMPORTED = str(SessionImported.__struct_config__.tag)
-_BOOK = "SELECT value FROM meta WHERE name = 'anchors'"
+_READ_BOOK = "SELECT value FROM meta WHERE name = 'anchors'"
+_INSERT_ANCHOR = "INSERT OR IGNORE INTO anchors VALUES (?, ?, ?, ?, ?)"
+_LAST_RECORDS = """SELECT session, seq, hash FROM sessions JOIN records USING (number)
+    WHERE seq = (SELECT seq FROM records AS own WHERE own.number = sessions.number
+        AND own.body ->> '$.type' <> ?1 ORDER BY seq DESC LIMIT 1)"""
+"""The last record of each session that is not an answer."""
+_ANSWERS = """SELECT session, seq, hash FROM sessions JOIN records USING (number)
+    WHERE body ->> '$.type' = ?1"""
+
+PoolRow = tuple[str, str, str, int]
+"""A row of `pools`: the budget, its window, the money and the tokens that are promised."""
 
 
 class NewAnchor(NamedTuple):
@@ -37,15 +52,22 @@ class NewAnchor(NamedTuple):
 
 
 class _Book(msgspec.Struct, frozen=True):
-    """The row about all anchors of a file."""
+    """What the signed rows of a file add up to."""
 
     count: int = 0
+    """How often it has changed."""
     total: str = "0"
+    """The sum of all anchors."""
+    pools: str = "0"
+    """The sum over all budgets."""
     signature: str = ""
+
+    def add(self, *, anchors: int = 0, pools: int = 0) -> "_Book":
+        return _Book(self.count + 1, _add(self.total, anchors), _add(self.pools, pools))
 
 
 class AnchorBook:
-    """The anchors of one file, for whoever has the key."""
+    """The seals and anchors of one file, for whoever has the key."""
 
     def __init__(self, key: JournalKey, journal: str) -> None:
         self._key = key
@@ -75,68 +97,110 @@ class AnchorBook:
         """Whether a shared record was signed with the user's key, and not changed since."""
         return self._key.is_valid(signature, "record", self._journal, *values)
 
+    # ── the ends of sessions ─────────────────────────────────────────────────
+
+    def seal_end(self, end: SessionEnd) -> SessionEnd:
+        """Return the end with its seal; without one if what it follows was not sealed."""
+        if not end.is_genuine:
+            return end._replace(seal="")
+        return end._replace(seal=self._sign_end(*_sealed_values(end)))
+
+    def is_sealed(self, end: SessionEnd) -> bool:
+        """Whether an end that was found in the file was sealed with the user's key."""
+        if end.last_link.seq == 0:
+            return True
+        return self._key.is_valid(end.seal, "end", self._journal, *_sealed_values(end))
+
+    def _sign_end(self, session: str, seq: int, head: bytes) -> str:
+        return self._key.sign("end", self._journal, session, seq, head)
+
+    # ── anchors and budgets ──────────────────────────────────────────────────
+
     def write_anchors(self, connection: SqliteConnection, anchors: Iterable[NewAnchor]) -> None:
         """Write anchors, and what they add up to. Call it in the transaction of the records."""
-        added = 0
-        for anchor in anchors:
-            signature = self._sign(anchor.session, anchor.seq, anchor.head)
-            connection.execute(
-                "INSERT OR IGNORE INTO anchors VALUES (?, ?, ?, ?, ?)", (*anchor, signature)
-            )
-            if connection.execute("SELECT changes()").get:
-                added += int(signature, 16)
-        self._change_total(connection, added)
+        self._change_book(connection, anchors=self._insert_anchors(connection, anchors))
 
     def forget_session(self, connection: SqliteConnection, session: str) -> None:
         """Remove the anchors of a session that is deleted."""
         rows = connection.execute("SELECT signature FROM anchors WHERE session = ?", (session,))
         removed = sum(_number(row[0]) for row in list(rows))
         connection.execute("DELETE FROM anchors WHERE session = ?", (session,))
-        self._change_total(connection, -removed)
+        self._change_book(connection, anchors=-removed)
 
-    def _sign(self, session: str, seq: int, head: bytes) -> str:
-        return self._key.sign("anchor", self._journal, session, seq, head)
+    def change_pool(
+        self, connection: SqliteConnection, before: PoolRow | None, after: PoolRow
+    ) -> None:
+        """Note that a budget has another sum. Call it in the transaction that changes it."""
+        removed = 0 if before is None else self._pool_number(before)
+        self._change_book(connection, pools=self._pool_number(after) - removed)
 
-    def _change_total(self, connection: SqliteConnection, change: int) -> None:
-        if not change:
+    def _insert_anchors(self, connection: SqliteConnection, anchors: Iterable[NewAnchor]) -> int:
+        """Write anchors; returns the sum of those that were not there yet."""
+        added = 0
+        for anchor in anchors:
+            values = (anchor.session, anchor.seq, anchor.head)
+            signature = self._key.sign("anchor", self._journal, *values)
+            connection.execute(_INSERT_ANCHOR, (*anchor, signature))
+            if connection.execute("SELECT changes()").get:
+                added += int(signature, 16)
+        return added
+
+    def _pool_number(self, row: PoolRow) -> int:
+        return int(self._key.sign("pool", self._journal, *row), 16)
+
+    def _sum_pools(self, connection: SqliteConnection) -> int:
+        rows = connection.execute("SELECT budget, period, usd, tokens FROM pools")
+        return sum(self._pool_number((row[0], row[1], row[2], row[3])) for row in rows)
+
+    # ── the book ─────────────────────────────────────────────────────────────
+
+    def _change_book(
+        self, connection: SqliteConnection, *, anchors: int = 0, pools: int = 0
+    ) -> None:
+        if not anchors and not pools:
             return
         book = self._read_book(connection)
-        if book is None or not self._is_valid(book):
-            return
-        total = (int(book.total, 16) + change) % 2**_TOTAL_BITS
-        self._write_book(connection, book.count + 1, f"{total:x}")
+        if book is not None and self._is_valid(book):
+            self._write_book(connection, book.add(anchors=anchors, pools=pools))
 
     def _read_book(self, connection: SqliteConnection) -> _Book | None:
-        text = connection.execute(_BOOK).get
+        text = connection.execute(_READ_BOOK).get
         if text is None:
             # It begins with the first anchor, unless it is known that there were some already.
             is_new = self._key.read_mark(self._journal) is None
-            return self._sign_book(0, "0") if is_new else None
+            return self._sign_book(_Book()) if is_new else None
         try:
             return msgspec.json.decode(text, type=_Book)
         except msgspec.MsgspecError:
             return None
 
-    def _sign_book(self, count: int, total: str) -> _Book:
-        return _Book(count, total, self._key.sign("book", self._journal, count, total))
+    def _sign_book(self, book: _Book) -> _Book:
+        values = (book.count, book.total, book.pools)
+        return msgspec.structs.replace(
+            book, signature=self._key.sign("book", self._journal, *values)
+        )
 
     def _is_valid(self, book: _Book) -> bool:
-        return self._key.is_valid(book.signature, "book", self._journal, book.count, book.total)
+        values = (book.count, book.total, book.pools)
+        return self._key.is_valid(book.signature, "book", self._journal, *values)
 
-    def _write_book(self, connection: SqliteConnection, count: int, total: str) -> None:
-        text = msgspec.json.encode(self._sign_book(count, total)).decode()
+    def _write_book(self, connection: SqliteConnection, book: _Book) -> None:
+        signed = self._sign_book(book)
+        text = msgspec.json.encode(signed).decode()
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('anchors', ?)", (text,))
-        self._last = JournalMark(count, total)
+        self._last = JournalMark(signed.count, signed.signature)
 
     def remember(self, *, now: bool = False) -> None:
-        """Remember the total outside of the file, if that was not done a moment ago."""
+        """Remember the book outside of the file, if that was not done a moment ago."""
         moment = time.monotonic()
         if self._last.count and (now or moment - self._marked_at > MARK_INTERVAL_S):
             self._marked_at = moment
             self._key.write_mark(self._journal, self._last)
 
+    # ── checking ─────────────────────────────────────────────────────────────
+
     def find_problems(self, connection: SqliteConnection) -> list[str]:
-        """Return what is wrong with the anchors of the file as a whole, in words."""
+        """Return what is wrong with the signed rows of the file as a whole, in words."""
         book = self._read_book(connection)
         mark = self._key.read_mark(self._journal)
         if book is None or not self._is_valid(book):
@@ -146,12 +210,14 @@ class AnchorBook:
             )
             return [problem]
         signatures = connection.execute("SELECT signature FROM anchors")
-        total = sum(_number(row[0]) for row in signatures) % 2**_TOTAL_BITS
         problems: list[str] = []
-        if f"{total:x}" != book.total:
+        if _add("0", sum(_number(row[0]) for row in signatures)) != book.total:
             problems.append("anchors of this journal were added or removed by another program")
+        if _add("0", self._sum_pools(connection)) != book.pools:
+            problems.append("budgets of this journal were changed or emptied by another program")
         if mark is not None and (
-            mark.count > book.count or (mark.count == book.count and mark.total != book.total)
+            mark.count > book.count
+            or (mark.count == book.count and mark.signature != book.signature)
         ):
             problems.append(
                 "this journal is older than it was: records were taken away, or it was restored "
@@ -164,61 +230,95 @@ class AnchorBook:
         problems += [f"session {row[0]!r} was deleted by another program" for row in lost]
         return problems
 
+    def is_session_genuine(self, connection: SqliteConnection, end: SessionEnd) -> bool:
+        """Whether a session ends as it was left: sealed, and not before its last anchor.
+
+        This costs the same however long the session is.
+        """
+        query = "SELECT max(seq) FROM anchors WHERE session = ?"
+        anchored: int = connection.execute(query, (end.summary.session,)).get or 0
+        return self.is_sealed(end) and anchored <= end.last_link.seq
+
     def find_session_problems(
-        self, connection: SqliteConnection, session: str
+        self, connection: SqliteConnection, end: SessionEnd
     ) -> Iterator[RecordProblem]:
-        """Yield what the anchors of a session contradict. The records are not decoded for it."""
+        """Yield what the signatures of a session contradict. The records are not decoded for it."""
+        session = end.summary.session
         rows = connection.execute(
             "SELECT seq, head, signature FROM anchors WHERE session = ? ORDER BY seq", (session,)
         )
         anchors = {seq: (head, signature) for seq, head, signature in rows}
-        if not anchors:
-            # Written before the upgrade was finished, or without a key.
-            return
-        records = connection.execute(
-            """SELECT seq, hash, body ->> '$.type' FROM sessions JOIN records USING (number)
-            WHERE session = ? ORDER BY seq""",
-            (session,),
-        )
-        hashes: dict[int, bytes] = {}
-        answers: list[int] = []
-        # Answers before the first anchor are older than the anchors, and those of an imported file
-        # are void.
-        since = min(anchors)
-        for seq, head, tag in records:
-            hashes[seq] = head
-            if tag == _IMPORTED:
-                since = max(since, seq)
-            elif tag == _ANSWERED:
-                answers.append(seq)
+        hashes, answers = _read_hashes(connection, session)
         for seq, (head, signature) in anchors.items():
             if not self._key.is_valid(signature, "anchor", self._journal, session, seq, head):
                 yield RecordProblem(seq, "its anchor is not signed with this user's key")
             elif hashes.get(seq) != head:
                 yield RecordProblem(seq, "the record that was anchored here was removed or changed")
+        first = min(anchors, default=0)
         for seq in answers:
-            if seq > since and seq not in anchors:
-                yield RecordProblem(seq, "nobody with the user's key gave this answer")
+            if seq not in anchors:
+                yield RecordProblem(seq, _unsigned_answer(seq, first))
+        if not self.is_sealed(end):
+            what = "the session does not end as the user's key says: records were added or removed"
+            yield RecordProblem(end.last_link.seq, what)
 
-    def accept(self, connection: SqliteConnection) -> None:
-        """Anchor the journal anew as it is now. Call it in a transaction."""
+    def accept(self, connection: SqliteConnection, *, with_answers: bool = True) -> None:
+        """Sign the journal anew as it is now. Call it in a transaction.
+
+        Without the answers, what stands in the file counts, but `verify` goes on to say that
+        nobody signed them.
+        """
         connection.execute("DELETE FROM anchors")
         at = time.time()
-        # Each answer gets an anchor of its own again, like the end of each session.
-        rows = connection.execute(
-            """SELECT session, seq, hash FROM sessions JOIN records USING (number)
-            WHERE seq = facts OR body ->> '$.type' = 'CallAnswered'"""
-        )
-        total = 0
-        for session, seq, head in list(rows):
-            signature = self._sign(session, seq, head)
-            connection.execute(
-                "INSERT INTO anchors VALUES (?, ?, ?, ?, ?)", (session, seq, head, at, signature)
-            )
-            total += int(signature, 16)
+        rows = list(connection.execute(_LAST_RECORDS, (_ANSWERED,)))
+        if with_answers:
+            rows += connection.execute(_ANSWERS, (_ANSWERED,))
+        anchors = (NewAnchor(row[0], row[1], row[2], at) for row in rows)
+        total = self._insert_anchors(connection, anchors)
+        ends = connection.execute("SELECT session, facts, head FROM sessions WHERE facts > 0")
+        seals = [(self._sign_end(*row), row[0]) for row in ends]
+        connection.executemany("UPDATE sessions SET seal = ? WHERE session = ?", seals)
         mark = self._key.read_mark(self._journal) or JournalMark()
         book = self._read_book(connection) or _Book()
-        self._write_book(connection, max(mark.count, book.count) + 1, f"{total % 2**_TOTAL_BITS:x}")
+        pools = self._sum_pools(connection)
+        accepted = _Book(max(mark.count, book.count)).add(anchors=total, pools=pools)
+        self._write_book(connection, accepted)
+
+
+def _sealed_values(end: SessionEnd) -> tuple[str, int, bytes]:
+    return end.summary.session, end.last_link.seq, end.last_link.hash
+
+
+def _read_hashes(connection: SqliteConnection, session: str) -> tuple[dict[int, bytes], list[int]]:
+    """Return the hash of each record, and the records that are answers which still count."""
+    records: Iterable[tuple[Any, ...]] = connection.execute(
+        """SELECT seq, hash, body ->> '$.type' FROM sessions JOIN records USING (number)
+        WHERE session = ? ORDER BY seq""",
+        (session,),
+    )
+    hashes: dict[int, bytes] = {}
+    answers: list[int] = []
+    for seq, head, tag in records:
+        hashes[seq] = head
+        if tag == _IMPORTED:
+            # The answers of an imported file are void.
+            answers.clear()
+        elif tag == _ANSWERED:
+            answers.append(seq)
+    return hashes, answers
+
+
+def _unsigned_answer(seq: int, first_anchor: int) -> str:
+    if seq > first_anchor > 0:
+        return "nobody with the user's key gave this answer"
+    return (
+        "this answer is older than the signatures of this journal, and nothing says who gave it; "
+        "if you know it, run `windlass sessions verify --accept`"
+    )
+
+
+def _add(total: str, change: int) -> str:
+    return f"{(int(total, 16) + change) % 2**_SUM_BITS:x}"
 
 
 def _number(signature: str) -> int:

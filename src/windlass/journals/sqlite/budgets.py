@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from windlass.core.decide.reserving import budget_window
 from windlass.core.limits import Amount, Budget
 from windlass.journals.budget_math import BudgetSum, ShareChange, draw_share, settle_share
+from windlass.journals.sqlite.anchors import AnchorBook, PoolRow
+from windlass.journals.sqlite.schema import is_shared
 from windlass.sqlite_file import SqliteConnection
 
 
@@ -22,30 +24,42 @@ class ShareOwner(NamedTuple):
 
 
 def draw_budget(
-    connection: SqliteConnection, budget: Budget, owner: ShareOwner, wanted: Amount, at: float
+    connection: SqliteConnection,
+    budget: Budget,
+    owner: ShareOwner,
+    wanted: Amount,
+    at: float,
+    book: AnchorBook | None = None,
 ) -> Amount:
     """Raise the share of a run to `wanted`, or as far as the budget allows; returns the share."""
 
     def draw(promised: BudgetSum, share: BudgetSum) -> BudgetSum:
         return draw_share(budget, promised, share, wanted)
 
-    return _change_share(connection, budget, owner, draw, at)
+    return _change_share(connection, budget, owner, draw, at, book)
 
 
 def settle_budget(
-    connection: SqliteConnection, budget: Budget, owner: ShareOwner, spent: Amount, at: float
+    connection: SqliteConnection,
+    budget: Budget,
+    owner: ShareOwner,
+    spent: Amount,
+    at: float,
+    book: AnchorBook | None = None,
 ) -> None:
     """Set the share of a run to what it has spent in total."""
 
     def settle(_promised: BudgetSum, share: BudgetSum) -> BudgetSum:
         return settle_share(budget, share, spent)
 
-    _change_share(connection, budget, owner, settle, at)
+    _change_share(connection, budget, owner, settle, at, book)
 
 
 def promised_amount(connection: SqliteConnection, budget: Budget, at: float) -> Amount:
     """Return the sum of all shares in the window that contains the time `at`."""
-    return _promised_sum(connection, budget, budget_window(budget, at)).as_amount(budget)
+    pool = _find_pool(connection, budget, budget_window(budget, at))
+    promised = BudgetSum() if pool is None else _sum_from_row(pool[2:])
+    return promised.as_amount(budget)
 
 
 def forget_shares(connection: SqliteConnection, session: str) -> None:
@@ -62,6 +76,7 @@ def _change_share(
     owner: ShareOwner,
     change: ShareChange,
     at: float,
+    book: AnchorBook | None,
 ) -> Amount:
     key = (*owner, budget.name)
     row = connection.execute(
@@ -73,7 +88,8 @@ def _change_share(
     else:
         window = row[0]
         before = _sum_from_row(row[1:])
-    promised = _promised_sum(connection, budget, window)
+    pool = _find_pool(connection, budget, window)
+    promised = BudgetSum() if pool is None else _sum_from_row(pool[2:])
     share = change(promised, before)
     # A run that got nothing is not tied to this window: the next one may have something for it.
     if share != before:
@@ -81,17 +97,17 @@ def _change_share(
             "INSERT OR REPLACE INTO shares VALUES (?, ?, ?, ?, ?, ?)",
             (*key, window, *_row_from_sum(share)),
         )
-        connection.execute(
-            "INSERT OR REPLACE INTO pools VALUES (?, ?, ?, ?)",
-            (budget.name, window, *_row_from_sum(promised.replace_share(share, before))),
-        )
+        changed = (budget.name, window, *_row_from_sum(promised.replace_share(share, before)))
+        connection.execute("INSERT OR REPLACE INTO pools VALUES (?, ?, ?, ?)", changed)
+        if book is not None and not is_shared(connection):
+            book.change_pool(connection, pool, changed)
     return share.as_amount(budget)
 
 
-def _promised_sum(connection: SqliteConnection, budget: Budget, window: str) -> BudgetSum:
-    query = "SELECT usd, tokens FROM pools WHERE budget = ? AND period = ?"
+def _find_pool(connection: SqliteConnection, budget: Budget, window: str) -> PoolRow | None:
+    query = "SELECT budget, period, usd, tokens FROM pools WHERE budget = ? AND period = ?"
     row = connection.execute(query, (budget.name, window)).fetchone()
-    return _sum_from_row(row) if row else BudgetSum()
+    return None if row is None else (row[0], row[1], row[2], row[3])
 
 
 def _sum_from_row(row: Sequence[Any]) -> BudgetSum:

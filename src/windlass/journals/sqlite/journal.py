@@ -127,16 +127,16 @@ class SqliteJournal(SqliteMailbox):
         """Take the journal as it is for genuine: it was moved here, or restored from a backup."""
         book = self._book
         if book is not None:
-            await self._submit_change(book.accept)
+            await self._submit_change(book.accept, moves_ends=True)
             await self._submit_change(self._records.sign_all)
             book.remember(now=True)
 
     async def find_forgeries(self, session: str) -> list[RecordProblem]:
-        """Return the answers that nobody with the user's key gave, and what else was forged."""
+        """Return what was done to a session without the user's key; nothing if it is genuine."""
         book = self._book
         if book is None or self._writer.is_shared:
             return []
-        return await self._run_query(lambda file: list(book.find_session_problems(file, session)))
+        return await self._run_query(lambda file: queries.find_forgeries(file, session, book))
 
     @override
     def _submit_append(self, append: PendingAppend) -> None:
@@ -272,7 +272,7 @@ class SqliteJournal(SqliteMailbox):
         owner = budgets.ShareOwner(self._check_name(session), run)
         at = self._now()
         return await self._submit_change(
-            lambda file: budgets.draw_budget(file, budget, owner, wanted, at)
+            lambda file: budgets.draw_budget(file, budget, owner, wanted, at, self._book)
         )
 
     async def settle_budget(self, budget: Budget, session: str, run: int, spent: Amount) -> None:
@@ -280,7 +280,7 @@ class SqliteJournal(SqliteMailbox):
         owner = budgets.ShareOwner(self._check_name(session), run)
         at = self._now()
         await self._submit_change(
-            lambda file: budgets.settle_budget(file, budget, owner, spent, at)
+            lambda file: budgets.settle_budget(file, budget, owner, spent, at, self._book)
         )
 
     async def read_spending(self, budget: Budget) -> Amount:

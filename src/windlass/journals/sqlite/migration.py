@@ -62,4 +62,4 @@ def finish(connection: SqliteConnection, book: AnchorBook | None) -> None:
         raise older_wrote_error()
     end_sharing(connection)
     if book is not None:
-        book.accept(connection)
+        book.accept(connection, with_answers=False)

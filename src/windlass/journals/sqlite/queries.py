@@ -189,11 +189,26 @@ def verify_session(
         return problems
     facts = [fact for fact in found if not isinstance(fact, RecordProblem)]
     row = connection.execute(FIND_SESSION, (session,)).fetchone()
-    if row is not None:
-        problems += find_row_problems(session_end_from_row(row), facts)
+    if row is None:
+        return problems
+    end = session_end_from_row(row)
+    problems += find_row_problems(end, facts)
     if book is not None:
-        problems += book.find_session_problems(connection, session)
+        problems += book.find_session_problems(connection, end)
     return problems
+
+
+def find_forgeries(
+    connection: SqliteConnection, session: str, book: AnchorBook
+) -> list[RecordProblem]:
+    """Return what the signatures of a session contradict; nothing if its end is genuine."""
+    row = connection.execute(FIND_SESSION, (session,)).fetchone()
+    if row is None:
+        return []
+    end = session_end_from_row(row)
+    if book.is_session_genuine(connection, end):
+        return []
+    return list(book.find_session_problems(connection, end))
 
 
 def check_file(connection: SqliteConnection, book: AnchorBook | None) -> list[str]:

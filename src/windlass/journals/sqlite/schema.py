@@ -153,6 +153,7 @@ MIGRATIONS = (
     ) STRICT, WITHOUT ROWID;
     INSERT INTO meta VALUES ('record_version', '0');
     """,
+    "ALTER TABLE sessions ADD COLUMN seal TEXT NOT NULL DEFAULT ''",
 )
 """Each one brings a file a step further; a new file begins with the first."""
 VERSION = 3

@@ -14,18 +14,18 @@ from windlass.journals.wording import session_corrupt_error
 from windlass.sqlite_file import SqliteConnection
 
 STATEMENT_ROWS_MAX = 1_000
-"""Rows in one statement; SQLite accepts 32,766 values, and a row has at most 24."""
+"""Rows in one statement; SQLite accepts 32,766 values, and a row has at most 25."""
 
-SELECT_SESSION = f"SELECT {SESSION_COLUMNS}, number FROM sessions"  # noqa: S608 - our own names
+SELECT_SESSION = f"SELECT {SESSION_COLUMNS}, number, seal FROM sessions"  # noqa: S608 - our own names
 FIND_SESSION = f"{SELECT_SESSION} WHERE session = ?"
-_INSERT_SESSION = f"INSERT INTO sessions ({SESSION_COLUMNS}, number) VALUES "  # noqa: S608 - as above
-_SESSION_VALUES = f"({', '.join('?' * (SESSION_COLUMNS.count(',') + 2))})"
+_INSERT_SESSION = f"INSERT INTO sessions ({SESSION_COLUMNS}, number, seal) VALUES "  # noqa: S608 - as above
+_SESSION_VALUES = f"({', '.join('?' * (SESSION_COLUMNS.count(',') + 3))})"
 _OR_UPDATE_SESSION = " ON CONFLICT (number) DO UPDATE SET " + ", ".join(
-    f"{column} = excluded.{column}" for column in CHANGING_COLUMNS
+    f"{column} = excluded.{column}" for column in (*CHANGING_COLUMNS, "seal")
 )
-_MOVE_ENDS = "WITH moved (number, head, facts) AS (VALUES "
-_OF_SESSIONS = """) UPDATE sessions SET head = moved.head, facts = moved.facts FROM moved
-    WHERE sessions.number = moved.number"""
+_MOVE_ENDS = "WITH moved (number, head, facts, seal) AS (VALUES "
+_OF_SESSIONS = """) UPDATE sessions SET head = moved.head, facts = moved.facts, seal = moved.seal
+    FROM moved WHERE sessions.number = moved.number"""
 _TAKE_MAIL = "WITH new (number, mail, prompts) AS (VALUES "
 _BY_SESSIONS = """) UPDATE sessions SET mail_taken = max(mail_taken, new.mail),
     prompts_taken = max(prompts_taken, new.prompts) FROM new WHERE sessions.number = new.number"""
@@ -33,8 +33,8 @@ _BY_SESSIONS = """) UPDATE sessions SET mail_taken = max(mail_taken, new.mail),
 
 def session_end_from_row(row: Sequence[Any]) -> SessionEnd:
     """Read the end of a session from a row of SELECT_SESSION. Its summary may be behind."""
-    *columns, number = row
-    return SessionEnd.from_row(columns, number)
+    *columns, number, seal = row
+    return SessionEnd.from_row(columns, number, seal)
 
 
 def read_end(connection: SqliteConnection, session: str) -> SessionEnd | None:
@@ -105,14 +105,15 @@ def write_ends(connection: SqliteConnection, ends: Iterable[SessionEnd], *, shar
     mailed: list[tuple[Any, ...]] = []
     for end in ends:
         if end.needs_whole_row(is_shared=shared):
-            whole.append((*map(_to_column, end.to_row(is_shared=shared)), end.number))
+            columns = map(_to_column, end.to_row(is_shared=shared))
+            whole.append((*columns, end.number, end.seal))
         else:
-            moved.append((end.number, end.last_link.hash, end.last_link.seq))
+            moved.append((end.number, end.last_link.hash, end.last_link.seq, end.seal))
         if end.mail.control.taken or end.mail.prompts.taken:
             mailed.append((end.number, end.mail.control.taken, end.mail.prompts.taken))
     execute = connection.execute
     insert_rows(execute, _INSERT_SESSION, _SESSION_VALUES, whole, _OR_UPDATE_SESSION)
-    insert_rows(execute, _MOVE_ENDS, "(?, ?, ?)", moved, _OF_SESSIONS)
+    insert_rows(execute, _MOVE_ENDS, "(?, ?, ?, ?)", moved, _OF_SESSIONS)
     insert_rows(execute, _TAKE_MAIL, "(?, ?, ?)", mailed, _BY_SESSIONS)
 
 

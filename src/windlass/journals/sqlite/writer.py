@@ -218,7 +218,8 @@ class SqliteWriter:
         self._next_number = group.next_number
         self._on_written(group.ends)
         if self._book is not None:
-            self._book.remember()
+            # That an answer was given is remembered before the answer counts.
+            self._book.remember(now=bool(group.answers))
         return errors
 
     @contextmanager
@@ -259,14 +260,22 @@ class SqliteWriter:
         self._known_ends.pop(session, None)
         self._unsure.discard(session)
         found = read_end(self._connection, session)
-        return found or SessionEnd.of_new_session(session, group.next_number)
+        if found is None:
+            return SessionEnd.of_new_session(session, group.next_number)
+        signer = self._signer
+        return found._replace(is_genuine=signer is None or signer.is_sealed(found))
+
+    @property
+    def _signer(self) -> AnchorBook | None:
+        """Signs what is written; None without a key, and until the upgrade is finished."""
+        return None if self._is_shared else self._book
 
     def _is_current(self, end: SessionEnd) -> bool:
         """Whether the file still has this end, although another connection has written to it."""
-        query = "SELECT head, summarized, number FROM sessions WHERE session = ?"
+        query = "SELECT head, summarized, number, seal FROM sessions WHERE session = ?"
         row = self._connection.execute(query, (end.summary.session,)).fetchone()
         summarized = end.row.facts if end.row else 0
-        is_current = row == (end.last_link.hash, summarized, end.number)
+        is_current = row == (end.last_link.hash, summarized, end.number, end.seal)
         if is_current:
             self._unsure.discard(end.summary.session)
         return is_current
@@ -275,8 +284,12 @@ class SqliteWriter:
         execute = self._connection.execute
         # The bodies are bytes already; the cast stores them as text without decoding them here.
         insert_rows(execute, _INSERT_RECORD, "(?, ?, CAST(? AS TEXT), ?)", group.records)
+        signer = self._signer
+        if signer is not None:
+            for session, end in group.ends.items():
+                group.ends[session] = signer.seal_end(end)
         write_ends(self._connection, group.ends.values(), shared=self._is_shared)
-        if self._book is not None and not self._is_shared:
+        if signer is not None:
             ends = [
                 NewAnchor(end.summary.session, end.last_link.seq, end.last_link.hash, at)
                 for end in group.ends.values()
@@ -285,7 +298,7 @@ class SqliteWriter:
             ]
             anchors = [*group.answers, *ends]
             if anchors:
-                self._book.write_anchors(self._connection, anchors)
+                signer.write_anchors(self._connection, anchors)
         if group.blobs:
             blobs = [*group.blobs.items()]
             insert_rows(execute, "INSERT OR IGNORE INTO blobs VALUES ", "(?, ?)", blobs)
