@@ -23,7 +23,7 @@ LOCAL := $(VENV)/.ready-for-local
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-faults \
 	docs cli-reference simulate modelcheck crash soak scale mutants live prices \
-	mcp-servers local local-weights bench-local test-local lock clean
+	mcp-servers node-clients local local-weights bench-local test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -103,6 +103,9 @@ prices: ## take prices and windows anew from a maintained price package
 
 mcp-servers: $(DEV) ## fetch the MCP servers that the tests talk to into .cache/mcp
 	$(BIN)/python tests/support/mcp_servers.py
+
+node-clients: $(DEV) ## fetch the clients of other protocols from npm into .cache/node_clients
+	$(BIN)/python tests/support/node_clients.py
 
 local-weights: ## fetch the small model's weights into .cache/local
 	@$(PYTHON3) tools/local_weights.py

