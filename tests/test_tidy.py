@@ -41,6 +41,8 @@ SMALL_MODULES = {
     "windlass.cli.tools",
     # What a replay reports, apart from how it replays.
     "windlass.core.audit.differences",
+    # What a service does by itself, apart from the service, which knows none of it.
+    "windlass.server.duties",
 }
 
 # Written with character classes, so that the patterns do not find themselves.

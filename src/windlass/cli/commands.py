@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from windlass.cli.policy import policy
     from windlass.cli.resume import resume
     from windlass.cli.run import run
+    from windlass.cli.schedule import schedule
     from windlass.cli.sessions import sessions, watch
     from windlass.cli.tools import tools
     from windlass.cli.trust import trust
@@ -45,6 +46,7 @@ __all__ = [
     "raise_",
     "resume",
     "run",
+    "schedule",
     "sessions",
     "steer",
     "tools",
@@ -71,6 +73,7 @@ COMMANDS: Mapping[str, str] = {
     "demo": "Watch an agent stall, be killed and finish. Needs no key.",
     "doctor": "Show what this machine can do, and what is missing.",
     "policy": "Check a policy file, and what it decides about a call.",
+    "schedule": "Start runs at certain times; list, pause and delete schedules.",
     "sessions": "List, show, watch, explain, check, copy and delete sessions.",
     "migrate": "Bring a journal of an older version up to date.",
     "completion": "Print the completion script for a shell.",
@@ -93,6 +96,7 @@ LAZY_MODULES: LazyModules = {
     "raise_": "windlass.cli.control",
     "resume": "windlass.cli.resume",
     "run": "windlass.cli.run",
+    "schedule": "windlass.cli.schedule",
     "sessions": "windlass.cli.sessions",
     "steer": "windlass.cli.control",
     "tools": "windlass.cli.tools",

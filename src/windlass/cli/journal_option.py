@@ -6,7 +6,12 @@ from typing import Any, TypeVar
 
 import click
 
-from windlass.project.journals import ManagedJournal, journal_name, open_existing_journal
+from windlass.project.journals import (
+    ManagedJournal,
+    journal_name,
+    open_existing_journal,
+    open_journal,
+)
 
 T = TypeVar("T")
 
@@ -24,11 +29,17 @@ journal_option = click.option(
 )
 
 
-def run_on_journal(place: str, work: Callable[[ManagedJournal], Coroutine[Any, Any, T]]) -> T:
-    """Do something with a journal that exists, and return the result."""
+def run_on_journal(
+    place: str,
+    work: Callable[[ManagedJournal], Coroutine[Any, Any, T]],
+    *,
+    creates: bool = False,
+) -> T:
+    """Do something with a journal, and return the result. It must exist, unless `creates`."""
+    opens = open_journal if creates else open_existing_journal
 
     async def open_and_work() -> T:
-        async with open_existing_journal(place) as journal:
+        async with opens(place) as journal:
             return await work(journal)
 
     return asyncio.run(open_and_work())

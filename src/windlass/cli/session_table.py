@@ -37,7 +37,7 @@ def show_session_list(found: Sequence[SessionSummary], *, as_json: bool) -> None
     elif Screen().styled:
         _show_table(found)
     else:
-        _show_columns([COLUMNS, *map(_session_row, found)])
+        show_columns([COLUMNS, *map(_session_row, found)])
 
 
 def _session_row(summary: SessionSummary) -> tuple[str, ...]:
@@ -70,7 +70,8 @@ def _show_table(found: Sequence[SessionSummary]) -> None:
     Console(highlight=False).print(table)
 
 
-def _show_columns(rows: Sequence[Sequence[str]]) -> None:
+def show_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of text in columns, for a pipe as for a terminal."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

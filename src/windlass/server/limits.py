@@ -30,6 +30,8 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """For the calls that run when the service is stopped."""
     sweep_s: float = 2.0
     """Between two looks for runs that nobody drives."""
+    schedule_s: float = 1.0
+    """Between two looks at the schedules: a run starts so late at most."""
     runs_driven: int = 500
     """Runs that the sweep drives at a time."""
 

@@ -3,8 +3,15 @@
 from windlass.server.api import controls, health, runs
 from windlass.server.openai import routes as openai
 from windlass.server.routing import Route
+from windlass.server.schedules import routes as schedules
 
 
 def all_routes() -> tuple[Route, ...]:
     """Return the routes of the service and of all protocols."""
-    return (*runs.ROUTES, *controls.ROUTES, *health.ROUTES, *openai.ROUTES)
+    return (
+        *runs.ROUTES,
+        *controls.ROUTES,
+        *health.ROUTES,
+        *openai.ROUTES,
+        *schedules.ROUTES,
+    )

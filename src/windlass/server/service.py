@@ -42,6 +42,7 @@ from windlass.ports import (
 )
 from windlass.server.access import Caller, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork
+from windlass.server.duties import begin_duties
 from windlass.server.errors import ApiError
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
@@ -89,6 +90,7 @@ class Service:
 
     async def __aenter__(self) -> Self:
         self.background.repeat("sweep", self._sweep_all, self.limits.sweep_s)
+        begin_duties(self)
         self.is_ready = True
         return self
 

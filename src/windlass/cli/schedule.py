@@ -1,0 +1,207 @@
+"""`windlass schedule`: runs that a service starts by itself at certain times."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+import msgspec
+
+from windlass.cli.journal_option import journal_option, run_on_journal
+from windlass.cli.session_table import show_columns
+from windlass.core.errors import ConfigError
+from windlass.core.text_clip import printable_chars
+from windlass.project.journals import ManagedJournal
+from windlass.project.settings import InvalidSetting, parse_age
+from windlass.server.schedules.records import Overlap, Schedule
+from windlass.server.schedules.store import NewSchedule, ScheduleStore
+from windlass.server.schedules.times import (
+    CronTimes,
+    FireTimes,
+    IntervalTimes,
+    OnceTime,
+    describe_times,
+    parse_moment,
+)
+
+COLUMNS = ("SCHEDULE", "NEXT", "STARTED", "SKIPPED", "TIMES", "AGENT", "NOTE")
+
+
+@click.group()
+def schedule() -> None:
+    """Create, list, pause, resume and delete schedules.
+
+    A schedule is kept in the journal. Every service that runs on the journal (`windlass serve`)
+    takes part in firing it, and each time starts one run.
+    """
+
+
+@schedule.command(
+    epilog="""\b
+Examples:
+  windlass schedule create report --cron "30 8 * * MON-FRI" --timezone Europe/Berlin "Report."
+  windlass schedule create watch --every 15m --overlap skip "Look at the queue."
+  windlass schedule create later --at 2026-12-31T18:00 --timezone Europe/Berlin "Wish them well."
+"""
+)
+@click.argument("name")
+@click.argument("prompt", nargs=-1, required=True)
+@journal_option
+@click.option("--cron", metavar="EXPRESSION", help="Minute, hour, day, month, day of the week.")
+@click.option("--every", metavar="TIME", help="An interval, such as 90s, 15m or 2h.")
+@click.option("--at", "moment", metavar="DATE", help="Once, at a time such as 2026-12-31T18:00.")
+@click.option("--timezone", default="UTC", show_default=True, help="Of --cron and --at.")
+@click.option("--agent", metavar="NAME", default="", help="By default, the service's first agent.")
+@click.option("--session", metavar="NAME", default="", help="Go on with this session every time.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["skip", "queue", "cancel"]),
+    default="skip",
+    show_default=True,
+    help="While the run before has not ended: skip, wait for it, or cancel it.",
+)
+@click.option(
+    "--catch-up",
+    metavar="TIME",
+    default="5m",
+    show_default=True,
+    help="How late a run may start after a time when no service was running.",
+)
+@click.option("--jitter", metavar="TIME", default="", help="Delay each run by up to this.")
+def create(  # noqa: PLR0913, PLR0917 - one parameter per option
+    name: str,
+    prompt: tuple[str, ...],
+    place: str,
+    cron: str | None,
+    every: str | None,
+    moment: str | None,
+    timezone: str,
+    agent: str,
+    session: str,
+    overlap: Overlap,
+    catch_up: str,
+    jitter: str,
+) -> None:
+    """Start a run of PROMPT at certain times: give --cron, --every or --at."""
+    new = NewSchedule(
+        name=name,
+        agent=agent,
+        prompt=" ".join(prompt),
+        times=_read_times(cron, every, moment, timezone),
+        session=session,
+        overlap=overlap,
+        catch_up_s=_read_time("--catch-up", catch_up),
+        jitter_s=_read_time("--jitter", jitter) if jitter else 0.0,
+    )
+    made = run_on_journal(place, lambda journal: _store(journal).create(new), creates=True)
+    click.echo(
+        f"The schedule {made.name} is kept: {describe_times(made.times)}. {_tell_next(made)}"
+    )
+    click.echo("It fires while a service runs on this journal: windlass serve", err=True)
+
+
+@schedule.command("list")
+@journal_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def list_(place: str, as_json: bool) -> None:
+    """List the schedules, with their next time and what became of the last one."""
+    found = run_on_journal(place, _list_all)
+    if as_json:
+        listed = [{**msgspec.to_builtins(one), "next_time": one.next_time} for one in found]
+        click.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
+    elif not found:
+        click.echo("No schedules.")
+    else:
+        show_columns([COLUMNS, *map(_row, found)])
+
+
+@schedule.command()
+@click.argument("name")
+@click.option("--reason", metavar="WHY", default="", help="The reason, for those who list it.")
+@journal_option
+def pause(name: str, reason: str, place: str) -> None:
+    """Let a schedule start no more runs until it is resumed."""
+    run_on_journal(place, lambda journal: _store(journal).pause(name, reason))
+    click.echo(f"The schedule {name} is paused. Go on with it: windlass schedule resume {name}")
+
+
+@schedule.command()
+@click.argument("name")
+@journal_option
+def resume(name: str, place: str) -> None:
+    """Let a schedule start runs again; what it missed meanwhile is not caught up."""
+    resumed = run_on_journal(place, lambda journal: _store(journal).resume(name))
+    click.echo(f"The schedule {name} goes on. {_tell_next(resumed)}")
+
+
+@schedule.command()
+@click.argument("name")
+@journal_option
+def delete(name: str, place: str) -> None:
+    """Delete a schedule. Runs that it has started go on."""
+    run_on_journal(place, lambda journal: _store(journal).delete(name))
+    click.echo(f"The schedule {name} is deleted.")
+
+
+def _store(journal: ManagedJournal) -> ScheduleStore:
+    return ScheduleStore(journal, time.time)
+
+
+async def _list_all(journal: ManagedJournal) -> list[Schedule]:
+    return [known async for known in _store(journal).walk()]
+
+
+def _read_times(
+    cron: str | None, every: str | None, moment: str | None, timezone: str
+) -> FireTimes:
+    given = [option for option in (cron, every, moment) if option is not None]
+    if len(given) != 1:
+        raise ConfigError("give one of --cron, --every and --at: when should the run start?")
+    if cron is not None:
+        return CronTimes(cron, timezone)
+    if moment is not None:
+        return OnceTime(parse_moment(moment, timezone))
+    every_s = _read_time("--every", every or "")
+    if every_s != int(every_s):
+        raise ConfigError(f"--every {every}: give whole seconds")
+    return IntervalTimes(int(every_s), int(time.time()) + int(every_s))
+
+
+def _read_time(option: str, text: str) -> float:
+    try:
+        seconds = parse_age(text)
+    except InvalidSetting:
+        seconds = None
+    if seconds is None:
+        raise ConfigError(f"{option} {text!r} is not a time: write 90s, 15m, 2h or 1d")
+    return seconds
+
+
+def _tell_next(known: Schedule) -> str:
+    if known.next_time is None:
+        return "It has no next time."
+    return f"Next: {_local(known.next_time)}."
+
+
+def _local(moment: float) -> str:
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def _row(known: Schedule) -> Sequence[str]:
+    if known.is_paused:
+        upcoming = "paused"
+    elif known.next_time is None:
+        upcoming = "over"
+    else:
+        upcoming = _local(known.next_time)
+    note = known.pause_reason if known.is_paused else known.last_error
+    cells = (
+        known.record_name,
+        upcoming,
+        str(known.started),
+        str(known.skipped),
+        describe_times(known.times),
+        known.agent or "-",
+        note[:120],
+    )
+    return [printable_chars(cell) for cell in cells]

@@ -1,0 +1,1 @@
+"""Schedules: runs that start by themselves at certain times."""

@@ -1,0 +1,142 @@
+"""Fires the schedules of a journal, together with all other processes that do the same.
+
+The law: a firing is decided by compare and set before it is carried out (`records.py`), and carried
+out under a key that follows from it. Killed at any point, no firing is lost and none happens twice.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+from windlass.core.errors import WindlassError
+from windlass.logs import get_logger
+from windlass.ports import SharedRecord
+from windlass.server.errors import ApiError
+from windlass.server.schedules.records import (
+    Schedule,
+    decide_firing,
+    note_started,
+    skip_firing,
+)
+from windlass.server.schedules.store import ScheduleStore, decode_schedule
+
+TAKE_OVER_S = 5.0
+"""How long whoever decided about a firing is given to carry it out, before others do."""
+AT_ONCE = 8
+"""Schedules that are looked at side by side."""
+DECISIONS_MAX = 200
+"""Firings of one schedule that one pass decides about; the next pass goes on."""
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRuns:
+    """What the scheduler needs of whoever runs agents."""
+
+    agents: Collection[str]
+    """The names of the agents that can be started here. A schedule without one takes the first."""
+    is_busy: Callable[[Schedule, str], Awaitable[bool]]
+    """Whether the last run of a session has not ended."""
+    start: Callable[[Schedule, int], Awaitable[str]]
+    """Start the run of a fire time, or find it. Returns the name of its session."""
+    cancel: Callable[[Schedule, str], Awaitable[None]]
+    """Cancel the open run of a session, if it has one."""
+
+
+class Scheduler:
+    """Looks at all schedules, again and again."""
+
+    def __init__(self, store: ScheduleStore, runs: ScheduledRuns, now: Callable[[], float]) -> None:
+        self._store = store
+        self._runs = runs
+        self._now = now
+
+    async def run_due(self) -> int:
+        """Do what is due now, for all schedules. Returns how many runs were started.
+
+        An error of one schedule is logged, and stops none of the others.
+        """
+        started = 0
+        after = ""
+        while records := await self._store.list_records(after):
+            after = records[-1].name
+            for start in range(0, len(records), AT_ONCE):
+                batch = records[start : start + AT_ONCE]
+                started += sum(await asyncio.gather(*map(self._run_logged, batch)))
+        return started
+
+    async def _run_logged(self, record: SharedRecord) -> int:
+        try:
+            return await self._run_schedule(record)
+        except WindlassError as error:
+            _log.warning("schedule %s: %s", record.name, error)
+        except Exception:  # noqa: BLE001 - a record that cannot be read must not stop the others
+            _log.exception("schedule %s failed", record.name)
+        return 0
+
+    async def _run_schedule(self, record: SharedRecord) -> int:
+        """Decide about what is due and carry it out. Stops as soon as somebody else is faster."""
+        schedule = decode_schedule(record)
+        if schedule.agent and schedule.agent not in self._runs.agents:
+            return 0
+        started = 0
+        if schedule.firing is not None:
+            if self._now() < schedule.firing.decided_at + TAKE_OVER_S:
+                return 0
+            started += await self._carry_out(record.name, schedule)
+            return started
+        for _ in range(DECISIONS_MAX):
+            decided = await self._decide(schedule)
+            if decided is None:
+                break
+            written = await self._store.replace(record, decided)
+            if written is None:
+                break
+            record = written
+            schedule = decided
+            if schedule.firing is not None:
+                started += await self._carry_out(record.name, schedule)
+                break
+        return started
+
+    async def _decide(self, schedule: Schedule) -> Schedule | None:
+        due_at = schedule.due_at
+        is_due = due_at is not None and due_at <= self._now()
+        if schedule.is_paused or not (is_due or schedule.waiting):
+            return None
+        other = schedule.session or schedule.last_session
+        is_busy = bool(other) and await self._runs.is_busy(schedule, other)
+        return decide_firing(schedule, self._now(), is_busy=is_busy)
+
+    async def _carry_out(self, record_name: str, schedule: Schedule) -> int:
+        """Start the run of a firing, and note it. Returns 1 if the run is there."""
+        firing = schedule.firing
+        if firing is None:
+            return 0
+        try:
+            if firing.cancels:
+                await self._runs.cancel(schedule, firing.cancels)
+            session = await self._runs.start(schedule, firing.fire_time)
+        except (WindlassError, ApiError) as error:
+            await self._note_failure(record_name, schedule, str(error))
+            return 0
+
+        def note(known: Schedule) -> Schedule | None:
+            return note_started(known, session) if known.firing == firing else None
+
+        await self._store.change_if(record_name, note)
+        return 1
+
+    async def _note_failure(self, record_name: str, schedule: Schedule, why: str) -> None:
+        """Give up a firing that could not be started in time; before, it is tried again."""
+        firing = schedule.firing
+        _log.warning("schedule %s could not start its run: %s", record_name, why)
+        if firing is None or self._now() < firing.decided_at + schedule.catch_up_s:
+            return
+
+        def give_up(known: Schedule) -> Schedule | None:
+            if known.firing != firing:
+                return None
+            return skip_firing(known, firing.fire_time, why)
+
+        await self._store.change_if(record_name, give_up)

@@ -1,0 +1,75 @@
+"""How a service runs what its schedules ask for: on behalf of their owners."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from windlass.agent.agent import Agent
+from windlass.agent.control import ControlReceipt
+from windlass.agent.handles import RunHandle
+from windlass.core.errors import NothingToDo
+from windlass.core.session_summary import SessionSummary
+from windlass.ports import Journal
+from windlass.server.access import LOCAL_OWNER, Caller
+from windlass.server.errors import ApiError
+from windlass.server.schedules.records import Schedule
+from windlass.server.schedules.scheduler import ScheduledRuns, Scheduler
+from windlass.server.schedules.store import ScheduleStore
+from windlass.server.start_request import StartRequest
+
+
+class SchedulingService(Protocol):
+    """What schedules need of a service."""
+
+    journal: Journal
+    agents: Mapping[str, Agent[Any]]
+
+    async def start_run(self, caller: Caller, request: StartRequest) -> RunHandle[Any]: ...
+
+    async def check_owner(self, caller: Caller, session: str) -> SessionSummary: ...
+
+    async def cancel(
+        self, caller: Caller, session: str, reason: str = "cancelled"
+    ) -> ControlReceipt: ...
+
+
+def make_scheduler(service: SchedulingService, now: Callable[[], float]) -> Scheduler:
+    """Return what fires the schedules of a service's journal."""
+
+    async def is_busy(schedule: Schedule, session: str) -> bool:
+        try:
+            summary = await service.check_owner(_owner_of(schedule), session)
+        except ApiError:
+            # There is no such session, or none of the owner's: starting the run tells which.
+            return False
+        return summary.outcome is None
+
+    async def start(schedule: Schedule, fire_time: int) -> str:
+        firing = schedule.firing
+        request = StartRequest(
+            prompt=schedule.prompt,
+            agent=schedule.agent,
+            session=schedule.session_of(fire_time),
+            key=schedule.key_of(fire_time),
+            # That it is to be started was decided: whoever was faster meanwhile is waited for.
+            on_busy="replace" if firing is not None and firing.cancels else "queue",
+        )
+        return (await service.start_run(_owner_of(schedule), request)).session
+
+    async def cancel(schedule: Schedule, session: str) -> None:
+        try:
+            await service.cancel(
+                _owner_of(schedule), session, "the next run of its schedule is due"
+            )
+        except (NothingToDo, ApiError):
+            # It has ended, or was deleted.
+            return
+
+    runs = ScheduledRuns(service.agents.keys(), is_busy, start, cancel)
+    return Scheduler(ScheduleStore(service.journal, now), runs, now)
+
+
+def _owner_of(schedule: Schedule) -> Caller:
+    """Return whoever made the schedule, with no more rights than to start runs."""
+    if not schedule.owner:
+        return LOCAL_OWNER
+    return Caller(schedule.owner, frozenset({"start"}), context=schedule.context)
