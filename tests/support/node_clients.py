@@ -1,6 +1,6 @@
 """Clients of protocols that are not ours, from npm, pinned and kept in `.cache/node_clients`.
 
-`python tests/support/node_clients.py` fetches them all; the tests do so too, each for what it needs.
+`python tests/support/node_clients.py` fetches them all; the tests do so too, each what it needs.
 What cannot be had fails a test in CI, and skips it elsewhere, with the reason.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mcp_servers import ROOT, ServerMissing, fetch_once, node_program, npm_install
 
 CACHE = ROOT / ".cache" / "node_clients"
@@ -51,7 +52,10 @@ async def run_script(folder: Path, script: str, *arguments: str) -> Any:
     # Modules are looked up from the folder of the script.
     place = folder / script
     if not place.exists() or place.read_text("utf-8") != source:
-        place.write_text(source, "utf-8")
+        # Other workers may start it at this moment, so it is there whole or not at all.
+        written = folder / f"{os.getpid()}.{script}"
+        written.write_text(source, "utf-8")
+        written.replace(place)
     process = await asyncio.create_subprocess_exec(
         node_program(),
         str(place),
