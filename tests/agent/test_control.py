@@ -15,6 +15,7 @@ from windlass import (
     RunEnded,
     tool,
 )
+from windlass.agent.control import count_queued
 from windlass.core.errors import MailRejected
 from windlass.core.events import LimitsRaised, MailRefused, RunContinued, RunPaused, RunReleased
 from windlass.core.fold.run import fold
@@ -142,3 +143,44 @@ async def test_a_root_is_known_by_its_facts_and_not_by_its_name() -> None:
         await windlass.steer(journal, below, "Hurry.")
     await boss.aclose(cancel=True)
     assert await journal.list_abandoned() == []
+
+
+@pytest.mark.contract("D5")
+async def test_a_resume_withdraws_a_pause_that_nobody_has_taken() -> None:
+    """D5: both are taken in order, so the run goes on and the record says why."""
+    journal = MemoryJournal()
+    await left_open(journal)
+    await windlass.pause(journal, "s", "lunch", by="ada")
+    await windlass.resume(journal, "s", by="bob")
+    with pytest.raises(NothingToDo, match="not paused"):
+        await windlass.resume(journal, "s")
+    await windlass.pause(journal, "s", "tea", by="ada")
+    result = await make_agent(journal, "Done.", limits=Limits(steps=2)).resume("s")
+    assert result.outcome == "completed"
+    told = [
+        (type(fact), fact.by)
+        for fact in await journal.read("s")
+        if isinstance(fact, RunPaused | RunContinued)
+    ]
+    assert told == [
+        (RunPaused, "ada"),
+        (RunContinued, "bob"),
+        (RunPaused, "ada"),
+        (RunContinued, ""),
+    ]
+
+
+@pytest.mark.contract("D7")
+async def test_a_prompt_is_begun_by_who_queued_it_when_a_run_of_another_agent_ends() -> None:
+    """D7: `run` begins nothing after its own run, because its caller may be about to exit."""
+    journal = MemoryJournal()
+    first = make_agent(journal, call("look"), "First.")
+    second = make_agent(journal, "Second.")
+    running = asyncio.create_task(first.run("Go.", session="s"))
+    await asyncio.sleep(0.5)
+    handle = await second.start("Go on.", session="s", on_busy="queue")
+    assert await count_queued(journal, ["s", "other"]) == {"s": 1}
+    assert (await running).text == "First."
+    async with asyncio.timeout(60):
+        assert (await handle.result()).text == "Second."
+    assert await count_queued(journal, ["s"]) == {}

@@ -170,3 +170,21 @@ def test_a_killed_terminal_is_replaced_by_the_other(terminals: Terminals) -> Non
     assert "I began, and ended." in terminals.say("resume", name)
     assert "Be brief." in str(terminals.server.requests[-1].json)
     assert len(terminals.server.requests) == 2
+
+
+def test_a_pause_is_withdrawn_before_it_took_effect(terminals: Terminals) -> None:
+    """D5: by the process that drives, or, if none does, by the one that goes on."""
+    slow = chat_answer(text_chunk("Looking."), call_chunks("read", '{"path":"notes.txt"}'))
+    slow = replace(slow, acts=(slow.acts[0], wait(20), *slow.acts[1:]))
+    first, name = begin(terminals, slow, text_answer("Seen."))
+    assert "paused" in terminals.say("pause", name).lower()
+    assert "goes on in the process that drives it" in terminals.say("resume", name)
+    assert "Seen." in end_of(first)
+    terminals.server.add_answers(stream_answer(text_chunk("I be"), stall()))
+    second = terminals.start("run", "-m", "openai-chat:m", "-r", name, "think")
+    terminals.wait_for_requests(3)
+    second.kill()
+    second.wait()
+    assert "nobody drives" in terminals.say("pause", name)
+    terminals.server.add_answers(text_answer("All done."))
+    assert "All done." in terminals.say("resume", name)

@@ -11,9 +11,9 @@ from weakref import finalize
 
 from typing_extensions import Unpack
 
+from windlass.agent import control
 from windlass.agent.answering import find_question, pass_on_answer
 from windlass.agent.build import AgentParts, build_parts, replace_journal
-from windlass.agent.control import steer as post_steering
 from windlass.agent.driving import SessionDriver
 from windlass.agent.event_stream import EventStream, StreamBlock
 from windlass.agent.handles import RunHandle, stream_handle
@@ -159,8 +159,8 @@ class Agent(Generic[OutputT]):
         differs, unless `consent` is given, and NothingToDo if there is no such session. If the
         caller is cancelled, the run is released, not cancelled.
         """
-        driving = self._sessions.drive(check_session(session), consent=consent, watcher=on_event)
-        result = await driving
+        name = check_session(session)
+        result = await self._sessions.drive(name, consent=consent, watcher=on_event)
         return None if result is None else self._parse_output(result)
 
     async def sweep(
@@ -255,11 +255,12 @@ class Agent(Generic[OutputT]):
     ) -> RunResult[OutputT]:
         """Go on with a run that a crash, a restart, a release, a pause or a question left open.
 
-        The limits of this agent replace those that the run was started with; what the run has
-        spent so far counts against them. Raises NothingToDo if no run is open, and SetupDrifted if
-        this agent's configuration differs from the one the run was started with, unless `consent`
-        is given.
+        The limits of this agent replace those that the run was started with; what the run has spent
+        so far counts against them. A pause that nobody has taken yet is withdrawn. Raises
+        NothingToDo if no run is open, and SetupDrifted if this agent's configuration differs from
+        the one the run was started with, unless `consent` is given.
         """
+        await control.withdraw_pause(self.parts.world.journal, check_session(session))
         opening = partial(self._openings.open_continued, consent=consent)
         return await self._go_on(session, opening, on_event)
 
@@ -282,9 +283,9 @@ class Agent(Generic[OutputT]):
         what `resume` raises, and ConfigError if the answer does not fit.
         """
         journal = self.parts.world.journal
-        clock = self.parts.world.clock
         asked = await find_question(journal, check_session(session), call_id)
         if asked.is_nested:
+            clock = self.parts.world.clock
             mask = self.parts.mask
             await pass_on_answer(
                 journal, asked, call_id, verdict, clock, digest=digest, by=by, mask=mask
@@ -327,8 +328,7 @@ class Agent(Generic[OutputT]):
         """Let go of the run of a session without ending it, from any thread.
 
         No request and no call begins any more; calls that run get `grace_s` seconds to finish.
-        Then any process can go on with the run, with `resume`. Returns whether this agent drives
-        one.
+        Then any process can `resume` it. Returns whether this agent drives one.
         """
         return self._runs.release(session, reason, grace_s)
 
@@ -361,7 +361,7 @@ class Agent(Generic[OutputT]):
         try:
             await self._runs.steer(check_session(session), SteeringGiven(parts, str(by)))
         except SessionBusy:
-            await post_steering(self.parts.world.journal, session, parts, by=by)
+            await control.steer(self.parts.world.journal, session, parts, by=by)
 
     async def _start(
         self,

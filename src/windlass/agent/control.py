@@ -7,7 +7,7 @@ of the agent. Text waits in the mailbox until somebody drives.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -158,14 +158,55 @@ async def resume(
     """
     target = await find_open_run(journal, session, run)
     letters = await target.waiting_letters()
-    will_pause = any(isinstance(letter.message, PauseMail) for letter in letters)
-    if target.run_state.pause is None and not will_pause:
+    if target.run_state.pause is None and not _will_pause(letters):
         raise NothingToDo(f"the run of session {session} is not paused")
     if not letters:
         receipt = await target.write_if_free(RunContinued(str(by)))
         if receipt is not None:
             return receipt
     return await target.post(ContinueMail(run=target.number), by=by)
+
+
+async def withdraw_pause(journal: Journal, session: str, *, by: str = "") -> bool:
+    """Post a resume behind a pause that nobody has taken yet. Returns whether there was one.
+
+    Whoever drives the run next takes both, and goes on.
+    """
+    # Looked at first, because most sessions have no message, and reading them may take long.
+    if not isinstance(journal, Mailbox) or not _will_pause(
+        await journal.read_mail(session, "control")
+    ):
+        return False
+    try:
+        target = await find_open_run(journal, session, None)
+    except (NothingToDo, ConfigError):
+        return False
+    if not _will_pause(await target.waiting_letters()):
+        return False
+    await target.post(ContinueMail(run=target.number), by=by)
+    return True
+
+
+def _will_pause(letters: Sequence[Letter]) -> bool:
+    """Whether a run is to be paused once its messages are taken."""
+    kinds = [
+        letter.message for letter in letters if isinstance(letter.message, PauseMail | ContinueMail)
+    ]
+    return bool(kinds) and isinstance(kinds[-1], PauseMail)
+
+
+async def count_queued(journal: Journal, sessions: Collection[str]) -> dict[str, int]:
+    """Return how many prompts wait in the queues of these sessions, for those that have any."""
+    if not isinstance(journal, Mailbox):
+        return {}
+    counts: dict[str, int] = {}
+    for session in sessions:
+        if not await journal.read_mail(session, "prompts"):
+            continue
+        # A prompt that has become a run stays in the mailbox for a moment.
+        state = fold(session, await journal.read(session))
+        counts[session] = len(await journal.read_mail(session, "prompts", state.prompts_taken))
+    return {session: count for session, count in counts.items() if count}
 
 
 async def raise_limits(

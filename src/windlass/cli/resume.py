@@ -8,13 +8,15 @@ from typing import Any
 
 import click
 
-from windlass.cli.command_context import CommandContext, load_context
+from windlass.agent.control import resume as end_pause
+from windlass.cli.command_context import CommandContext, load_context, login_name
+from windlass.cli.control import TAKEN_WAIT_S
 from windlass.cli.exit_codes import DONE
 from windlass.cli.options import agent_options, collect_flags, limit_options, show_options
 from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
 from windlass.cli.screen import TROUBLE, Screen
 from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
-from windlass.ports import Journal
+from windlass.project.journals import ManagedJournal
 from windlass.project.launches import is_run_imported, load_recorded_agent
 from windlass.project.session_names import find_latest, find_session
 
@@ -102,13 +104,15 @@ async def _resume_all(context: CommandContext, flags: Mapping[str, object], cons
 
 async def resume_run(
     context: CommandContext,
-    journal: Journal,
+    journal: ManagedJournal,
     session: str,
     flags: Mapping[str, object],
     *,
     consent: bool = False,
 ) -> int:
     """Finish a session's open run with the agent that it was started with; its exit code."""
+    if await _end_pause_elsewhere(journal, session, context.terminal.screen):
+        return DONE
     agent = await load_recorded_agent(journal, session, flags, open_folder=context.open_folder)
     context = replace(context, agent=agent)
     terminal = context.terminal
@@ -127,6 +131,23 @@ async def resume_run(
             _show_drift(terminal.screen, error)
             raise ConfigError("to resume anyway, add --consent") from None
     return terminal.report_result(result, context.agent.settings.model)
+
+
+async def _end_pause_elsewhere(journal: ManagedJournal, session: str, screen: Screen) -> bool:
+    """End the pause of a run that another process drives. Returns whether that one goes on."""
+    if not await journal.is_leased(session):
+        return False
+    try:
+        receipt = await end_pause(journal, session, by=login_name())
+    except NothingToDo:
+        return False
+    try:
+        await receipt.taken(TAKEN_WAIT_S)
+    except TimeoutError:
+        # It may have let go of the run before it read the message: then it goes on here.
+        return await journal.is_leased(session)
+    screen.write_line(f"The run of session {session} goes on in the process that drives it.")
+    return True
 
 
 def _show_import(screen: Screen, context: CommandContext) -> None:

@@ -1,6 +1,6 @@
 """A list of sessions: a table on a terminal; in a pipe, or with `NO_COLOR`, plain columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import click
@@ -20,39 +20,53 @@ STATE_STYLES = {"completed": "green", "open": "yellow", "waiting": "bold yellow"
 """All other states are ends that a person may want to look into."""
 
 
-def show_session_page(page: SessionPage, *, as_json: bool) -> None:
-    """Print the sessions of a page, and say on standard error if there are more."""
-    show_session_list(page, as_json=as_json)
+def show_session_page(page: SessionPage, queued: Mapping[str, int], *, as_json: bool) -> None:
+    """Print the sessions of a page, and say on standard error if there are more.
+
+    `queued` says how many prompts wait in the queue of a session.
+    """
+    _show_session_list(page, queued, as_json=as_json)
     if page.cursor is not None:
         click.echo(f"There are more: --cursor {page.cursor}", err=True)
 
 
-def show_session_list(found: Sequence[SessionSummary], *, as_json: bool) -> None:
+def _show_session_list(
+    found: Sequence[SessionSummary], queued: Mapping[str, int], *, as_json: bool
+) -> None:
     """Print the sessions, one per line."""
+    rows = [_session_row(summary, queued.get(summary.session, 0)) for summary in found]
     if as_json:
-        listed = [{**msgspec.to_builtins(summary), "state": summary.state} for summary in found]
+        listed = [
+            {
+                **msgspec.to_builtins(summary),
+                "state": summary.state,
+                "queued": queued.get(summary.session, 0),
+            }
+            for summary in found
+        ]
         click.echo(msgspec.json.format(msgspec.json.encode(listed)).decode())
     elif not found:
         click.echo("No sessions.")
     elif Screen().styled:
-        _show_table(found)
+        _show_table(rows)
     else:
-        show_columns([COLUMNS, *map(_session_row, found)])
+        show_columns([COLUMNS, *rows])
 
 
-def _session_row(summary: SessionSummary) -> tuple[str, ...]:
+def _session_row(summary: SessionSummary, queued: int) -> tuple[str, ...]:
+    state = f"{summary.state}, {queued} queued" if queued else summary.state
     updated = datetime.fromtimestamp(summary.updated, UTC).astimezone()
     return (
         printable_chars(summary.session),
         updated.strftime("%Y-%m-%d %H:%M"),
-        summary.state,
+        state,
         str(summary.runs),
         str(summary.steps),
         printable_chars(summary.title),
     )
 
 
-def _show_table(found: Sequence[SessionSummary]) -> None:
+def _show_table(rows: Sequence[tuple[str, ...]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     for name in COLUMNS:
         table.add_column(
@@ -63,9 +77,10 @@ def _show_table(found: Sequence[SessionSummary]) -> None:
             no_wrap=True,
             overflow="ellipsis",
         )
-    for summary in found:
-        cells = [Text(cell) for cell in _session_row(summary)]
-        cells[STATE_COLUMN].stylize(STATE_STYLES.get(summary.state, "red"))
+    for row in rows:
+        cells = [Text(cell) for cell in row]
+        state = row[STATE_COLUMN].partition(",")[0]
+        cells[STATE_COLUMN].stylize(STATE_STYLES.get(state, "red"))
         table.add_row(*cells)
     Console(highlight=False).print(table)
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from windlass.agent.control import count_queued
 from windlass.agent.following import follow_session
 from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.renderer import EventRenderer
@@ -98,7 +99,7 @@ def list_(  # noqa: PLR0913, PLR0917 - one parameter per option
     --state is open, waiting, paused or the outcome of the last run, and may be repeated.
     """
     wanted = (*states, *(UNFINISHED_STATES if unfinished else ()))
-    page = _find_sessions(
+    _show_found(
         place,
         lambda journal: journal.sessions(
             state=wanted or None,
@@ -110,8 +111,8 @@ def list_(  # noqa: PLR0913, PLR0917 - one parameter per option
             limit=limit,
             cursor=cursor,
         ),
+        as_json=as_json,
     )
-    show_session_page(page, as_json=as_json)
 
 
 @sessions.command()
@@ -120,19 +121,28 @@ def list_(  # noqa: PLR0913, PLR0917 - one parameter per option
 @_page_options
 def search(query: str, place: str, limit: int, cursor: str | None, as_json: bool) -> None:
     """List the sessions whose name or first prompt contains QUERY."""
-    page = _find_sessions(
-        place, lambda journal: journal.sessions(query, limit=limit, cursor=cursor)
+    _show_found(
+        place, lambda journal: journal.sessions(query, limit=limit, cursor=cursor), as_json=as_json
     )
-    show_session_page(page, as_json=as_json)
 
 
-def _find_sessions(
-    place: str, find: Callable[[ManagedJournal], Coroutine[Any, Any, SessionPage]]
-) -> SessionPage:
-    """A page of the sessions of a journal; a file that does not exist yet has none."""
-    if not journal_exists(place):
-        return SessionPage()
-    return run_on_journal(place, find)
+def _show_found(
+    place: str,
+    find: Callable[[ManagedJournal], Coroutine[Any, Any, SessionPage]],
+    *,
+    as_json: bool,
+) -> None:
+    """Show a page of the sessions of a journal; a file that does not exist yet has none."""
+
+    async def find_with_queues(journal: ManagedJournal) -> tuple[SessionPage, dict[str, int]]:
+        page = await find(journal)
+        return page, await count_queued(journal, [summary.session for summary in page])
+
+    page = SessionPage()
+    queued: dict[str, int] = {}
+    if journal_exists(place):
+        page, queued = run_on_journal(place, find_with_queues)
+    show_session_page(page, queued, as_json=as_json)
 
 
 def _time_before(age: str | None) -> float | None:
