@@ -29,7 +29,7 @@ from windlass.agent.planning import RunPlanner
 from windlass.agent.runs import RELEASE_GRACE_S
 from windlass.agent.starting import RunStarter
 from windlass.agent.subagents import make_agent_tool
-from windlass.agent.sweeping import Sweeper, SweepReport
+from windlass.agent.sweeping import Sweeper, SweepOptions, SweepReport
 from windlass.agent.sync import BackgroundLoop
 from windlass.core.errors import ConfigError, NothingToDo, SessionBusy, failure_error
 from windlass.core.events import Event, Fact, SteeringGiven
@@ -163,20 +163,16 @@ class Agent(Generic[OutputT]):
         result = await self._sessions.drive(name, consent=consent, watcher=on_event)
         return None if result is None else self._parse_output(result)
 
-    async def sweep(
-        self, *, limit: int = 100, at_once: int = 4, tries_max: int = 5, jitter_s: float = 0.0
-    ) -> SweepReport:
+    async def sweep(self, **options: Unpack[SweepOptions]) -> SweepReport:
         """Drive the sessions of this agent that nobody drives, and return what was done.
 
         These are root sessions with an open run that is neither paused nor waiting, and those with
         messages that nobody has taken. At most `limit` sessions are looked at, and `at_once` driven
         at a time. One that was driven `tries_max` times without progress is parked: its run is
         paused, with the reason, until somebody resumes it. Call it again and again, from any number
-        of processes; `jitter_s` spreads those that wake together.
+        of processes; `jitter_s` spreads those that wake together. See SweepOptions.
         """
-        return await self._sweeper.sweep(
-            limit=limit, at_once=at_once, tries_max=tries_max, jitter_s=jitter_s
-        )
+        return await self._sweeper.sweep(**options)
 
     def run_sync(
         self,

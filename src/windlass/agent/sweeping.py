@@ -6,8 +6,9 @@ parked, durably and visibly: its run is paused, and whoever resumes it takes it 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from windlass.agent.driving import SessionDriver
 from windlass.agent.runs import LiveRuns
@@ -33,7 +34,23 @@ from windlass.ports import Journal, Mailbox, SessionCatalog
 BACKOFF_MIN_S = 1.0
 BACKOFF_MAX_S = 300.0
 SWEEPER = "the sweep"
+AcceptsStart = Callable[[RunStarted], bool]
 _log = get_logger(__name__)
+
+
+class SweepOptions(TypedDict, total=False):
+    """How a sweep goes about it."""
+
+    limit: int
+    """Sessions that are looked at; by default 100."""
+    at_once: int
+    """Sessions that are driven at a time; by default 4."""
+    tries_max: int
+    """Tries without progress before a run is parked; by default 5."""
+    jitter_s: float
+    """Seconds to wait at most before each session, so that sweeps that wake together spread."""
+    accepts: AcceptsStart
+    """Leaves runs alone that it refuses by their start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +102,13 @@ class Sweeper:
         return self._runs.world.journal
 
     async def sweep(
-        self, *, limit: int, at_once: int, tries_max: int, jitter_s: float
+        self,
+        *,
+        limit: int = 100,
+        at_once: int = 4,
+        tries_max: int = 5,
+        jitter_s: float = 0.0,
+        accepts: AcceptsStart | None = None,
     ) -> SweepReport:
         """Drive up to `limit` sessions that need it, `at_once` at a time."""
         sorted_names = _Sorted()
@@ -96,7 +119,7 @@ class Sweeper:
                 clock = self._runs.world.clock
                 # Many sweepers that wake together must not all try the same session first.
                 await clock.sleep(jitter_s * clock.random_fraction())
-                where = await self._visit(session, tries_max)
+                where = await self._visit(session, tries_max, accepts)
                 getattr(sorted_names, where).append(session)
 
         names = await self._list_candidates(limit)
@@ -121,31 +144,32 @@ class Sweeper:
             names += [each.session for each in found if not each.parent and each.agent == agent]
         return list(dict.fromkeys(names))[:limit]
 
-    async def _visit(self, session: str, tries_max: int) -> str:
+    async def _visit(self, session: str, tries_max: int, accepts: AcceptsStart | None) -> str:
         """Drive one session; returns where it belongs in the report."""
         now = self._runs.world.clock.now()
         trouble = self._troubles.get(session)
         if trouble is not None and now < trouble.not_before:
             return "skipped"
         try:
-            return await self._drive(session, tries_max)
+            return await self._drive(session, tries_max, accepts)
         except SessionBusy:
             return "busy"
-        except SetupDrifted:
-            return "skipped"
         except WindlassError as error:
             # Also a session that is corrupt: the others must not wait for it.
             times = trouble.times + 1 if trouble is not None else 1
             wait_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** (times - 1))
             wait_s *= 0.5 + self._runs.world.clock.random_fraction()
             self._troubles[session] = _Trouble(times, now + wait_s)
+            if isinstance(error, SetupDrifted):
+                # Another configuration of the agent may be at work elsewhere, and take it.
+                return "skipped"
             _log.warning("session %s cannot be driven, try %s: %s", session, times, error)
             return "failed"
 
-    async def _drive(self, session: str, tries_max: int) -> str:
+    async def _drive(self, session: str, tries_max: int, accepts: AcceptsStart | None) -> str:
         facts = await self._journal.read(session)
         state = fold(session, facts)
-        if not await self._is_own(facts, state):
+        if not await self._is_own(facts, state, accepts):
             return "skipped"
         if not await self._sessions.has_work(state):
             return "skipped"
@@ -156,13 +180,17 @@ class Sweeper:
         self._troubles.pop(session, None)
         return "driven"
 
-    async def _is_own(self, facts: Sequence[Fact], state: State) -> bool:
+    async def _is_own(
+        self, facts: Sequence[Fact], state: State, accepts: AcceptsStart | None
+    ) -> bool:
         """Whether a session is a root of an agent with this name, by its last run or its queue."""
         if find_parent(facts):
             # Only the run that a sub-agent works for drives its session.
             return False
         starts = (fact for fact in reversed(facts) if isinstance(fact, RunStarted))
         last = next(starts, None)
+        if last is not None and state.is_active and accepts is not None and not accepts(last):
+            return False
         if last is None or last.agent == self._runs.world.agent:
             return True
         return not state.is_active and await self._sessions.is_named_next(state)

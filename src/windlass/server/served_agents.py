@@ -50,6 +50,11 @@ def choose_journal(
     return MemoryJournal()
 
 
+def use_journal(agent: Agent[Any], journal: Journal) -> Agent[Any]:
+    """Return the agent with this journal: itself if it has it already."""
+    return agent if agent.parts.world.journal is journal else agent.with_journal(journal)
+
+
 def find_agent(agents: Mapping[str, Agent[Any]], name: str) -> Agent[Any]:
     """Return an agent by its name. Raises ApiError 404."""
     agent = agents.get(name)

@@ -16,23 +16,18 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Self
 
-from windlass.agent import control
+from typing_extensions import override
+
 from windlass.agent.agent import Agent
-from windlass.agent.answering import answer as answer_question
-from windlass.agent.control import ControlReceipt, wait_for_change
+from windlass.agent.control import wait_for_change
 from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
-from windlass.core.events import Delta, Event, Fact
-from windlass.core.limits import RaisedLimits
-from windlass.core.messages import ContentPart
+from windlass.core.events import Delta, Event, Fact, RunStarted
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
-from windlass.core.result import Question
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
-from windlass.core.verdicts import PersonAnswer
-from windlass.journals.forking import fork as fork_session
 from windlass.ports import (
     AsyncClosableJournal,
     ClosableJournal,
@@ -47,17 +42,20 @@ from windlass.server.errors import ApiError
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits
-from windlass.server.served_agents import choose_journal, find_agent, name_agents
+from windlass.server.run_controls import RunControls
+from windlass.server.served_agents import choose_journal, find_agent, name_agents, use_journal
 from windlass.server.session_cache import KnownSession, SessionCache
 from windlass.server.session_directory import SessionDirectory, check_session_name
 from windlass.server.start_request import StartRequest
 from windlass.server.tokens import TokenStore
 
+SERVICE_KEY = "windlass_service"
+"""The key in the context of a run that says that a service began it."""
 QUESTION_SESSIONS_MAX = 200
 """Waiting sessions whose questions one list shows."""
 
 
-class Service:
+class Service(RunControls):
     """Agents that anyone with a token can start, watch, answer and stop, from one journal."""
 
     def __init__(
@@ -66,18 +64,23 @@ class Service:
         *,
         journal: Journal | str | PurePath | None = None,
         limits: ServiceLimits | None = None,
+        contexts: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Serve agents by their names.
 
         `journal`: where all sessions are kept, also as a path or URL; by default the one that the
-        agents have in common, else memory. Raises ConfigError.
+        agents have in common, else memory. `contexts`: what the runs of each agent begin with, by
+        its name, besides the context of the token. Raises ConfigError.
         """
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)
         self.journal: Journal = choose_journal(named, journal)
         self.agents: Mapping[str, Agent[Any]] = {
-            name: agent.with_journal(self.journal) for name, agent in named.items()
+            name: use_journal(agent, self.journal) for name, agent in named.items()
         }
+        self._recorded_agents = {agent.parts.world.agent: agent for agent in self.agents.values()}
+        """By the name that is recorded with their runs, which may be empty."""
+        self._contexts = contexts or {}
         self.limits = limits or ServiceLimits()
         self.tokens = TokenStore(self.journal)
         self.frames = FrameEncoder()
@@ -129,7 +132,7 @@ class Service:
         agent = self._choose_agent(request.agent, known)
         options: RunOptions = {
             "caller": owner,
-            "context": caller.context,
+            "context": {**self._context_of(agent), **caller.context, SERVICE_KEY: True},
             "key": request.key,
             "on_busy": request.on_busy,
             "labels": request.labels,
@@ -190,6 +193,7 @@ class Service:
         """Return a session as people see it. Raises ApiError 404."""
         return (await self.find_session(caller, session)).projection
 
+    @override
     async def find_session(self, caller: Caller, session: str) -> KnownSession:
         """Return what is known of a session, by its full name or the caller's short one.
 
@@ -197,93 +201,20 @@ class Service:
         """
         return await self._directory.find(caller, session)
 
+    @override
     async def check_owner(self, caller: Caller, session: str) -> SessionSummary:
         """Return the summary of a session. Raises ApiError 404 if it is not the caller's."""
         return (await self.find_session(caller, session)).summary
+
+    @override
+    async def find_root(self, known: KnownSession) -> KnownSession:
+        """Return the session at the top of those that a session works for; itself if for none."""
+        return await self._directory.find_root(known)
 
     async def read_owner(self, session: str) -> str:
         """Return the owner of a session, which for a sub-agent's is that of the run at the top."""
         known = await self._sessions.read(session)
         return await self._directory.find_owner(known) if known is not None else ""
-
-    # What is said to runs.
-
-    async def steer(
-        self, caller: Caller, session: str, prompt: str | tuple[ContentPart, ...], *, key: str = ""
-    ) -> ControlReceipt:
-        """Say something to the open run of a session before its next step."""
-        summary = await self.check_owner(caller, session)
-        receipt = await control.steer(
-            self.journal, summary.session, prompt, by=caller.author, key=key
-        )
-        return self._wake(receipt, summary)
-
-    async def cancel(
-        self, caller: Caller, session: str, reason: str = "cancelled"
-    ) -> ControlReceipt:
-        """End the open run of a session, wherever it is driven."""
-        summary = await self.check_owner(caller, session)
-        return await control.cancel(self.journal, summary.session, reason, by=caller.author)
-
-    async def pause(self, caller: Caller, session: str, reason: str = "") -> ControlReceipt:
-        """Stop the open run of a session before its next request."""
-        summary = await self.check_owner(caller, session)
-        receipt = await control.pause(self.journal, summary.session, reason, by=caller.author)
-        return self._wake(receipt, summary)
-
-    async def resume(
-        self, caller: Caller, session: str, *, consent: bool = False
-    ) -> ControlReceipt | None:
-        """Go on with a run that was paused or let go of. Returns None if it was not paused.
-
-        Raises SetupDrifted if the agent's configuration changed, unless `consent` is given.
-        """
-        summary = await self.check_owner(caller, session)
-        receipt = None
-        if summary.pause:
-            receipt = await control.resume(self.journal, summary.session, by=caller.author)
-        self.drive_soon(summary.session, summary.agent, consent=consent)
-        return receipt
-
-    async def raise_limits(
-        self, caller: Caller, session: str, limits: RaisedLimits
-    ) -> ControlReceipt:
-        """Raise the limits of the open run of a session."""
-        summary = await self.check_owner(caller, session)
-        receipt = await control.raise_limits(
-            self.journal, summary.session, limits, by=caller.author
-        )
-        return self._wake(receipt, summary)
-
-    async def release(self, caller: Caller, session: str, reason: str = "released") -> bool:
-        """Let go of a run that this process drives, without ending it. Returns whether it did."""
-        summary = await self.check_owner(caller, session)
-        return any(agent.release(summary.session, reason) for agent in self.agents.values())
-
-    async def answer(
-        self,
-        caller: Caller,
-        session: str,
-        call_id: str,
-        reply: PersonAnswer,
-        *,
-        digest: str | None = None,
-    ) -> tuple[Question, ...]:
-        """Answer a question, and go on with its run. Returns the questions that still wait."""
-        known = await self.find_session(caller, session)
-        left = await answer_question(
-            self.journal, known.summary.session, call_id, reply, digest=digest, by=caller.author
-        )
-        root = await self._directory.find_root(known)
-        self.drive_soon(root.summary.session, root.summary.agent)
-        return left
-
-    async def fork(self, caller: Caller, session: str, at: int, into: str = "") -> str:
-        """Begin a new session with the first records of another one. Returns its full name."""
-        known = await self.find_session(caller, session)
-        owner = await self._directory.find_owner(known)
-        name = check_session_name(full_session_name(owner, into)) if into else None
-        return await fork_session(self.journal, known.summary.session, at, name)
 
     # Lists.
 
@@ -328,9 +259,10 @@ class Service:
 
     # Driving.
 
+    @override
     def drive_soon(self, session: str, agent: str = "", *, consent: bool = False) -> None:
         """Drive a session in the background if it needs it. Another driver may be faster."""
-        chosen = self.agents.get(agent)
+        chosen = self._recorded_agents.get(agent)
         if chosen is not None:
             work = partial(chosen.drive, session, consent=consent)
             self.background.start(f"drive {session}", work, quiet=True)
@@ -344,11 +276,6 @@ class Service:
             # A sweep returns when the runs that it drives have ended, so the loop does not wait.
             work = partial(_sweep_once, agent, self.limits)
             self.background.start(f"sweep of {name}", work, quiet=True)
-
-    def _wake(self, receipt: ControlReceipt, summary: SessionSummary) -> ControlReceipt:
-        """Have the run driven that a message was posted to, if nobody drives it."""
-        self.drive_soon(summary.session, summary.agent)
-        return receipt
 
     # Names and owners.
 
@@ -370,7 +297,11 @@ class Service:
         if name:
             return find_agent(self.agents, name)
         recorded = recorded or (known.summary.agent if known is not None else "")
-        return self.agents.get(recorded) or next(iter(self.agents.values()))
+        return self._recorded_agents.get(recorded) or next(iter(self.agents.values()))
+
+    def _context_of(self, agent: Agent[Any]) -> Mapping[str, Any]:
+        names = (name for name, each in self.agents.items() if each is agent)
+        return self._contexts.get(next(names, ""), {})
 
     @property
     def _catalog(self) -> SessionCatalog:
@@ -385,4 +316,10 @@ class Service:
 
 
 async def _sweep_once(agent: Agent[Any], limits: ServiceLimits) -> None:
-    await agent.sweep(limit=limits.runs_driven, at_once=limits.runs_driven)
+    # A run that somebody began in a terminal on the same journal is theirs to resume.
+    await agent.sweep(limit=limits.runs_driven, at_once=limits.runs_driven, accepts=is_served_run)
+
+
+def is_served_run(start: RunStarted) -> bool:
+    """Return whether a service began a run."""
+    return bool(start.context.get(SERVICE_KEY))
