@@ -34,11 +34,10 @@ class OpenAIClient:
     async def answer(self, verdict: dict[str, str]) -> None:
         """Answer the question that waits, with another client than the one that asked."""
         async with self.running.open_client() as http:
-            for _ in range(100):
-                found = (await (await http.get("/questions")).json())["questions"]
-                if found:
-                    break
+            found: list[Any] = []
+            while not found:
                 await asyncio.sleep(0.05)
+                found = (await (await http.get("/questions")).json())["questions"]
             question = found[0]
             body = {"call_id": question["call_id"], "answer": verdict}
             path = f"/runs/{question['session']}/answers"
@@ -268,12 +267,9 @@ async def test_a_client_that_goes_away_cancels_its_chat_completion() -> None:
             if chunk.choices[0].delta.content:
                 break
         await stream.close()
-        for _ in range(100):
-            states = await at.list_states()
-            if "open" not in states:
-                break
+        while "open" in await at.list_states():
             await asyncio.sleep(0.05)
-        assert states == ["cancelled", "cancelled"]
+        assert await at.list_states() == ["cancelled", "cancelled"]
 
 
 async def test_a_broken_attempt_is_an_error_of_the_stream() -> None:
