@@ -1,5 +1,6 @@
 """All route tables of the service. A protocol adds its own here."""
 
+from windlass.server.ag_ui import routes as ag_ui
 from windlass.server.api import controls, health, runs
 from windlass.server.openai import routes as openai
 from windlass.server.routing import Route
@@ -12,6 +13,7 @@ def all_routes() -> tuple[Route, ...]:
         *runs.ROUTES,
         *controls.ROUTES,
         *health.ROUTES,
+        *ag_ui.ROUTES,
         *openai.ROUTES,
         *schedules.ROUTES,
     )

@@ -1,0 +1,92 @@
+"""The routes of AG-UI: one endpoint for each agent, as `HttpAgent` of its client wants it."""
+
+from typing import Any
+
+from windlass.server.ag_ui.inputs import RunInput
+from windlass.server.ag_ui.runs import AgUiRun
+from windlass.server.ag_ui.wire import PROTOCOL_VERSION
+from windlass.server.messages import SSE_TYPE, HttpReply, HttpRequest, StreamReply
+from windlass.server.routing import Route
+from windlass.server.served_agents import find_agent
+from windlass.server.service import Service
+from windlass.server.sse import STREAM_HEADERS
+
+
+async def run_agent(service: Service, request: HttpRequest) -> StreamReply:
+    """Begin a run, answer its questions or show it again, and stream it."""
+    run_input = await request.decode(RunInput)
+    agent = request.params.get("agent", "")
+    run = AgUiRun(service, request.caller, run_input, agent, request.header("traceparent"))
+    await run.begin()
+    return StreamReply(run.stream(), headers=STREAM_HEADERS)
+
+
+async def read_capabilities(service: Service, request: HttpRequest) -> HttpReply:
+    """Tell what an agent can do, in the words of AG-UI."""
+    name = request.params["agent"]
+    setup = find_agent(service.agents, name).parts.setup
+    tools = [
+        {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+        for spec in setup.tools
+        if not spec.needs_artifact
+    ]
+    capabilities: dict[str, Any] = {
+        "identity": {"name": name, "type": "windlass"},
+        "transport": {"streaming": True},
+        "tools": {
+            "supported": bool(tools),
+            "items": tools,
+            "parallelCalls": True,
+            "clientProvided": False,
+        },
+        "state": {"snapshots": False, "deltas": False},
+        "reasoning": {"supported": True, "streaming": True},
+        "humanInTheLoop": {
+            "supported": True,
+            "approvals": True,
+            "interrupts": True,
+            "approveWithEdits": True,
+        },
+        "custom": {"protocolVersion": PROTOCOL_VERSION},
+    }
+    return HttpReply(body=capabilities)
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        method="POST",
+        path="/ag-ui",
+        handler=run_agent,
+        role="watch",
+        scope="caller",
+        name="run_ag_ui",
+        summary="Run the first agent over AG-UI: the reply is its stream of events.",
+        body=RunInput,
+        streams=True,
+        content_types=(SSE_TYPE,),
+        errors=("nothing_to_do", "invalid_answer"),
+    ),
+    Route(
+        method="POST",
+        path="/ag-ui/{agent}",
+        handler=run_agent,
+        role="watch",
+        scope="caller",
+        name="run_ag_ui_agent",
+        summary="Run an agent over AG-UI: the reply is its stream of events.",
+        body=RunInput,
+        streams=True,
+        content_types=(SSE_TYPE,),
+        errors=("nothing_to_do", "invalid_answer", "agent_not_found"),
+    ),
+    Route(
+        method="GET",
+        path="/ag-ui/{agent}",
+        handler=read_capabilities,
+        role="watch",
+        name="read_ag_ui_capabilities",
+        summary="What an agent can do, as AG-UI describes it.",
+        reply=dict[str, Any],
+        errors=("agent_not_found",),
+    ),
+)
