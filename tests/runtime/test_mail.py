@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from typing_extensions import override
 
 from windlass import (
     Agent,
@@ -39,6 +40,7 @@ from windlass.core.mail import (
     CancelMail,
     ContinueMail,
     Letter,
+    MailLane,
     PauseMail,
     RaiseLimitsMail,
     SteerMail,
@@ -338,6 +340,46 @@ async def test_an_answer_by_mail_goes_before_an_approver_that_is_still_asked(
     assert told == ["asked c1_0", "cancelled"]
     (answered,) = await facts_of(scene.journal, CallAnswered)
     assert (answered.by, answered.mail) == ("ann", 1)
+
+
+class SlowMailbox(MemoryJournal):
+    """Tells of new messages much too late, as a store may whose notifications were lost."""
+
+    @override
+    async def wait_for_mail(self, session: str, lane: MailLane, after: int) -> None:
+        await asyncio.sleep(1000)
+
+
+@pytest.mark.contract("D4", "G6")
+async def test_an_answer_that_was_accepted_in_time_goes_before_the_approvers_expiry(
+    clock: VirtualClock,
+) -> None:
+    """The driver has not heard of the answer when the question expires, and looks for it then."""
+
+    async def think(_question: Question) -> Deny:
+        await asyncio.sleep(1000)
+        return Deny("too late")
+
+    for posted_s, kind in ((59, "value"), (None, "denied")):
+        expires_at = clock.now() + 60
+        script = ([call("send", {"number": 1})], "Done.")
+        journal = SlowMailbox(now=clock.now)
+        scene = make_asking_scene(
+            clock, *script, expires_at=expires_at, approver=think, journal=journal
+        )
+        scene.journal = journal
+        running = scene.start()
+        await asyncio.sleep(posted_s or 59)
+        if posted_s is not None:
+            await scene.post(answer_to(await question_of(scene), Allow("by mail")))
+        result = await running
+        assert clock.now() < expires_at + 10
+        kinds = [
+            item.result.kind
+            for message in result.messages
+            for item in getattr(message, "items", ())
+        ]
+        assert kinds == [kind]
 
 
 @pytest.mark.contract("D4")

@@ -177,6 +177,27 @@ async def test_nobody_answers_in_time(clock: VirtualClock) -> None:
     assert (result.outcome, sent) == ("completed", [])
 
 
+@pytest.mark.contract("D13", "G6")
+async def test_an_answer_at_the_top_counts_by_when_it_was_accepted_there(
+    clock: VirtualClock,
+) -> None:
+    """It is passed on only days later, when somebody drives the tree; without it, that denies."""
+    for answered in (True, False):
+        tree = Tree(clock, expires_at=clock.now() + 60)
+        boss = tree.boss([DELEGATE], [SEND])
+        (question,) = (await boss.run("Go.", session=SESSION)).questions
+        assert (await boss.drive(SESSION)) is not None
+        assert (await tree.facts(SESSION, CallWaiting))[1:] == []
+        if answered:
+            await answer(tree.journal, SESSION, question.call.id, Allow(), digest=question.digest)
+        await asyncio.sleep(300_000)
+        result = await tree.boss(["Done."], ["So be it."]).drive(SESSION)
+        assert result is not None
+        assert result.completed
+        assert bool(sent) == answered
+        sent.clear()
+
+
 @pytest.mark.contract("D13", "D4")
 async def test_answers_that_do_not_fit_are_refused_at_the_top(clock: VirtualClock) -> None:
     tree = Tree(clock)

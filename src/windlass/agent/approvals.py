@@ -34,6 +34,7 @@ from windlass.core.verdicts import (
 )
 from windlass.logs import get_logger
 from windlass.ports import Approver, Clock, World
+from windlass.runtime.mailbox import TakeMail
 from windlass.runtime.recorder import Recorder
 
 _log = get_logger(__name__)
@@ -126,23 +127,28 @@ def answer_from_mail(state: State, letter: Letter) -> CallAnswered:
     message = letter.message
     if not isinstance(message, AnswerMail):
         raise ConfigError("the message is not an answer")
+    # An answer for a sub-agent was accepted where it was given, at the top.
+    accepted_at = min(message.accepted_at or letter.at, letter.at)
     fact = make_answer(
         state,
         message.call_id,
         message.verdict,
-        letter.at,
+        accepted_at,
         digest=message.digest,
         by=letter.by,
     )
-    return replace(fact, mail=letter.number, accepted_at=letter.at, signature=letter.signature)
+    return replace(fact, mail=letter.number, accepted_at=accepted_at, signature=letter.signature)
 
 
-async def consult_approver(waiting: WaitForAnswers, world: World, recorder: Recorder) -> bool:
+async def consult_approver(
+    waiting: WaitForAnswers, world: World, recorder: Recorder, take_mail: TakeMail
+) -> bool:
     """Ask the approver all questions at once. Returns whether each has its answer on record.
 
     An answer is recorded as soon as it is given, so that it is not lost if the process dies while
     other questions are still open. If somebody else answers a question first, by mail, that answer
-    counts, and the approver is cancelled.
+    counts, and the approver is cancelled. `take_mail` takes the messages that were posted up to
+    now: a question has not expired if its answer was accepted in time.
     """
     approver = world.approver
     if approver is None:
@@ -157,6 +163,8 @@ async def consult_approver(waiting: WaitForAnswers, world: World, recorder: Reco
             for task, question in tuple(asking.items()):
                 if task.done():
                     del asking[task]
+                    if task.result()[1] is EXPIRED_DENIAL:
+                        await take_mail()
                     await _record_reply(recorder, task.result(), world.clock)
                 elif not _is_open(recorder.state, question):
                     task.cancel()

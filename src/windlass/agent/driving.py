@@ -233,12 +233,15 @@ class SessionDriver:
 
 
 def _has_expired_question(state: State, now: float) -> bool:
-    return any(
-        call.question is not None
-        and call.question.expires_at is not None
-        and call.question.expires_at < now
+    own = [call.question for call in state.step_calls if call.question is not None]
+    nested = [
+        question
         for call in state.step_calls
-    )
+        if call.waits_for is not None
+        for question in call.waits_for.questions
+    ]
+    expiries = [question.expires_at for question in (*own, *nested)]
+    return any(expires_at is not None and expires_at < now for expires_at in expiries)
 
 
 def _refuse_letter(letter: Letter, reason: str) -> MailRefused:

@@ -59,6 +59,8 @@ class AnswerMail(MailMessage, frozen=True, tag="answer"):
     verdict: PersonAnswer
     session: str = ""
     """The session of the sub-agent that asks; empty if the run itself does."""
+    accepted_at: float = 0.0
+    """When the store accepted it for the run at the top, which passed it on; 0 if it did not."""
 
 
 class RaiseLimitsMail(MailMessage, frozen=True, tag="raise_limits"):

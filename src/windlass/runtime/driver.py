@@ -39,11 +39,16 @@ from windlass.runtime.in_flight import InFlight
 from windlass.runtime.leftover_tasks import LeftoverTasks
 from windlass.runtime.live_relay import LiveRelay
 from windlass.runtime.loop import run_loop
-from windlass.runtime.mailbox import MailActions, MailTaker, MakeAnswer
+from windlass.runtime.mailbox import MailActions, MailTaker, MakeAnswer, TakeMail
 from windlass.runtime.recorder import Recorder
 from windlass.runtime.run_control import RunControl
 from windlass.runtime.session_hold import SessionHold
-from windlass.runtime.settling import EndChildren, RunSettlement
+from windlass.runtime.settling import (
+    EndChildren,
+    RunSettlement,
+    find_append_error,
+    make_failed_end,
+)
 from windlass.runtime.shared_budgets import settle_budgets
 from windlass.runtime.state_cache import StateCache
 from windlass.runtime.stop_signal import StopSignal
@@ -51,7 +56,7 @@ from windlass.runtime.stop_signal import StopSignal
 Opening = Callable[[State], Sequence[Fact]]
 """Returns the facts that open a run in a session as it is found; raises ForOperator if none may."""
 
-Consultation = Callable[[WaitForAnswers, World, Recorder], Awaitable[bool]]
+Consultation = Callable[[WaitForAnswers, World, Recorder, TakeMail], Awaitable[bool]]
 """Asks the approver; returns whether every question has its answer on record now."""
 
 
@@ -304,7 +309,7 @@ class RunDriver:
             return RunEnded("failed", reason, Fault("bug", reason))
         error = loop_task.exception()
         if error is not None:
-            return _failed_end(error)
+            return make_failed_end(error)
         match loop_task.result():
             case EndRun(outcome, reason, fault=fault):
                 run = self._recorder.state.run
@@ -324,7 +329,9 @@ class RunDriver:
             return True
         if self._world.approver is None or self._stop.release is not None:
             return False
-        consultation = self._services.consult(waiting, self._world, self._recorder)
+        consultation = self._services.consult(
+            waiting, self._world, self._recorder, self._mail.catch_up
+        )
         held = self._in_flight.hold_program_exit(consultation)
         consulting = asyncio.create_task(held)
         await self._stop.wait_for_loop(consulting)
@@ -334,7 +341,7 @@ class RunDriver:
         if not consulting.done() or consulting.cancelled():
             return self._stop.end is not None or self._stop.release is None
         error = consulting.exception()
-        return consulting.result() if error is None else _failed_end(error)
+        return consulting.result() if error is None else make_failed_end(error)
 
     def _suspend(self, waiting: WaitForAnswers | None = None) -> None:
         """Tell the watchers that nothing more comes for now, and write nothing more."""
@@ -349,7 +356,7 @@ class RunDriver:
         facts = (*self._settlement.wind_up_calls(), self._settlement.complete_release(release))
         closing = asyncio.create_task(self._recorder.record(*facts))
         await self._wait_for_stage(closing)
-        error = _append_error(closing)
+        error = find_append_error(closing)
         if error is None and self._recorder.setup.budgets:
             # What was drawn and not needed goes back: the run may stay where it is for days.
             self._leftovers.start_task(settle_budgets(self._world.journal, self._recorder.state))
@@ -362,7 +369,7 @@ class RunDriver:
         facts = await self._settlement.settle_end(end, self._wait_for_stage)
         closing = asyncio.create_task(self._recorder.record(*facts))
         await self._wait_for_stage(closing)
-        error = _append_error(closing)
+        error = find_append_error(closing)
         if error is not None:
             return self._end_unrecorded(error, facts[:-1])
         if self._recorder.setup.budgets:
@@ -385,16 +392,3 @@ class RunDriver:
         if listener is not None:
             self._leftovers.track(listener)
             self._leftovers.start_task(self._mail.remove_taken())
-
-
-def _append_error(closing: asyncio.Task[None]) -> BaseException | None:
-    if not closing.done():
-        return JournalFailed("the journal did not answer; the end of the run may not be kept")
-    if closing.cancelled():
-        return JournalFailed("the last append was cancelled")
-    return closing.exception()
-
-
-def _failed_end(error: BaseException) -> RunEnded:
-    fault = fault_from_error(error)
-    return RunEnded("failed", fault.message, fault)

@@ -7,7 +7,7 @@ of the run's facts.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -50,6 +50,9 @@ RETRY_S = 1.0
 """How long to wait before a mailbox that failed is read again."""
 _log = get_logger(__name__)
 
+TakeMail = Callable[[], Awaitable[None]]
+"""Takes the messages to a run that were posted up to now."""
+
 MakeAnswer = Callable[[State, Letter], CallAnswered]
 """Returns an answer by mail as a fact; raises ForOperator if it does not fit the question."""
 
@@ -83,6 +86,7 @@ class MailTaker:
         self._clock = clock
         self._actions = actions
         self._read_upto = 0
+        self._taking = asyncio.Lock()
         self._removed_upto = 0
         self._listener: asyncio.Task[None] | None = None
 
@@ -91,10 +95,15 @@ class MailTaker:
         if self._mailbox is None:
             return
         self._read_upto = self._recorder.state.mail_taken
-        try:
-            await self._take_new(self._mailbox)
-        except ForOperator:
-            _log.warning("session %s: its mailbox cannot be read", self._session, exc_info=True)
+        await self.catch_up()
+
+    async def catch_up(self) -> None:
+        """Take what was posted up to now. A mailbox that fails stops no run."""
+        if self._mailbox is not None:
+            try:
+                await self._take_new(self._mailbox)
+            except ForOperator:
+                _log.warning("session %s: its mailbox cannot be read", self._session, exc_info=True)
 
     def listen(self) -> None:
         """Take messages from now on, until `close`."""
@@ -139,10 +148,12 @@ class MailTaker:
 
     async def _take_new(self, mailbox: Mailbox) -> bool:
         """Take the messages that are there. Returns False once the run takes no more."""
-        for letter in await mailbox.read_mail(self._session, "control", self._read_upto):
-            if not await self._take_letter(letter, mailbox):
-                return False
-            self._read_upto = letter.number
+        # The listener and `catch_up` may both come here, and a message must be taken once.
+        async with self._taking:
+            for letter in await mailbox.read_mail(self._session, "control", self._read_upto):
+                if not await self._take_letter(letter, mailbox):
+                    return False
+                self._read_upto = letter.number
         return True
 
     async def _take_letter(self, letter: Letter, mailbox: Mailbox) -> bool:
@@ -195,6 +206,7 @@ class MailTaker:
             call_id=message.call_id,
             digest=message.digest,
             verdict=message.verdict,
+            accepted_at=letter.at,
         )
         with suppress(NothingToDo):
             await mailbox.post_mail(session, forwarded, by=letter.by, key=key)

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from windlass.core.errors import JournalFailed, fault_from_error
 from windlass.core.events import CallFinished, CallLate, Fact, RunEnded, RunReleased
 from windlass.core.messages import Charge, ToolResult
 from windlass.core.state import State
@@ -115,3 +116,18 @@ class RunSettlement:
         if attempt is None or (run is not None and run.attempt is None):
             return None
         return attempt.compute_charge()
+
+
+def find_append_error(closing: asyncio.Task[None]) -> BaseException | None:
+    """Return why the last facts of a run may not be kept; None if they are."""
+    if not closing.done():
+        return JournalFailed("the journal did not answer; the end of the run may not be kept")
+    if closing.cancelled():
+        return JournalFailed("the last append was cancelled")
+    return closing.exception()
+
+
+def make_failed_end(error: BaseException) -> RunEnded:
+    """Return the end of a run that an error stopped."""
+    fault = fault_from_error(error)
+    return RunEnded("failed", fault.message, fault)
