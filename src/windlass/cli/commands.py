@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from windlass.cli.resume import resume
     from windlass.cli.run import run
     from windlass.cli.schedule import schedule
+    from windlass.cli.serve import serve
     from windlass.cli.sessions import sessions, watch
+    from windlass.cli.token import token
     from windlass.cli.tools import tools
     from windlass.cli.trust import trust
 
@@ -47,8 +49,10 @@ __all__ = [
     "resume",
     "run",
     "schedule",
+    "serve",
     "sessions",
     "steer",
+    "token",
     "tools",
     "trust",
     "watch",
@@ -65,6 +69,8 @@ COMMANDS: Mapping[str, str] = {
     "raise": "Raise the limits of a run.",
     "cancel": "End a run, whichever process drives it.",
     "watch": "Show a session while it runs, in whichever process.",
+    "serve": "Serve agents over HTTP: runs, events, questions, a page.",
+    "token": "Make, list and revoke tokens for the service.",
     "tools": "List the tools that an agent would have here.",
     "models": "List providers, models and prices.",
     "mcp": "Add, list, remove and test MCP servers.",
@@ -97,8 +103,10 @@ LAZY_MODULES: LazyModules = {
     "resume": "windlass.cli.resume",
     "run": "windlass.cli.run",
     "schedule": "windlass.cli.schedule",
+    "serve": "windlass.cli.serve",
     "sessions": "windlass.cli.sessions",
     "steer": "windlass.cli.control",
+    "token": "windlass.cli.token",
     "tools": "windlass.cli.tools",
     "trust": "windlass.cli.trust",
     "watch": "windlass.cli.sessions",

@@ -15,17 +15,29 @@ if TYPE_CHECKING:
     from windlass.server.errors import ApiError
     from windlass.server.limits import ServiceLimits
     from windlass.server.service import Service
+    from windlass.server.serving import ServeOptions, serve
     from windlass.server.start_request import StartRequest
 
-__all__ = ["ApiError", "Caller", "Dispatcher", "Service", "ServiceLimits", "StartRequest"]
+__all__ = [
+    "ApiError",
+    "Caller",
+    "Dispatcher",
+    "ServeOptions",
+    "Service",
+    "ServiceLimits",
+    "StartRequest",
+    "serve",
+]
 
 LAZY_MODULES: LazyModules = {
     "ApiError": "windlass.server.errors",
     "Caller": "windlass.server.access",
     "Dispatcher": "windlass.server.dispatch",
+    "ServeOptions": "windlass.server.serving",
     "Service": "windlass.server.service",
     "ServiceLimits": "windlass.server.limits",
     "StartRequest": "windlass.server.start_request",
+    "serve": "windlass.server.serving",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

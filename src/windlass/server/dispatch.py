@@ -23,6 +23,7 @@ from windlass.server.service import Service
 
 _log = get_logger(__name__)
 SECURITY_HEADERS: Mapping[str, str] = {
+    "Server": "windlass",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",

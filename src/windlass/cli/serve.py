@@ -1,0 +1,152 @@
+"""`windlass serve`: the agents of this folder, or of a program, over HTTP."""
+
+import asyncio
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windlass.cli.command_context import load_context
+from windlass.cli.options import agent_options, collect_flags, limit_options
+from windlass.project.journals import journal_name, open_journal
+from windlass.server.access import LOCAL_OWNER
+from windlass.server.project_agents import (
+    import_agents,
+    load_project_agents,
+    open_project_agents,
+)
+from windlass.server.request_log import set_up_logs
+from windlass.server.service import Service
+from windlass.server.serving import DEFAULT_PORT, ServeOptions
+from windlass.server.serving import serve as serve_until_stopped
+
+
+@click.command(
+    epilog="""\\b
+Examples:
+  windlass serve                       the agents of this folder, on this machine only
+  windlass serve --open                the same, and open the page in a browser
+  windlass serve app:agents            agents that app.py makes
+  windlass serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem"""
+)
+@click.argument("target", required=False, metavar="[MODULE:NAME]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="The port to listen on; 0 takes a free one.",
+)
+@click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
+@click.option(
+    "--journal",
+    metavar="NAME",
+    help="Where the sessions are kept: a path, memory: or postgresql://…",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="A certificate (PEM).")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM).")
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen beyond this machine without TLS, behind a proxy that has it.",
+)
+@click.option(
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="A further name of the service."
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="Another site whose pages may call the service.",
+)
+@click.option(
+    "--drain-delay",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Seconds between SIGTERM, which ends readiness, and the last request.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="How requests are logged, on standard error.",
+)
+@agent_options
+@limit_options
+def serve(target: str | None, opens_page: bool, journal: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
+    """Serve agents over HTTP, with a token: the agents of this folder, or of a program.
+
+    Runs belong to the service: they go on when a client goes away, and when the service is killed,
+    the next one finishes them. The page is opened with a link that works once.
+    """
+    options = ServeOptions(
+        host=given["host"],
+        port=given["port"],
+        tls_cert=given["tls_cert"],
+        tls_key=given["tls_key"],
+        insecure=given["insecure"],
+        hosts=given["hosts"],
+        origins=given["origins"],
+        drain_delay_s=given["drain_delay"],
+    )
+    options.check()
+    set_up_logs(given["log_format"])
+    if target is not None:
+        asyncio.run(_serve_program(target, journal, options, opens_page=opens_page))
+        return
+    flags = collect_flags({**given, "journal": journal})
+    context = load_context(flags, trust=given["trust"]).with_chosen_model()
+    project_agents = load_project_agents(context.agent, flags, context.agent.project)
+
+    async def run() -> None:
+        opened = open_journal(journal_name(context.agent.settings))
+        async with opened as kept, open_project_agents(project_agents, kept) as served:
+            for warning in served.warnings:
+                click.echo(warning, err=True)
+            service = Service(served.agents, journal=kept, contexts=served.contexts)
+            await _serve_service(service, options, opens_page=opens_page)
+
+    asyncio.run(run())
+
+
+async def _serve_program(
+    target: str, journal: str | None, options: ServeOptions, *, opens_page: bool
+) -> None:
+    found = import_agents(target)
+    if isinstance(found, Service):
+        await _serve_service(found, options, opens_page=opens_page)
+        return
+    async with open_journal(journal_name(named=journal)) as kept:
+        await _serve_service(Service(found, journal=kept), options, opens_page=opens_page)
+
+
+async def _serve_service(service: Service, options: ServeOptions, *, opens_page: bool) -> None:
+    """Serve until a signal, and say how to get in."""
+    code = await service.tokens.create_login(LOCAL_OWNER)
+    secret = ""
+    if not await service.tokens.list_tokens():
+        made = await service.tokens.create("", ["admin"], note="made by windlass serve")
+        secret = made.secret
+
+    def on_ready(address: str) -> None:
+        page = f"{address}/#login={code}"
+        _show_address(address, service.agents, page, secret)
+        if opens_page:
+            webbrowser.open(page)
+
+    await serve_until_stopped(service, options, on_ready=on_ready)
+
+
+def _show_address(address: str, agents: Mapping[str, object], page: str, secret: str) -> None:
+    click.echo(f"Serving {', '.join(agents)} at {address}")
+    click.echo(f"Page, once and within 10 minutes: {page}")
+    if secret:
+        click.echo(f"Token, shown only now: {secret}")
+    else:
+        click.echo("For programs: windlass token create NAME")

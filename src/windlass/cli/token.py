@@ -1,0 +1,124 @@
+"""`windlass token`: who may call the service of a journal."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+
+from windlass.cli.journal_option import journal_option
+from windlass.core.errors import ConfigError, NothingToDo
+from windlass.project.journals import open_journal
+from windlass.project.settings import InvalidSetting, parse_age
+from windlass.server.access import LOCAL_OWNER, ROLES
+from windlass.server.tokens import DEFAULT_ROLES, TokenRecord, TokenStore
+
+T = TypeVar("T")
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke tokens for the service.
+
+    A token has a caller, who owns the sessions that it begins, and roles: watch reads, start begins
+    runs and speaks to them, answer answers questions, admin may do all and sees every session.
+    """
+
+
+@token.command(
+    epilog="""\\b
+Examples:
+  windlass token create ann
+  windlass token create dashboard --role watch --expires 30d
+  windlass token create --role admin          for you, on your own journal"""
+)
+@click.argument("caller", default="")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    type=click.Choice(ROLES),
+    help="What it may do; can be given more than once. By default watch, start and answer.",
+)
+@click.option("--expires", metavar="TIME", help="How long it is valid: 12h, 30d.")
+@click.option("--note", default="", metavar="TEXT", help="What it is for.")
+@journal_option
+def create(caller: str, roles: tuple[str, ...], expires: str | None, note: str, place: str) -> None:
+    """Make a token for a caller, and print it. It is not shown again."""
+    seconds = _read_age(expires) if expires else None
+
+    async def make(store: TokenStore) -> str:
+        made = await store.create(caller, roles or DEFAULT_ROLES, expires_in_s=seconds, note=note)
+        return made.secret
+
+    click.echo(_with_tokens(place, make))
+
+
+@token.command("list")
+@journal_option
+def list_(place: str) -> None:
+    """List the tokens, without their secrets."""
+
+    async def read(store: TokenStore) -> list[TokenRecord]:
+        return await store.list_tokens()
+
+    tokens = _with_tokens(place, read)
+    for record in tokens:
+        roles = ",".join(record.roles)
+        until = f"until {_day(record.expires)}" if record.expires is not None else ""
+        caller = record.caller or "(you)"
+        parts = (record.id, caller, roles, f"since {_day(record.created)}", until, record.note)
+        click.echo("  ".join(part for part in parts if part))
+    if not tokens:
+        click.echo("There is no token. Make one: windlass token create NAME")
+
+
+@token.command()
+@click.argument("token_id", metavar="ID")
+@journal_option
+def revoke(token_id: str, place: str) -> None:
+    """Revoke a token by its id. Services notice within seconds."""
+
+    async def forget(store: TokenStore) -> bool:
+        return await store.revoke(token_id)
+
+    if not _with_tokens(place, forget):
+        raise NothingToDo(f"there is no token {token_id}. To list them: windlass token list")
+    click.echo(f"{token_id} is revoked")
+
+
+@token.command()
+@click.option("--address", default="", metavar="URL", help="Of the service, for a whole link.")
+@journal_option
+def login(address: str, place: str) -> None:
+    """Print a link that logs a browser in as you, once and within 10 minutes."""
+
+    async def make(store: TokenStore) -> str:
+        return await store.create_login(LOCAL_OWNER)
+
+    click.echo(f"{address.rstrip('/')}/#login={_with_tokens(place, make)}")
+
+
+def _with_tokens(place: str, work: Callable[[TokenStore], Coroutine[Any, Any, T]]) -> T:
+    """Do something with the tokens of a journal, which is created if it does not exist."""
+
+    async def open_and_work() -> T:
+        async with open_journal(place) as journal:
+            return await work(TokenStore(journal))
+
+    return asyncio.run(open_and_work())
+
+
+def _read_age(text: str) -> float:
+    try:
+        seconds = parse_age(text)
+    except InvalidSetting:
+        seconds = None
+    if seconds is None:
+        raise ConfigError(f"--expires {text!r} is not a time: write 12h or 30d")
+    return seconds
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at))

@@ -1,0 +1,192 @@
+"""Who is calling: login of a browser, logout, tokens.
+
+The law: a login code is used up by a POST, never by a GET, so that nothing that looks at links can
+use it. The cookie cannot be read by scripts, and is sent only by this site's own pages.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from windlass.server.access import Role
+from windlass.server.errors import ApiError
+from windlass.server.guard import COOKIE, read_credentials
+from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.routing import Route
+from windlass.server.service import Service
+from windlass.server.tokens import BROWSER_S, TokenRecord
+
+
+class LoginBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A login code, from the link that `windlass serve` shows."""
+
+    code: Annotated[str, Meta(max_length=200)]
+
+
+class CallerReply(msgspec.Struct, frozen=True):
+    """Who is calling, and what they may do."""
+
+    caller: str
+    roles: list[Role]
+    token: str
+    """The id of the token."""
+
+
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token to make."""
+
+    caller: str
+    roles: tuple[Role, ...] = ("watch", "start", "answer")
+    expires_in_s: Annotated[float, Meta(gt=0)] | None = None
+    note: Annotated[str, Meta(max_length=200)] = ""
+    context: dict[str, Any] = {}
+
+
+class TokenReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A token without its secret."""
+
+    id: str
+    caller: str
+    roles: tuple[Role, ...]
+    created: float
+    expires: float | None
+    note: str
+
+
+class NewTokenReply(msgspec.Struct, frozen=True):
+    """A new token. Its secret is shown only here."""
+
+    secret: str
+    token: TokenReply
+
+
+class TokenListReply(msgspec.Struct, frozen=True):
+    """All tokens, the latest first."""
+
+    tokens: list[TokenReply]
+    cursor: str | None = None
+
+
+async def log_in(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(LoginBody)
+    made = await service.tokens.exchange_login(body.code)
+    caller = made.record.to_caller()
+    reply = CallerReply(caller.name, sorted(caller.roles), caller.token)
+    return HttpReply(200, reply, {"Set-Cookie": _cookie(request, made.secret, int(BROWSER_S))})
+
+
+async def log_out(service: Service, request: HttpRequest) -> Reply:
+    _, from_cookie = read_credentials(request)
+    if from_cookie:
+        await service.tokens.revoke(request.caller.token)
+    return HttpReply(204, headers={"Set-Cookie": _cookie(request, "", 0)})
+
+
+async def read_caller(_service: Service, request: HttpRequest) -> Reply:
+    caller = request.caller
+    return HttpReply(200, CallerReply(caller.name, sorted(caller.roles), caller.token))
+
+
+async def create_token(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(TokenBody)
+    made = await service.tokens.create(
+        body.caller,
+        body.roles,
+        expires_in_s=body.expires_in_s,
+        context=body.context,
+        note=body.note,
+    )
+    return HttpReply(201, NewTokenReply(made.secret, _token_reply(made.record)))
+
+
+async def list_tokens(service: Service, _request: HttpRequest) -> Reply:
+    tokens = await service.tokens.list_tokens()
+    return HttpReply(200, TokenListReply([_token_reply(record) for record in tokens]))
+
+
+async def revoke_token(service: Service, request: HttpRequest) -> Reply:
+    if not await service.tokens.revoke(request.params["token"]):
+        raise ApiError(404, "token_not_found", "There is no such token.", "GET /tokens lists them.")
+    return HttpReply(204)
+
+
+def _token_reply(record: TokenRecord) -> TokenReply:
+    return TokenReply(
+        id=record.id,
+        caller=record.caller,
+        roles=record.roles,
+        created=record.created,
+        expires=record.expires,
+        note=record.note,
+    )
+
+
+def _cookie(request: HttpRequest, secret: str, seconds: int) -> str:
+    secure = "; Secure" if request.scheme == "https" else ""
+    return f"{COOKIE}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/login",
+        handler=log_in,
+        role=None,
+        name="logIn",
+        summary="Exchange a login code for a cookie, once.",
+        body=LoginBody,
+        reply=CallerReply,
+        errors=("login_refused",),
+    ),
+    Route(
+        method="POST",
+        path="/logout",
+        handler=log_out,
+        role="watch",
+        scope="caller",
+        name="logOut",
+        summary="Forget the cookie of this browser.",
+        status=204,
+    ),
+    Route(
+        method="GET",
+        path="/me",
+        handler=read_caller,
+        role="watch",
+        scope="caller",
+        name="readCaller",
+        summary="Say who is calling, and with which roles.",
+        reply=CallerReply,
+    ),
+    Route(
+        method="POST",
+        path="/tokens",
+        handler=create_token,
+        role="admin",
+        name="createToken",
+        summary="Make a token. Its secret is shown once.",
+        body=TokenBody,
+        reply=NewTokenReply,
+        status=201,
+    ),
+    Route(
+        method="GET",
+        path="/tokens",
+        handler=list_tokens,
+        role="admin",
+        name="listTokens",
+        summary="List tokens, without their secrets.",
+        reply=TokenListReply,
+    ),
+    Route(
+        method="DELETE",
+        path="/tokens/{token}",
+        handler=revoke_token,
+        role="admin",
+        name="revokeToken",
+        summary="Revoke a token.",
+        status=204,
+        errors=("token_not_found",),
+    ),
+)

@@ -1,0 +1,146 @@
+"""Serving until somebody stops it: listen, tell that it is ready, drain, hand the runs over.
+
+The law: the first signal drains. Readiness goes false first, so that nobody sends new work; then
+the socket is closed, streams end (their clients connect to another replica), and runs are let go
+of, so that whoever sweeps next goes on with them. A second signal does not wait.
+"""
+
+import asyncio
+import signal
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from windlass.core.errors import ConfigError
+from windlass.logs import get_logger
+from windlass.server.dispatch import Dispatcher
+from windlass.server.guard import LOOPBACK_NAMES, AccessRules, Authenticator, is_loopback
+from windlass.server.service import Service
+
+DEFAULT_PORT = 8420
+_log = get_logger(__name__)
+
+
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how a service listens."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 takes a free one."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure: bool = False
+    """Listen beyond this machine without TLS, for a proxy in front that has it."""
+    hosts: tuple[str, ...] = ()
+    """Further names under which the service answers; `*` for all."""
+    origins: tuple[str, ...] = ()
+    """Other sites whose pages may call the service."""
+    drain_delay_s: float = 0.0
+    """How long to go on taking requests after readiness went false."""
+
+    def check(self) -> None:
+        """Raise ConfigError if tokens would cross a network in the clear, or TLS is half given."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("TLS needs both --tls-cert and --tls-key")
+        if self.tls_cert is None and not self.insecure and not is_loopback(self.host):
+            raise ConfigError(
+                f"--host {self.host} can be reached from other machines, and tokens would be sent "
+                "in the clear. Give --tls-cert and --tls-key, or --insecure behind a proxy that "
+                "has TLS."
+            )
+
+    def open_tls(self) -> ssl.SSLContext | None:
+        """Return the certificate and key as a context; None without TLS. Raises ConfigError."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"--tls-cert {self.tls_cert}, --tls-key {self.tls_key}: they cannot be used: "
+                f"{error.strerror or error}"
+            ) from None
+        return context
+
+    def access_rules(self) -> AccessRules:
+        """Return under which names the service answers: its own, those of loopback, and more."""
+        names = dict.fromkeys((*LOOPBACK_NAMES, self.host, f"[{self.host}]", *self.hosts))
+        return AccessRules(hosts=tuple(names), origins=self.origins)
+
+
+async def serve(
+    service: Service,
+    options: ServeOptions | None = None,
+    *,
+    authenticators: Sequence[Authenticator] = (),
+    on_ready: Callable[[str], object] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and return.
+
+    `on_ready` gets the address once requests are taken. Raises ConfigError if the service cannot
+    listen there.
+    """
+    # The server is imported here: it takes longer than all else together.
+    from windlass.server.aiohttp_server import listen  # noqa: PLC0415
+
+    options = options or ServeOptions()
+    options.check()
+    tls = options.open_tls()
+    stop = StopSignals()
+    dispatcher = Dispatcher(service, rules=options.access_rules(), authenticators=authenticators)
+    with stop:
+        async with service:
+            try:
+                async with listen(dispatcher, options.host, options.port, tls=tls) as address:
+                    _log.info("serving", extra={"windlass": {"address": address}})
+                    if on_ready is not None:
+                        on_ready(address)
+                    await stop.wait()
+                    service.stop_accepting()
+                    _log.info("draining")
+                    await stop.wait_again(options.drain_delay_s)
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot listen on {options.host} port {options.port}: "
+                    f"{error.strerror or error}. Choose another one with --port."
+                ) from None
+    _log.info("stopped")
+
+
+class StopSignals:
+    """SIGTERM and SIGINT, as something to wait for."""
+
+    def __init__(self) -> None:
+        self._first = asyncio.Event()
+        self._second = asyncio.Event()
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._note)
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    def _note(self) -> None:
+        if self._first.is_set():
+            self._second.set()
+        self._first.set()
+
+    async def wait(self) -> None:
+        """Return at the first signal."""
+        await self._first.wait()
+
+    async def wait_again(self, seconds: float) -> None:
+        """Return after some time, or at the second signal."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._second.wait()
+        except TimeoutError:
+            return
