@@ -15,6 +15,7 @@ import msgspec
 
 from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
+from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.guard import LOOPBACK_NAMES, AccessRules, Authenticator, is_loopback
 from windlass.server.service import Service
@@ -84,9 +85,6 @@ async def serve(
     `on_ready` gets the address once requests are taken. Raises ConfigError if the service cannot
     listen there.
     """
-    # The server is imported here: it takes longer than all else together.
-    from windlass.server.aiohttp_server import listen  # noqa: PLC0415
-
     options = options or ServeOptions()
     options.check()
     tls = options.open_tls()
