@@ -79,7 +79,7 @@ class Agent(Generic[OutputT]):
         self._starter: RunStarter[OutputT] = RunStarter(
             self._runs, self._openings, self._sessions, self._finish
         )
-        self._sweeper = Sweeper(self._runs, self._sessions)
+        self.sweeper = Sweeper(self._runs, self._sessions)
         self._background = BackgroundLoop()
         finalize(self, self._background.stop)
 
@@ -172,7 +172,7 @@ class Agent(Generic[OutputT]):
         paused, with the reason, until somebody resumes it. Call it again and again, from any number
         of processes; `jitter_s` spreads those that wake together. See SweepOptions.
         """
-        return await self._sweeper.sweep(**options)
+        return await self.sweeper.sweep(**options)
 
     def run_sync(
         self,

@@ -8,7 +8,7 @@ parked, durably and visibly: its run is paused, and whoever resumes it takes it 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from windlass.agent.driving import SessionDriver
 from windlass.agent.runs import LiveRuns
@@ -35,6 +35,7 @@ BACKOFF_MIN_S = 1.0
 BACKOFF_MAX_S = 300.0
 SWEEPER = "the sweep"
 AcceptsStart = Callable[[RunStarted], bool]
+VisitOutcome = Literal["driven", "busy", "parked", "failed", "skipped"]
 _log = get_logger(__name__)
 
 
@@ -119,7 +120,7 @@ class Sweeper:
                 clock = self._runs.world.clock
                 # Many sweepers that wake together must not all try the same session first.
                 await clock.sleep(jitter_s * clock.random_fraction())
-                where = await self._visit(session, tries_max, accepts)
+                where = await self.visit(session, tries_max, accepts)
                 getattr(sorted_names, where).append(session)
 
         names = await self._list_candidates(limit)
@@ -144,8 +145,13 @@ class Sweeper:
             names += [each.session for each in found if not each.parent and each.agent == agent]
         return list(dict.fromkeys(names))[:limit]
 
-    async def _visit(self, session: str, tries_max: int, accepts: AcceptsStart | None) -> str:
-        """Drive one session; returns where it belongs in the report."""
+    async def visit(
+        self, session: str, tries_max: int = 5, accepts: AcceptsStart | None = None
+    ) -> VisitOutcome:
+        """Drive one session until it ends, waits, is paused or is let go; return what came of it.
+
+        The names are those of SweepReport. If the caller is cancelled, the run is released.
+        """
         now = self._runs.world.clock.now()
         trouble = self._troubles.get(session)
         if trouble is not None and now < trouble.not_before:
@@ -166,7 +172,9 @@ class Sweeper:
             _log.warning("session %s cannot be driven, try %s: %s", session, times, error)
             return "failed"
 
-    async def _drive(self, session: str, tries_max: int, accepts: AcceptsStart | None) -> str:
+    async def _drive(
+        self, session: str, tries_max: int, accepts: AcceptsStart | None
+    ) -> VisitOutcome:
         facts = await self._journal.read(session)
         state = fold(session, facts)
         if not await self._is_own(facts, state, accepts):

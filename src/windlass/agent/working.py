@@ -1,0 +1,204 @@
+"""Keep driving: any number of processes share the sessions of one journal by its leases.
+
+The law: a worker holds no queue. What is to be done stands in the journal (open runs that nobody
+drives, messages that nobody has taken), and the lease decides who does it. So a worker can be
+killed at any moment, and the next look of another one finds what it left.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from windlass.agent.agent import Agent
+from windlass.agent.sweeping import AcceptsStart
+from windlass.core.errors import ConfigError, WindlassError
+from windlass.core.events import RunStarted
+from windlass.core.limits import check_numbers
+from windlass.core.mail import PromptMail
+from windlass.logs import get_logger
+from windlass.ports import Clock, Journal, Mailbox, SessionCatalog, SessionLeases
+
+CANDIDATES_MIN = 100
+"""How many sessions a look asks for at least: some of them may be driven elsewhere by now."""
+REST_S = 1.0
+"""How long a session is left alone that this worker can do nothing for."""
+JITTER = 0.5
+"""The part of the pause between two looks that is random, so that workers do not keep in step."""
+_log = get_logger(__name__)
+
+
+class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one worker does at a time."""
+
+    runs: int = 64
+    """Runs that it drives at a time."""
+    runs_per_agent: int | None = None
+    runs_per_caller: int | None = None
+    sweep_s: float = 0.5
+    """Between two looks for work. A run whose worker died waits for about as long."""
+    tries_max: int = 5
+    """A run that was taken over so often without any progress is parked."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self, *self.__struct_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A session that may need a driver."""
+
+    session: str
+    agent: str
+    caller: str
+
+
+class SessionWorker:
+    """Drives the sessions of some agents that share a journal, for as long as it runs."""
+
+    def __init__(
+        self,
+        agents: Iterable[Agent[Any]],
+        limits: WorkLimits | None = None,
+        accepts: AcceptsStart | None = None,
+    ) -> None:
+        """Work for agents by their names. Runs that `accepts` refuses by their start are left.
+
+        Raises ConfigError if the agents' journals differ.
+        """
+        self._agents: Mapping[str, Agent[Any]] = {
+            agent.parts.world.agent: agent for agent in agents
+        }
+        journals = {id(agent.parts.world.journal) for agent in self._agents.values()}
+        if len(journals) != 1:
+            raise ConfigError("a worker needs at least one agent, and one journal for all of them")
+        self._journal: Journal = next(iter(self._agents.values())).parts.world.journal
+        self._limits = limits or WorkLimits()
+        self._accepts = accepts
+        self._driving: dict[str, tuple[WorkItem, asyncio.Task[None]]] = {}
+        self._rest_until: dict[str, float] = {}
+        self._woken = asyncio.Event()
+
+    @property
+    def _clock(self) -> Clock:
+        return next(iter(self._agents.values())).parts.world.clock
+
+    @property
+    def driving(self) -> Sequence[WorkItem]:
+        """The sessions that this worker drives now."""
+        return tuple(item for item, _ in self._driving.values())
+
+    def wake(self) -> None:
+        """Look for work at once."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Look for work and do it, until the caller is cancelled; then all runs are let go."""
+        try:
+            while True:
+                try:
+                    await self.look()
+                except WindlassError as error:
+                    # The journal may be away for a while. What it holds is still to be done.
+                    _log.warning("the worker cannot look for work: %s", error)
+                await self._pause()
+        finally:
+            await self.stop()
+
+    async def look(self) -> int:
+        """Begin to drive what nobody drives, as far as there is room. Returns how many."""
+        begun = 0
+        async for item in self._find_work():
+            if not self._has_room(item):
+                continue
+            driving = asyncio.create_task(self._visit(item), name=f"drive {item.session}")
+            self._driving[item.session] = (item, driving)
+            begun += 1
+            if len(self._driving) >= self._limits.runs:
+                break
+        return begun
+
+    async def stop(self) -> None:
+        """Let go of all runs, and return when that is on record."""
+        tasks = [task for _, task in self._driving.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _pause(self) -> None:
+        pause_s = self._limits.sweep_s * (1 - JITTER * self._clock.random_fraction())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        self._woken.clear()
+
+    async def _visit(self, item: WorkItem) -> None:
+        try:
+            sweeper = self._agents[item.agent].sweeper
+            outcome = await sweeper.visit(item.session, self._limits.tries_max, self._accepts)
+            if outcome == "skipped":
+                self._rest_until[item.session] = self._clock.now() + REST_S
+        except WindlassError as error:
+            _log.warning("session %s cannot be driven: %s", item.session, error)
+        finally:
+            self._driving.pop(item.session, None)
+            if len(self._driving) == self._limits.runs - 1:
+                # There was no room for more, so some work may wait.
+                self.wake()
+
+    def _has_room(self, item: WorkItem) -> bool:
+        """Return whether its agent and its caller have fewer runs here than they may have."""
+        limits = self._limits
+        if limits.runs_per_agent is None and limits.runs_per_caller is None:
+            return True
+        agents = Counter(each.agent for each in self.driving)
+        callers = Counter(each.caller for each in self.driving)
+        fits_agent = limits.runs_per_agent is None or agents[item.agent] < limits.runs_per_agent
+        fits_caller = (
+            limits.runs_per_caller is None or callers[item.caller] < limits.runs_per_caller
+        )
+        return fits_agent and fits_caller
+
+    async def _find_work(self) -> AsyncGenerator[WorkItem]:
+        """Yield sessions that may need a driver: those with messages first, the oldest first."""
+        room = self._limits.runs - len(self._driving)
+        if room <= 0:
+            return
+        limit = max(CANDIDATES_MIN, 2 * room)
+        now = self._clock.now()
+        self._rest_until = {name: at for name, at in self._rest_until.items() if at > now}
+        seen = {*self._driving, *self._rest_until}
+        journal = self._journal
+        if isinstance(journal, Mailbox):
+            for session in await journal.list_mailed(limit):
+                item = (
+                    await self._describe_mailed(journal, session) if session not in seen else None
+                )
+                seen.add(session)
+                if item is not None and item.agent in self._agents:
+                    yield item
+        if isinstance(journal, SessionCatalog):
+            for summary in await journal.list_abandoned(limit=limit):
+                is_own = summary.agent in self._agents and not summary.parent
+                if is_own and summary.session not in seen:
+                    yield WorkItem(summary.session, summary.agent, summary.caller)
+
+    async def _describe_mailed(self, journal: Mailbox, session: str) -> WorkItem | None:
+        """Return whose work a session with messages is; None if somebody drives it already."""
+        if isinstance(self._journal, SessionLeases) and await self._journal.is_leased(session):
+            return None
+        prompts = await journal.read_mail(session, "prompts")
+        for letter in prompts[:1]:
+            message = letter.message
+            if isinstance(message, PromptMail) and message.agent:
+                return WorkItem(session, message.agent, message.caller)
+        facts = await self._journal.read(session)
+        for fact in reversed(facts):
+            if isinstance(fact, RunStarted):
+                return WorkItem(session, fact.agent, fact.caller)
+        # A prompt that names no agent, in a session without runs: any agent may begin it.
+        return WorkItem(session, next(iter(self._agents)), "")

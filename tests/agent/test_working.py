@@ -1,0 +1,166 @@
+"""Workers: what nobody drives is driven, within bounds, by whoever looks next."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+import windlass
+from windlass import Agent, ConfigError, RaisedLimits, tool
+from windlass.agent.working import SessionWorker, WorkLimits
+from windlass.core.fold.run import fold
+from windlass.core.messages import ToolResults
+from windlass.core.view import Prompt
+from windlass.journals.memory import MemoryJournal
+from windlass.testing import ScriptedModel, call, say
+
+
+class Gauge:
+    """Counts how many calls run, and how many ran at once."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.most = 0
+
+    async def work(self) -> str:
+        """Work for a while."""
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(1)
+        self.now -= 1
+        return "done"
+
+
+def reply(prompt: Prompt) -> Any:
+    """Call the tool once, whichever session asks."""
+    if isinstance(prompt.messages[-1], ToolResults):
+        return say("Done.")
+    return call("work")
+
+
+def make_agent(journal: Any, gauge: Gauge, name: str = "clerk") -> Agent[str]:
+    tools = [tool(gauge.work, name="work", effect="read")]
+    return Agent(ScriptedModel([reply] * 40), tools=tools, journal=journal, name=name)
+
+
+async def wait_until(is_true: Callable[[], bool]) -> None:
+    while not is_true():  # noqa: ASYNC110 - on virtual time
+        await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def working(*agents: Agent[Any], **limits: Any) -> AsyncGenerator[SessionWorker]:
+    worker = SessionWorker(agents, WorkLimits(**limits))
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.contract("F1")
+async def test_a_worker_begins_what_others_left_to_it() -> None:
+    """F1: with nothing but the journal between them, and each run once."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    async with working(make_agent(journal, gauge)):
+        handles = [await agent.start(f"Go {at}.", drive=False) for at in range(5)]
+        results = [await handle.result() for handle in handles]
+    assert [result.text for result in results] == ["Done."] * 5
+    assert gauge.most == 5
+
+
+@pytest.mark.contract("F1")
+async def test_a_worker_drives_no_more_than_its_limits() -> None:
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    async with working(make_agent(journal, gauge), runs=3):
+        handles = [await agent.start(f"Go {at}.", drive=False) for at in range(7)]
+        for handle in handles:
+            await handle.result()
+    assert gauge.most == 3
+
+
+async def test_no_caller_and_no_agent_gets_all_of_a_worker() -> None:
+    journal = MemoryJournal()
+    gauges = {name: Gauge() for name in ("clerk", "cook")}
+    agents = {name: make_agent(journal, gauge, name) for name, gauge in gauges.items()}
+    handles = [
+        await agents[name].start(f"Go {at}.", caller=f"caller {at % 2}", drive=False)
+        for at in range(6)
+        for name in agents
+    ]
+    async with working(*agents.values(), runs_per_agent=3, runs_per_caller=2):
+        for handle in handles:
+            assert (await handle.result()).text == "Done."
+    assert [gauge.most <= 3 for gauge in gauges.values()] == [True, True]
+    assert sum(gauge.most for gauge in gauges.values()) <= 4
+
+
+@pytest.mark.contract("F3")
+async def test_what_a_worker_let_go_of_is_finished_by_the_next() -> None:
+    """F3: a worker that is stopped releases its runs; the call is not made a second time."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    handle = await agent.start("Go.", session="s", drive=False)
+    async with working(make_agent(journal, gauge)) as worker:
+        await wait_until(lambda: bool(gauge.now))
+        assert [item.session for item in worker.driving] == ["s"]
+    state = fold("s", await journal.read("s"))
+    assert state.run is not None
+    assert state.run.is_released
+    async with working(make_agent(journal, gauge)):
+        assert (await handle.result()).text == "Done."
+
+
+@pytest.mark.contract("D8")
+async def test_a_message_to_a_run_that_waits_brings_a_worker() -> None:
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    async with working(make_agent(journal, gauge)) as worker:
+        handle = await agent.start("Go.", session="s", drive=False)
+        await wait_until(lambda: bool(gauge.now))
+        await windlass.pause(journal, "s")
+        await wait_until(lambda: not worker.driving)
+        await windlass.raise_limits(journal, "s", RaisedLimits(steps=90))
+        await windlass.resume(journal, "s")
+        assert (await handle.result()).text == "Done."
+
+
+async def test_a_worker_waits_for_a_journal_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    handle = await agent.start("Go.", session="s", drive=False)
+    list_mailed = journal.list_mailed
+    tries: list[int] = []
+
+    async def fail_twice(limit: int = 100) -> Any:
+        tries.append(limit)
+        if len(tries) <= 2:
+            raise windlass.JournalFailed("the server cannot be reached")
+        return await list_mailed(limit)
+
+    monkeypatch.setattr(journal, "list_mailed", fail_twice)
+    async with working(make_agent(journal, gauge)):
+        assert (await handle.result()).text == "Done."
+    assert len(tries) > 2
+
+
+def test_a_worker_needs_one_journal() -> None:
+    gauge = Gauge()
+    agents = [make_agent(MemoryJournal(), gauge, name) for name in ("clerk", "cook")]
+    with pytest.raises(ConfigError, match="one journal"):
+        SessionWorker(agents)
+    with pytest.raises(ConfigError, match="at least one agent"):
+        SessionWorker([])
