@@ -90,14 +90,14 @@ async def export_session(
     facts = await journal.read(check_session(session))
     if not facts:
         raise await no_session_error(journal, session)
-    for records_done, line in _archive_lines(session, facts):
+    for records_done, line in archive_lines(session, facts):
         write(line + b"\n")
         if progress is not None:
             progress(records_done)
     return len(facts)
 
 
-def _archive_lines(session: str, facts: Sequence[Fact]) -> Iterator[tuple[int, bytes]]:
+def archive_lines(session: str, facts: Sequence[Fact]) -> Iterator[tuple[int, bytes]]:
     """Yield each line, with the number of records up to it."""
     yield 0, _encode_json(_ArchiveHead(FILE_FORMAT, FILE_VERSION, session, _windlass_version()))
     last = chain_root(session)

@@ -1,7 +1,7 @@
 """All route tables of the service. A protocol adds its own here."""
 
 from windlass.server.ag_ui import routes as ag_ui
-from windlass.server.api import access, controls, health, runs
+from windlass.server.api import access, agents, controls, health, records, runs
 from windlass.server.openai import routes as openai
 from windlass.server.routing import Route
 from windlass.server.schedules import routes as schedules
@@ -12,6 +12,8 @@ def all_routes() -> tuple[Route, ...]:
     return (
         *runs.ROUTES,
         *controls.ROUTES,
+        *records.ROUTES,
+        *agents.ROUTES,
         *access.ROUTES,
         *health.ROUTES,
         *ag_ui.ROUTES,

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import partial
 from pathlib import PurePath
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from typing_extensions import override
 
@@ -28,6 +28,7 @@ from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
 from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
+from windlass.journals.chain import RecordProblem
 from windlass.ports import (
     AsyncClosableJournal,
     ClosableJournal,
@@ -53,6 +54,13 @@ SERVICE_KEY = "windlass_service"
 """The key in the context of a run that says that a service began it."""
 QUESTION_SESSIONS_MAX = 200
 """Waiting sessions whose questions one list shows."""
+
+
+@runtime_checkable
+class VerifiableJournal(Protocol):
+    """A journal that finds records which were changed, moved or removed."""
+
+    async def verify(self, session: str) -> list[RecordProblem]: ...
 
 
 class Service(RunControls):

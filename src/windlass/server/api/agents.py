@@ -1,0 +1,256 @@
+"""What is served: agents with their tools, policies and limits; models; budgets."""
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from windlass.agent.agent import Agent
+from windlass.core.limits import Amount, Budget, Limits
+from windlass.core.messages import Effect, Label
+from windlass.core.schema import find_faults
+from windlass.core.setup import ModelInfo
+from windlass.core.suggestions import suggest_names
+from windlass.core.verdicts import Allow, InvalidCall, Verdict
+from windlass.ports import GateRequest, SharedBudgets
+from windlass.server.errors import ApiError
+from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.routing import Route
+from windlass.server.served_agents import find_agent
+from windlass.server.service import Service
+
+
+class ToolReply(msgspec.Struct, frozen=True):
+    """A tool of an agent."""
+
+    name: str
+    description: str
+    effect: Effect
+    labels: tuple[Label, ...]
+    parameters: dict[str, Any]
+    notice: str
+
+
+class AgentReply(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that is served."""
+
+    name: str
+    model: str
+    fallbacks: list[str]
+    tools: list[ToolReply]
+    policy: str
+    """The name of the policy that decides about its calls; empty if there is none."""
+    limits: Limits
+    budgets: list[str]
+    output_schema: dict[str, Any] | None
+
+
+class AgentListReply(msgspec.Struct, frozen=True):
+    """The agents of the service; the first one is the default."""
+
+    agents: list[AgentReply]
+
+
+class TrialBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call that nobody makes: what would the policy say to it?"""
+
+    tool: str
+    arguments: dict[str, Any] = {}
+    labels: tuple[Label, ...] = ()
+    """What the session would hold because of earlier calls."""
+
+
+class TrialReply(msgspec.Struct, frozen=True):
+    """What the policy of an agent says to a call."""
+
+    tool: str
+    verdict: Verdict | InvalidCall
+    policy: str
+
+
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that agents use."""
+
+    name: str
+    window: int | None
+    output_max: int
+    input_usd: Decimal | None
+    """US dollars for a million tokens; null if the price is not known."""
+    output_usd: Decimal | None
+    agents: list[str]
+
+
+class ModelListReply(msgspec.Struct, frozen=True):
+    """The models of all agents."""
+
+    models: list[ModelReply]
+
+
+class BudgetReply(msgspec.Struct, frozen=True):
+    """A budget that runs share, and what is spent or promised of it in its present period."""
+
+    budget: Budget
+    spent: Amount
+    agents: list[str]
+
+
+class BudgetListReply(msgspec.Struct, frozen=True):
+    """The shared budgets of all agents."""
+
+    budgets: list[BudgetReply]
+
+
+async def list_agents(service: Service, _request: HttpRequest) -> Reply:
+    agents = [_agent_reply(name, agent) for name, agent in service.agents.items()]
+    return HttpReply(200, AgentListReply(agents))
+
+
+async def read_agent(service: Service, request: HttpRequest) -> Reply:
+    name = request.params["agent"]
+    return HttpReply(200, _agent_reply(name, find_agent(service.agents, name)))
+
+
+async def try_call(service: Service, request: HttpRequest) -> Reply:
+    agent = find_agent(service.agents, request.params["agent"])
+    body = await request.decode(TrialBody)
+    world = agent.parts.world
+    spec = agent.parts.setup.find_tool(body.tool)
+    if spec is None:
+        names = [each.name for each in agent.parts.setup.tools]
+        hint = suggest_names(body.tool, names).strip()
+        raise ApiError(
+            404, "tool_not_found", f"There is no tool {body.tool!r}.", hint or "See GET /agents."
+        )
+    schema = world.schemas.get(body.tool)
+    faults = find_faults(schema, body.arguments) if schema is not None else ()
+    if faults:
+        message = "; ".join(f"{each.path}: {each.message}" for each in faults[:3])
+        invalid = InvalidCall("invalid_arguments", message)
+        return HttpReply(200, TrialReply(body.tool, invalid, agent.parts.setup.gate))
+    if world.gate is None:
+        return HttpReply(200, TrialReply(body.tool, Allow("no gate is set"), ""))
+    verdict = await world.gate.judge(
+        GateRequest(
+            session="trial",
+            call_id="trial",
+            tool=spec,
+            arguments=body.arguments,
+            labels=frozenset(body.labels),
+            agent=world.agent,
+            caller=request.caller.name,
+            context=request.caller.context,
+        )
+    )
+    return HttpReply(200, TrialReply(body.tool, verdict, agent.parts.setup.gate))
+
+
+async def list_models(service: Service, _request: HttpRequest) -> Reply:
+    found: dict[str, tuple[ModelInfo, list[str]]] = {}
+    for name, agent in service.agents.items():
+        for info in agent.parts.setup.models:
+            found.setdefault(info.name, (info, []))[1].append(name)
+    return HttpReply(200, ModelListReply([_model_reply(*pair) for pair in found.values()]))
+
+
+async def list_budgets(service: Service, _request: HttpRequest) -> Reply:
+    found: dict[str, tuple[Budget, list[str]]] = {}
+    for name, agent in service.agents.items():
+        for budget in agent.parts.setup.budgets:
+            found.setdefault(budget.name, (budget, []))[1].append(name)
+    journal = service.journal
+    replies: list[BudgetReply] = []
+    for budget, agents in found.values():
+        spent = Amount()
+        if isinstance(journal, SharedBudgets):
+            spent = await journal.read_spending(budget)
+        replies.append(BudgetReply(budget, spent, agents))
+    return HttpReply(200, BudgetListReply(replies))
+
+
+def _agent_reply(name: str, agent: Agent[Any]) -> AgentReply:
+    setup = agent.parts.setup
+    return AgentReply(
+        name=name,
+        model=setup.model.name,
+        fallbacks=[info.name for info in setup.fallbacks],
+        tools=[
+            ToolReply(
+                spec.name,
+                spec.description,
+                spec.effect,
+                spec.labels,
+                spec.parameters,
+                spec.notice,
+            )
+            for spec in setup.tools
+        ],
+        policy=setup.gate,
+        limits=setup.limits,
+        budgets=[budget.name for budget in setup.budgets],
+        output_schema=setup.output_schema,
+    )
+
+
+def _model_reply(info: ModelInfo, agents: list[str]) -> ModelReply:
+    price = info.price
+    return ModelReply(
+        name=info.name,
+        window=info.window,
+        output_max=info.output_max,
+        input_usd=price.input if price is not None else None,
+        output_usd=price.output if price is not None else None,
+        agents=agents,
+    )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/agents",
+        handler=list_agents,
+        role="watch",
+        name="listAgents",
+        summary="List the agents, with their tools, policies and limits.",
+        reply=AgentListReply,
+    ),
+    Route(
+        method="GET",
+        path="/agents/{agent}",
+        handler=read_agent,
+        role="watch",
+        name="readAgent",
+        summary="Read about one agent.",
+        reply=AgentReply,
+        errors=("agent_not_found",),
+    ),
+    Route(
+        method="POST",
+        path="/agents/{agent}/trial",
+        handler=try_call,
+        role="watch",
+        scope="caller",
+        name="tryCall",
+        summary="Say what the policy of an agent would decide about a call. Nothing runs.",
+        body=TrialBody,
+        reply=TrialReply,
+        errors=("agent_not_found", "tool_not_found"),
+    ),
+    Route(
+        method="GET",
+        path="/models",
+        handler=list_models,
+        role="watch",
+        name="listModels",
+        summary="List the models that the agents use, with their prices.",
+        reply=ModelListReply,
+    ),
+    Route(
+        method="GET",
+        path="/budgets",
+        handler=list_budgets,
+        role="watch",
+        name="listBudgets",
+        summary="List the shared budgets, and what is spent of them.",
+        reply=BudgetListReply,
+    ),
+)

@@ -1,0 +1,192 @@
+"""The record of a session: in words, as it was written, checked, and as a file."""
+
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from windlass.core.audit.explain import explain
+from windlass.journals.archive import archive_lines
+from windlass.journals.chain import RecordProblem, chain_hash, chain_root
+from windlass.journals.codec import encode_fact
+from windlass.ports import SignedJournal
+from windlass.server.access import Caller
+from windlass.server.errors import ApiError
+from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.routing import Route
+from windlass.server.service import Service, VerifiableJournal
+
+NDJSON_TYPE = "application/x-ndjson"
+
+
+class ExplainReply(msgspec.Struct, frozen=True):
+    """Why a session did what it did, in lines for people."""
+
+    session: str
+    lines: list[str]
+
+
+class ProblemReply(msgspec.Struct, frozen=True):
+    """What is wrong with a record."""
+
+    seq: int
+    what: str
+
+
+class VerifyReply(msgspec.Struct, frozen=True):
+    """Whether the record of a session is as it was written."""
+
+    session: str
+    intact: bool
+    seq: int
+    """How many records it has."""
+    problems: list[ProblemReply]
+    forgeries: list[str]
+    """What somebody without the user's key did to it, in words."""
+
+
+class RecordReply(msgspec.Struct, frozen=True):
+    """A record and its place in the chain of hashes."""
+
+    seq: int
+    record: msgspec.Raw
+    hash: str
+    """Of this record and all before it."""
+    problem: str = ""
+    """What is wrong with it; empty if it is as it was written."""
+
+
+class RecordPageReply(msgspec.Struct, frozen=True):
+    """Some records of a session."""
+
+    session: str
+    records: list[RecordReply]
+    next: int | None
+    """Give it as `after` for the records that follow; null if these are the last."""
+
+
+class RecordsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records are read."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+
+async def explain_session(service: Service, request: HttpRequest) -> Reply:
+    session = request.params["session"]
+    facts = await service.read_facts(session)
+    return HttpReply(200, ExplainReply(session, list(explain(session, facts))))
+
+
+async def verify_session(service: Service, request: HttpRequest) -> Reply:
+    session = request.params["session"]
+    problems = await _find_problems(service, session)
+    forgeries: list[str] = []
+    if isinstance(service.journal, SignedJournal):
+        forgeries = [str(found) for found in await service.journal.find_forgeries(session)]
+    summary = await service.check_owner(request.caller, session)
+    reply = VerifyReply(
+        session,
+        not problems and not forgeries,
+        summary.facts,
+        [ProblemReply(problem.seq, problem.what) for problem in problems],
+        forgeries,
+    )
+    return HttpReply(200, reply)
+
+
+async def read_records(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(RecordsQuery)
+    session = request.params["session"]
+    await _refuse_withheld(service, request.caller, session)
+    problems = {problem.seq: problem.what for problem in await _find_problems(service, session)}
+    last = chain_root(session).hash
+    records: list[RecordReply] = []
+    facts = await service.journal.read(session)
+    for fact in facts:
+        body = encode_fact(fact).body
+        last = chain_hash(last, body)
+        if query.after < fact.seq <= query.after + query.limit:
+            problem = problems.get(fact.seq, "")
+            records.append(RecordReply(fact.seq, msgspec.Raw(body), last.hex(), problem))
+    end = query.after + query.limit
+    more = end if len(facts) > end else None
+    return HttpReply(200, RecordPageReply(session, records, more))
+
+
+async def export_session(service: Service, request: HttpRequest) -> Reply:
+    session = request.params["session"]
+    await _refuse_withheld(service, request.caller, session)
+
+    async def write_lines() -> AsyncGenerator[bytes]:
+        for _, line in archive_lines(session, await service.journal.read(session)):
+            yield line + b"\n"
+
+    headers = {"Content-Disposition": 'attachment; filename="session.ndjson"'}
+    return StreamReply(write_lines(), content_type=NDJSON_TYPE, headers=headers, keep_alive=b"")
+
+
+async def _find_problems(service: Service, session: str) -> list[RecordProblem]:
+    if isinstance(service.journal, VerifiableJournal):
+        return await service.journal.verify(session)
+    return []
+
+
+async def _refuse_withheld(service: Service, caller: Caller, session: str) -> None:
+    """Raise ApiError 403 if the records may hold replies that the gate has not allowed."""
+    setup = (await service.project(caller, session)).setup
+    if setup is not None and setup.withhold_replies and not caller.is_admin:
+        raise ApiError(
+            403,
+            "replies_withheld",
+            "A policy withholds replies in this session, and its records hold them.",
+            "Read its events, or use a token with the role admin.",
+        )
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/runs/{session}/explain",
+        handler=explain_session,
+        role="watch",
+        scope="session",
+        name="explainSession",
+        summary="Explain in words why a session did what it did.",
+        reply=ExplainReply,
+    ),
+    Route(
+        method="GET",
+        path="/runs/{session}/verify",
+        handler=verify_session,
+        role="watch",
+        scope="session",
+        name="verifySession",
+        summary="Check that the record of a session was not changed.",
+        reply=VerifyReply,
+    ),
+    Route(
+        method="GET",
+        path="/runs/{session}/records",
+        handler=read_records,
+        role="watch",
+        scope="session",
+        name="readRecords",
+        summary="Read the records of a session as they were written, with their hashes.",
+        query=RecordsQuery,
+        reply=RecordPageReply,
+        errors=("replies_withheld",),
+    ),
+    Route(
+        method="GET",
+        path="/runs/{session}/export",
+        handler=export_session,
+        role="watch",
+        scope="session",
+        name="exportSession",
+        summary="Download a session as a file that `windlass sessions import` reads.",
+        content_types=(NDJSON_TYPE,),
+        errors=("replies_withheld",),
+    ),
+)
