@@ -240,7 +240,7 @@ ROUTES = (
         path="/models",
         handler=list_models,
         role="watch",
-        name="listModels",
+        name="listServedModels",
         summary="List the models that the agents use, with their prices.",
         reply=ModelListReply,
     ),
