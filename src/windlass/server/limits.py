@@ -28,7 +28,7 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Between two comments on a stream that is silent."""
     drain_s: float = 10.0
     """For the calls that run when the service is stopped."""
-    sweep_s: float = 2.0
+    sweep_s: float = 0.5
     """Between two looks for runs that nobody drives."""
     schedule_s: float = 1.0
     """Between two looks at the schedules: a run starts so late at most."""

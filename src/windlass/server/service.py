@@ -22,6 +22,7 @@ from windlass.agent.agent import Agent
 from windlass.agent.control import wait_for_change
 from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
+from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.events import Delta, Event, Fact, RunStarted
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
@@ -94,13 +95,16 @@ class Service(RunControls):
         self.frames = FrameEncoder()
         self.feed = SessionFeed(self.journal)
         self.background = BackgroundWork()
+        # A run that somebody began in a terminal on the same journal is theirs to resume.
+        work = WorkLimits(runs=self.limits.runs_driven, sweep_s=self.limits.sweep_s)
+        self._worker = SessionWorker(self.agents.values(), work, accepts=is_served_run)
         self._sessions = SessionCache(self.journal, self._mask_facts)
         self._directory = SessionDirectory(self._sessions)
         self.is_ready = False
         """Whether new work should be sent here."""
 
     async def __aenter__(self) -> Self:
-        self.background.repeat("sweep", self._sweep_all, self.limits.sweep_s)
+        self.background.start("worker", self._worker.run)
         begin_duties(self)
         self.is_ready = True
         return self
@@ -275,16 +279,6 @@ class Service(RunControls):
             work = partial(chosen.drive, session, consent=consent)
             self.background.start(f"drive {session}", work, quiet=True)
 
-    async def _sweep_all(self) -> None:
-        """Drive what nobody drives: each agent takes its own sessions."""
-        room = self.limits.runs_driven - self.background.count("sweep of")
-        if room <= 0:
-            return
-        for name, agent in self.agents.items():
-            # A sweep returns when the runs that it drives have ended, so the loop does not wait.
-            work = partial(_sweep_once, agent, self.limits)
-            self.background.start(f"sweep of {name}", work, quiet=True)
-
     # Names and owners.
 
     def _name_session(self, caller: Caller, request: StartRequest) -> str:
@@ -321,11 +315,6 @@ class Service(RunControls):
             f"{type(self.journal).__name__} does not list its sessions.",
             "Use a journal that does, such as SQLite or Postgres.",
         )
-
-
-async def _sweep_once(agent: Agent[Any], limits: ServiceLimits) -> None:
-    # A run that somebody began in a terminal on the same journal is theirs to resume.
-    await agent.sweep(limit=limits.runs_driven, at_once=limits.runs_driven, accepts=is_served_run)
 
 
 def is_served_run(start: RunStarted) -> bool:
