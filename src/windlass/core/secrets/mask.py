@@ -14,15 +14,16 @@ from windlass.core.events import CallAnswered, Fact, RunStarted, SteeringGiven
 from windlass.core.messages import ToolSpec
 from windlass.core.secrets import key_shapes
 from windlass.core.secrets.fact_masks import FactMask
+from windlass.core.secrets.joined_lines import join_lines, may_be_broken, squeeze_lines
 from windlass.core.secrets.secret import Secret
-from windlass.core.secrets.value_forms import encoded_forms
+from windlass.core.secrets.value_forms import broken_forms, encoded_forms
 from windlass.core.setup import Setup
 
 VALUE_CHARS_MIN = 6
 """A shorter value would be found in ordinary words."""
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
-_FORM_SIGNS = ("%", "\\", "&")
+_FORM_SIGNS = ("%", "\\", "&", "\0", "=")
 """Most texts contain none of these, so the many forms with one of them are rarely searched for."""
 
 MaskedSpan = tuple[int, int, str]
@@ -33,11 +34,12 @@ MaskedSpan = tuple[int, int, str]
 class Mask:
     """Masks known secret values, and text that looks like a key.
 
-    A value is recognized in the forms in which it travels: plain, in JSON, in a URL, in HTML, in
-    hexadecimal, in Base64 and in Base32. `Mask(key_like=False)` masks nothing.
+    A value is recognized in the forms in which it travels: plain, in JSON, in a URL, in HTML, in a
+    mail, in hexadecimal, in octal, in Base64 and in Base32, in UTF-8 and in UTF-16, also if it is
+    broken into lines. `Mask(key_like=False)` masks nothing.
     """
 
-    __slots__ = ("_clean_setup", "_forms_by_sign", "_held", "forms", "key_like")
+    __slots__ = ("_broken_forms", "_clean_setup", "_forms_by_sign", "_held", "forms", "key_like")
 
     def __init__(
         self,
@@ -58,14 +60,19 @@ class Mask:
         named = [("", entry) if isinstance(entry, str) else entry for entry in listed]
         known = [(_marker_for(name), value.strip()) for name, value in named]
         forms: dict[str, str] = {}
+        broken: dict[str, str] = {}
         for marker, value in known:
-            for form in encoded_forms(value) if len(value) >= VALUE_CHARS_MIN else ():
+            if len(value) < VALUE_CHARS_MIN:
+                continue
+            for form in encoded_forms(value):
                 forms.setdefault(form, marker)
-        self._set_forms(forms)
+            for form in filter(may_be_broken, broken_forms(value)):
+                broken.setdefault(form, marker)
+        self._set_forms(forms, broken)
         self.key_like = key_like
         self._held = tuple(Secret(value) for _, value in known if hold)
 
-    def _set_forms(self, forms: dict[str, str]) -> None:
+    def _set_forms(self, forms: dict[str, str], broken: dict[str, str]) -> None:
         self._clean_setup: Setup | None = None
         """The last setup that was masked. All runs of an agent record the same one, tool by tool,
         so it is searched once."""
@@ -77,6 +84,8 @@ class Mask:
             by_sign.setdefault(sign, []).append((form, marker))
         self._forms_by_sign = tuple((sign, tuple(found)) for sign, found in by_sign.items())
         """The same, by what a text must contain to hold any of them."""
+        self._broken_forms = tuple(broken.items())
+        """Those that programs break into lines."""
 
     def combine_with(self, other: "Mask") -> "Mask":
         """Return this mask with the values of another one as well, for a sub-agent."""
@@ -84,7 +93,8 @@ class Mask:
             return self
         both = Mask(key_like=self.key_like)
         forms = {**dict(other.forms), **dict(self.forms)}
-        both._set_forms(forms)
+        broken = {**dict(other._broken_forms), **dict(self._broken_forms)}  # noqa: SLF001 - as below
+        both._set_forms(forms, broken)
         both._held = self._held + other._held  # noqa: SLF001 - of the same class
         return both
 
@@ -112,6 +122,8 @@ class Mask:
                     break
                 if form in text:
                     return True
+        if self._may_hold_broken(text):
+            return True
         return self.key_like and size > VALUE_CHARS_MIN and not key_shapes.has_no_key(text)
 
     def find_secrets(self, text: str) -> list[MaskedSpan]:
@@ -136,6 +148,30 @@ class Mask:
                 while 0 <= at < size:
                     yield first + at, first + at + len(form), marker
                     at = window.find(form, at + 1)
+            # One that is broken into lines is longer by its breaks.
+            wide = text[first : first + size + 2 * longest]
+            for start, end, marker in self._find_broken_values(wide):
+                if start < size:
+                    yield first + start, first + end, marker
+
+    def _find_broken_values(self, text: str) -> Iterator[MaskedSpan]:
+        """Yield where known values are that breaks of lines cut in two."""
+        if not self._may_hold_broken(text):
+            return
+        for joined in join_lines(text):
+            for form, marker in self._broken_forms:
+                at = joined.text.find(form)
+                while at >= 0:
+                    start = joined.original_place(at)
+                    yield start, joined.original_place(at + len(form) - 1) + 1, marker
+                    at = joined.text.find(form, at + 1)
+
+    def _may_hold_broken(self, text: str) -> bool:
+        """Whether a text may hold a value that is broken into lines: a cheap test."""
+        for joined in squeeze_lines(text) if self._broken_forms else ():
+            if any(form in joined for form, _ in self._broken_forms):
+                return True
+        return False
 
     def _forms_for(self, text: str) -> Iterator[tuple[str, str]]:
         for sign, forms in self._forms_by_sign:

@@ -7,6 +7,7 @@ the part that may still become a secret is held back, and only as long as it may
 from typing import final
 
 from windlass.core.secrets import key_shapes
+from windlass.core.secrets.joined_lines import may_be_broken, squeeze_tail
 from windlass.core.secrets.mask import SECRET_MARKER, Mask, MaskedSpan, mask_spans, merge_spans
 
 HELD_CHARS_MAX = 8_192
@@ -37,7 +38,11 @@ class ValueHeads:
     def find_open_head(self, text: str, since: int) -> int:
         """Return from where the end of a text may be the beginning of a known value."""
         size = len(text)
-        for at in range(max(0, since, size - self._longest), size - _HEAD_CHARS + 1):
+        reach = self._longest
+        if "\n" in text:
+            # Breaks of lines make a value longer.
+            reach *= 2
+        for at in range(max(0, since, size - reach), size - _HEAD_CHARS + 1):
             forms = self._forms.get(text[at : at + _HEAD_CHARS])
             if forms is not None and _begins_value(text, at, forms):
                 return at
@@ -52,7 +57,7 @@ class ValueHeads:
             forms = self._forms.get(text[at : at + _HEAD_CHARS])
             if forms is None:
                 continue
-            if _begins_value(text, at, forms) or any(text.startswith(form, at) for form in forms):
+            if _begins_value(text, at, forms) or _holds_value(text, at, forms):
                 return False
         return True
 
@@ -61,8 +66,24 @@ def _begins_value(text: str, at: int, forms: list[str]) -> bool:
     """Whether the text from here on is the beginning of a form, and long enough to tell."""
     inside = at > 0 and text[at - 1].isalnum()
     tail = text[at:]
-    enough = len(tail) >= (2 * _HEAD_CHARS if inside else _HEAD_CHARS)
-    return enough and any(form.startswith(tail) and form != tail for form in forms)
+    if len(tail) < (2 * _HEAD_CHARS if inside else _HEAD_CHARS):
+        return False
+    if any(form.startswith(tail) and form != tail for form in forms):
+        return True
+    joined = squeeze_tail(tail)
+    if joined is tail:
+        return False
+    broken = (form for form in forms if may_be_broken(form))
+    return any(form.startswith(joined) and form != joined for form in broken)
+
+
+def _holds_value(text: str, at: int, forms: list[str]) -> bool:
+    """Whether a form stands here as a whole, also if it is broken into lines."""
+    if any(text.startswith(form, at) for form in forms):
+        return True
+    tail = text[at:]
+    joined = squeeze_tail(tail)
+    return joined is not tail and any(joined.startswith(form) for form in forms)
 
 
 @final

@@ -12,9 +12,23 @@ from urllib.parse import quote, quote_plus
 
 _ENCODED_CHARS_MIN = 8
 _HTML_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_PRINTABLE = frozenset(range(0x20, 0x7F))
+_ALPHANUMERIC = frozenset(byte for byte in _PRINTABLE if chr(byte).isalnum())
+_EQUALS = ord("=")
+_SPACE = ord(" ")
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 _HTML_SAFE_JSON = "<>&'\u2028\u2029"
 """What some encoders of JSON escape, so that it can stand in a page."""
+
+
+def broken_forms(value: str) -> Iterator[str]:
+    """Yield the forms that programs break into lines: Base64, hexadecimal, and those of mails."""
+    data = value.encode("utf-8", "surrogatepass")
+    yield value
+    yield data.hex()
+    yield from _base64_forms(data)
+    yield from _base64_forms(value.encode("utf-16-le", "surrogatepass"))
+    yield from _mail_forms(data)
 
 
 def encoded_forms(value: str) -> Iterator[str]:
@@ -28,6 +42,35 @@ def encoded_forms(value: str) -> Iterator[str]:
     yield from _shell_forms(value)
     yield from _base64_forms(data)
     yield from _base32_forms(data)
+    yield from _octal_forms(data)
+    yield from (separator.join(map(str, data)) for separator in (", ", ","))
+    yield from _mail_forms(data)
+    yield from _wide_forms(value)
+
+
+def _octal_forms(data: bytes) -> Iterator[str]:
+    """Yield the bytes in octal, as shells and C write all or the unusual ones, or as numbers."""
+    yield "".join(f"\\{byte:03o}" for byte in data)
+    yield "".join(chr(byte) if byte in _PRINTABLE else f"\\{byte:03o}" for byte in data)
+    yield " ".join(f"{byte:03o}" for byte in data)
+
+
+def _mail_forms(data: bytes) -> Iterator[str]:
+    """Yield the quoted-printable forms of mails: what must be written as a number is, or more."""
+    for plain in (_PRINTABLE - {_EQUALS}, _PRINTABLE - {_EQUALS, _SPACE}, _ALPHANUMERIC):
+        yield "".join(chr(byte) if byte in plain else f"={byte:02X}" for byte in data)
+
+
+def _wide_forms(value: str) -> Iterator[str]:
+    """Yield the forms in UTF-16, of which each second byte is zero for most letters.
+
+    Encoded further in the order of bytes that Windows has.
+    """
+    if value.isascii():
+        yield from (zero.join(value) for zero in ("\0", "\\u0000", "\\x00"))
+    data = value.encode("utf-16-le", "surrogatepass")
+    yield data.hex()
+    yield from _base64_forms(data)
 
 
 def _html_forms(value: str) -> Iterator[str]:
