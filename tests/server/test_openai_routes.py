@@ -371,6 +371,18 @@ async def test_a_run_that_asks_is_an_error_with_a_link_and_can_be_answered(verdi
         assert at.helper.sent == (["Ann"] if verdict == "allow" else [])
 
 
+async def test_a_request_that_is_sent_again_after_the_answer_gets_the_result() -> None:
+    async with serve_helper() as at:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "Send it."}]}
+        key = {"Idempotency-Key": "once"}
+        asked = await at.ann.post("/v1/chat/completions", body, key)
+        assert asked.data["error"]["code"] == "approval_required"
+        await at.answer(asked.data["error"])
+        again = await at.ann.post("/v1/chat/completions", body, key)
+        assert again.data["choices"][0]["message"]["content"] == "It was sent."
+        assert at.helper.sent == ["Ann"]
+
+
 async def test_a_background_response_waits_for_the_answer() -> None:
     async with serve_helper() as at:
         created = (await at.respond("Send it.", background=True)).data

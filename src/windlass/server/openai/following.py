@@ -17,8 +17,10 @@ from typing_extensions import override
 from windlass.agent import control
 from windlass.core.errors import ForOperator
 from windlass.core.events import Fact, RunEnded, RunStarted
+from windlass.core.fold.run import fold
 from windlass.core.projection.project import project_events
 from windlass.core.projection.runs import OpenQuestion
+from windlass.ports import Mailbox
 from windlass.server.access import Caller
 from windlass.server.messages import ApiError, HttpRequest
 from windlass.server.openai.chat import find_wait_error
@@ -93,11 +95,11 @@ class RunFollower:
     async def read(self) -> ResponseObject:
         """Return the response as it is on record now."""
         facts = await self._service.read_facts(self._session)
-        fold = self._make_fold(())
+        view = self._make_fold(())
         for fact in facts:
-            for _ in fold.apply(fact):
+            for _ in view.apply(fact):
                 pass
-        return fold.read_response()
+        return view.read_response()
 
     async def follow(self, *, on_question: str) -> AsyncGenerator[list[ResponseEvent]]:
         """Yield what each event of the run means for its response, up to its end.
@@ -106,16 +108,16 @@ class RunFollower:
         """
         facts = await self._service.journal.read(self._session)
         before = list(takewhile(lambda fact: not _starts_run(fact, self._run), facts))
-        fold = self._make_fold(before)
+        view = self._make_fold(before)
         after = before[-1].seq if before else 0
         caller = self._request.caller
         async with aclosing(self._service.watch(caller, self._session, after)) as events:
             async for event in events:
-                yield list(fold.apply(event))
-                if fold.has_ended:
+                yield list(view.apply(event))
+                if view.has_ended:
                     return
-                if on_question == "fail" and fold.waits and await self._is_last(fold.seq):
-                    raise find_wait_error(fold.read_details())
+                if on_question == "fail" and view.waits and await self._is_caught_up(view.seq):
+                    raise find_wait_error(view.read_details())
 
     async def wait(self, *, on_question: str) -> ResponseObject:
         """Return the response when the run has ended. Raises what `follow` raises."""
@@ -160,9 +162,14 @@ class RunFollower:
         start = project_events(before, self._session)
         return ResponseFold(self._session, self._run, question_linker(self._request), start)
 
-    async def _is_last(self, seq: int) -> bool:
-        """Return whether nothing was recorded after a fact: the question has no answer yet."""
-        return not await self._service.journal.read(self._session, seq)
+    async def _is_caught_up(self, seq: int) -> bool:
+        """Return whether nothing came after a fact: no record, and no message such as an answer."""
+        journal = self._service.journal
+        facts = await journal.read(self._session)
+        if facts[-1].seq > seq or not isinstance(journal, Mailbox):
+            return facts[-1].seq <= seq
+        taken = fold(self._session, facts).mail_taken
+        return not await journal.read_mail(self._session, "control", taken)
 
 
 class CancellingFrames(AsyncGenerator[bytes]):
