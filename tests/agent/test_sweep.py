@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 import windlass
 from windlass import Agent, ConfigError, RunResumed, RunStarted, TextPart, tool
-from windlass.core.events import RunContinued, RunPaused
+from windlass.core.events import MailRefused, RunContinued, RunPaused
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
+from windlass.core.messages import UserMessage
 from windlass.journals.memory import MemoryJournal
 from windlass.testing import ScriptedModel, call, say
 
@@ -145,7 +146,33 @@ async def test_a_key_is_begun_once_although_nobody_here_drives_it() -> None:
     assert (late.run, (await late.result()).text) == (1, "Done.")
 
 
-async def test_a_prompt_that_others_begin_brings_no_conversation() -> None:
-    agent = make_agent(MemoryJournal(), say("Done."))
-    with pytest.raises(ConfigError, match="conversation from elsewhere"):
-        await agent.start("Go.", messages=[{"role": "user", "content": "Hi."}], drive=False)
+async def test_a_prompt_that_others_begin_may_bring_a_conversation_to_a_new_session() -> None:
+    journal = MemoryJournal()
+    agent = make_agent(journal, say("As I said."))
+    earlier = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    handle = await agent.start("And?", session="s", messages=earlier, drive=False)
+    with pytest.raises(ConfigError, match="conversation of its own"):
+        await agent.start("And?", session="s", messages=earlier, drive=False)
+    assert (await agent.sweep()).driven == ("s",)
+    messages = (await handle.result()).messages
+    assert [getattr(message, "text", "") for message in messages] == [
+        "Hi.",
+        "Hello.",
+        "And?",
+        "As I said.",
+    ]
+
+
+async def test_a_conversation_for_a_session_that_has_one_is_refused() -> None:
+    """D4: also if both were posted when the session was new."""
+    journal = MemoryJournal()
+    agent = make_agent(journal, say("Done."))
+    prompt = (TextPart("Go."),)
+    await journal.post_mail("s", PromptMail(prompt=prompt))
+    earlier = (UserMessage((TextPart("Hi."),)),)
+    await journal.post_mail("s", PromptMail(prompt=prompt, earlier=earlier))
+    assert (await agent.sweep()).driven == ("s",)
+    refused = [fact for fact in await journal.read("s") if isinstance(fact, MailRefused)]
+    assert [fact.reason for fact in refused] == [
+        "it brings a conversation, and the session has one of its own already"
+    ]

@@ -177,6 +177,7 @@ class SessionDriver:
             labels=message.labels,
             key=message.key,
             trace=message.trace,
+            earlier=message.earlier,
             mail=letter.number,
             on_partial="restart",
         )
@@ -204,10 +205,14 @@ class SessionDriver:
         forged = None
         if isinstance(journal, SignedJournal):
             forged = journal.find_letter_problem(state.session, letter)
-        key = letter.message.key if isinstance(letter.message, PromptMail) else ""
-        if forged is None and key and find_start(state, key) is not None:
+        message = letter.message
+        if forged is not None or not isinstance(message, PromptMail):
+            return forged
+        if message.key and find_start(state, message.key) is not None:
             return "a run with the same key has begun already"
-        return forged
+        if message.earlier and state.seq:
+            return "it brings a conversation, and the session has one of its own already"
+        return None
 
     async def _refuse_letters(self, session: str) -> None:
         """Refuse the control messages of a session that has no open run."""

@@ -174,7 +174,9 @@ class RunStarter(Generic[OutputT]):
 
     def _mask_prompt(self, task: RunTask) -> RunStarted:
         """Return the prompt as the journal would hold it."""
-        fact = RunStarted(1, task.prompt, None, task.caller, dict(task.context))
+        fact = RunStarted(
+            1, task.prompt, None, task.caller, dict(task.context), earlier=task.earlier
+        )
         masked = self._runs.mask.mask_fact(fact)
         return masked if isinstance(masked, RunStarted) else fact
 
@@ -212,10 +214,10 @@ class RunStarter(Generic[OutputT]):
         return handle
 
     async def _queue(self, session: str, task: RunTask) -> RunHandle[OutputT]:
-        if task.earlier:
+        if task.earlier and await self._is_known(session):
             raise ConfigError(
-                f"messages=…: a prompt that waits in the queue of session {session} cannot bring a "
-                "conversation from elsewhere"
+                f"messages=…: session {session} has a conversation of its own already. Leave "
+                "`messages` out to go on with it, or leave `session` out to begin a new one."
             )
         masked = self._mask_prompt(task)
         message = PromptMail(
@@ -227,10 +229,18 @@ class RunStarter(Generic[OutputT]):
             labels=task.labels,
             trace=task.trace,
             agent=self._runs.world.agent,
+            earlier=masked.earlier,
         )
         mailbox = require_mailbox(self._journal)
         receipt = await mailbox.post_mail(session, message, by=task.caller, key=task.key)
         return self._make_handle(session, mail=receipt.number)
+
+    async def _is_known(self, session: str) -> bool:
+        """Return whether a session has a run, or is to have one."""
+        if await self._journal.read(session):
+            return True
+        mailbox = require_mailbox(self._journal)
+        return bool(await mailbox.read_mail(session, "prompts"))
 
     async def _steer(self, session: str, task: RunTask) -> RunHandle[OutputT] | None:
         state = await self._runs.read_state(session)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from windlass.core.limits import RaisedLimits
-from windlass.core.messages import ContentPart, Label
+from windlass.core.messages import ContentPart, Label, Message
 from windlass.core.verdicts import PersonAnswer
 
 MailLane = Literal["control", "prompts"]
@@ -86,6 +86,8 @@ class PromptMail(
     """The trace that the run is to belong to, as in a `traceparent` header."""
     agent: str = ""
     """The name of the agent that is to begin the run; empty if any agent may."""
+    earlier: tuple[Message, ...] = ()
+    """A conversation from elsewhere that a new session goes on with."""
 
 
 ControlMail = SteerMail | CancelMail | PauseMail | ContinueMail | AnswerMail | RaiseLimitsMail
