@@ -5,6 +5,7 @@ because the id of a question holds their digest. If a question was answered else
 answer counts, and whoever comes second is told.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -120,14 +121,16 @@ async def give_answer(
 
 def find_call(view: Projection, call_id: str) -> CallView | None:
     """Return a call of any reply of a session, the last one first; None if there is none."""
+    return next((call for call in last_calls(view) if call.id == call_id), None)
+
+
+def last_calls(view: Projection) -> Iterator[CallView]:
+    """Yield the calls of a session, from the last reply to the first."""
     entries = view.entries
     for at in reversed(range(len(entries))):
         entry = entries[at]
         if isinstance(entry, ReplyEntry):
-            for call in entry.calls:
-                if call.id == call_id:
-                    return call
-    return None
+            yield from reversed(entry.calls)
 
 
 def describe_closed(asked_id: str, call: CallView) -> QuestionClosed:

@@ -1,5 +1,6 @@
 """All route tables of the service. A protocol adds its own here."""
 
+from windlass.server.a2a import routes as a2a
 from windlass.server.ag_ui import routes as ag_ui
 from windlass.server.api import access, agents, controls, health, records, runs
 from windlass.server.openai import routes as openai
@@ -16,6 +17,7 @@ def all_routes() -> tuple[Route, ...]:
         *agents.ROUTES,
         *access.ROUTES,
         *health.ROUTES,
+        *a2a.ROUTES,
         *ag_ui.ROUTES,
         *openai.ROUTES,
         *schedules.ROUTES,
