@@ -39,8 +39,6 @@ SMALL_MODULES = {
     "windlass.cli.completion",
     "windlass.cli.migrate",
     "windlass.cli.tools",
-    # What a replay reports, apart from how it replays.
-    "windlass.core.audit.differences",
     # What a service does by itself, apart from the service, which knows none of it.
     "windlass.server.duties",
 }

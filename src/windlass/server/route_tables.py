@@ -4,6 +4,7 @@ from windlass.server.a2a import routes as a2a
 from windlass.server.ag_ui import routes as ag_ui
 from windlass.server.api import access, agents, controls, health, records, runs
 from windlass.server.openai import routes as openai
+from windlass.server.page import routes as page
 from windlass.server.routing import Route
 from windlass.server.schedules import routes as schedules
 
@@ -20,5 +21,6 @@ def all_routes() -> tuple[Route, ...]:
         *a2a.ROUTES,
         *ag_ui.ROUTES,
         *openai.ROUTES,
+        *page.ROUTES,
         *schedules.ROUTES,
     )

@@ -1,0 +1,267 @@
+"""The routes of the page: its files, its stream, and the questions that only it asks."""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Meta
+
+from windlass.core.session_query import SessionQuery
+from windlass.server.api.runs import ListQuery
+from windlass.server.errors import ApiError
+from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
+from windlass.server.page.audit import (
+    AuditCache,
+    CompareReply,
+    RecordReply,
+    ReplayReply,
+    compare_sessions,
+    read_record,
+    replay_session,
+)
+from windlass.server.page.files import serve_page_file
+from windlass.server.page.highlight import CODE_CHARS_MAX, highlight_code
+from windlass.server.page.questions import PatternVerdict, try_pattern
+from windlass.server.page.sessions import PageSessionList, SessionLister
+from windlass.server.page.stream import PageHello, PageStream, SeenSession, make_hello
+from windlass.server.routing import Route
+from windlass.server.service import Service
+from windlass.server.sse import STREAM_HEADERS
+
+_audits: WeakKeyDictionary[Service, AuditCache] = WeakKeyDictionary()
+_listers: WeakKeyDictionary[Service, SessionLister] = WeakKeyDictionary()
+
+
+class FeedQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions the page looks at."""
+
+    watch: tuple[str, ...] = ()
+    """Each as `SEQ:EPOCH:SESSION`: what the page has of it; zeros if nothing."""
+
+
+class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a replay begins to count."""
+
+    start: Annotated[int, Meta(ge=1)] = 1
+
+
+class CompareQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The other session."""
+
+    other: str
+
+
+class HighlightBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Code that is to be coloured."""
+
+    language: Annotated[str, Meta(max_length=60)]
+    code: Annotated[str, Meta(max_length=CODE_CHARS_MAX)]
+
+
+class HighlightReply(msgspec.Struct, frozen=True):
+    """The code in pieces: the kind of each, and its text; null if the language is not known."""
+
+    spans: Sequence[tuple[str, str]] | None
+
+
+class PatternBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pattern that could answer a question."""
+
+    session: str
+    call_id: str
+    pattern: Annotated[str, Meta(max_length=1_000)]
+
+
+async def read_index(_service: Service, request: HttpRequest) -> Reply:
+    return serve_page_file(request, "index.html")
+
+
+async def read_file(_service: Service, request: HttpRequest) -> Reply:
+    return serve_page_file(request, request.params["file"])
+
+
+async def read_hello(service: Service, request: HttpRequest) -> Reply:
+    return HttpReply(200, make_hello(service, request.caller, time.time()))
+
+
+async def read_feed(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(FeedQuery)
+    watched = [_read_seen(text) for text in query.watch]
+    stream = PageStream(service, request.caller, watched, time.time())
+    return StreamReply(stream.frames(), headers=STREAM_HEADERS)
+
+
+def _read_seen(text: str) -> SeenSession:
+    seq, _, rest = text.partition(":")
+    epoch, _, session = rest.partition(":")
+    is_sound = all(part.isascii() and part.isdigit() and len(part) <= 15 for part in (seq, epoch))  # noqa: PLR2004 - below 2**53
+    if not is_sound or not session:
+        raise ApiError(
+            422,
+            "invalid_parameter",
+            f"{text[:50]!r} does not say what the page has of a session.",
+            "Give SEQ:EPOCH:SESSION, with zeros for a session that is new to the page.",
+        )
+    return SeenSession(session, int(seq), int(epoch))
+
+
+async def list_sessions(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(ListQuery)
+    asked = SessionQuery(
+        text=query.text,
+        states=query.state,
+        agent=query.agent,
+        caller=query.owner,
+        parent=query.parent,
+        since=query.since,
+        until=query.until,
+    )
+    page = await service.list_sessions(request.caller, asked, query.limit, query.cursor)
+    lister = _listers.setdefault(service, SessionLister(service))
+    return HttpReply(200, PageSessionList(await lister.describe(page), page.cursor))
+
+
+async def read_one_record(service: Service, request: HttpRequest) -> Reply:
+    number = request.params["seq"]
+    if not number.isascii() or not number.isdigit() or len(number) > 12:  # noqa: PLR2004 - more than any session has
+        raise ApiError(422, "invalid_parameter", "This is not a number of a record.", "Give one.")
+    cache = _audits.setdefault(service, AuditCache())
+    record = await read_record(service, cache, request.params["session"], int(number))
+    return HttpReply(200, record)
+
+
+async def replay_records(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(RecordQuery)
+    return HttpReply(200, await replay_session(service, request.params["session"], query.start))
+
+
+async def compare_records(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(CompareQuery)
+    other = await service.check_owner(request.caller, query.other)
+    reply = await compare_sessions(service, request.params["session"], other.session)
+    return HttpReply(200, reply)
+
+
+async def highlight(_service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(HighlightBody)
+    return HttpReply(200, HighlightReply(highlight_code(body.language, body.code)))
+
+
+async def check_pattern(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(PatternBody)
+    verdict = await try_pattern(service, request.caller, body.session, body.call_id, body.pattern)
+    return HttpReply(200, verdict)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/",
+        handler=read_index,
+        role=None,
+        name="openPage",
+        summary="Open the page.",
+        content_types=("text/html",),
+    ),
+    Route(
+        method="GET",
+        path="/page/{file}",
+        handler=read_file,
+        role=None,
+        name="readPageFile",
+        summary="Read a file of the page.",
+        content_types=("text/javascript", "text/css", "image/svg+xml", "text/html"),
+        errors=("file_not_found",),
+    ),
+    Route(
+        method="GET",
+        path="/page/hello",
+        handler=read_hello,
+        role="watch",
+        scope="caller",
+        name="readPageHello",
+        summary="Say who looks at the page, and which agents there are.",
+        reply=PageHello,
+    ),
+    Route(
+        method="GET",
+        path="/page/feed",
+        handler=read_feed,
+        role="watch",
+        scope="caller",
+        name="watchPage",
+        summary="Watch all that a page shows, in one stream (SSE).",
+        query=FeedQuery,
+        streams=True,
+        content_types=("text/event-stream",),
+    ),
+    Route(
+        method="GET",
+        path="/page/sessions",
+        handler=list_sessions,
+        role="watch",
+        scope="caller",
+        name="listPageSessions",
+        summary="List sessions with their last activity.",
+        query=ListQuery,
+        reply=PageSessionList,
+    ),
+    Route(
+        method="GET",
+        path="/page/records/{session}/{seq}",
+        handler=read_one_record,
+        role="watch",
+        scope="session",
+        name="readPageRecord",
+        summary="Read a record: in words, as it is, and its place in the chain.",
+        reply=RecordReply,
+        errors=("record_not_found",),
+    ),
+    Route(
+        method="GET",
+        path="/page/replay/{session}",
+        handler=replay_records,
+        role="watch",
+        scope="session",
+        name="replaySession",
+        summary="Run a session again from its records, without models and tools.",
+        query=RecordQuery,
+        reply=ReplayReply,
+    ),
+    Route(
+        method="GET",
+        path="/page/compare/{session}",
+        handler=compare_records,
+        role="watch",
+        scope="session",
+        name="compareSessions",
+        summary="Find the first record in which two sessions differ.",
+        query=CompareQuery,
+        reply=CompareReply,
+    ),
+    Route(
+        method="POST",
+        path="/page/highlight",
+        handler=highlight,
+        role="watch",
+        scope="none",
+        name="highlightCode",
+        summary="Colour a piece of code.",
+        body=HighlightBody,
+        reply=HighlightReply,
+    ),
+    Route(
+        method="POST",
+        path="/page/pattern",
+        handler=check_pattern,
+        role="watch",
+        scope="caller",
+        name="tryPattern",
+        summary="Say what a pattern would allow, before it answers a question.",
+        body=PatternBody,
+        reply=PatternVerdict,
+        errors=("question_not_found",),
+    ),
+)

@@ -1,0 +1,76 @@
+"""Sessions as the page lists them: with a little chart of their last activity."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from windlass.core.session_summary import SessionSummary
+from windlass.server.api.sessions import SessionReply, session_reply
+from windlass.server.service import Service
+
+ACTIVITY_FACTS = 60
+ACTIVITY_SPANS = 16
+KNOWN_MAX = 2_000
+
+
+class PageSession(SessionReply, frozen=True):
+    """A session in the list of the page."""
+
+    pause: str = ""
+    released: bool = False
+    activity: Sequence[int] = ()
+    """How many of its last records came in each of equal spans of time, the newest last."""
+
+
+class PageSessionList(msgspec.Struct, frozen=True):
+    """A page of sessions, the latest first."""
+
+    sessions: Sequence[PageSession]
+    cursor: str | None = None
+
+
+class SessionLister:
+    """Describes sessions for lists."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._known: OrderedDict[str, tuple[int, Sequence[int]]] = OrderedDict()
+
+    async def describe(self, summaries: Iterable[SessionSummary]) -> list[PageSession]:
+        """Return what a list shows of these sessions."""
+        rows: list[PageSession] = []
+        for summary in summaries:
+            plain = session_reply(summary)
+            row = PageSession(
+                **msgspec.structs.asdict(plain),
+                pause=summary.pause,
+                released=summary.released,
+                activity=await self._read_activity(summary),
+            )
+            rows.append(row)
+        return rows
+
+    async def _read_activity(self, summary: SessionSummary) -> Sequence[int]:
+        known = self._known.get(summary.session)
+        if known is not None and known[0] == summary.facts:
+            return known[1]
+        after = max(0, summary.facts - ACTIVITY_FACTS)
+        facts = await self._service.journal.read(summary.session, after)
+        counts = count_activity([fact.at for fact in facts])
+        self._known[summary.session] = (summary.facts, counts)
+        while len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+        return counts
+
+
+def count_activity(times: Sequence[float]) -> Sequence[int]:
+    """Return how many of these times are in each of equal spans, from the first to the last."""
+    counts = [0] * ACTIVITY_SPANS
+    if not times:
+        return counts
+    start = min(times)
+    length = max(max(times) - start, 1e-9)
+    for at in times:
+        counts[min(ACTIVITY_SPANS - 1, int((at - start) / length * ACTIVITY_SPANS))] += 1
+    return counts

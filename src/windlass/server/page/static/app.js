@@ -1,0 +1,127 @@
+/** The shell of the page: its bar, its views by address, and what the title says. */
+
+import { h, icon, slot } from "./dom.js";
+import { connection, hello, now, questions, startFeed } from "./feed.js";
+import { bindings, startKeys, useKeys } from "./keys.js";
+import { startNotices } from "./notify.js";
+import { effect, ownScope, signal } from "./signals.js";
+import { address, openDialog, switchTheme, toastArea } from "./ui.js";
+import { agentsView } from "./agents.js";
+import { compareView } from "./compare.js";
+import { costsView } from "./costs.js";
+import { homeView } from "./home.js";
+import { questionsView } from "./questions.js";
+import { runView } from "./run.js";
+
+/** @typedef {{ view: string, parts: string[] }} Route */
+
+const route = signal(readRoute(), (a, b) => JSON.stringify(a) === JSON.stringify(b));
+
+/** @returns {Route} */
+function readRoute() {
+  const [view = "", ...parts] = location.hash.replace(/^#\/?/, "").split("/");
+  return { view, parts: parts.map(decodePart) };
+}
+
+/** @param {string} part */
+function decodePart(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** @param {Route} at */
+function buildView(at) {
+  const [first = "", second = ""] = at.parts;
+  switch (at.view) {
+    case "": return homeView();
+    case "run": return runView(first, Number(second) || 0);
+    case "questions": return questionsView(first, second);
+    case "compare": return compareView(first, second);
+    case "costs": return costsView();
+    case "agents": return agentsView(first);
+    default: return h("div", { class: "empty" }, h("h2", null, "There is no such view"), h("a", { href: "#/" }, "To the sessions"));
+  }
+}
+
+/** @param {string} view */
+function partOf(view) {
+  return view === "run" || view === "compare" ? "" : view;
+}
+
+function bar() {
+  const waiting = () => questions()?.length ?? 0;
+  /** @param {string} view @param {string} name @param {string} words @param {...import("./dom.js").Child} more */
+  const link = (view, name, words, ...more) =>
+    h("a", { href: `#/${view}`, "aria-current": () => (partOf(route().view) === view ? "page" : null) }, icon(name), h("span", null, words), ...more);
+  return h("header", { class: "bar" },
+    h("a", { class: "brand", href: "#/" }, icon("brand"), "Windlass"),
+    h("nav", { class: "nav", "aria-label": "Views" },
+      link("", "list", "Sessions"),
+      link("questions", "inbox", "Questions", () => waiting() > 0 && h("span", { class: "badge", "aria-label": `${waiting()} open` }, waiting())),
+      link("costs", "coins", "Costs"),
+      link("agents", "agent", "Agents")),
+    connectionState(),
+    h("button", { class: "plain", "aria-label": "Switch between light and dark", title: "Light or dark", onclick: switchTheme }, icon("sun")),
+    h("button", { class: "plain only-wide", "aria-label": "Keys", title: "Keys (?)", onclick: showHelp }, icon("help")));
+}
+
+function connectionState() {
+  return h("div", { class: "connection", role: "status" }, () => {
+    const { state, since } = connection();
+    const seconds = Math.floor(Math.max(0, now() && Date.now() - since) / 1000);
+    switch (state) {
+      case "live": return [h("span", { class: "dot live" }), h("span", { class: "only-wide" }, "live")];
+      case "connecting": return [h("span", { class: "dot work" }), "connecting"];
+      case "signed-out": return [h("span", { class: "dot fail" }), "signed out"];
+      case "lost": return [h("span", { class: "dot lost" }), `reconnecting${seconds > 2 ? `, ${seconds} s` : ""}`];
+    }
+  });
+}
+
+function showHelp() {
+  openDialog("Keys", () => h("dl", { class: "keys" }, bindings.peek().flat().map((binding) => [
+    h("dt", null, binding.key.split(", ").map((key, at) => [at ? " or " : "", h("kbd", null, key)])),
+    h("dd", null, binding.words)])));
+}
+
+function signedOut() {
+  return h("div", { class: "empty" }, h("h2", null, "This browser is not signed in"),
+    h("p", null, "Open the link that ", h("code", null, "windlass serve"), " printed, or start it again with ", h("code", null, "--open"), "."));
+}
+
+function start() {
+  const main = h("main", { id: "main", tabindex: "-1" });
+  const show = slot(main);
+  const app = /** @type {HTMLElement} */ (document.getElementById("app"));
+  app.replaceChildren(h("a", { class: "skip", href: "#main", onclick: (/** @type {Event} */ event) => { event.preventDefault(); main.focus(); } }, "To the content"), bar(), main, toastArea());
+  useKeys([
+    { key: "g s", words: "sessions", act: () => { location.hash = "#/"; } },
+    { key: "g q", words: "questions", act: () => { location.hash = address("questions"); } },
+    { key: "g c", words: "costs", act: () => { location.hash = address("costs"); } },
+    { key: "g a", words: "agents", act: () => { location.hash = address("agents"); } },
+    { key: "t", words: "light or dark", act: switchTheme },
+    { key: "?", words: "these keys", act: showHelp },
+  ]);
+  addEventListener("hashchange", () => route.set(readRoute()));
+  let shown = "";
+  effect(() => {
+    const at = route();
+    const isOut = connection().state === "signed-out" && !hello.peek();
+    // A record of the session that is shown already does not make the view anew.
+    const key = isOut ? "out" : `${at.view}/${at.view === "run" ? at.parts[0] : at.parts.join("/")}`;
+    if (key === shown) return;
+    shown = key;
+    main.className = ["run", "compare"].includes(at.view) ? "wide" : "";
+    show(() => (isOut ? signedOut() : buildView(at)));
+    if (document.activeElement === document.body || document.activeElement?.closest("#main")) main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  });
+}
+
+startKeys();
+ownScope(start);
+startNotices();
+startFeed();
