@@ -3,7 +3,7 @@
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import msgspec
 
@@ -12,10 +12,10 @@ from windlass.core.audit.explain import explain
 from windlass.core.audit.replay import replay
 from windlass.core.events import Fact
 from windlass.core.phrases import format_count
-from windlass.journals.chain import RecordProblem, chain_hash, chain_root
+from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import encode_fact
 from windlass.server.errors import ApiError
-from windlass.server.service import Service
+from windlass.server.service import Service, VerifiableJournal
 
 AUDITS_KEPT = 8
 TEXT_CHARS_MAX = 20_000
@@ -24,14 +24,7 @@ _NUMBERED_LINE = re.compile(r" {0,3}(\d+)  (.*)", re.DOTALL)
 """A line of an explanation that begins with the number of its record."""
 
 
-@runtime_checkable
-class VerifiableJournal(Protocol):
-    """A journal that checks the chain of a session."""
-
-    async def verify(self, session: str) -> list[RecordProblem]: ...
-
-
-class RecordReply(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One record of a session."""
 
     seq: int
@@ -118,7 +111,9 @@ def _explain_records(session: str, facts: Sequence[Fact]) -> dict[int, Sequence[
     return dict(lines)
 
 
-async def read_record(service: Service, cache: AuditCache, session: str, seq: int) -> RecordReply:
+async def read_record(
+    service: Service, cache: AuditCache, session: str, seq: int
+) -> ExplainedRecord:
     """Return a record of a session. Raises ApiError 404."""
     facts = await service.journal.read(session)
     shown = {fact.seq: fact for fact in await service.read_facts(session)}
@@ -133,7 +128,7 @@ async def read_record(service: Service, cache: AuditCache, session: str, seq: in
     audit = await cache.read(service, session, facts)
     raw = msgspec.to_builtins(fact)
     problem = audit.problems.get(seq)
-    return RecordReply(
+    return ExplainedRecord(
         seq=seq,
         at=fact.at,
         type=type(fact).__name__,

@@ -15,7 +15,7 @@ from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.page.audit import (
     AuditCache,
     CompareReply,
-    RecordReply,
+    ExplainedRecord,
     ReplayReply,
     compare_sessions,
     read_record,
@@ -216,7 +216,7 @@ ROUTES = (
         scope="session",
         name="readPageRecord",
         summary="Read a record: in words, as it is, and its place in the chain.",
-        reply=RecordReply,
+        reply=ExplainedRecord,
         errors=("record_not_found",),
     ),
     Route(

@@ -1,11 +1,12 @@
 /** The shell of the page: its bar, its views by address, and what the title says. */
 
+import { post } from "./api.js";
 import { h, icon, slot } from "./dom.js";
 import { connection, hello, now, questions, startFeed } from "./feed.js";
 import { bindings, startKeys, useKeys } from "./keys.js";
 import { startNotices } from "./notify.js";
 import { effect, ownScope, signal } from "./signals.js";
-import { address, openDialog, switchTheme, toastArea } from "./ui.js";
+import { address, attempt, openDialog, switchTheme, toastArea } from "./ui.js";
 import { agentsView } from "./agents.js";
 import { compareView } from "./compare.js";
 import { costsView } from "./costs.js";
@@ -121,7 +122,16 @@ function start() {
   });
 }
 
+/** Use the code of a login link up, and forget it: it must not stay in the history. */
+async function logIn() {
+  const code = /^#login=(.+)$/.exec(location.hash)?.[1];
+  if (!code) return;
+  history.replaceState(null, "", "#/");
+  route.set(readRoute());
+  await attempt(() => post("/login", { code }));
+}
+
 startKeys();
 ownScope(start);
 startNotices();
-startFeed();
+void logIn().then(startFeed);
