@@ -9,10 +9,12 @@ from windlass.core.events import (
     ContentPiece,
     Event,
     ReplyEnd,
+    StepProposed,
     TextDelta,
     ThinkingDelta,
 )
 from windlass.core.limits import Reservation
+from windlass.core.messages import AssistantMessage, TextPart
 from windlass.core.secrets.mask import Mask
 from windlass.runtime.publisher import EventPublisher
 
@@ -93,6 +95,17 @@ def test_who_comes_late_gets_thinking_and_calls_so_far(publisher: EventPublisher
     for _ in range(2):
         late = watch(publisher, *begun)
         assert [replace(event, seq=0, nth=0) for event in late] == begun
+
+
+@pytest.mark.contract("E5")
+def test_who_comes_while_the_calls_of_a_reply_work_does_not_get_its_text_again(
+    publisher: EventPublisher,
+) -> None:
+    """The reply is on record, so its fact has told the text."""
+    watch(publisher)
+    publisher.show_piece(TextDelta("I look."))
+    publisher.prepare_for([StepProposed(AssistantMessage((TextPart("I look."),)), "calls")])
+    assert watch(publisher) == []
 
 
 @pytest.mark.contract("S6")

@@ -113,6 +113,8 @@ class EventPublisher:
             match fact:
                 case StepProposed():
                     self._reply_hold.place_pieces(self.place_delta)
+                    # From now on the fact tells the reply: who comes later must not get it twice.
+                    self._shown_pieces = []
                 case AttemptStarted() | AttemptFailed():
                     self._reply_hold.drop_pieces()
                     self._piece_mask.start_attempt()
