@@ -6,6 +6,7 @@ variables, but it never says where requests go, which programs run or what is al
 
 import codecs
 import errno
+import getpass
 import os
 import re
 import stat
@@ -248,3 +249,11 @@ def _unquote_value(text: str) -> str:
         end = text.find(text[0], 1)
         return text[1:end] if end > 0 else text[1:]
     return re.split(r"\s+#", text, maxsplit=1)[0].strip()
+
+
+def find_login_name() -> str:
+    """Return the login name of the person at this machine; empty if there is none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""

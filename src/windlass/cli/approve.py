@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from windlass.agent.answering import answer
-from windlass.cli.command_context import load_context, login_name
+from windlass.cli.command_context import load_context
 from windlass.cli.exit_codes import DONE
 from windlass.cli.options import CommandT, collect_flags, show_options
 from windlass.cli.output import is_long_call, show_answer_commands, show_whole_call
@@ -19,6 +19,7 @@ from windlass.core.fold.run import fold
 from windlass.core.result import Question, open_questions
 from windlass.core.suggestions import suggest_names
 from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
+from windlass.environ import find_login_name
 from windlass.ports import Journal
 from windlass.project.session_names import find_session
 
@@ -130,7 +131,7 @@ async def _answer_question(
         if not isinstance(reply, Deny):
             _check_was_read(question, digest)
         remaining = await answer(
-            journal, name, question.call.id, reply, digest=question.digest, by=login_name()
+            journal, name, question.call.id, reply, digest=question.digest, by=find_login_name()
         )
         if await journal.is_leased(name):
             screen.write_line(f"The run goes on where it is driven: windlass watch {name}", QUIET)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from windlass.cli.command_context import CommandContext, load_context, login_name
+from windlass.cli.command_context import CommandContext, load_context
 from windlass.cli.line_editor import LineEditor
 from windlass.cli.options import (
     agent_options,
@@ -30,7 +30,7 @@ from windlass.cli.slash_commands import (
 from windlass.cli.terminal_run import RunWork
 from windlass.core.errors import ConfigError, NothingToDo, RunUnfinished, WindlassError
 from windlass.core.suggestions import suggest_names
-from windlass.environ import xdg_folder
+from windlass.environ import find_login_name, xdg_folder
 from windlass.journals.memory import MemoryJournal
 from windlass.models.vendors import load_vendors
 from windlass.project.agents import AgentSession
@@ -166,7 +166,7 @@ class ChatSession:
                 session=session,
                 on_event=watch,
                 on_partial="restart",
-                caller=login_name(),
+                caller=find_login_name(),
                 context=launch_context(self._context.agent, typed),
             ),
         )

@@ -4,7 +4,6 @@ async with context.open_session(journal) as session: …
 """
 
 import asyncio
-import getpass
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -123,11 +122,3 @@ def load_context(
         output_format=output_format, quiet=quiet, thinking=agent.settings.thinking
     )
     return CommandContext(agent, terminal, trust)
-
-
-def login_name() -> str:
-    """The login name of the person at the keyboard; empty if there is none."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return ""

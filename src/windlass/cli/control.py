@@ -22,10 +22,10 @@ from windlass.agent.control import (
 from windlass.agent.control import (
     steer as steer_run,
 )
-from windlass.cli.command_context import login_name
 from windlass.cli.sessions import journal_option, run_on_journal
 from windlass.core.events import LimitsRaised, RunPaused, SteeringGiven
 from windlass.core.limits import RaisedLimits
+from windlass.environ import find_login_name
 from windlass.project.journals import ManagedJournal
 from windlass.project.session_names import find_session
 
@@ -71,7 +71,8 @@ def steer(session: str, text: tuple[str, ...], place: str) -> None:
     if none does, it waits until somebody resumes the run.
     """
     said = " ".join(text)
-    _post_and_tell(place, session, lambda j, name: steer_run(j, name, said, by=login_name()))
+    person = find_login_name()
+    _post_and_tell(place, session, lambda j, name: steer_run(j, name, said, by=person))
 
 
 @click.command()
@@ -83,7 +84,8 @@ def pause(session: str, reason: str, place: str) -> None:
 
     Its current reply and calls still finish.
     """
-    _post_and_tell(place, session, lambda j, name: pause_run(j, name, reason, by=login_name()))
+    person = find_login_name()
+    _post_and_tell(place, session, lambda j, name: pause_run(j, name, reason, by=person))
 
 
 @click.command()
@@ -92,7 +94,9 @@ def pause(session: str, reason: str, place: str) -> None:
 @journal_option
 def cancel(session: str, reason: str, place: str) -> None:
     """End a run, whichever process drives it. If none does, it ends at once."""
-    _post_and_tell(place, session, lambda j, name: cancel_run(j, name, reason, by=login_name()))
+    _post_and_tell(
+        place, session, lambda j, name: cancel_run(j, name, reason, by=find_login_name())
+    )
 
 
 @click.command("raise")
@@ -115,4 +119,6 @@ def raise_(
     If nobody drives it, it goes on with: windlass resume SESSION.
     """
     limits = RaisedLimits(steps=steps, tokens=tokens, usd=usd, seconds=seconds)
-    _post_and_tell(place, session, lambda j, name: raise_limits(j, name, limits, by=login_name()))
+    _post_and_tell(
+        place, session, lambda j, name: raise_limits(j, name, limits, by=find_login_name())
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from windlass.cli.command_context import CommandContext, load_context, login_name
+from windlass.cli.command_context import CommandContext, load_context
 from windlass.cli.exit_codes import EXIT_CODE_TABLE
 from windlass.cli.options import (
     agent_options,
@@ -24,6 +24,7 @@ from windlass.cli.screen import QUIET
 from windlass.cli.session_picker import choose_session
 from windlass.cli.terminal_run import TerminalRun
 from windlass.core.errors import ConfigError, RunUnfinished
+from windlass.environ import find_login_name
 from windlass.journals.forking import fork as fork_session
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal
@@ -140,7 +141,7 @@ async def run_once(
                 session=session,
                 on_event=watch,
                 on_partial="restart",
-                caller=login_name(),
+                caller=find_login_name(),
                 context=launch_context(context.agent, prompt.typed),
                 labels=prompt.labels,
             ),
