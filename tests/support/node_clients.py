@@ -21,6 +21,8 @@ SCRIPTS = Path(__file__).resolve().parent / "node"
 RUN_S = 60
 
 PACKAGES: dict[str, tuple[str, ...]] = {
+    "acp": ("acpx@0.19.1",),
+    "mcp": ("@modelcontextprotocol/inspector@2.12.0",),
     "openai": ("ai@6.0.326", "@ai-sdk/openai@3.0.139", "@ai-sdk/openai-compatible@2.0.87"),
 }
 """Each has its own folder."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
+    from windlass.cli.acp import acp
     from windlass.cli.approve import approve, deny
     from windlass.cli.chat import chat
     from windlass.cli.completion import completion
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMANDS",
+    "acp",
     "approve",
     "cancel",
     "chat",
@@ -71,6 +73,7 @@ COMMANDS: Mapping[str, str] = {
     "watch": "Show a session while it runs, in whichever process.",
     "serve": "Serve agents over HTTP: runs, events, questions, a page.",
     "token": "Make, list and revoke tokens for the service.",
+    "acp": "Serve an editor (Agent Client Protocol).",
     "tools": "List the tools that an agent would have here.",
     "models": "List providers, models and prices.",
     "mcp": "Add, list, remove and test MCP servers.",
@@ -86,6 +89,7 @@ COMMANDS: Mapping[str, str] = {
 }
 """The line in the help of each command, by its name."""
 LAZY_MODULES: LazyModules = {
+    "acp": "windlass.cli.acp",
     "approve": "windlass.cli.approve",
     "cancel": "windlass.cli.control",
     "chat": "windlass.cli.chat",

@@ -9,13 +9,14 @@ from typing import Any
 import click
 
 from windlass.agent.control import resume as end_pause
-from windlass.cli.command_context import CommandContext, load_context, login_name
+from windlass.cli.command_context import CommandContext, load_context
 from windlass.cli.control import TAKEN_WAIT_S
 from windlass.cli.exit_codes import DONE
 from windlass.cli.options import agent_options, collect_flags, limit_options, show_options
 from windlass.cli.output import OUTPUT_FORMATS, OutputFormat
 from windlass.cli.screen import TROUBLE, Screen
 from windlass.core.errors import ConfigError, NothingToDo, SetupDrifted
+from windlass.environ import find_login_name
 from windlass.project.journals import ManagedJournal
 from windlass.project.launches import is_run_imported, load_recorded_agent
 from windlass.project.session_names import find_latest, find_session
@@ -138,7 +139,7 @@ async def _end_pause_elsewhere(journal: ManagedJournal, session: str, screen: Sc
     if not await journal.is_leased(session):
         return False
     try:
-        receipt = await end_pause(journal, session, by=login_name())
+        receipt = await end_pause(journal, session, by=find_login_name())
     except NothingToDo:
         return False
     try:

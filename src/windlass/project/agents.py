@@ -7,7 +7,7 @@ The law: a mistake in the settings is reported before the first request to a mod
         await session.agent.run("What is in here?")
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,6 +85,8 @@ class ProjectAgent:
     """A JSON Schema that the final reply must match; None for plain text."""
     opened: ProjectFolder | None = None
     """What the project says, and whether it is trusted; None to look it up."""
+    more_servers: tuple[McpStdio | McpHttp, ...] = ()
+    """MCP servers that the program brings along, beside those of the settings."""
 
     @property
     def project(self) -> ProjectFolder:
@@ -107,6 +109,10 @@ class ProjectAgent:
     def with_base_url(self, url: str) -> "ProjectAgent":
         """The same agent with its model at another server."""
         return self._with_settings(msgspec.structs.replace(self.settings, base_url=url))
+
+    def with_servers(self, servers: Sequence[McpStdio | McpHttp]) -> "ProjectAgent":
+        """The same agent with more MCP servers. Those of the settings win if a name is the same."""
+        return replace(self, more_servers=tuple(servers))
 
     def _with_settings(self, settings: Settings) -> "ProjectAgent":
         return replace(self, loaded=replace(self.loaded, settings=settings))
@@ -146,6 +152,9 @@ class ProjectAgent:
         """Connect to the MCP servers and yield the tools, and the servers that failed and why."""
         project = self.project
         configured = configured_servers(self.loaded, project)
+        taken = {server.name for server in configured}
+        if self.settings.tools not in (("none",), ("core",)):
+            configured += tuple(one for one in self.more_servers if one.name not in taken)
         async with McpServers(configured, private=True) as servers:
             extra_tools = await servers.tools()
             toolbox = build_toolbox(self.loaded, self.folder, project, extra_tools)
