@@ -8,20 +8,21 @@ cookie is used.
 """
 
 import asyncio
-import ipaddress
-import re
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
-
-from typing_extensions import override
 
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import ImagePart
 from windlass.tools.function import Tool, tool
 from windlass.tools.web.addresses import AllowedHosts
+from windlass.tools.web.guarded_http import (
+    HostResolver,
+    open_checked,
+    parse_web_url,
+    resolve_checked,
+    resolve_host,
+)
 from windlass.tools.web.page import WebPage, decompress_body, to_readable
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ PAGE_BYTES_MAX = 2 * 2**20
 FETCH_S_MAX = 30.0
 """Seconds for a page, redirects included."""
 REDIRECTS_MAX = 5
-URL_CHARS_MAX = 4_096
-
-HostResolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Returns the addresses of a host and port; raises OSError if there are none."""
 
 _HEADERS = {
     "User-Agent": "windlass (an agent runtime; fetched for a language model)",
@@ -45,14 +42,6 @@ _HEADERS = {
 }
 _REDIRECT_STATUSES = frozenset((301, 302, 303, 307, 308))
 _FIRST_ERROR_STATUS = 400
-_NUMERIC_HOST = re.compile(r"[\d.]+")
-
-
-async def resolve_host(host: str, port: int) -> list[str]:
-    """Return the addresses that the system's resolver gives for a host."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[4][0]) for address in found))
 
 
 def fetch_tool(
@@ -106,33 +95,15 @@ class _PageFetcher:
 
     async def fetch_page(self, url: str) -> WebPage:
         """Fetch a page; raises ModelRetry if it cannot be fetched."""
-        page_url = _parse_url(url)
+        page_url = parse_web_url(url)
         for _ in range(REDIRECTS_MAX + 1):
-            addresses = await self._resolve_checked(page_url)
-            async with _open_response(page_url, addresses) as response:
+            addresses = await resolve_checked(page_url, self._allowed, self._resolve)
+            async with open_checked(page_url, addresses, _HEADERS) as response:
                 location = response.headers.get("Location")
                 if response.status not in _REDIRECT_STATUSES or not location:
                     return await self._read_page(page_url, response)
-            page_url = _parse_url(location, page_url)
+            page_url = parse_web_url(location, page_url)
         raise ModelRetry(f"More than {REDIRECTS_MAX} redirects, the last one to {page_url.host!r}.")
-
-    async def _resolve_checked(self, url: "URL") -> Sequence[str]:
-        """Return the addresses of a host; raises ModelRetry unless all of them are allowed."""
-        host = url.raw_host or ""
-        port = url.port or 0
-        try:
-            addresses: Sequence[str] = [str(ipaddress.ip_address(host))]
-        except ValueError:
-            # Short forms such as 127.1: programs differ in how they read them, so what was checked
-            # might not be what is connected to.
-            if ":" in host or _NUMERIC_HOST.fullmatch(host):
-                raise ModelRetry(f"{host!r} is not a valid address. Write it in full.") from None
-            try:
-                addresses = await self._resolve(host, port)
-            except (OSError, UnicodeError):
-                raise ModelRetry(f"There is no host {host!r}. Check the spelling.") from None
-        self._allowed.check_host(host, port, addresses)
-        return addresses
 
     async def _read_page(self, url: "URL", response: "aiohttp.ClientResponse") -> WebPage:
         if response.status >= _FIRST_ERROR_STATUS:
@@ -145,91 +116,6 @@ class _PageFetcher:
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         is_cut = len(data) > self._bytes_max or len(body) > self._bytes_max
         return WebPage(str(url), media_type, response.charset, data[: self._bytes_max], is_cut)
-
-
-def _parse_url(url: str, base: "URL | None" = None) -> "URL":
-    """Parse a URL, relative to `base` for a redirect; raises ModelRetry if it is invalid."""
-    # The type that aiohttp uses, so that the URL that is checked is the URL that is requested.
-    from yarl import URL  # noqa: PLC0415
-
-    if len(url) > URL_CHARS_MAX:
-        raise ModelRetry(f"The URL is too long: the limit is {URL_CHARS_MAX} characters.")
-    try:
-        parsed = URL(url.strip())
-        if base is not None:
-            parsed = base.join(parsed)
-        is_valid = parsed.scheme in {"http", "https"} and parsed.raw_host and parsed.port
-    except ValueError:
-        parsed = URL()
-        is_valid = False
-    if not is_valid:
-        if base is None:
-            subject = "The URL"
-        else:
-            subject = "The page redirects to a URL that"
-        raise ModelRetry(
-            f"{subject} is not a valid http or https URL. Give it as https://host/path."
-        )
-    if parsed.user is not None or parsed.password is not None:
-        raise ModelRetry("The URL contains a user name or a password. Leave them out.")
-    return parsed.with_fragment(None)
-
-
-@asynccontextmanager
-async def _open_response(
-    url: "URL", addresses: Sequence[str]
-) -> "AsyncGenerator[aiohttp.ClientResponse]":
-    """Request a URL at the addresses that were checked."""
-    import aiohttp
-
-    session = aiohttp.ClientSession(
-        connector=_pinned_connector(addresses),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers=_HEADERS,
-        timeout=aiohttp.ClientTimeout(total=None),
-        auto_decompress=False,
-    )
-    try:
-        async with session, session.get(url, allow_redirects=False) as response:
-            yield response
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        if isinstance(error, TimeoutError):
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise ModelRetry(f"{url.host} does not answer correctly: {reason}") from error
-
-
-def _pinned_connector(addresses: Sequence[str]) -> "aiohttp.TCPConnector":
-    import aiohttp
-    from aiohttp.abc import AbstractResolver, ResolveResult
-
-    class PinnedResolver(AbstractResolver):
-        """Returns the addresses that were checked, even if the name has others by now."""
-
-        @override
-        async def resolve(
-            self,
-            host: str,
-            port: int = 0,
-            family: socket.AddressFamily = socket.AF_INET,
-        ) -> list[ResolveResult]:
-            return [
-                ResolveResult(
-                    hostname=host,
-                    host=address,
-                    port=port,
-                    family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                    proto=0,
-                    flags=socket.AI_NUMERICHOST,
-                )
-                for address in addresses
-            ]
-
-        @override
-        async def close(self) -> None:
-            pass
-
-    return aiohttp.TCPConnector(resolver=PinnedResolver(), use_dns_cache=False, force_close=True)
 
 
 def _status_text(status: int) -> str:
