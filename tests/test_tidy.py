@@ -40,8 +40,6 @@ SMALL_MODULES = {
     "windlass.cli.completion",
     "windlass.cli.migrate",
     "windlass.cli.tools",
-    # What a service does by itself, apart from the service, which knows none of it.
-    "windlass.server.duties",
 }
 
 # Written with character classes, so that the patterns do not find themselves.

@@ -12,6 +12,7 @@ from windlass import Agent
 from windlass.ports import Journal
 from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
+from windlass.server.duties import OutsideSettings
 from windlass.server.guard import AccessRules
 from windlass.server.limits import ServiceLimits
 from windlass.server.messages import HttpReply, HttpRequest, Reply
@@ -130,9 +131,10 @@ async def run_service(
     journal: Journal | str | None = None,
     limits: ServiceLimits | None = None,
     rules: AccessRules | None = None,
+    outside: OutsideSettings | None = None,
 ) -> AsyncGenerator[RunningService]:
     """Run a service without a socket."""
-    async with Service(agents, journal=journal, limits=limits) as service:
+    async with Service(agents, journal=journal, limits=limits, outside=outside) as service:
         yield RunningService(service, Dispatcher(service, rules=rules))
 
 
@@ -143,9 +145,10 @@ async def listen_service(
     journal: Journal | str | None = None,
     limits: ServiceLimits | None = None,
     rules: AccessRules | None = None,
+    outside: OutsideSettings | None = None,
 ) -> AsyncGenerator[RunningService]:
     """Run a service on a free port of loopback."""
-    block = run_service(agents, journal=journal, limits=limits, rules=rules)
+    block = run_service(agents, journal=journal, limits=limits, rules=rules, outside=outside)
     async with block as running, listen(running.dispatcher) as address:
         running.address = address
         yield running

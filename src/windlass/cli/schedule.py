@@ -13,6 +13,7 @@ from windlass.core.errors import ConfigError
 from windlass.core.text_clip import printable_chars
 from windlass.project.journals import ManagedJournal
 from windlass.project.settings import InvalidSetting, parse_age
+from windlass.server.owned_records import full_name
 from windlass.server.schedules.records import Overlap, Schedule
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
 from windlass.server.schedules.times import (
@@ -93,7 +94,7 @@ def create(  # noqa: PLR0913, PLR0917 - one parameter per option
         catch_up_s=_read_time("--catch-up", catch_up),
         jitter_s=_read_time("--jitter", jitter) if jitter else 0.0,
     )
-    made = run_on_journal(place, lambda journal: _store(journal).create(new), creates=True)
+    made = run_on_journal(place, lambda journal: _store(journal).create_schedule(new), creates=True)
     click.echo(
         f"The schedule {made.name} is kept: {describe_times(made.times)}. {_tell_next(made)}"
     )
@@ -196,7 +197,7 @@ def _row(known: Schedule) -> Sequence[str]:
         upcoming = _local(known.next_time)
     note = known.pause_reason if known.is_paused else known.last_error
     cells = (
-        known.record_name,
+        full_name(known),
         upcoming,
         str(known.started),
         str(known.skipped),

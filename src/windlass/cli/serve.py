@@ -12,6 +12,7 @@ from windlass.cli.command_context import load_context
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.project.journals import journal_name, open_journal
 from windlass.server.access import LOCAL_OWNER
+from windlass.server.duties import OutsideSettings
 from windlass.server.project_agents import (
     import_agents,
     load_project_agents,
@@ -64,6 +65,19 @@ Examples:
     help="Another site whose pages may call the service.",
 )
 @click.option(
+    "--public-url",
+    default="",
+    metavar="URL",
+    help="Where people reach the service, for the links in webhooks.",
+)
+@click.option(
+    "--webhook-host",
+    "webhook_hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A receiver of webhooks that is not public: a host, an address or a network.",
+)
+@click.option(
     "--drain-delay",
     type=click.FloatRange(0),
     default=0.0,
@@ -85,20 +99,21 @@ def serve(target: str | None, opens_page: bool, journal: str | None, **given: An
     Runs belong to the service: they go on when a client goes away, and when the service is killed,
     the next one finishes them. The page is opened with a link that works once.
     """
+    outside = OutsideSettings(public_url=given["public_url"], webhook_hosts=given["webhook_hosts"])
     options = ServeOptions(
         host=given["host"],
         port=given["port"],
         tls_cert=given["tls_cert"],
         tls_key=given["tls_key"],
         insecure=given["insecure"],
-        hosts=given["hosts"],
+        hosts=(*given["hosts"], *outside.public_hosts()),
         origins=given["origins"],
         drain_delay_s=given["drain_delay"],
     )
     options.check()
     set_up_logs(given["log_format"])
     if target is not None:
-        asyncio.run(_serve_program(target, journal, options, opens_page=opens_page))
+        asyncio.run(_serve_program(target, journal, options, outside, opens_page=opens_page))
         return
     flags = collect_flags({**given, "journal": journal})
     context = load_context(flags, trust=given["trust"]).with_chosen_model()
@@ -109,21 +124,29 @@ def serve(target: str | None, opens_page: bool, journal: str | None, **given: An
         async with opened as kept, open_project_agents(project_agents, kept) as served:
             for warning in served.warnings:
                 click.echo(warning, err=True)
-            service = Service(served.agents, journal=kept, contexts=served.contexts)
+            service = Service(
+                served.agents, journal=kept, contexts=served.contexts, outside=outside
+            )
             await _serve_service(service, options, opens_page=opens_page)
 
     asyncio.run(run())
 
 
 async def _serve_program(
-    target: str, journal: str | None, options: ServeOptions, *, opens_page: bool
+    target: str,
+    journal: str | None,
+    options: ServeOptions,
+    outside: OutsideSettings,
+    *,
+    opens_page: bool,
 ) -> None:
     found = import_agents(target)
     if isinstance(found, Service):
         await _serve_service(found, options, opens_page=opens_page)
         return
     async with open_journal(journal_name(named=journal)) as kept:
-        await _serve_service(Service(found, journal=kept), options, opens_page=opens_page)
+        service = Service(found, journal=kept, outside=outside)
+        await _serve_service(service, options, opens_page=opens_page)
 
 
 async def _serve_service(service: Service, options: ServeOptions, *, opens_page: bool) -> None:

@@ -7,6 +7,8 @@ from windlass.server.openai import routes as openai
 from windlass.server.page import routes as page
 from windlass.server.routing import Route
 from windlass.server.schedules import routes as schedules
+from windlass.server.webhooks import question_page
+from windlass.server.webhooks import routes as webhooks
 
 
 def all_routes() -> tuple[Route, ...]:
@@ -23,4 +25,6 @@ def all_routes() -> tuple[Route, ...]:
         *openai.ROUTES,
         *page.ROUTES,
         *schedules.ROUTES,
+        *webhooks.ROUTES,
+        *question_page.ROUTES,
     )

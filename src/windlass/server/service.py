@@ -39,7 +39,7 @@ from windlass.ports import (
 )
 from windlass.server.access import Caller, full_session_name, owner_prefix
 from windlass.server.background import BackgroundWork
-from windlass.server.duties import begin_duties
+from windlass.server.duties import OutsideSettings, begin_duties
 from windlass.server.errors import ApiError
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
@@ -74,12 +74,14 @@ class Service(RunControls):
         journal: Journal | str | PurePath | None = None,
         limits: ServiceLimits | None = None,
         contexts: Mapping[str, Mapping[str, Any]] | None = None,
+        outside: OutsideSettings | None = None,
     ) -> None:
         """Serve agents by their names.
 
         `journal`: where all sessions are kept, also as a path or URL; by default the one that the
         agents have in common, else memory. `contexts`: what the runs of each agent begin with, by
-        its name, besides the context of the token. Raises ConfigError.
+        its name, besides the context of the token. `outside`: how people reach the service, and
+        whom it may send webhooks to. Raises ConfigError.
         """
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)
@@ -91,6 +93,8 @@ class Service(RunControls):
         """By the name that is recorded with their runs, which may be empty."""
         self._contexts = contexts or {}
         self.limits = limits or ServiceLimits()
+        self.outside = outside or OutsideSettings()
+        self.hook_sender = self.outside.make_sender()
         self.tokens = TokenStore(self.journal)
         self.frames = FrameEncoder()
         self.feed = SessionFeed(self.journal)

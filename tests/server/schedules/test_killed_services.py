@@ -81,7 +81,7 @@ async def test_killed_at_every_write_of_a_firing(place: str, children: Children)
     for count, when in points:
         name = f"{when}{count}"
         new = NewSchedule(name=name, agent=name, prompt="go", times=OnceTime(due))
-        await store.create(new)
+        await store.create_schedule(new)
     for count, when in points:
         dying = start_child(children, place, f"{when}{count}", count, when)
         code = await asyncio.to_thread(dying.wait, 60)
@@ -108,7 +108,7 @@ async def test_two_services_while_one_is_killed_again_and_again(
     begin = int(time.time()) + 4
     times = IntervalTimes(1, begin)
     new = NewSchedule(name="s", agent="a", prompt="go", times=times, overlap="queue")
-    await store.create(new)
+    await store.create_schedule(new)
     steady = start_child(children, place, "a")
     await wait_ready(steady)
     until = begin + 10

@@ -75,7 +75,7 @@ class World:
 
     async def create(self, **settings: Any) -> Schedule:
         times = settings.pop("times", IntervalTimes(60, self.start))
-        return await self.store.create(
+        return await self.store.create_schedule(
             NewSchedule(**{"name": "s", "agent": "helper", "prompt": "go", **settings}, times=times)
         )
 

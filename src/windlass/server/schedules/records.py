@@ -10,7 +10,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from windlass.server.access import owner_prefix
 from windlass.server.schedules.times import FireTimes, delay_by_jitter, format_moment, next_time
 
 Overlap = Literal["skip", "queue", "cancel"]
@@ -69,11 +68,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the last firing started no run; empty if it did."""
     started: int = 0
     skipped: int = 0
-
-    @property
-    def record_name(self) -> str:
-        """The name of its record, which is unique among all owners."""
-        return owner_prefix(self.owner) + self.name
 
     @property
     def next_time(self) -> int | None:

@@ -11,6 +11,7 @@ from windlass.core.errors import NothingToDo
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.owned_records import full_name
 from windlass.server.routing import Route
 from windlass.server.schedules.records import CATCH_UP_S, Overlap, Schedule
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
@@ -103,7 +104,7 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
         start = math.ceil(time.time()) if times.start is None else times.start
         times = IntervalTimes(times.every_s, start)
     caller = request.caller
-    made = await _store(service).create(
+    made = await _store(service).create_schedule(
         NewSchedule(
             name=body.name,
             agent=body.agent,
@@ -117,7 +118,7 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
             context=caller.context,
         )
     )
-    return HttpReply(201, schedule_reply(made), {"Location": f"/schedules/{made.record_name}"})
+    return HttpReply(201, schedule_reply(made), {"Location": f"/schedules/{full_name(made)}"})
 
 
 async def list_schedules(service: Service, request: HttpRequest) -> Reply:
@@ -134,25 +135,25 @@ async def read_schedule(service: Service, request: HttpRequest) -> Reply:
 async def pause_schedule(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(PauseBody)
     known = await _find(service, request)
-    paused = await _store(service).pause(known.record_name, body.reason)
+    paused = await _store(service).pause(full_name(known), body.reason)
     return HttpReply(200, schedule_reply(paused))
 
 
 async def resume_schedule(service: Service, request: HttpRequest) -> Reply:
     known = await _find(service, request)
-    return HttpReply(200, schedule_reply(await _store(service).resume(known.record_name)))
+    return HttpReply(200, schedule_reply(await _store(service).resume(full_name(known))))
 
 
 async def delete_schedule(service: Service, request: HttpRequest) -> Reply:
     known = await _find(service, request)
-    await _store(service).delete(known.record_name)
+    await _store(service).delete(full_name(known))
     return HttpReply(204)
 
 
 def schedule_reply(known: Schedule) -> ScheduleReply:
     """Return what a client is told about a schedule."""
     return ScheduleReply(
-        name=known.record_name,
+        name=full_name(known),
         owner=known.owner,
         agent=known.agent,
         prompt=known.prompt,

@@ -18,7 +18,7 @@ from windlass.server.schedules.records import (
     note_started,
     skip_firing,
 )
-from windlass.server.schedules.store import ScheduleStore, decode_schedule
+from windlass.server.schedules.store import ScheduleStore
 
 TAKE_OVER_S = 5.0
 """How long whoever decided about a firing is given to carry it out, before others do."""
@@ -76,7 +76,7 @@ class Scheduler:
 
     async def _run_schedule(self, record: SharedRecord) -> int:
         """Decide about what is due and carry it out. Stops as soon as somebody else is faster."""
-        schedule = decode_schedule(record)
+        schedule = self._store.decode(record)
         if schedule.agent and schedule.agent not in self._runs.agents:
             return 0
         started = 0
@@ -124,7 +124,7 @@ class Scheduler:
         def note(known: Schedule) -> Schedule | None:
             return note_started(known, session) if known.firing == firing else None
 
-        await self._store.change_if(record_name, note)
+        await self._store.change(record_name, note)
         return 1
 
     async def _note_failure(self, record_name: str, schedule: Schedule, why: str) -> None:
@@ -139,4 +139,4 @@ class Scheduler:
                 return None
             return skip_firing(known, firing.fire_time, why)
 
-        await self._store.change_if(record_name, give_up)
+        await self._store.change(record_name, give_up)

@@ -1,0 +1,151 @@
+"""Documents that belong to callers, such as schedules and webhooks, as shared records.
+
+The law: one of another owner does not exist. A record is changed by compare and set, so that a
+change is made to what is there, and by one program.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
+from windlass.ports import Journal, SharedRecord, SharedRecords
+from windlass.server.access import owner_prefix
+
+NAME_CHARS_MAX = 80
+CONFLICTS_MAX = 50
+"""How often a change is tried again because somebody else was faster."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_FULL_NAME = re.compile(r"[A-Za-z0-9_@=.-]{1,800}")
+"""With the owner before it, as `owner_prefix` writes it."""
+
+
+class OwnedDocument(Protocol):
+    """What a document must say about itself."""
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+DocumentT = TypeVar("DocumentT", bound=OwnedDocument)
+
+
+class OwnedRecords(Generic[DocumentT]):
+    """The documents of one kind in a journal, shared by all programs that use it."""
+
+    def __init__(self, journal: Journal, kind: str, document: type[DocumentT]) -> None:
+        """Use a journal. Raises ConfigError if it keeps no shared records."""
+        self.records = require_records(journal, kind)
+        self._kind = kind
+        self._document = document
+
+    async def create(self, document: DocumentT) -> None:
+        """Keep a new document. Raises ConfigError if its owner has one of that name."""
+        name = document.name
+        if len(name) > NAME_CHARS_MAX or _NAME.fullmatch(name) is None:
+            raise ConfigError(
+                f"{name[:NAME_CHARS_MAX]!r} cannot be the name of a {self._kind}: it has 1 to "
+                f"{NAME_CHARS_MAX} letters, digits, dashes and underscores, and begins with a "
+                "letter or digit"
+            )
+        try:
+            data = msgspec.json.encode(document)
+            await self.records.put_record(self._kind, full_name(document), data, 0)
+        except RecordConflict:
+            raise ConfigError(
+                f"there is a {self._kind} {name!r} already; delete it first, or choose another name"
+            ) from None
+
+    async def get(self, name: str, owner: str | None = None) -> DocumentT:
+        """Return a document by its full name, or by an owner's own short one.
+
+        Raises NothingToDo if there is none.
+        """
+        prefix = "" if owner is None else owner_prefix(owner)
+        record = None
+        wanted = name if name.startswith(prefix) else prefix + name
+        if _FULL_NAME.fullmatch(wanted):
+            record = await self.records.get_record(self._kind, wanted)
+        document = None if record is None else self.decode(record)
+        if document is None or owner not in (None, document.owner):
+            raise NothingToDo(f"there is no {self._kind} {name[:NAME_CHARS_MAX]!r}")
+        return document
+
+    def decode(self, record: SharedRecord) -> DocumentT:
+        """Return the document in a record."""
+        return msgspec.json.decode(record.data, type=self._document)
+
+    async def list_records(self, after: str = "", limit: int = 100) -> list[SharedRecord]:
+        """Return the records after a full name."""
+        return list(await self.records.list_records(self._kind, after, limit))
+
+    async def walk(self, after: str = "") -> AsyncGenerator[DocumentT]:
+        """Yield the documents of all owners, by full name."""
+        while records := await self.list_records(after):
+            for record in records:
+                yield self.decode(record)
+            after = records[-1].name
+
+    async def list_page(
+        self, owner: str | None, after: str = "", limit: int = 100
+    ) -> tuple[list[DocumentT], str | None]:
+        """Return some documents of an owner, or of all, and where the next page begins."""
+        found: list[DocumentT] = []
+        async for document in self.walk(after):
+            if owner is not None and document.owner != owner:
+                continue
+            if len(found) == limit:
+                return found, full_name(found[-1])
+            found.append(document)
+        return found, None
+
+    async def replace(self, record: SharedRecord, document: DocumentT) -> SharedRecord | None:
+        """Write a document in place of the record that it was read from.
+
+        Returns None, and writes nothing, if somebody else was faster.
+        """
+        try:
+            return await self.records.put_record(
+                self._kind, record.name, msgspec.json.encode(document), record.version
+            )
+        except RecordConflict:
+            return None
+
+    async def change(
+        self, name: str, change: Callable[[DocumentT], DocumentT | None]
+    ) -> DocumentT | None:
+        """Change a document as it is then. Returns None if it is gone, or no change is wanted."""
+        for _ in range(CONFLICTS_MAX):
+            record = await self.records.get_record(self._kind, name)
+            if record is None:
+                return None
+            known = self.decode(record)
+            changed = change(known)
+            if changed is None or changed == known or await self.replace(record, changed):
+                return changed
+        raise RecordConflict(f"{self._kind} {name!r} is changed all the time; try again")
+
+    async def delete(self, name: str) -> None:
+        """Forget a document. Raises NothingToDo if there is none of that full name."""
+        if not await self.records.delete_record(self._kind, name):
+            raise NothingToDo(f"there is no {self._kind} {name[:NAME_CHARS_MAX]!r}")
+
+
+def full_name(document: OwnedDocument) -> str:
+    """Return the name of a document's record, which is unique among all owners."""
+    return owner_prefix(document.owner) + document.name
+
+
+def require_records(journal: Journal, what: str) -> SharedRecords:
+    """Return the journal as a keeper of shared records. Raises ConfigError if it keeps none."""
+    if isinstance(journal, SharedRecords):
+        return journal
+    raise ConfigError(
+        f"{type(journal).__name__} cannot keep a {what}: use a journal with shared records, such "
+        "as SqliteJournal or PostgresJournal"
+    )

@@ -1,0 +1,199 @@
+"""All webhooks of a service: each is delivered by the one process that holds its lease.
+
+The law: the lease is that of the journal, so it is free the moment its holder dies, and another
+process goes on where the cursors stand.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from windlass.core.errors import SessionBusy, WindlassError
+from windlass.core.events import Fact
+from windlass.core.session_summary import SessionSummary
+from windlass.logs import get_logger
+from windlass.ports import ConfirmableLease, Journal, Lease, SessionCatalog, SessionLeases
+from windlass.server.access import LOCAL_OWNER, Caller
+from windlass.server.errors import ApiError
+from windlass.server.owned_records import full_name
+from windlass.server.session_cache import KnownSession
+from windlass.server.webhooks.delivery import HookDelivery, HookSource
+from windlass.server.webhooks.links import LINK_S, AnswerLink, make_link
+from windlass.server.webhooks.messages import HookMessage, SessionReading
+from windlass.server.webhooks.records import Webhook
+from windlass.server.webhooks.sender import HookSender
+from windlass.server.webhooks.store import WebhookStore
+
+LOOK_S = 1.0
+"""Between two looks at the webhooks, and at what there is to tell."""
+PAGE_SESSIONS = 200
+_log = get_logger(__name__)
+
+
+class TellingService(Protocol):
+    """What webhooks need of a service."""
+
+    journal: Journal
+
+    async def find_session(self, caller: Caller, session: str) -> KnownSession: ...
+
+    async def read_facts(self, session: str, after: int = 0) -> Sequence[Fact]: ...
+
+
+@dataclass(slots=True)
+class _HeldWebhook:
+    """A webhook that this process delivers for."""
+
+    hook: Webhook
+    lease: Lease | None
+    delivery: HookDelivery
+    task: "asyncio.Task[None] | None" = None
+
+
+class WebhookDuty:
+    """Delivers the messages of all webhooks, together with other processes."""
+
+    def __init__(
+        self,
+        service: TellingService,
+        sender: HookSender,
+        now: Callable[[], float],
+        *,
+        public_url: str = "",
+    ) -> None:
+        """Tell of a service's sessions. `public_url`: where people reach it, for links."""
+        self._service = service
+        self._sender = sender
+        self._now = now
+        self._public_url = public_url
+        self._store = WebhookStore(service.journal, now)
+        self._held: dict[str, _HeldWebhook] = {}
+        """By the id of the webhook."""
+
+    async def run(self) -> None:
+        """Work until it is cancelled; then let go of the leases."""
+        try:
+            while True:
+                try:
+                    await self.look()
+                except WindlassError as error:
+                    _log.warning("webhooks: %s", error)
+                except Exception:  # noqa: BLE001 - logged; the next look may succeed
+                    _log.exception("webhooks failed")
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of all webhooks, so that others can go on with them."""
+        await self._let_go(list(self._held))
+
+    async def look(self) -> None:
+        """Begin a pass for each webhook that this process has, or can have, the lease of."""
+        hooks: Mapping[str, Webhook] = {
+            hook.id: hook async for hook in self._store.walk() if not hook.is_disabled
+        }
+        await self._let_go([hook_id for hook_id in self._held if hook_id not in hooks])
+        for hook in hooks.values():
+            held = self._held.get(hook.id) or await self._hold(hook)
+            if held is None or (held.task is not None and not held.task.done()):
+                continue
+            held.task = asyncio.create_task(self._run_pass(held), name=f"webhook {hook.name}")
+
+    async def _hold(self, hook: Webhook) -> _HeldWebhook | None:
+        """Take the lease of a webhook. Returns None if another process has it."""
+        lease: Lease | None = None
+        journal = self._service.journal
+        if isinstance(journal, SessionLeases):
+            try:
+                lease = await journal.lease(f"webhook {hook.id}")
+            except SessionBusy:
+                return None
+        source = HookSource(self._list_changed, self._read, self._add_link)
+        delivery = HookDelivery(hook, self._store, source, self._sender, self._now)
+        held = _HeldWebhook(hook, lease, delivery)
+        self._held[hook.id] = held
+        return held
+
+    async def _run_pass(self, held: _HeldWebhook) -> None:
+        try:
+            if isinstance(held.lease, ConfirmableLease) and not await held.lease.confirm():
+                # Another process has it by now, and knows the cursors better.
+                self._held.pop(held.hook.id, None)
+                return
+            await held.delivery.run_pass()
+        except WindlassError as error:
+            _log.warning("webhook %s: %s", held.hook.name, error)
+            await self._start_anew(held)
+        except Exception:  # noqa: BLE001 - logged; others go on
+            _log.exception("webhook %s failed", held.hook.name)
+            await self._start_anew(held)
+
+    async def _start_anew(self, held: _HeldWebhook) -> None:
+        """Read the cursors again at the next pass: what this process remembers may be wrong."""
+        held.task = None
+        await self._let_go([held.hook.id])
+
+    async def _let_go(self, hook_ids: Sequence[str]) -> None:
+        for hook_id in hook_ids:
+            held = self._held.pop(hook_id, None)
+            if held is None:
+                continue
+            if held.task is not None and held.task is not asyncio.current_task():
+                held.task.cancel()
+                await asyncio.gather(held.task, return_exceptions=True)
+            if held.lease is not None:
+                held.lease.release()
+
+    async def _list_changed(self, hook: Webhook, since: float) -> AsyncGenerator[SessionSummary]:
+        catalog: Any = self._service.journal
+        if not isinstance(catalog, SessionCatalog):
+            return
+        cursor: str | None = None
+        while True:
+            page = await catalog.sessions(
+                agent=hook.agent or None,
+                since=max(0.0, since),
+                parent="",
+                limit=PAGE_SESSIONS,
+                cursor=cursor,
+            )
+            for summary in page:
+                if hook.sees_all or await self._is_owner(hook, summary.session):
+                    yield summary
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def _is_owner(self, hook: Webhook, session: str) -> bool:
+        try:
+            known = await self._service.find_session(Caller(hook.owner, frozenset()), session)
+        except ApiError:
+            return False
+        return known.summary.session == session
+
+    async def _read(self, session: str, after: int) -> SessionReading | None:
+        try:
+            known = await self._service.find_session(LOCAL_OWNER, session)
+        except ApiError:
+            return None
+        facts = await self._service.read_facts(session, after)
+        questions = {
+            (question.session, question.call_id): question
+            for question in known.projection.questions
+        }
+        return SessionReading(known.summary, known.owner, facts, questions)
+
+    def _add_link(self, hook: Webhook, message: HookMessage) -> HookMessage:
+        question = message.data.question
+        if question is None or not self._public_url:
+            return message
+        expires = int(min(message.at + LINK_S, question.expires_at or message.at + LINK_S))
+        link = AnswerLink(
+            full_name(hook), question.session, question.call_id, question.digest, expires
+        )
+        address = make_link(hook, self._public_url, link)
+        return replace(message, data=replace(message.data, link=address))
