@@ -21,7 +21,9 @@ SCRIPTS = Path(__file__).resolve().parent / "node"
 RUN_S = 60
 
 PACKAGES: dict[str, tuple[str, ...]] = {
+    "a2a": ("@a2a-js/sdk@1.3.0",),
     "acp": ("acpx@0.19.1",),
+    "ag_ui": ("@ag-ui/client@1.0.0",),
     "mcp": ("@modelcontextprotocol/inspector@2.12.0",),
     "openai": ("ai@6.0.326", "@ai-sdk/openai@3.0.139", "@ai-sdk/openai-compatible@2.0.87"),
 }
