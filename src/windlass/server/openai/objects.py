@@ -29,7 +29,7 @@ class ModelList(msgspec.Struct, frozen=True):
     object: Literal["list"] = "list"
 
 
-class QuestionLink(msgspec.Struct, frozen=True):
+class LinkedQuestion(msgspec.Struct, frozen=True):
     """A question that a run waits for, and where it can be answered."""
 
     call_id: str
@@ -49,7 +49,7 @@ class RunDetails(msgspec.Struct, frozen=True):
     state: str
     """How it ended, or `running`, `waiting` (for a person) or `paused`."""
     reason: str = ""
-    questions: tuple[QuestionLink, ...] = ()
+    questions: tuple[LinkedQuestion, ...] = ()
 
 
 class InputDetails(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from windlass.server.openai.objects import (
     ItemStatus,
     OutputItem,
     OutputText,
-    QuestionLink,
+    LinkedQuestion,
     ResponseFault,
     ResponseObject,
     ResponseStatus,
@@ -218,8 +218,8 @@ class ResponseFold:
             case _:
                 return "incomplete"
 
-    def _link_question(self, question: OpenQuestion) -> QuestionLink:
-        return QuestionLink(
+    def _link_question(self, question: OpenQuestion) -> LinkedQuestion:
+        return LinkedQuestion(
             question.call_id,
             question.tool,
             question.question,
