@@ -284,7 +284,8 @@ async def test_requests_that_are_not_of_the_protocol_are_refused() -> None:
     async with run_service(Agent(ScriptedModel([]), name="helper")) as running:
         peer = await make_client(running)
         assert await peer.refuse("message/send", {}) == (-32601, "METHOD_NOT_FOUND")
-        assert await peer.refuse("GetTask", {"id": 3}) == (-32602, "INVALID_PARAMS")
+        for params in ({"id": 3}, ["x"], None):
+            assert await peer.refuse("GetTask", params) == (-32602, "INVALID_PARAMS")
         assert await peer.refuse("GetTask", {"id": "nothing"}) == (-32001, "TASK_NOT_FOUND")
         old = await peer.refuse("GetTask", {"id": "x"}, **{"A2A-Version": "0.3"})
         assert old == (-32009, "VERSION_NOT_SUPPORTED")

@@ -10,6 +10,7 @@ from ag_ui_client import AgUiClient
 from service import RunningService, run_service
 from windlass import Agent, delegate, tool
 from windlass.gates import ask
+from windlass.journals import MemoryJournal
 from windlass.testing import ScriptedModel, call, cut, fail, pause, say, think
 
 pytestmark = pytest.mark.contract("A6")
@@ -423,3 +424,53 @@ async def test_an_agent_tells_what_it_can_do() -> None:
         assert [item["name"] for item in told["tools"]["items"]] == ["look"]
         assert told["humanInTheLoop"]["interrupts"]
         assert (await http.get("/ag-ui/nobody")).status == 404
+
+
+async def test_a_prompt_whose_run_failed_is_not_asked_again() -> None:
+    with ScriptedModel([[fail("auth")], "Fine.", "Both."]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            ui = await make_client(running)
+            ui.say("Hi")
+            assert (await ui.run()).end["type"] == "RUN_ERROR"
+            ui.say("Try again")
+            assert (await ui.run()).text == "Fine."
+            assert str(model.prompts[1]).count("Hi") == 1
+            # Two messages at once are one prompt, also when they are sent again.
+            two = AgUiClient(ui.http, "t2")
+            two.say("One")
+            two.say("Two")
+            assert (await two.run()).text == "Both."
+            two.messages = two.messages[:2]
+            assert (await two.run()).end["result"] == "Both."
+    assert [message["content"] for message in two.messages] == ["One", "Two", "Both."]
+    assert [each["content"] for each in ui.messages] == ["Hi", "Try again", "Fine."]
+
+
+@pytest.mark.contract("A1")
+async def test_any_replica_goes_on_with_a_thread() -> None:
+    replies = [[say("One"), pause(10), say(" two.")], [call("send", {"text": "hi"})], "Sent."]
+    journal = MemoryJournal()
+    with ScriptedModel(replies) as model:
+        first = Agent(model, name="helper", tools=[send], gate=ask())
+        second = Agent(model, name="helper", tools=[send], gate=ask())
+        async with (
+            run_service(first, journal=journal) as one,
+            run_service(second, journal=journal) as two,
+        ):
+            ui = await make_client(one)
+            other = await two.make_client("ann")
+            ui.say("Count")
+            async with ui.open() as events:
+                async for event in events:
+                    if event["type"] == "TEXT_MESSAGE_CONTENT":
+                        break
+            here = ui.http
+            ui.http = other
+            assert (await ui.run()).end["result"] == "One two."
+            ui.say("Send it")
+            asked = await ui.run()
+            ui.http = here
+            entry = {"interruptId": asked.interrupts[0]["id"], "status": "resolved"}
+            done = await ui.run(resume=[{**entry, "payload": True}])
+    assert done.end["result"] == "Sent."
+    assert done.values("TOOL_CALL_RESULT", "content") == ["sent hi"]

@@ -59,7 +59,8 @@ class ReplyFollower:
         attempt = (reply.step, reply.attempt) if reply is not None else None
         if self._attempt is not None and attempt != self._attempt:
             yield from self._leave_attempt(view, self._attempt[0])
-        if reply is None or attempt is None:
+        if reply is None or attempt is None or not reply.step:
+            # Without its attempt nobody can tell which reply this is: it comes whole with its step.
             return
         self._attempt = attempt
         for chunk in reply.chunks.since(self._chunks_given):

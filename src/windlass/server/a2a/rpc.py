@@ -87,8 +87,8 @@ class RpcCall:
 
     def _read_params(self, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(self._rpc.params, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return msgspec.convert(self._rpc.params, type=kind)
+        except msgspec.ValidationError as error:
             raise ApiError(
                 422, "invalid_params", f"The params do not fit: {error}.", "See the A2A schema."
             ) from None
@@ -138,8 +138,9 @@ class RpcCall:
             async with aclosing(exchange.follow(history_length)) as items:
                 async for item in items:
                     yield _encode_frame(RpcReply(jsonrpc="2.0", id=self._rpc.id, result=item))
-        except WindlassError as error:
-            failed = make_error(api_error_from(error))
+        except (ApiError, WindlassError) as error:
+            told = error if isinstance(error, ApiError) else api_error_from(error)
+            failed = make_error(told)
             yield _encode_frame(RpcReply(jsonrpc="2.0", id=self._rpc.id, error=failed))
 
     # Tasks.

@@ -162,7 +162,7 @@ class RpcRequest(msgspec.Struct, frozen=True):
     jsonrpc: Literal["2.0"]
     method: str
     id: str | int | None = None
-    params: msgspec.Raw = msgspec.Raw(b"{}")
+    params: Any = {}
 
 
 class RpcError(A2aStruct, frozen=True):

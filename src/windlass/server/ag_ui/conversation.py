@@ -55,12 +55,34 @@ def build_messages(view: Projection, known: Sequence[InputMessage]) -> tuple[AgU
     return tuple(_ConversationBuilder(known).build(view))
 
 
+def find_new_messages(
+    view: Projection | None, messages: Sequence[InputMessage]
+) -> Sequence[InputMessage]:
+    """Return what the user says after the last message of the agent, without what is on record.
+
+    A prompt is on record although nobody replied to it if its run failed. The last message counts
+    in any case: if it is on record too, the client asks again for what it began.
+    """
+    first = len(messages)
+    while first and messages[first - 1].role == "user":
+        first -= 1
+    if view is not None and len(messages) - first > 1:
+        builder = _ConversationBuilder(messages)
+        for _ in builder.build(view):
+            pass
+        for start, end in builder.spans:
+            first = max(first, start if end == len(messages) else end)
+    return messages[first:]
+
+
 class _ConversationBuilder:
     def __init__(self, known: Sequence[InputMessage]) -> None:
         self._known = known
         self._known_parts = [tuple(read_parts(message, [])) for message in known]
         self._next = 0
         """The first message of the client that was not found on record yet."""
+        self.spans: list[tuple[int, int]] = []
+        """Which messages of the client are a prompt on record, from the first to the last."""
 
     def build(self, view: Projection) -> Iterator[AgUiMessage]:
         for at, entry in enumerate(view.entries):
@@ -100,6 +122,7 @@ class _ConversationBuilder:
                 found += self._known_parts[end]
                 if tuple(found) == parts:
                     self._next = end + 1
+                    self.spans.append((start, end + 1))
                     return self._known[start : end + 1]
         return ()
 

@@ -116,15 +116,12 @@ class NewPrompt(msgspec.Struct, frozen=True):
     """What the agent cannot use, in words."""
 
 
-def find_prompt(run_input: RunInput) -> NewPrompt:
-    """Return the messages of the user that stand after the last message of the agent."""
+def read_prompt(run_input: RunInput, new: Sequence[InputMessage]) -> NewPrompt:
+    """Return what is new in an input as a prompt, with what the application adds to it."""
     messages = run_input.messages
-    first_new = len(messages)
-    while first_new and messages[first_new - 1].role == "user":
-        first_new -= 1
     warnings: list[str] = []
     parts: list[ContentPart] = []
-    for message in messages[first_new:]:
+    for message in new:
         parts += read_parts(message, warnings)
     if run_input.tools:
         names = ", ".join(tool.name for tool in run_input.tools)
@@ -133,7 +130,8 @@ def find_prompt(run_input: RunInput) -> NewPrompt:
         return NewPrompt(earlier=messages, warnings=tuple(warnings))
     if run_input.context:
         parts.append(TextPart(describe_context(run_input.context)))
-    return NewPrompt(tuple(parts), messages[-1].id, messages[:first_new], tuple(warnings))
+    earlier = messages[: len(messages) - len(new)]
+    return NewPrompt(tuple(parts), messages[-1].id, earlier, tuple(warnings))
 
 
 def describe_context(context: Sequence[InputContext]) -> str:

@@ -15,13 +15,14 @@ from windlass.core.projection.view import Projection
 from windlass.core.verdicts import Deny, PersonAnswer
 from windlass.server.access import Caller
 from windlass.server.ag_ui import wire
+from windlass.server.ag_ui.conversation import find_new_messages
 from windlass.server.ag_ui.endings import end_stream, find_interrupts, pause_id
 from windlass.server.ag_ui.inputs import (
     NewPrompt,
     ResumeEntry,
     RunInput,
-    find_prompt,
     read_earlier,
+    read_prompt,
 )
 from windlass.server.ag_ui.translation import SessionTranslator
 from windlass.server.answers import QuestionClosed, give_answer, question_id, read_answer
@@ -69,9 +70,10 @@ class AgUiRun:
 
         Raises ApiError and WindlassError: then there is no stream.
         """
-        prompt = find_prompt(self._input)
-        self._warn(*prompt.warnings)
         view = await self._find_view()
+        new = find_new_messages(view, self._input.messages)
+        prompt = read_prompt(self._input, new)
+        self._warn(*prompt.warnings)
         if self._input.resume:
             if view is None:
                 raise _nothing_to_show(self._input.thread_id)
@@ -211,8 +213,8 @@ class AgUiRun:
             async with aclosing(self._translate_events()) as events:
                 async for event in events:
                     yield wire.encode_frame(event)
-        except WindlassError as error:
-            failed = api_error_from(error)
+        except (ApiError, WindlassError) as error:
+            failed = error if isinstance(error, ApiError) else api_error_from(error)
             yield wire.encode_frame(wire.RunErrorEvent(str(failed), failed.code))
 
     async def _translate_events(self) -> AsyncGenerator[wire.AgUiEvent]:
