@@ -328,6 +328,10 @@ class Agent(Generic[OutputT]):
         """
         return self._runs.release(session, reason, grace_s)
 
+    def driven_sessions(self) -> list[str]:
+        """Return the sessions whose runs this agent drives now."""
+        return self._runs.live_sessions()
+
     async def aclose(self, *, cancel: bool = False) -> None:
         """Let go of all runs of this agent, and wait until nothing of them is left.
 

@@ -219,10 +219,9 @@ class LiveRuns:
     def cancel(self, session: str, reason: str) -> bool:
         """Stop the run of a session. Returns whether this agent drives one."""
         driver = self.find_live(session)
-        if driver is None:
-            return False
-        driver.cancel(reason)
-        return True
+        if driver is not None:
+            driver.cancel(reason)
+        return driver is not None
 
     async def steer(self, session: str, fact: SteeringGiven) -> None:
         """Record what a person says to a run that this agent drives, or that nobody drives.
@@ -293,10 +292,9 @@ class LiveRuns:
     def release(self, session: str, reason: str, grace_s: float = RELEASE_GRACE_S) -> bool:
         """Let go of the run of a session. Returns whether this agent drives one."""
         driver = self.find_live(session)
-        if driver is None:
-            return False
-        driver.release(reason, grace_s)
-        return True
+        if driver is not None:
+            driver.release(reason, grace_s)
+        return driver is not None
 
     async def close(self, *, cancel: bool) -> None:
         """Stop the runs of this event loop and wait until nothing is left of them.
@@ -335,9 +333,11 @@ class LiveRuns:
     def find_live(self, session: str) -> RunDriver | None:
         """Return the driver of a session, if this agent drives it now."""
         driver = self._drivers.get(session)
-        if driver is None or not driver.is_live:
-            return None
-        return driver
+        return driver if driver is not None and driver.is_live else None
+
+    def live_sessions(self) -> list[str]:
+        """Return the sessions that this agent drives now."""
+        return [session for session in self._drivers if self.find_live(session) is not None]
 
     def check_free(self, session: str) -> None:
         """Raise SessionBusy if this agent drives a session."""

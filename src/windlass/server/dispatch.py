@@ -5,7 +5,8 @@ shape of its route. What went wrong inside is logged under the id of the request
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from os import urandom
 from typing import Any
 
@@ -15,7 +16,16 @@ from windlass.core.errors import WindlassError
 from windlass.logs import get_logger
 from windlass.server.errors import ApiError, api_error_from
 from windlass.server.guard import AccessRules, Authenticator, RequestGuard
-from windlass.server.messages import HttpRequest, Reply, StreamReply, error_reply
+from windlass.server.messages import (
+    HttpReply,
+    HttpRequest,
+    Reply,
+    StreamReply,
+    encode_json,
+    error_reply,
+)
+from windlass.server.metrics import OPEN_METRICS, Metric, gauge
+from windlass.server.openapi import build_document
 from windlass.server.rates import StreamCounter
 from windlass.server.route_tables import all_routes
 from windlass.server.routing import Route, RouteTable
@@ -47,10 +57,12 @@ class Dispatcher:
     ) -> None:
         """Make a dispatcher. `authenticators` are asked for bearer tokens besides the service's."""
         self.service = service
-        self.table = RouteTable(routes if routes is not None else all_routes())
+        listed = tuple(routes if routes is not None else all_routes())
+        self.table = RouteTable((*listed, *self._own_routes(listed)))
         own = service.tokens.authenticate
         self.guard = RequestGuard(rules or AccessRules(), service.limits, (own, *authenticators))
         self.streams = StreamCounter(service.limits.streams_per_caller)
+        service.metrics.add_source(self._count)
 
     async def handle(self, request: HttpRequest) -> Reply:
         """Return the reply to a request. Never raises, except when it is cancelled."""
@@ -83,7 +95,7 @@ class Dispatcher:
         if route.scope == "session":
             summary = await self.service.check_owner(request.caller, request.params["session"])
             request.params["session"] = summary.session
-        reply = await route.handler(self.service, request)
+        reply = await self._call_handler(route, request)
         if isinstance(reply, StreamReply):
             caller = request.caller.token or request.caller.name
             # Counted before the head of the reply is sent, so that too many are refused with 429.
@@ -93,6 +105,56 @@ class Dispatcher:
                 await reply.close()
                 raise
         return reply
+
+    async def _call_handler(self, route: Route, request: HttpRequest) -> Reply:
+        key = request.header("idempotency-key") if route.stored_replies else ""
+        if not key:
+            return await route.handler(self.service, request)
+        place = f"{route.name} {sorted(request.params.items())}"
+        body = await request.read_body()
+        work = partial(route.handler, self.service, request)
+        return await self.service.stored_replies.answer(request.caller.name, place, key, body, work)
+
+    def _own_routes(self, routes: Sequence[Route]) -> tuple[Route, ...]:
+        """Return the routes that know the table itself, or what the dispatcher counts."""
+
+        @cache
+        def make_document() -> HttpReply:
+            return HttpReply(200, encode_json(build_document(routes)))
+
+        async def read_document(_service: Service, _request: HttpRequest) -> Reply:
+            return make_document()
+
+        async def read_metrics(service: Service, _request: HttpRequest) -> Reply:
+            return HttpReply(200, service.metrics.write(), content_type=OPEN_METRICS)
+
+        return (
+            Route(
+                method="GET",
+                path="/openapi.json",
+                handler=read_document,
+                role=None,
+                name="readDocument",
+                summary="Describe all routes (OpenAPI).",
+                reply=dict[str, Any],
+            ),
+            Route(
+                method="GET",
+                path="/metrics",
+                handler=read_metrics,
+                role="watch",
+                name="readMetrics",
+                summary="Count requests, streams and runs (OpenMetrics).",
+                content_types=(OPEN_METRICS.partition(";")[0],),
+            ),
+        )
+
+    def _count(self) -> Iterator[Metric]:
+        yield gauge("windlass_streams_open", "Event streams that are open.", self.streams.total)
+        driven = len(self.service.driven_sessions())
+        yield gauge("windlass_runs_driven", "Runs that this process drives.", driven)
+        ready = float(self.service.is_ready)
+        yield gauge("windlass_ready", "Whether new work should be sent here.", ready)
 
     def _add_headers(self, request: HttpRequest, reply: Reply) -> Reply:
         headers = {**SECURITY_HEADERS, "X-Request-Id": request.request_id, **reply.headers}
@@ -116,6 +178,7 @@ class Dispatcher:
             "ms": round(seconds * 1000, 1),
         }
         _log.info("%s %s", extra["method"], extra["route"], extra={"windlass": extra})
+        self.service.metrics.note_request(extra["route"], reply.status, seconds)
 
 
 def _internal_error(request_id: str) -> ApiError:

@@ -33,7 +33,7 @@ class ServiceLimits(msgspec.Struct, frozen=True, kw_only=True):
     schedule_s: float = 1.0
     """Between two looks at the schedules: a run starts so late at most."""
     runs_driven: int = 500
-    """Runs that the sweep drives at a time."""
+    """Runs of others that the service goes on with at a time."""
 
     def __post_init__(self) -> None:
         check_numbers(self, *self.__struct_fields__)

@@ -5,8 +5,8 @@ the client goes away the iterator is closed, and nothing else happens.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -25,6 +25,7 @@ __all__ = [
     "StreamReply",
     "convert_query",
     "decode_json",
+    "encode_json",
     "error_headers",
     "error_reply",
 ]
@@ -32,7 +33,16 @@ __all__ = [
 T = TypeVar("T")
 JSON_TYPE = "application/json"
 SSE_TYPE = "text/event-stream"
-_encode_json = msgspec.json.Encoder(decimal_format="string").encode
+
+
+def _encode_sequence(value: object) -> object:
+    """Return a sequence of ours as a list: the logs of a projection are such."""
+    if isinstance(value, Sequence):
+        return list(cast("Sequence[object]", value))
+    raise NotImplementedError
+
+
+encode_json = msgspec.json.Encoder(decimal_format="string", enc_hook=_encode_sequence).encode
 
 
 class HttpReply(msgspec.Struct, frozen=True):
@@ -47,7 +57,7 @@ class HttpReply(msgspec.Struct, frozen=True):
         """Return the bytes of the body."""
         if isinstance(self.body, bytes):
             return self.body
-        return _encode_json(self.body)
+        return encode_json(self.body)
 
 
 @runtime_checkable

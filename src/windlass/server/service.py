@@ -44,15 +44,19 @@ from windlass.server.errors import ApiError
 from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits
+from windlass.server.metrics import MetricsRegistry
 from windlass.server.run_controls import RunControls
 from windlass.server.served_agents import choose_journal, find_agent, name_agents, use_journal
 from windlass.server.session_cache import KnownSession, SessionCache
 from windlass.server.session_directory import SessionDirectory, check_session_name
 from windlass.server.start_request import StartRequest
+from windlass.server.stored_replies import StoredReplies
 from windlass.server.tokens import TokenStore
 
 SERVICE_KEY = "windlass_service"
 """The key in the context of a run that says that a service began it."""
+OLD_REPLIES_S = 3_600.0
+"""How often replies that are kept for repeated requests are looked through."""
 QUESTION_SESSIONS_MAX = 200
 """Waiting sessions whose questions one list shows."""
 
@@ -98,10 +102,12 @@ class Service(RunControls):
         self.tokens = TokenStore(self.journal)
         self.frames = FrameEncoder()
         self.feed = SessionFeed(self.journal)
+        self.metrics = MetricsRegistry()
         self.background = BackgroundWork()
         # A run that somebody began in a terminal on the same journal is theirs to resume.
         work = WorkLimits(runs=self.limits.runs_driven, sweep_s=self.limits.sweep_s)
         self._worker = SessionWorker(self.agents.values(), work, accepts=is_served_run)
+        self.stored_replies = StoredReplies(self.journal)
         self._sessions = SessionCache(self.journal, self._mask_facts)
         self._directory = SessionDirectory(self._sessions)
         self.is_ready = False
@@ -109,6 +115,7 @@ class Service(RunControls):
 
     async def __aenter__(self) -> Self:
         self.background.start("worker", self._worker.run)
+        self.background.repeat("old replies", self.stored_replies.remove_old, OLD_REPLIES_S)
         begin_duties(self)
         self.is_ready = True
         return self
@@ -158,6 +165,7 @@ class Service(RunControls):
         if request.earlier:
             options["messages"] = request.earlier
         handle = await agent.start(request.prompt, session=session, **options)
+        self.metrics.note_start(agent.parts.world.agent)
         self.feed.nudge()
         return handle
 
@@ -274,6 +282,10 @@ class Service(RunControls):
         return questions, page.cursor
 
     # Driving.
+
+    def driven_sessions(self) -> list[str]:
+        """Return the sessions whose runs this process drives now."""
+        return [name for agent in self.agents.values() for name in agent.driven_sessions()]
 
     @override
     def drive_soon(self, session: str, agent: str = "", *, consent: bool = False) -> None:

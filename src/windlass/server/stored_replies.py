@@ -1,0 +1,149 @@
+"""Replies that are kept, so that a change which is sent twice is made once.
+
+The law: a key stands for one request of one caller. The same request gets the reply of the first
+one again, in any replica; another request with the same key is refused. A key is forgotten after a
+day.
+"""
+
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+
+from windlass.core.errors import RecordConflict
+from windlass.journals.memory import MemoryJournal
+from windlass.ports import Journal, SharedRecord, SharedRecords
+from windlass.server.errors import ApiError
+from windlass.server.messages import HttpReply, Reply
+
+KIND = "reply"
+KEPT_S = 86_400.0
+PENDING_S = 60.0
+"""How long a request may be under way. Then its process has died, and it is made again."""
+KEY_CHARS_MAX = 200
+SERVER_ERRORS = 500
+Work = Callable[[], Awaitable[Reply]]
+
+
+class StoredReply(msgspec.Struct, frozen=True):
+    """A reply, or a request that is under way."""
+
+    digest: str
+    """Of the request."""
+    at: float
+    status: int = 0
+    """0 while the request is under way."""
+    body: bytes = b""
+    headers: dict[str, str] = {}
+    content_type: str = ""
+
+    def to_reply(self) -> HttpReply:
+        headers = {**self.headers, "Idempotent-Replayed": "true"}
+        return HttpReply(self.status, self.body, headers, self.content_type)
+
+
+class StoredReplies:
+    """The replies of one journal."""
+
+    def __init__(self, journal: Journal, now: Callable[[], float] = time.time) -> None:
+        self._records = journal if isinstance(journal, SharedRecords) else MemoryJournal()
+        self._now = now
+
+    async def answer(self, owner: str, place: str, key: str, body: bytes, work: Work) -> Reply:
+        """Do the work of a request once for its key, and return its reply each time.
+
+        `place` names the route and what it is about. Raises ApiError 409 while the first request is
+        under way, and 422 if the key was used for another request.
+        """
+        if len(key) > KEY_CHARS_MAX or not key.isprintable():
+            raise ApiError(
+                422,
+                "bad_idempotency_key",
+                f"An Idempotency-Key has at most {KEY_CHARS_MAX} visible characters.",
+                "Send a random one for each change.",
+            )
+        name = hashlib.sha256(msgspec.json.encode([owner, place, key])).hexdigest()
+        digest = hashlib.sha256(body).hexdigest()
+        claim = await self._claim(name, digest)
+        if isinstance(claim, HttpReply):
+            return claim
+        return await self._do_work(claim, digest, work)
+
+    async def _claim(self, name: str, digest: str) -> SharedRecord | HttpReply:
+        """Return the record that stands for this request, or the reply of an earlier one."""
+        while True:
+            found = await self._records.get_record(KIND, name)
+            version = 0
+            if found is not None:
+                known = msgspec.json.decode(found.data, type=StoredReply)
+                reply = self._use_known(known, digest)
+                if reply is not None:
+                    return reply
+                version = found.version
+            pending = msgspec.json.encode(StoredReply(digest, self._now()))
+            with suppress(RecordConflict):
+                return await self._records.put_record(KIND, name, pending, version)
+
+    def _use_known(self, known: StoredReply, digest: str) -> HttpReply | None:
+        """Return the reply of an earlier request; None if it is out of date."""
+        age = self._now() - known.at
+        if age > KEPT_S:
+            return None
+        if known.digest != digest:
+            raise ApiError(
+                422,
+                "idempotency_key_reused",
+                "This Idempotency-Key was used for another request.",
+                "Use one key for one change.",
+            )
+        if known.status:
+            return known.to_reply()
+        if age < PENDING_S:
+            raise ApiError(
+                409,
+                "request_under_way",
+                "The first request with this Idempotency-Key is still under way.",
+                "Send it again in a moment.",
+                retry_after=1.0,
+            )
+        return None
+
+    async def _do_work(self, claim: SharedRecord, digest: str, work: Work) -> Reply:
+        try:
+            reply = await work()
+        except BaseException:
+            # Nothing is kept of a request that was refused: it may fit later.
+            await self._forget(claim)
+            raise
+        if not isinstance(reply, HttpReply) or reply.status >= SERVER_ERRORS:
+            await self._forget(claim)
+            return reply
+        stored = StoredReply(
+            digest,
+            self._now(),
+            reply.status,
+            reply.encode_body(),
+            dict(reply.headers),
+            reply.content_type,
+        )
+        with suppress(RecordConflict):
+            await self._records.put_record(
+                KIND, claim.name, msgspec.json.encode(stored), claim.version
+            )
+        return reply
+
+    async def _forget(self, claim: SharedRecord) -> None:
+        with suppress(RecordConflict):
+            await self._records.delete_record(KIND, claim.name, claim.version)
+
+    async def remove_old(self) -> None:
+        """Forget the keys of yesterday."""
+        after = ""
+        while page := await self._records.list_records(KIND, after):
+            for record in page:
+                known = msgspec.json.decode(record.data, type=StoredReply)
+                if self._now() - known.at > KEPT_S:
+                    await self._forget(record)
+            after = page[-1].name
