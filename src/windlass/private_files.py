@@ -28,6 +28,7 @@ SKIPPED_FOLDERS = frozenset((".git", ".tox", ".venv", "__pycache__", "node_modul
 _SQLITE_HEADER = b"SQLite format 3\0"
 _APPLICATION_ID_OFFSET = 68
 _DRIVERS_SUFFIX = "-drivers"
+_RESERVED_SUFFIX = "-journal"
 
 _paths: set[str] = set()
 _folders: set[str] = set()
@@ -88,6 +89,17 @@ def reserve_side_file(path: Path) -> None:
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def has_reserved_files(path: Path) -> bool:
+    """Whether a sandbox of any process may hide the side files of a database.
+
+    A journal never makes the file that only SQLite's older kind of log has, so `reserve_side_file`
+    made it. A rollback that SQLite itself has begun is not empty.
+    """
+    with suppress(OSError):
+        return os.stat(f"{os.path.realpath(path)}{_RESERVED_SUFFIX}").st_size == 0  # noqa: PTH116
+    return False
 
 
 def _find_candidates(folder: Path) -> Iterator[str]:

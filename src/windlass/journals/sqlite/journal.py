@@ -389,7 +389,7 @@ def _close_parts(
     for connections in (readers, poll_connections):
         while connections and writer.is_owning_process:
             connection = connections.pop()
-            if writer.lost_log:
+            if writer.lost_log or writer.keeps_log:
                 keep_log_on_close(connection)
             connection.close()
     writer.close_guard()

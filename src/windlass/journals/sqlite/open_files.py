@@ -6,11 +6,13 @@ So the writer looks before each transaction, and again before it reports the tra
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
 
 from windlass.core.errors import JournalFailed
+from windlass.private_files import has_reserved_files
 from windlass.sqlite_file import SqliteConnection, open_connection
 
 LOG_HEADER_BYTES = 32
@@ -18,6 +20,8 @@ FRAME_HEADER_BYTES = 24
 """SQLite's file format: the log is a header and frames; a frame is a header and a page."""
 LOOKS_AT_A_SHORT_LOG = 3
 LOOK_INTERVAL_S = 0.01
+CLOSING_BUSY_MS = 200
+"""How long a journal that is closed waits for others, to empty its log."""
 _FileId = tuple[int, int]
 
 
@@ -132,6 +136,23 @@ class OpenFiles:
         return JournalFailed(
             f"journal {self._path}: {what}, so nothing more is written to it; {what_to_do}"
         )
+
+
+def keep_side_files(connection: SqliteConnection, path: Path) -> bool:
+    """Let the log stay when a connection closes, if a sandbox may hide it; returns whether it does.
+
+    A mount that hides a file is gone when the file is deleted, and then a command that still runs
+    could make a log of its own, which SQLite would believe. All records are moved into the database
+    first, so the log that stays is empty.
+    """
+    if not has_reserved_files(path):
+        return False
+    # Another process may be reading: then the log stays as it is, and nothing is lost.
+    with suppress(apsw.Error):
+        connection.set_busy_timeout(CLOSING_BUSY_MS)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    keep_log_on_close(connection)
+    return True
 
 
 def keep_log_on_close(connection: SqliteConnection) -> None:

@@ -26,7 +26,7 @@ from windlass.core.errors import JournalFailed, WindlassError
 from windlass.core.events import CallAnswered
 from windlass.journals.session_rows import PendingAppend, SessionEnd
 from windlass.journals.sqlite.anchors import AnchorBook, NewAnchor
-from windlass.journals.sqlite.open_files import OpenFiles
+from windlass.journals.sqlite.open_files import OpenFiles, keep_side_files
 from windlass.journals.sqlite.schema import is_shared, sqlite_error
 from windlass.journals.sqlite.session_table import insert_rows, read_end, write_ends
 from windlass.journals.upgrades import check_shared_facts
@@ -105,6 +105,8 @@ class SqliteWriter:
         self._queue: SimpleQueue[PendingAppend | FileChange | None] = SimpleQueue()
         """The jobs in order. None stands for the end, and nothing follows it."""
         self._closed = False
+        self.keeps_log = False
+        """Once it is closed: whether the log must stay, because a sandbox may hide it."""
         self._mutex = threading.Lock()
         self._process = os.getpid()
         self._known_ends: dict[str, SessionEnd] = {}
@@ -182,6 +184,8 @@ class SqliteWriter:
             del jobs, appends, changes, outcomes
         if self._book is not None:
             self._book.remember(now=True)
+        # The other connections of the journal close after this one.
+        self.keeps_log = not self._files.lost_log and keep_side_files(self._connection, self._path)
         self._guard.unlock()
         with suppress(apsw.Error):
             self._connection.close()
