@@ -85,6 +85,8 @@ modelcheck: $(DEV) ## all interleavings of two drivers, two posters, a crash and
 crash: $(DEV) ## kill a real process at random moments, and count what it cost: make crash KILLS=300
 	$(BIN)/python -m proof.crash --kills $(KILLS)
 	$(BIN)/python -m proof.crash --kills $(KILLS) --keep-open
+	$(BIN)/python -m proof.crash.speaking --kills $(KILLS)
+	$(BIN)/python -m proof.crash.speaking --kills $(KILLS) --store postgres
 
 soak: $(DEV) ## sessions, faults, kills and people for a long time: what grows? make soak MINUTES=10
 	$(BIN)/python bench/soak/run.py --minutes $(MINUTES)

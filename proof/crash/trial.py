@@ -120,7 +120,8 @@ def fork_context() -> ForkServerContext:
     """Return a context whose processes start with everything imported, so kills hit real work."""
     # A fork server imports once and forks fast, and its children share no threads or locks.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["proof.crash.worker", "aiohttp", "asyncpg"])
+    modules = ["proof.crash.worker", "proof.crash.speaker", "aiohttp", "asyncpg"]
+    context.set_forkserver_preload(modules)
     return context
 
 

@@ -3,11 +3,12 @@
 import asyncio
 from contextlib import suppress
 
-from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
+from proof.simulate.agents import build_agent
+from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal, make_prompt
 from proof.simulate.people import reply_to_question
 from proof.simulate.plan_control import LetterKind, PlannedLetter, PlannedRelease
 from windlass.agent.agent import Agent
-from windlass.core.errors import NothingToDo
+from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.fold.run import fold
 from windlass.core.limits import RaisedLimits
 from windlass.core.mail import (
@@ -16,11 +17,13 @@ from windlass.core.mail import (
     ContinueMail,
     Mail,
     PauseMail,
+    PromptMail,
     RaiseLimitsMail,
     SteerMail,
 )
 from windlass.core.messages import TextPart
 from windlass.core.result import Question
+from windlass.testing.clock import VirtualClock
 
 RAISED_S = 40.0
 """The limit of time that a message raises a run to."""
@@ -41,7 +44,39 @@ def start_control(
         for release in control.releases
         if release.process == process
     ]
+    if process == 1 and control.queued_after_s is not None and outside.plan.runs > 1:
+        tasks.append(asyncio.create_task(_queue_later(outside, control.queued_after_s)))
     return tasks
+
+
+def start_rivals(
+    outside: OutsideWorld, clock: VirtualClock, process: int
+) -> list[asyncio.Task[None]]:
+    """Start the sweeps of other processes that look for work at the same time as a process."""
+    return [
+        asyncio.create_task(_drive_too(outside, clock, rival.after_s))
+        for rival in outside.plan.control.rivals
+        if rival.process == process
+    ]
+
+
+async def _drive_too(outside: OutsideWorld, clock: VirtualClock, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    if not await outside.store.read(outside.plan.session):
+        return  # No sweep knows of it yet.
+    agent = build_agent(outside, ProcessPower(), clock)
+    with suppress(SessionBusy):
+        await agent.drive(outside.plan.session)
+
+
+async def _queue_later(outside: OutsideWorld, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    plan = outside.plan
+    message = PromptMail(
+        prompt=(TextPart(make_prompt(plan, 2)),), pinned=plan.more.pinned[1], key="second"
+    )
+    for _ in range(2 if plan.control.is_queued_again else 1):
+        await post_letter(outside, message, "second")
 
 
 async def _release_later(outside: OutsideWorld, agent: Agent[str], release: PlannedRelease) -> None:

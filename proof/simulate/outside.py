@@ -109,6 +109,8 @@ class OutsideWorld:
     """Steering messages that were confirmed as recorded."""
     posted: dict[int, PostedLetter] = field(default_factory=dict[int, PostedLetter])
     """The messages to the session that the store has, by their number."""
+    queued: dict[int, PostedLetter] = field(default_factory=dict[int, PostedLetter])
+    """The prompts that were put into the queue of the session, by their number."""
     refused: int = 0
     """How often a second process was refused."""
     problems: list[str] = field(default_factory=list[str])
@@ -196,7 +198,8 @@ class SimJournal:
         write = self._power.writes
         receipt = await self._store.post_mail(session, message, by=by, key=key)
         if session == self._outside.plan.session:
-            self._outside.posted[receipt.number] = PostedLetter(message, key)
+            lane = self._outside.queued if receipt.lane == "prompts" else self._outside.posted
+            lane[receipt.number] = PostedLetter(message, key)
         self._power.end_write(write)
         return receipt
 
@@ -265,6 +268,12 @@ class IntruderJournal:
 
     async def read_spending(self, budget: Budget) -> Amount:
         return await self._outside.store.read_spending(budget)
+
+
+def make_prompt(plan: SessionPlan, number: int) -> str:
+    """Return the prompt of a run, with the references that hydration looks up."""
+    references = "".join(f" about look-{call.number}" for call in plan.more.lookups)
+    return f"Prompt {number}{references}"
 
 
 def reply_at(replies: Sequence[ReplyPlan], step: int) -> ReplyPlan:

@@ -31,12 +31,25 @@ class PlannedRelease:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedRival:
+    """A second sweep that drives the session at the same time as a process."""
+
+    process: int
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ControlPlan:
     """Who speaks to a session from outside, and when."""
 
     letters: tuple[PlannedLetter, ...] = ()
     releases: tuple[PlannedRelease, ...] = ()
     answers_by_mail: bool = False
+    queued_after_s: float | None = None
+    """When the prompt of the second run is put into the queue, beside the first process."""
+    is_queued_again: bool = False
+    """The poster of that prompt dies after the store has accepted it, and posts it again."""
+    rivals: tuple[PlannedRival, ...] = ()
 
     @property
     def changes_outcome(self) -> bool:
@@ -69,4 +82,18 @@ def draw_control(random: Random) -> ControlPlan:
         )
         for _ in range(random.choice((0, 0, 1, 2)))
     )
-    return ControlPlan(letters, releases, random.random() < 0.5)  # noqa: PLR2004 - half of them
+    answers_by_mail = random.random() < 0.5  # noqa: PLR2004 - half of them
+    queued_after_s = random.choice((None, 0.0, round(random.uniform(0.0, 3.0), 3)))
+    rivals = tuple(
+        PlannedRival(process, random.choice((0.0, 0.001, round(random.uniform(0.0, 0.05), 4))))
+        for process in (2, 3, 4)
+        if random.random() < 0.5  # noqa: PLR2004 - half of them
+    )
+    return ControlPlan(
+        letters,
+        releases,
+        answers_by_mail,
+        queued_after_s,
+        is_queued_again=random.random() < 0.3,  # noqa: PLR2004 - some
+        rivals=rivals,
+    )

@@ -7,14 +7,20 @@ from functools import reduce
 from typing import Any
 
 from proof.simulate.agents import build_agent
-from proof.simulate.control import answer_by_mail, start_control
+from proof.simulate.control import answer_by_mail, start_control, start_rivals
 from proof.simulate.meddling import start_meddlers, steer_between
-from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal
+from proof.simulate.outside import OutsideWorld, ProcessPower, SimJournal, make_prompt
 from proof.simulate.people import call_number, reply_to_question
 from proof.simulate.plan import SessionPlan
 from windlass.agent.agent import Agent
 from windlass.agent.answering import answer
-from windlass.core.errors import ConfigError, RunFailed
+from windlass.core.errors import (
+    ConfigError,
+    NothingToDo,
+    RunFailed,
+    RunUnfinished,
+    SessionBusy,
+)
 from windlass.core.events import Event, Fact, RunReleased
 from windlass.core.fold.run import apply_fact
 from windlass.core.result import Question, RunResult, open_questions
@@ -41,6 +47,8 @@ class ProcessDrive:
     powered: bool = True
     died: bool = False
     """It lost its power, during the drive or after it."""
+    was_too_late: bool = False
+    """Another process drove the session, so this one did nothing."""
 
 
 @dataclass(slots=True, repr=False)
@@ -90,11 +98,10 @@ async def _play_session(
     )
     for number in range(1, plan.runs + 1):
         for _ in range(PROCESSES_MAX):
-            await _run_process(played, clock, number)
-            run = played.state.run
-            if run is not None and run.number == number and run.outcome is not None:
+            if _is_over(played.state, number):
                 break
-        else:
+            await _run_process(played, clock, number)
+        if not _is_over(played.state, number):
             raise AssertionError(f"run {number} did not end in {PROCESSES_MAX} processes")
     # Messages that nobody could take any more are refused; then each has its fact.
     await build_agent(played.outside, ProcessPower(None, has_run=False), clock).drive(plan.session)
@@ -104,6 +111,14 @@ async def _play_session(
         played.inner[key] = list(await store.read(key))
     played.inner = {key: facts for key, facts in played.inner.items() if facts}
     return played
+
+
+def _is_over(state: State, number: int) -> bool:
+    """Whether a run has ended. A rival may have begun the next one from the queue already."""
+    run = state.run
+    if run is None or run.number < number:
+        return False
+    return run.number > number or run.outcome is not None
 
 
 async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) -> None:
@@ -128,8 +143,10 @@ async def _run_process(played: PlayedSession, clock: VirtualClock, number: int) 
         asyncio.get_running_loop().call_later(plan.cancel_after_s, cancel)
     meddlers = start_meddlers(outside, power, clock, agent, at)
     meddlers += start_control(outside, agent, at)
+    rivals = start_rivals(outside, clock, at)
     with suppress(asyncio.CancelledError, PowerCut):
         await task
+    await asyncio.gather(*rivals)
     drive.ended_at = clock.elapsed_s
     drive.powered = power.on
     # From here on the process has no run, so an intruder may take the session.
@@ -164,6 +181,9 @@ async def _drive_run(
     waiting = open_questions(state) if state.is_active else ()
     try:
         if state.run is None or state.run.number < number:
+            if number > 1 and played.outside.queued:
+                drive.result = await agent.drive(session, on_event=watch)
+                return
             pinned = plan.more.pinned[number - 1]
             prompt = make_prompt(plan, number)
             drive.result = await agent.run(prompt, session=session, on_event=watch, pinned=pinned)
@@ -178,6 +198,10 @@ async def _drive_run(
             drive.result = await agent.resume(session, on_event=watch)
     except RunFailed as failed:
         drive.result = failed.result
+    except (SessionBusy, NothingToDo, RunUnfinished):
+        if not any(rival.process == len(played.drives) for rival in plan.control.rivals):
+            raise
+        drive.was_too_late = True
 
 
 async def _answer_one(
@@ -223,9 +247,3 @@ async def _answer_from_outside(
 def _pick_question(played: PlayedSession, waiting: tuple[Question, ...]) -> Question:
     picks = played.plan.more.picks
     return waiting[picks[len(played.outside.replies) % len(picks)] % len(waiting)]
-
-
-def make_prompt(plan: SessionPlan, number: int) -> str:
-    """Return the prompt of a run, with the references that hydration looks up."""
-    references = "".join(f" about look-{call.number}" for call in plan.more.lookups)
-    return f"Prompt {number}{references}"

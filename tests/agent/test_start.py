@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from windlass import (
     Agent,
@@ -24,6 +25,7 @@ from windlass.core.errors import RunFailed
 from windlass.core.events import MailRefused
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
+from windlass.journals.leases import HeldLease
 from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel, call, check_trace, drop, pause, say
@@ -239,6 +241,41 @@ async def test_driving_does_what_is_needed_and_then_nothing() -> None:
     assert len(await journal.read("s")) == size
     with pytest.raises(NothingToDo, match="no session"):
         await agent.drive("t")
+
+
+class LateLease(MemoryJournal):
+    """Another driver does all the work between the first look at a session and its lease."""
+
+    rival: Agent[str] | None = None
+
+    @override
+    async def lease(self, session: str) -> HeldLease:
+        rival = self.rival
+        self.rival = None
+        if rival is not None:
+            await rival.drive(session)
+        return await super().lease(session)
+
+
+@pytest.mark.contract("D8")
+async def test_driving_what_another_driver_has_just_finished_is_no_error() -> None:
+    """D8: the run has ended, or the prompt was begun, before this one had the lease."""
+    journal = LateLease()
+    prompt = PromptMail(prompt=(TextPart("Go."),))
+    await journal.post_mail("s", prompt)
+    journal.rival = make_agent(journal, "Done.")
+    result = await make_agent(journal).drive("s")
+    assert result is not None
+    assert (result.text, result.run) == ("Done.", 1)
+    await make_agent(journal, call("look")).start("Go on.", session="s")
+    await asyncio.sleep(0.5)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0.1)
+    journal.rival = make_agent(journal, "Done too.")
+    result = await make_agent(journal).drive("s")
+    assert result is not None
+    assert (result.text, result.run) == ("Done too.", 2)
 
 
 @pytest.mark.contract("D8")

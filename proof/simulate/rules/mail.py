@@ -34,6 +34,9 @@ def _check_letters(played: PlayedSession) -> None:
     numbers = [number for number, _ in taken]
     posted = sorted(played.outside.posted)
     require(numbers == posted, f"D4: {posted} were posted, and {numbers} became facts")
+    begun = [place[1] for place, _ in places if place and place[0] == "prompts"]
+    queued = sorted(played.outside.queued)
+    require(begun == queued, f"D7: {queued} were queued, and {begun} began runs")
     for number, fact in taken:
         message = played.outside.posted[number].message
         if isinstance(fact, SteeringGiven) and isinstance(message, SteerMail):

@@ -225,6 +225,9 @@ def _check_retries(run: list[Fact], played: PlayedSession) -> None:
     """S3, S6, S13: how often a model is asked for the same step, and after which failures."""
     failures = 0
     opened = overflow = False
+    start = run[0]
+    # A run from the queue goes on after a broken reply, whatever the agent's own rule is.
+    on_partial = (isinstance(start, RunStarted) and start.on_partial) or played.plan.on_partial
     for fact in run:
         if isinstance(fact, AttemptStarted) and fact.purpose == "main":
             most = ATTEMPTS_MAX if opened else ESTABLISH_MAX
@@ -234,7 +237,7 @@ def _check_retries(run: list[Fact], played: PlayedSession) -> None:
             failures += 1
             opened = opened or fact.established
             overflow = fact.fault.kind == "context_overflow"
-            if fact.visible and played.plan.on_partial == "fail":
+            if fact.visible and on_partial == "fail":
                 failures += ATTEMPTS_MAX  # Text was shown, so no further attempt is allowed.
         elif isinstance(fact, StepProposed | ContextCompacted):
             failures = 0

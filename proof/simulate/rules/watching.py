@@ -31,7 +31,7 @@ PREFIX = 7
 
 def check_watching(played: PlayedSession) -> None:
     secret = _withheld_texts(played)
-    for drive in played.drives:
+    for drive in (drive for drive in played.drives if not drive.was_too_late):
         _check_cancel(drive)
         _check_kept(drive, played)
         _check_unseen(drive, secret)

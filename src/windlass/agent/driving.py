@@ -12,7 +12,7 @@ from typing import Any
 from windlass.agent.control import wait_for_change
 from windlass.agent.openings import RunOpenings, RunTask, find_start
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
-from windlass.core.errors import ForOperator, RunUnfinished, SessionBusy
+from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
 from windlass.core.events import Fact, MailRefused
 from windlass.core.fold.control import needs_driver
 from windlass.core.mail import Letter, PromptMail, kind_of
@@ -73,7 +73,13 @@ class SessionDriver:
                 continue
             else:
                 opening = partial(self._open_queued, letter=prompts[0])
-            result = await self._drive_once(session, opening, watcher)
+            try:
+                result = await self._drive_once(session, opening, watcher)
+            except (NothingToDo, RunUnfinished):
+                # Another driver came first and is gone again: look at what is left to do.
+                if (await self._runs.read_state(session)).seq == state.seq:
+                    raise
+                continue
             await self._remove_taken(session)
             if result.outcome == "released":
                 return result

@@ -253,7 +253,8 @@ class LiveRuns:
         self.check_free(session)
         with await hold_session(self._world.journal, session):
             recorder = self._make_recorder(await self.read_state(session))
-            await recorder.record(*opening(recorder.state))
+            if facts := opening(recorder.state):  # Else another driver has written them already.
+                await recorder.record(*facts)
             return build_result(recorder.state, recorded=True)
 
     async def watch(self, session: str, after: int) -> AsyncGenerator[Event]:
@@ -316,7 +317,6 @@ class LiveRuns:
         return NothingToDo(await describe_unknown_session(self._world.journal, session))
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start work of the agent that no run waits for."""
         self._leftovers.start_task(work)
 
     async def read_state(self, session: str) -> State:
