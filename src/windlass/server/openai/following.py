@@ -32,9 +32,11 @@ from windlass.server.openai.stream_events import ResponseEvent
 from windlass.server.service import Service
 
 
-def question_linker(request: HttpRequest) -> Callable[[OpenQuestion], str]:
-    """Return what makes the address of a question, as the client of this request can reach it."""
-    origin = f"{request.scheme}://{request.header('host', 'localhost')}"
+def question_linker(service: Service, request: HttpRequest) -> Callable[[OpenQuestion], str]:
+    """Return what makes the address of a question: the public one, or that of this request."""
+    origin = service.outside.public_url.rstrip("/")
+    if not origin:
+        origin = f"{request.scheme}://{request.header('host', 'localhost')}"
 
     def link(question: OpenQuestion) -> str:
         session = quote(question.session, safe="")
@@ -160,7 +162,8 @@ class RunFollower:
 
     def _make_fold(self, before: "tuple[Fact, ...] | list[Fact]") -> ResponseFold:
         start = project_events(before, self._session)
-        return ResponseFold(self._session, self._run, question_linker(self._request), start)
+        link = question_linker(self._service, self._request)
+        return ResponseFold(self._session, self._run, link, start)
 
     async def _is_caught_up(self, seq: int) -> bool:
         """Return whether nothing came after a fact: no record, and no message such as an answer."""
