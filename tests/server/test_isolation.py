@@ -17,6 +17,7 @@ from windlass.journals import MemoryJournal
 from windlass.server.access import ROLES
 from windlass.server.dispatch import Dispatcher
 from windlass.server.messages import Reply, StreamReply
+from windlass.server.openai.ids import make_id
 from windlass.server.routing import Route, path_parameters
 from windlass.server.service import Service
 from windlass.testing import ScriptedModel, call
@@ -60,6 +61,9 @@ def fill_path(route: Route, session: str, other: str = "") -> str:
     path = route.path
     for name in path_parameters(path):
         value = session if name == "session" or not other else other
+        if name == "response":
+            # The id of a response is not a secret: whoever guesses one still gets nothing.
+            value = make_id("resp", session, 1)
         path = path.replace(f"{{{name}}}", value)
     return path
 
@@ -101,7 +105,7 @@ def guess_body(route: Route, session: str) -> dict[str, Any]:
         "model": "helper",
         "messages": [{"role": "user", "content": "Hi"}],
         "input": "Hi",
-        "previous_response_id": session,
+        "previous_response_id": make_id("resp", session, 1),
         "threadId": session,
         "runId": "r1",
         "contextId": session,
