@@ -43,6 +43,15 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
+PREFLIGHT_HEADERS: Mapping[str, str] = {
+    "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+    "Access-Control-Allow-Headers": (
+        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, traceparent"
+    ),
+    "Access-Control-Max-Age": "600",
+}
+"""For browsers that ask before a page of another site, which is allowed to, calls the service."""
+
 
 class Dispatcher:
     """Answers the requests to one service, whichever server carries them."""
@@ -73,6 +82,8 @@ class Dispatcher:
         route: Route | None = None
         try:
             self.guard.check_source(request)
+            if request.method == "OPTIONS" and self.guard.is_allowed(request.header("origin")):
+                return self._add_headers(request, HttpReply(204, headers=PREFLIGHT_HEADERS))
             matched = self.table.find(request.method, request.path)
             route = matched.route
             shape = route.error_shape

@@ -72,11 +72,18 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 def api_error_from(error: WindlassError) -> ApiError:
     """Return what a client is told about an error of the runtime."""
-    message = str(error)
+    message = _as_sentence(str(error))
     for kind, status, code, hint, retry_after in _KNOWN_ERRORS:
         if isinstance(error, kind):
             return ApiError(status, code, message, hint, retry_after=retry_after)
     return ApiError(500, "internal_error", message, "See the log of the service.")
+
+
+def _as_sentence(text: str) -> str:
+    """Return a message of the runtime, which may be a part of a sentence, as a sentence."""
+    text = text.strip()
+    end = "" if text.endswith((".", "?", "!")) else "."
+    return f"{text[:1].upper()}{text[1:]}{end}"
 
 
 _KNOWN_ERRORS: tuple[tuple[type[WindlassError], int, str, str, float | None], ...] = (

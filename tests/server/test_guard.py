@@ -1,0 +1,187 @@
+"""What a request must pass: host, origin, token, cookie, rate; and what replies say about it."""
+
+import asyncio
+
+import pytest
+
+from service import DirectClient, run_service
+from windlass import Agent
+from windlass.core.errors import ConfigError
+from windlass.server.access import LOCAL_OWNER, full_session_name, owner_prefix
+from windlass.server.guard import AccessRules, is_loopback
+from windlass.server.limits import ServiceLimits
+from windlass.server.rates import RateLimiter
+from windlass.server.serving import ServeOptions
+from windlass.testing import ScriptedModel
+
+
+def idle_agent() -> Agent[str]:
+    return Agent(ScriptedModel([]), name="helper")
+
+
+@pytest.mark.contract("A4")
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "127.0.0.2"])
+async def test_another_host_name_is_refused(host: str) -> None:
+    async with run_service(idle_agent()) as running:
+        client = await running.make_client()
+        refused = await client.get("/runs", {"Host": host})
+        assert (refused.status, refused.data["error"]["code"]) == (421, "wrong_host")
+
+
+@pytest.mark.contract("A4")
+async def test_a_page_of_another_site_can_do_nothing_unless_it_is_named() -> None:
+    rules = AccessRules(origins=("https://chat.example",))
+    async with run_service(idle_agent(), rules=rules) as running:
+        client = await running.make_client()
+        for origin in ("https://evil.example", "null", "http://localhost.evil"):
+            refused = await client.get("/runs", {"Origin": origin})
+            assert (refused.status, refused.data["error"]["code"]) == (403, "foreign_origin")
+            assert "Access-Control-Allow-Origin" not in refused.headers
+        own = await client.get("/runs", {"Origin": "http://localhost"})
+        assert own.status == 200
+        named = await client.get("/runs", {"Origin": "https://chat.example"})
+        assert named.headers["Access-Control-Allow-Origin"] == "https://chat.example"
+        preflight = await client.ask("OPTIONS", "/runs", None, {"Origin": "https://chat.example"})
+        assert preflight.status == 204
+        assert "POST" in preflight.headers["Access-Control-Allow-Methods"]
+
+
+@pytest.mark.contract("A4")
+async def test_a_login_code_works_once_and_gives_a_strict_cookie() -> None:
+    async with run_service(idle_agent()) as running:
+        code = await running.service.tokens.create_login(LOCAL_OWNER)
+        browser = DirectClient(running.dispatcher)
+        home = {"Origin": "http://localhost"}
+        logged_in = await browser.post("/login", {"code": code}, home)
+        assert logged_in.status == 200
+        cookie = logged_in.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        again = await browser.post("/login", {"code": code}, home)
+        assert (again.status, again.data["error"]["code"]) == (401, "login_refused")
+        sent = {"Cookie": cookie.partition(";")[0]}
+        assert (await browser.get("/me", sent)).data["roles"] == ["admin"]
+        # A change by cookie must come from the service's own page.
+        forged = await browser.post("/logout", {}, sent)
+        assert (forged.status, forged.data["error"]["code"]) == (403, "origin_needed")
+        assert (await browser.post("/logout", {}, {**sent, **home})).status == 204
+        assert (await browser.get("/me", sent)).status == 401
+
+
+@pytest.mark.contract("A4")
+async def test_a_code_is_not_used_by_a_get() -> None:
+    async with run_service(idle_agent()) as running:
+        code = await running.service.tokens.create_login(LOCAL_OWNER)
+        browser = DirectClient(running.dispatcher)
+        await browser.get(f"/login?code={code}")
+        home = {"Origin": "http://localhost"}
+        assert (await browser.post("/login", {"code": code}, home)).status == 200
+
+
+@pytest.mark.contract("A4")
+async def test_too_many_requests_are_answered_with_429_and_when_to_come_back() -> None:
+    limits = ServiceLimits(requests_per_s=1.0, requests_at_once=3)
+    async with run_service(idle_agent(), limits=limits) as running:
+        ann = await running.make_client("ann")
+        bob = await running.make_client("bob")
+        statuses = [(await ann.get("/runs")).status for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
+        refused = await ann.get("/runs")
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert (await bob.get("/runs")).status == 200
+
+
+@pytest.mark.contract("A4")
+async def test_guessing_tokens_is_slowed_down() -> None:
+    limits = ServiceLimits(failed_logins_per_min=5)
+    async with run_service(idle_agent(), limits=limits) as running:
+        guesser = DirectClient(running.dispatcher, "wl_0123456789ab_" + "A" * 43)
+        statuses = [(await guesser.get("/runs")).status for _ in range(6)]
+        assert statuses == [401] * 5 + [429]
+
+
+@pytest.mark.contract("A4")
+async def test_too_many_streams_of_one_caller_are_refused_and_closing_one_helps() -> None:
+    async with run_service(idle_agent(), limits=ServiceLimits(streams_per_caller=2)) as running:
+        ann = await running.make_client("ann")
+        stream = {"Accept": "text/event-stream"}
+        replies = [await ann.send("GET", "/events", None, stream) for _ in range(3)]
+        assert [reply.status for reply in replies] == [200, 200, 429]
+        await replies[0].close()
+        reply = await ann.send("GET", "/events", None, stream)
+        assert reply.status == 200
+        await replies[1].close()
+        await reply.close()
+        assert running.dispatcher.streams.total == 0
+
+
+@pytest.mark.contract("A4")
+async def test_a_token_ends_and_can_be_revoked() -> None:
+    async with run_service(idle_agent()) as running:
+        tokens = running.service.tokens
+        made = await tokens.create("ann", expires_in_s=0.01)
+        await asyncio.sleep(0)
+        admin = await running.make_client("boss", ["admin"])
+        kept = await admin.post("/tokens", {"caller": "bob"})
+        assert kept.status == 201
+        listed = (await admin.get("/tokens")).data["tokens"]
+        assert kept.data["secret"] not in str(listed)
+        bob = DirectClient(running.dispatcher, kept.data["secret"])
+        assert (await bob.get("/me")).data["caller"] == "bob"
+        revoked = await admin.ask("DELETE", f"/tokens/{kept.data['token']['id']}")
+        assert revoked.status == 204
+        assert (await bob.get("/me")).status == 401
+        assert made.record.has_expired(made.record.created + 1)
+
+
+@pytest.mark.contract("A5")
+async def test_every_error_has_a_code_a_sentence_and_what_to_do() -> None:
+    async with run_service(idle_agent()) as running:
+        ann = await running.make_client("ann")
+        cases = [
+            await ann.get("/nowhere"),
+            await ann.ask("DELETE", "/runs"),
+            await ann.get("/runs/missing"),
+            await ann.get("/runs?limit=0"),
+            await ann.get("/runs?colour=red"),
+            await ann.get("/runs?cursor=!!"),
+            await ann.ask("POST", "/runs", b"{"),
+            await ann.ask("POST", "/runs", b"{}"),
+            await ann.ask("POST", "/runs", b'{"prompt": 1}'),
+            await ann.ask("POST", "/runs", b"hi", {"Content-Type": "text/plain"}),
+            await ann.post("/runs", {"prompt": "Hi", "agent": "nobody"}),
+            await ann.post("/runs", {"prompt": "Hi", "session": "a/b"}),
+            await ann.post("/runs", {"prompt": "Hi", "caller": "boss"}),
+        ]
+        statuses = [case.status for case in cases]
+        assert statuses == [404, 405, 404, 422, 422, 422, 400, 422, 422, 415, 404, 422, 422]
+        for case in cases:
+            error = case.data["error"]
+            assert error["code"].isidentifier()
+            assert error["message"].endswith((".", "?"))
+            assert error["hint"]
+
+
+def test_owners_never_meet_in_one_name() -> None:
+    pairs = [("a", "b.x"), ("a.b", "x"), ("a/b", "x"), ("a b", "x"), ("", "a.b.x"), ("é", "x")]
+    assert len({full_session_name(*pair) for pair in pairs[:4]}) == 4
+    assert owner_prefix("a.b") == "a=2Eb."
+    assert full_session_name("ann", "ann.x") == "ann.x"
+
+
+def test_only_loopback_needs_no_tls() -> None:
+    for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
+        assert is_loopback(host)
+        ServeOptions(host=host).check()
+    for host in ("0.0.0.0", "::", "10.0.0.1", "service.example", ""):
+        with pytest.raises(ConfigError, match="tokens would be sent"):
+            ServeOptions(host=host).check()
+        ServeOptions(host=host, insecure=True).check()
+
+
+def test_a_rate_fills_up_again() -> None:
+    now = 0.0
+    rate = RateLimiter(2.0, 2, lambda: now)
+    assert [rate.take("a"), rate.take("a"), rate.take("a")] == [0.0, 0.0, 0.5]
+    now = 0.5
+    assert rate.take("a") == 0.0
