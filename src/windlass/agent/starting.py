@@ -64,7 +64,7 @@ class RunStarter(Generic[OutputT]):
         """
         on_busy = check_on_busy(options)
         if not options.get("drive", True):
-            return await self._leave_to_others(session, task)
+            return await self._leave_to_others(session, task, on_busy)
         while True:
             if task.key:
                 found = await self._find_started(session, task)
@@ -85,13 +85,15 @@ class RunStarter(Generic[OutputT]):
                 if handle is not None:
                     return handle
 
-    async def _leave_to_others(self, session: str, task: RunTask) -> RunHandle[OutputT]:
+    async def _leave_to_others(
+        self, session: str, task: RunTask, on_busy: OnBusy
+    ) -> RunHandle[OutputT]:
         """Put a prompt into the queue of its session, and leave it to whoever drives that.
 
         Returns the run that the key began, or its prompt in the queue, if there is one.
         """
+        state = await self._runs.read_state(session)
         if task.key:
-            state = await self._runs.read_state(session)
             start = find_start(state, task.key)
             if start is not None:
                 self._check_same_prompt(session, start, task)
@@ -99,6 +101,15 @@ class RunStarter(Generic[OutputT]):
             found = await self._find_queued(session, state, task)
             if found is not None:
                 return found
+        if state.is_active and on_busy == "refuse":
+            raise RunUnfinished(
+                f"the last run of session {session} has not ended: resume, answer or abandon it "
+                'first, or give on_busy="queue"'
+            )
+        if state.is_active and on_busy != "queue":
+            handle = await self._on_busy(session, task, on_busy)
+            if handle is not None:
+                return handle
         return await self._queue(session, task)
 
     async def _launch(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from windlass.cli.token import token
     from windlass.cli.tools import tools
     from windlass.cli.trust import trust
+    from windlass.cli.worker import worker
 
 __all__ = [
     "COMMANDS",
@@ -58,6 +59,7 @@ __all__ = [
     "tools",
     "trust",
     "watch",
+    "worker",
 ]
 
 COMMANDS: Mapping[str, str] = {
@@ -72,6 +74,7 @@ COMMANDS: Mapping[str, str] = {
     "cancel": "End a run, whichever process drives it.",
     "watch": "Show a session while it runs, in whichever process.",
     "serve": "Serve agents over HTTP: runs, events, questions, a page.",
+    "worker": "Drive runs that a service started, beside other workers.",
     "token": "Make, list and revoke tokens for the service.",
     "acp": "Serve an editor (Agent Client Protocol).",
     "tools": "List the tools that an agent would have here.",
@@ -114,6 +117,7 @@ LAZY_MODULES: LazyModules = {
     "tools": "windlass.cli.tools",
     "trust": "windlass.cli.trust",
     "watch": "windlass.cli.sessions",
+    "worker": "windlass.cli.worker",
 }
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, LAZY_MODULES)

@@ -78,6 +78,12 @@ Examples:
     help="A receiver of webhooks that is not public: a host, an address or a network.",
 )
 @click.option(
+    "--drive/--no-drive",
+    "drives",
+    default=True,
+    help="Whether to drive runs here, or leave them to windlass worker.",
+)
+@click.option(
     "--drain-delay",
     type=click.FloatRange(0),
     default=0.0,
@@ -93,7 +99,13 @@ Examples:
 )
 @agent_options
 @limit_options
-def serve(target: str | None, opens_page: bool, journal: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
+def serve(
+    target: str | None,
+    opens_page: bool,
+    journal: str | None,
+    drives: bool,
+    **given: Any,  # noqa: ANN401 - the flags of click
+) -> None:
     """Serve agents over HTTP, with a token: the agents of this folder, or of a program.
 
     Runs belong to the service: they go on when a client goes away, and when the service is killed,
@@ -113,7 +125,10 @@ def serve(target: str | None, opens_page: bool, journal: str | None, **given: An
     options.check()
     set_up_logs(given["log_format"])
     if target is not None:
-        asyncio.run(_serve_program(target, journal, options, outside, opens_page=opens_page))
+        serving = _serve_program(
+            target, journal, options, outside, opens_page=opens_page, drives=drives
+        )
+        asyncio.run(serving)
         return
     flags = collect_flags({**given, "journal": journal})
     context = load_context(flags, trust=given["trust"]).with_chosen_model()
@@ -125,7 +140,11 @@ def serve(target: str | None, opens_page: bool, journal: str | None, **given: An
             for warning in served.warnings:
                 click.echo(warning, err=True)
             service = Service(
-                served.agents, journal=kept, contexts=served.contexts, outside=outside
+                served.agents,
+                journal=kept,
+                contexts=served.contexts,
+                outside=outside,
+                drives=drives,
             )
             await _serve_service(service, options, opens_page=opens_page)
 
@@ -139,13 +158,14 @@ async def _serve_program(
     outside: OutsideSettings,
     *,
     opens_page: bool,
+    drives: bool,
 ) -> None:
     found = import_agents(target)
     if isinstance(found, Service):
         await _serve_service(found, options, opens_page=opens_page)
         return
     async with open_journal(journal_name(named=journal)) as kept:
-        service = Service(found, journal=kept, outside=outside)
+        service = Service(found, journal=kept, outside=outside, drives=drives)
         await _serve_service(service, options, opens_page=opens_page)
 
 

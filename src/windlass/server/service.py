@@ -79,13 +79,15 @@ class Service(RunControls):
         limits: ServiceLimits | None = None,
         contexts: Mapping[str, Mapping[str, Any]] | None = None,
         outside: OutsideSettings | None = None,
+        drives: bool = True,
     ) -> None:
         """Serve agents by their names.
 
         `journal`: where all sessions are kept, also as a path or URL; by default the one that the
         agents have in common, else memory. `contexts`: what the runs of each agent begin with, by
         its name, besides the context of the token. `outside`: how people reach the service, and
-        whom it may send webhooks to. Raises ConfigError.
+        whom it may send webhooks to. `drives`: whether this process drives runs; if not, workers on
+        the same journal do. Raises ConfigError.
         """
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)
@@ -96,6 +98,7 @@ class Service(RunControls):
         self._recorded_agents = {agent.parts.world.agent: agent for agent in self.agents.values()}
         """By the name that is recorded with their runs, which may be empty."""
         self._contexts = contexts or {}
+        self._drives = drives
         self.limits = limits or ServiceLimits()
         self.outside = outside or OutsideSettings()
         self.hook_sender = self.outside.make_sender()
@@ -114,7 +117,8 @@ class Service(RunControls):
         """Whether new work should be sent here."""
 
     async def __aenter__(self) -> Self:
-        self.background.start("worker", self._worker.run)
+        if self._drives:
+            self.background.start("worker", self._worker.run)
         self.background.repeat("old replies", self.stored_replies.remove_old, OLD_REPLIES_S)
         begin_duties(self)
         self.is_ready = True
@@ -161,6 +165,7 @@ class Service(RunControls):
             "labels": request.labels,
             "pinned": request.pinned,
             "trace": request.trace,
+            "drive": self._drives,
         }
         if request.earlier:
             options["messages"] = request.earlier
@@ -291,7 +296,7 @@ class Service(RunControls):
     def drive_soon(self, session: str, agent: str = "", *, consent: bool = False) -> None:
         """Drive a session in the background if it needs it. Another driver may be faster."""
         chosen = self._recorded_agents.get(agent)
-        if chosen is not None:
+        if chosen is not None and self._drives:
             work = partial(chosen.drive, session, consent=consent)
             self.background.start(f"drive {session}", work, quiet=True)
 

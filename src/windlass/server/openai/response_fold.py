@@ -30,9 +30,9 @@ from windlass.server.openai.ids import make_id
 from windlass.server.openai.objects import (
     IncompleteDetails,
     ItemStatus,
+    LinkedQuestion,
     OutputItem,
     OutputText,
-    LinkedQuestion,
     ResponseFault,
     ResponseObject,
     ResponseStatus,

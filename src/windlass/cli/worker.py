@@ -1,0 +1,137 @@
+"""`windlass worker`: drive runs of a journal that nobody drives, beside any number of others."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from windlass.agent.agent import Agent
+from windlass.agent.sweeping import AcceptsStart
+from windlass.agent.working import SessionWorker, WorkLimits
+from windlass.cli.command_context import load_context
+from windlass.cli.options import agent_options, collect_flags, limit_options
+from windlass.core.errors import ConfigError
+from windlass.core.events import RunStarted
+from windlass.journals.memory import MemoryJournal
+from windlass.ports import Journal
+from windlass.project.journals import journal_name, open_journal
+from windlass.server.project_agents import (
+    import_agents,
+    load_project_agents,
+    open_project_agents,
+)
+from windlass.server.request_log import set_up_logs
+from windlass.server.served_agents import name_agents, use_journal
+from windlass.server.service import Service, is_served_run
+from windlass.server.serving import StopSignals
+
+STOP_S = 30.0
+"""For calls that run when the worker is stopped, and for letting go of their runs."""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  windlass worker --journal postgresql://db/windlass       the agents of this folder
+  windlass worker app:agents --journal postgresql://db/windlass --runs 200"""
+)
+@click.argument("target", required=False, metavar="[MODULE:NAME]")
+@click.option(
+    "--journal", metavar="NAME", help="Where the sessions are kept: a path or postgresql://…"
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Runs to drive at a time.",
+)
+@click.option(
+    "--runs-per-agent", type=click.IntRange(1), metavar="N", help="Of these, runs of one agent."
+)
+@click.option(
+    "--runs-per-caller", type=click.IntRange(1), metavar="N", help="Of these, runs for one caller."
+)
+@click.option(
+    "--sweep",
+    type=click.FloatRange(0, min_open=True),
+    default=0.5,
+    show_default=True,
+    metavar="SECONDS",
+    help="Seconds between two looks for work.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="How the work is logged, on standard error.",
+)
+@agent_options
+@limit_options
+def worker(target: str | None, journal: str | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
+    """Drive runs that others started and that nobody drives: one of any number of workers.
+
+    Workers need nothing but the journal. When one is killed, the next look of another takes its
+    runs over. SIGTERM gives calls that run ten seconds to finish, and lets go of all runs.
+    """
+    limits = WorkLimits(
+        runs=given["runs"],
+        runs_per_agent=given["runs_per_agent"],
+        runs_per_caller=given["runs_per_caller"],
+        sweep_s=given["sweep"],
+    )
+    set_up_logs(given["log_format"])
+    if target is not None:
+        asyncio.run(_work_for_program(target, journal, limits))
+        return
+    flags = collect_flags({**given, "journal": journal})
+    context = load_context(flags, trust=given["trust"]).with_chosen_model()
+    project_agents = load_project_agents(context.agent, flags, context.agent.project)
+
+    async def run() -> None:
+        opened = open_journal(journal_name(context.agent.settings))
+        async with opened as kept, open_project_agents(project_agents, kept) as served:
+            for warning in served.warnings:
+                click.echo(warning, err=True)
+            # A run that somebody began in a terminal on the same journal is theirs to resume.
+            await _work(served.agents, kept, limits, accepts=_was_left_to_workers)
+
+    asyncio.run(run())
+
+
+async def _work_for_program(target: str, journal: str | None, limits: WorkLimits) -> None:
+    found = import_agents(target)
+    if isinstance(found, Service):
+        raise ConfigError(f"{target} is a service: name its agents, or run windlass serve {target}")
+    async with open_journal(journal_name(named=journal)) as kept:
+        agents = {name: use_journal(agent, kept) for name, agent in name_agents(found).items()}
+        await _work(agents, kept, limits)
+
+
+def _was_left_to_workers(start: RunStarted) -> bool:
+    return bool(start.mail) or is_served_run(start)
+
+
+async def _work(
+    agents: Mapping[str, Agent[Any]],
+    journal: Journal,
+    limits: WorkLimits,
+    *,
+    accepts: AcceptsStart | None = None,
+) -> None:
+    """Work until SIGTERM or SIGINT; then let go of all runs. A second signal does not wait."""
+    if isinstance(journal, MemoryJournal):
+        raise ConfigError("a worker shares its journal with others: give --journal, a file or URL")
+    working = SessionWorker(agents.values(), limits, accepts)
+    stop = StopSignals()
+    with stop:
+        task = asyncio.create_task(working.run())
+        click.echo(f"Working for {', '.join(agents)}, up to {limits.runs} runs at a time.")
+        await stop.wait()
+        click.echo(f"Letting go of {len(working.driving)} runs.", err=True)
+        task.cancel()
+        again = asyncio.create_task(stop.wait_again(STOP_S))
+        await asyncio.wait({task, again}, return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
