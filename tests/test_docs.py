@@ -26,7 +26,8 @@ GUIDES = ("ARCHITECTURE.md", "SECURITY.md", "docs/contributing.md", "docs/securi
 """Pages that lead to files of the repository."""
 
 PUBLIC = re.compile(
-    r"windlass(\.(gates|journals|knowledge|models|ports|project|telemetry|testing(\.\w+)?|tools))?"
+    r"windlass(\.(gates|journals|knowledge|models|ports|project|server|telemetry|tools"
+    r"|testing(\.\w+)?))?"
 )
 """Modules that users may import from."""
 FENCE = re.compile(
