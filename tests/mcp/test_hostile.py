@@ -1,5 +1,7 @@
 """A hostile server: its word about itself loosens nothing, and what it sends is bounded."""
 
+import json
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -87,3 +89,43 @@ async def test_an_answer_of_many_parts_is_bounded() -> None:
         result = await tool_caller(await servers.tools())("harmless")
     assert len(result.content) == 201
     assert "99800 more parts" in result.text
+
+
+@pytest.mark.contract("T17")
+async def test_names_of_a_server_stand_for_nothing_but_its_own_tools() -> None:
+    """Neither for a tool of ours, nor for one of another server, nor for one another."""
+    async with open_servers(own=hostile_settings("shadows")) as servers:
+        names = [tool.name for tool in await servers.tools()]
+    assert len(names) == len(set(names))
+    for name in names:
+        assert name.startswith("own__")
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
+
+
+@pytest.mark.contract("T15")
+async def test_a_description_cannot_steer_a_terminal() -> None:
+    async with open_servers(own=hostile_settings("poison")) as servers:
+        (tool,) = await servers.tools()
+    assert "Useful." in tool.spec.description
+    assert not any(letter in tool.spec.description for letter in "\x1b\x07\u202e\u2066")
+    # Whatever it orders, the tool counts as one that brings text from outside and sends text out.
+    assert set(tool.spec.labels) == {"untrusted", "external"}
+
+
+@pytest.mark.contract("T15")
+async def test_a_server_cannot_ask_the_person_or_the_model() -> None:
+    """Elicitation and sampling were never offered to it, and are answered by an error."""
+    async with open_servers(own=hostile_settings("asks")) as servers:
+        result = await tool_caller(await servers.tools())("harmless")
+    answers = json.loads(result.text)
+    assert [one["id"] for one in answers] == ["q0", "q1"]
+    assert all("error" in one and "result" not in one for one in answers)
+
+
+@pytest.mark.contract("G7")
+async def test_a_list_that_changes_loosens_nothing() -> None:
+    async with open_servers(own=hostile_settings("changing")) as servers:
+        first = [tool.spec for tool in await servers.tools()]
+        again = [tool.spec for tool in await servers.tools()]
+    assert {spec.effect for spec in (*first, *again)} == {"write"}
+    assert [spec.name for spec in first] == [spec.name for spec in again]

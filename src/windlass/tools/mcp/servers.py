@@ -27,7 +27,7 @@ import msgspec
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolResult
 from windlass.core.schema import JsonSchema, find_faults
-from windlass.core.text_clip import printable_line
+from windlass.core.text_clip import printable_chars, printable_line
 from windlass.logs import get_logger
 from windlass.tools.function import Tool
 from windlass.tools.mcp.config import McpSettings, find_override, is_tool_offered
@@ -147,7 +147,11 @@ class McpServer:
             timeout_s = override.timeout_s or timeout_s
         built = Tool[..., Any].from_schema(
             name,
-            clip_text(listed.description or listed.title or "", DESCRIPTION_CHARS_MAX),
+            # It is shown to people too, and must not steer their terminal.
+            printable_chars(
+                clip_text(listed.description or listed.title or "", DESCRIPTION_CHARS_MAX),
+                keep="\n\t",
+            ),
             listed.input_schema,
             self._build_function(request, effect),
             effect=effect,
