@@ -10,6 +10,7 @@ from windlass.core.errors import ConfigError
 from windlass.server.access import LOCAL_OWNER, full_session_name, owner_prefix
 from windlass.server.guard import AccessRules, is_loopback
 from windlass.server.limits import ServiceLimits
+from windlass.server.messages import StreamReply
 from windlass.server.rates import RateLimiter
 from windlass.server.serving import ServeOptions
 from windlass.testing import ScriptedModel
@@ -107,11 +108,14 @@ async def test_too_many_streams_of_one_caller_are_refused_and_closing_one_helps(
         stream = {"Accept": "text/event-stream"}
         replies = [await ann.send("GET", "/events", None, stream) for _ in range(3)]
         assert [reply.status for reply in replies] == [200, 200, 429]
-        await replies[0].close()
-        reply = await ann.send("GET", "/events", None, stream)
-        assert reply.status == 200
-        await replies[1].close()
-        await reply.close()
+        first, second, _ = replies
+        assert isinstance(first, StreamReply)
+        await first.close()
+        again = await ann.send("GET", "/events", None, stream)
+        assert again.status == 200
+        for reply in (second, again):
+            assert isinstance(reply, StreamReply)
+            await reply.close()
         assert running.dispatcher.streams.total == 0
 
 

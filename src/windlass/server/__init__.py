@@ -11,6 +11,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
     from windlass.server.access import Caller
+    from windlass.server.asgi import create_asgi_app
     from windlass.server.dispatch import Dispatcher
     from windlass.server.errors import ApiError
     from windlass.server.limits import ServiceLimits
@@ -26,6 +27,7 @@ __all__ = [
     "Service",
     "ServiceLimits",
     "StartRequest",
+    "create_asgi_app",
     "serve",
 ]
 
@@ -37,6 +39,7 @@ LAZY_MODULES: LazyModules = {
     "Service": "windlass.server.service",
     "ServiceLimits": "windlass.server.limits",
     "StartRequest": "windlass.server.start_request",
+    "create_asgi_app": "windlass.server.asgi",
     "serve": "windlass.server.serving",
 }
 if not TYPE_CHECKING:  # To a type checker, `__getattr__` would make every name a valid one.

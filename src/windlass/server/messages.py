@@ -138,6 +138,7 @@ class HttpRequest:
         self._read_body = read_body
         self._body: bytes | None = None
         self._disconnected = asyncio.Event()
+        self._body_read = asyncio.Event()
 
     @property
     def caller(self) -> Caller:
@@ -174,7 +175,12 @@ class HttpRequest:
                 self._body = b""
             else:
                 self._body = await self._read_body(self.body_bytes_max)
+            self._body_read.set()
         return self._body
+
+    def skip_body(self) -> None:
+        """Say that nobody will read the body."""
+        self._body_read.set()
 
     async def decode(self, kind: type[T]) -> T:
         """Return the body as a value of a type. Raises ApiError 400, 415 or 422 if it cannot."""
@@ -197,6 +203,10 @@ class HttpRequest:
     def is_disconnected(self) -> bool:
         """Whether the client has gone away."""
         return self._disconnected.is_set()
+
+    async def wait_body(self) -> None:
+        """Return when the body was read, or when nobody will read it."""
+        await self._body_read.wait()
 
     async def wait_disconnect(self) -> None:
         """Return when the client has gone away."""

@@ -1,0 +1,113 @@
+"""The service as an ASGI app: the same routes, streams and owners under another server."""
+
+import asyncio
+import json
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from windlass import Agent
+from windlass.server import Service, create_asgi_app
+from windlass.testing import ScriptedModel, pause, say
+
+
+class AsgiHost:
+    """A server in memory: it carries requests to an app, and keeps what is sent."""
+
+    def __init__(self, service: Service) -> None:
+        self.app = create_asgi_app(service)
+        self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.started = asyncio.Event()
+
+    async def begin(self) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
+            assert message["type"] in ("lifespan.startup.complete", "lifespan.shutdown.complete")
+            self.started.set()
+
+        await self.messages.put({"type": "lifespan.startup"})
+        scope = {"type": "lifespan"}
+        self.lifespan = asyncio.create_task(self._run(scope, self.messages, send))
+        await self.started.wait()
+
+    async def end(self) -> None:
+        await self.messages.put({"type": "lifespan.shutdown"})
+        await self.lifespan
+
+    async def _run(self, scope: Any, messages: "asyncio.Queue[Any]", send: Any) -> None:
+        await self.app(scope, messages.get, send)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        token: str,
+        body: Any = None,
+        *,
+        stream_s: float = 0.0,
+        root: str = "",
+    ) -> tuple[int, bytes]:
+        """Return the status and the body; of a stream, what comes before the client leaves."""
+        place, _, query = path.partition("?")
+        accept = b"text/event-stream" if stream_s else b"application/json"
+        headers = [
+            (b"host", b"localhost"),
+            (b"authorization", f"Bearer {token}".encode()),
+            (b"accept", accept),
+        ]
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": root + place,
+            "raw_path": (root + place).encode(),
+            "root_path": root,
+            "query_string": query.encode(),
+            "headers": headers,
+            "client": ("127.0.0.1", 1),
+        }
+        incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        data = json.dumps(body).encode() if body is not None else b""
+        await incoming.put({"type": "http.request", "body": data, "more_body": False})
+        sent: list[MutableMapping[str, Any]] = []
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        answering = asyncio.create_task(self._run(scope, incoming, send))
+        if stream_s:
+            await asyncio.sleep(stream_s)
+            await incoming.put({"type": "http.disconnect"})
+        await answering
+        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+@pytest.mark.contract("A1")
+async def test_a_mounted_app_serves_runs_and_streams() -> None:
+    with ScriptedModel([[say("One"), pause(2), say(" two.")]]) as model:
+        service = Service(Agent(model, name="helper"))
+        host = AsgiHost(service)
+        await host.begin()
+        token = (await service.tokens.create("ann")).secret
+        status, body = await host.request("POST", "/runs", token, {"prompt": "Hi"}, root="/ai")
+        assert status == 202
+        session = json.loads(body)["session"]
+        status, first = await host.request("GET", f"/runs/{session}/events", token, stream_s=1.0)
+        assert status == 200
+        assert b'"text":"One"' in first
+        assert b"RunEnded" not in first
+        # The client left, and the run went on.
+        status, whole = await host.request("GET", f"/runs/{session}/events", token, stream_s=9.0)
+        assert b"RunEnded" in whole
+        assert (await host.request("GET", "/runs", "wrong"))[0] == 401
+        await host.end()
+        assert not service.is_ready
+
+
+async def test_a_silent_stream_is_kept_alive() -> None:
+    service = Service(Agent(ScriptedModel([]), name="helper"))
+    host = AsgiHost(service)
+    await host.begin()
+    token = (await service.tokens.create("ann")).secret
+    _, data = await host.request("GET", "/events", token, stream_s=40.0)
+    assert data.count(b":\n\n") == 2
+    await host.end()
