@@ -251,6 +251,7 @@ PUBLIC_PACKAGES = [
     "windlass.knowledge",
     "windlass.models",
     "windlass.project",
+    "windlass.server",
     "windlass.telemetry",
     "windlass.testing",
     "windlass.tools",

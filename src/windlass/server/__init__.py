@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
+    from windlass.agent.working import SessionWorker, WorkLimits
     from windlass.server.access import Caller
     from windlass.server.asgi import create_asgi_app
     from windlass.server.dispatch import Dispatcher
@@ -26,7 +27,9 @@ __all__ = [
     "ServeOptions",
     "Service",
     "ServiceLimits",
+    "SessionWorker",
     "StartRequest",
+    "WorkLimits",
     "create_asgi_app",
     "serve",
 ]
@@ -38,7 +41,9 @@ LAZY_MODULES: LazyModules = {
     "ServeOptions": "windlass.server.serving",
     "Service": "windlass.server.service",
     "ServiceLimits": "windlass.server.limits",
+    "SessionWorker": "windlass.agent.working",
     "StartRequest": "windlass.server.start_request",
+    "WorkLimits": "windlass.agent.working",
     "create_asgi_app": "windlass.server.asgi",
     "serve": "windlass.server.serving",
 }
