@@ -1,13 +1,16 @@
 """What clients send becomes a prompt and the conversation before it, or a clear error."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from windlass import FilePart, ImagePart, TextPart
+from windlass import ConfigError, FilePart, ImagePart, Mask, ModelInfo, TextPart
+from windlass.agent.earlier_messages import read_messages
+from windlass.core.setup import Setup
 from windlass.server.openai.errors import OpenAIError
 from windlass.server.openai.ids import RunReference, make_id, read_id
 from windlass.server.openai.inputs import (
@@ -190,3 +193,59 @@ def test_an_id_leads_back_to_its_run(session: str, number: int) -> None:
 )
 def test_what_is_not_an_id_leads_nowhere(text: str) -> None:
     assert read_id(text) is None
+
+
+ROLES = st.sampled_from(["user", "assistant", "system", "tool", "developer", "x", None, 1])
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+PARTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(
+            ["text", "input_text", "image_url", "input_image", "file", "input_file", "refusal", 1]
+        ),
+        "text": ANY_JSON,
+        "image_url": ANY_JSON | st.just({"url": PIXEL}),
+        "file": ANY_JSON,
+        "file_data": ANY_JSON,
+        "file_url": ANY_JSON,
+    },
+)
+ITEMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(
+            ["message", "function_call", "function_call_output", "reasoning", "x", 1]
+        ),
+        "role": ROLES,
+        "content": ANY_JSON | st.lists(PARTS | ANY_JSON, max_size=3),
+        "tool_calls": ANY_JSON | st.just([{"id": "1", "function": {"name": "a"}}]),
+        "tool_call_id": ANY_JSON,
+        "call_id": ANY_JSON,
+        "name": ANY_JSON,
+        "arguments": ANY_JSON,
+        "output": ANY_JSON,
+    },
+)
+
+
+@given(st.lists(ITEMS, max_size=4))
+@example([{"role": "assistant", "tool_calls": 1}, {"role": "user", "content": "Hi."}])
+@example([{"role": "assistant", "tool_calls": "x"}, {"role": "user", "content": "Hi."}])
+@example([{"role": "assistant", "tool_calls": [1]}, {"role": "user", "content": "Hi."}])
+@example([{"role": "user", "content": [{"type": "file", "file": "x"}]}])
+@example([{"role": "user", "content": [{"type": "image", "source": 1}]}])
+@example([{"type": "message", "role": "assistant"}, {"tool_calls": 1}])
+def test_whatever_is_sent_is_read_or_refused(items: list[dict[str, Any]]) -> None:
+    """Nothing that a client sends ends in an error of our own."""
+    setup = Setup(model=ModelInfo("scripted:m"))
+    for read in (read_chat_input, read_response_input):
+        with suppress(OpenAIError, ConfigError):
+            found = read(items)
+            assert found.prompt
+            read_messages(found.earlier, setup, Mask(()))

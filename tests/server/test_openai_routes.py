@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import jsonschema_rs
 import msgspec
 import pytest
 
@@ -14,6 +15,8 @@ from openai_agents import INSTRUCTIONS, MODEL, WORDS, HelperAgent
 from service import DirectClient, RunningService, run_service
 from windlass.server.limits import ServiceLimits
 from windlass.server.messages import StreamReply
+from windlass.server.openai.routes import ROUTES
+from windlass.server.openapi import build_document
 
 pytestmark = pytest.mark.contract("A6")
 
@@ -96,6 +99,24 @@ async def test_a_chat_completion_runs_the_agent_with_its_tools() -> None:
         usage = reply.data["usage"]
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
         assert usage["cost"] == pytest.approx(float(at.helper.model.billed_usd or 0))
+
+
+@pytest.mark.contract("A5")
+async def test_replies_are_as_the_document_says() -> None:
+    document = build_document(ROUTES)
+    replies: dict[str, Any] = {}
+    async with serve_helper() as at:
+        replies["/v1/models"] = (await at.ann.get("/v1/models")).data
+        replies["/v1/chat/completions"] = (await at.ask("Add them.")).data
+        replies["/v1/responses"] = (await at.respond("Add them.")).data
+        waiting = (await at.respond("Send it.", background=True)).data
+        replies["/v1/responses/{response}"] = await at.wait_until(waiting["id"], "waiting")
+    for path, reply in replies.items():
+        method = "post" if "post" in document["paths"][path] else "get"
+        found = document["paths"][path][method]["responses"]["200"]
+        schema = found["content"]["application/json"]["schema"]
+        whole = {**schema, "components": document["components"]}
+        jsonschema_rs.validator_for(whole).validate(reply)
 
 
 async def test_a_chat_completion_is_streamed_with_the_same_text() -> None:

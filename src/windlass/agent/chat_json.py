@@ -93,7 +93,7 @@ def _read_assistant(message: JsonObject) -> AssistantMessage:
     parts += map(_read_reply_block, _blocks_of(message.get("content")))
     if isinstance(message.get("refusal"), str):
         parts.append(TextPart(message["refusal"]))
-    for call in cast("Sequence[JsonObject]", message.get("tool_calls") or ()):
+    for call in _blocks_of(message.get("tool_calls")):
         function = call.get("function")
         if not isinstance(function, Mapping):
             raise MessageFault(f"a call of type {call.get('type')!r} cannot be read; use functions")
@@ -142,7 +142,7 @@ def _read_content(block: JsonObject) -> ContentPart:
         case "image" | "document":
             return _read_source(block)
         case "file":
-            file = cast("JsonObject", block.get("file") or {})
+            file = _object_of(block, "file")
             name = str(file.get("filename") or "file")
             return _make_part(file.get("file_data"), name, "application/octet-stream")
         case _:
@@ -153,7 +153,7 @@ def _read_content(block: JsonObject) -> ContentPart:
 
 def _read_source(block: JsonObject) -> ContentPart:
     """Read an image or a document of Anthropic's."""
-    source = cast("JsonObject", block.get("source") or {})
+    source = _object_of(block, "source")
     is_image = block.get("type") == "image"
     name = str(block.get("title") or "document")
     media_type = str(source.get("media_type") or ("image/*" if is_image else "application/pdf"))
@@ -206,11 +206,18 @@ def _blocks_of(content: object) -> list[JsonObject]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     if not isinstance(content, Sequence):
-        raise MessageFault("its content must be a text or a list of blocks")
+        raise MessageFault("its content must be a text or a list of blocks, and its calls a list")
     blocks = list(cast("Sequence[object]", content))
     if not all(isinstance(block, Mapping) for block in blocks):
         raise MessageFault("each block of its content must be a dict with a type")
     return cast("list[JsonObject]", blocks)
+
+
+def _object_of(fields: JsonObject, key: str) -> JsonObject:
+    found = fields.get(key)
+    if not isinstance(found, Mapping):
+        raise MessageFault(f"{key!r} is missing or not a dict")
+    return cast("JsonObject", found)
 
 
 def _text_of(fields: JsonObject, key: str) -> str:

@@ -100,8 +100,11 @@ def _read_wish(message: JsonObject, at: int, param: str) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    parts = cast("Sequence[JsonObject]", content if isinstance(content, list) else ())
-    texts = [part.get("text") for part in parts]
+    parts = cast("list[object]", content if isinstance(content, list) else [])
+    texts = [
+        cast("JsonObject", part).get("text") if isinstance(part, Mapping) else None
+        for part in parts
+    ]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise OpenAIError(
             400, "invalid_message", f"{param}[{at}] must hold text.", "", param=f"{param}[{at}]"
@@ -155,7 +158,8 @@ def _add_wishes(
 def _message_of_item(item: JsonObject, at: int) -> JsonObject | None:
     match item.get("type", "message"):
         case "message":
-            return {**item, "content": _read_item_content(item.get("content"), at)}
+            content = _read_item_content(item.get("content"), at)
+            return {"role": item.get("role"), "content": content}
         case "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
@@ -189,10 +193,11 @@ def _append_message(messages: list[JsonObject], message: JsonObject) -> None:
 def _read_item_content(content: object, at: int) -> object:
     if not isinstance(content, list):
         return content
-    return [_read_item_part(part, at) for part in cast("list[JsonObject]", content)]
+    return [_read_item_part(part, at) for part in cast("list[object]", content)]
 
 
-def _read_item_part(part: JsonObject, at: int) -> JsonObject:
+def _read_item_part(given: object, at: int) -> JsonObject:
+    part = cast("JsonObject", given if isinstance(given, Mapping) else {})
     match part.get("type"):
         case "input_text" | "output_text" | "text":
             return {"type": "text", "text": part.get("text")}

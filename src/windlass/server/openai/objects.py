@@ -4,15 +4,11 @@ What they have no place for stands in a field `windlass` of its own.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Literal
 
 import msgspec
 
 from windlass.core.messages import Ledger
-
-encode_json = msgspec.json.Encoder(decimal_format="number").encode
-"""Their clients read money as a number; JSON writes it exactly."""
 
 
 class ModelObject(msgspec.Struct, frozen=True):
@@ -68,7 +64,7 @@ class ResponseUsage(msgspec.Struct, frozen=True):
     total_tokens: int
     input_tokens_details: InputDetails
     output_tokens_details: OutputDetails
-    cost: Decimal | None = None
+    cost: float | None = None
     """US dollars; None if a price is unknown."""
 
 
@@ -80,7 +76,7 @@ class CompletionUsage(msgspec.Struct, frozen=True):
     total_tokens: int
     prompt_tokens_details: InputDetails
     completion_tokens_details: OutputDetails
-    cost: Decimal | None = None
+    cost: float | None = None
     """US dollars; None if a price is unknown."""
 
 
@@ -95,7 +91,8 @@ def response_usage(ledger: Ledger) -> ResponseUsage | None:
         usage.total,
         InputDetails(usage.cache_read),
         OutputDetails(usage.reasoning),
-        ledger.usd,
+        # Their clients read money as a number. The exact amount is in the session.
+        None if ledger.usd is None else float(ledger.usd),
     )
 
 

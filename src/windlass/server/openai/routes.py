@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import msgspec
+
 from windlass.core.errors import WindlassError
 from windlass.server.errors import api_error_from
 from windlass.server.messages import ApiError, HttpReply, HttpRequest, Reply, StreamReply
@@ -13,7 +15,6 @@ from windlass.server.openai.objects import (
     ModelList,
     ModelObject,
     ResponseObject,
-    encode_json,
 )
 from windlass.server.openai.requests import ChatRequest, ResponseRequest, RetrieveQuery
 from windlass.server.openai.starting import (
@@ -49,7 +50,7 @@ async def create_chat_completion(service: Service, request: HttpRequest) -> Repl
         frames = _stream_chat(follower, ChatChunks(include_usage=usage), on_question)
         return StreamReply(CancellingFrames(frames, follower), headers=STREAM_HEADERS)
     response = await follower.wait_with_client(on_question=on_question)
-    return _json_reply(make_completion(response))
+    return HttpReply(200, make_completion(response))
 
 
 async def _stream_chat(
@@ -59,14 +60,14 @@ async def _stream_chat(
         async with aclosing(follower.follow(on_question=on_question)) as steps:
             async for events in steps:
                 for chunk in chunks.translate(events):
-                    yield b"data: %b\n\n" % encode_json(chunk)
+                    yield b"data: %b\n\n" % msgspec.json.encode(chunk)
         follower.keep_run()
     except (ApiError, WindlassError) as error:
         shown = error if isinstance(error, ApiError) else api_error_from(error)
         if shown.code != "reply_broken":
             # A run that waits goes on when it is answered.
             follower.keep_run()
-        yield b"data: %b\n\n" % encode_json({"error": describe_error(shown)})
+        yield b"data: %b\n\n" % msgspec.json.encode({"error": describe_error(shown)})
     yield DONE
 
 
@@ -78,8 +79,8 @@ async def create_response(service: Service, request: HttpRequest) -> Reply:
     if body.stream:
         return _stream_reply(follower, on_question)
     if body.background:
-        return _json_reply(await follower.read())
-    return _json_reply(await follower.wait(on_question=on_question))
+        return HttpReply(200, await follower.read())
+    return HttpReply(200, await follower.wait(on_question=on_question))
 
 
 async def read_response(service: Service, request: HttpRequest) -> Reply:
@@ -87,13 +88,13 @@ async def read_response(service: Service, request: HttpRequest) -> Reply:
     follower = await _find_follower(service, request)
     if query.stream:
         return _stream_reply(follower, "wait", query.starting_after)
-    return _json_reply(await follower.read())
+    return HttpReply(200, await follower.read())
 
 
 async def cancel_response(service: Service, request: HttpRequest) -> Reply:
     follower = await _find_follower(service, request)
     await follower.cancel("cancelled by the client")
-    return _json_reply(await follower.read())
+    return HttpReply(200, await follower.read())
 
 
 async def _find_follower(service: Service, request: HttpRequest) -> RunFollower:
@@ -124,11 +125,7 @@ async def _stream_response(
 
 
 def _encode_frame(event: ResponseEvent) -> bytes:
-    return f"event: {event.type}\n".encode() + b"data: %b\n\n" % encode_json(event)
-
-
-def _json_reply(body: ChatCompletion | ResponseObject) -> HttpReply:
-    return HttpReply(200, encode_json(body))
+    return f"event: {event.type}\n".encode() + b"data: %b\n\n" % msgspec.json.encode(event)
 
 
 ROUTES = (
