@@ -10,6 +10,8 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from openai_agents import INSTRUCTIONS, MODEL, WORDS, HelperAgent
 from service import DirectClient, RunningService, run_service
@@ -486,3 +488,45 @@ async def test_errors_have_the_shape_of_openai() -> None:
             reply = await at.ann.post("/v1/chat/completions", body)
             assert reply.status in (400, 422), reply
             assert {"message", "type", "code"} <= set(reply.data["error"])
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+FIELDS = st.dictionaries(
+    st.sampled_from(
+        [
+            "messages",
+            "input",
+            "stream_options",
+            "tools",
+            "tool_choice",
+            "n",
+            "stop",
+            "response_format",
+            "text",
+            "previous_response_id",
+            "instructions",
+            "windlass",
+            "metadata",
+        ]
+    ),
+    ANY_JSON,
+    max_size=3,
+)
+
+
+@pytest.mark.contract("A5")
+@given(st.lists(st.tuples(st.sampled_from(["chat/completions", "responses"]), FIELDS), max_size=10))
+@settings(max_examples=20)
+async def test_no_request_is_a_fault_of_the_service(requests: list[tuple[str, Any]]) -> None:
+    async with serve_helper() as at:
+        for path, fields in requests:
+            body = {"model": MODEL, "input": "Hi.", "messages": [{"role": "user", "content": "Hi"}]}
+            reply = await at.ann.post(f"/v1/{path}", {**body, **fields})
+            assert reply.status < 500, (fields, reply)
+            assert ("error" in reply.data) is (reply.status != 200) or path == "responses"
