@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from urllib.parse import quote
 
 from windlass.server.a2a.errors import shape_error
 from windlass.server.a2a.rpc import answer_rpc
@@ -22,21 +23,24 @@ async def read_card(service: Service, request: HttpRequest) -> HttpReply:
 
 
 def build_card(service: Service, request: HttpRequest, name: str) -> dict[str, Any]:
-    """Return the card of an agent, with its address as the client reached the service."""
+    """Return the card of an agent, with the public address of the service or the request's."""
     tools = [
         spec.name for spec in service.agents[name].parts.setup.tools if not spec.needs_artifact
     ]
     description = "An agent that Windlass runs"
     # Its instructions are for the model alone, so they are not shown here.
     description += f", with the tools {', '.join(tools)}." if tools else "."
-    path = f"/a2a/{name}" if name else "/a2a"
+    path = f"/a2a/{quote(name)}" if name else "/a2a"
+    origin = service.outside.public_url.rstrip("/")
+    if not origin:
+        origin = f"{request.scheme}://{request.header('host', 'localhost')}"
     return {
         "name": name or "agent",
         "description": description,
         "version": _find_version(),
         "supportedInterfaces": [
             {
-                "url": f"{request.scheme}://{request.header('host')}{path}",
+                "url": f"{origin}{path}",
                 "protocolBinding": "JSONRPC",
                 "protocolVersion": PROTOCOL_VERSION,
             }
@@ -99,9 +103,9 @@ def _make_rpc_route(path: str, name: str) -> Route:
 
 
 ROUTES: tuple[Route, ...] = (
-    _make_card_route(f"/{CARD_PATH}", "read_a2a_card"),
-    _make_card_route(f"/a2a/{CARD_PATH}", "read_a2a_first_card"),
-    _make_card_route(f"/a2a/{{agent}}/{CARD_PATH}", "read_a2a_agent_card"),
-    _make_rpc_route("/a2a", "call_a2a"),
-    _make_rpc_route("/a2a/{agent}", "call_a2a_agent"),
+    _make_card_route(f"/{CARD_PATH}", "readA2aCard"),
+    _make_card_route(f"/a2a/{CARD_PATH}", "readA2aFirstCard"),
+    _make_card_route(f"/a2a/{{agent}}/{CARD_PATH}", "readA2aAgentCard"),
+    _make_rpc_route("/a2a", "callA2a"),
+    _make_rpc_route("/a2a/{agent}", "callA2aAgent"),
 )
