@@ -107,3 +107,41 @@ async def test_a_question_is_listed_and_answered() -> None:
             await asyncio.sleep(1)
             read = await ann.get(f"/runs/{session}")
             assert read.data["summary"]["state"] == "completed"
+
+
+async def test_a_run_can_be_limited_and_a_limit_that_is_none_is_refused() -> None:
+    with ScriptedModel([[call("send", {"text": "hi"})]]) as model:
+        async with run_service(Agent(model, name="helper", tools=[send])) as running:
+            ann = await running.make_client("ann")
+            body = {"prompt": "Send it.", "session": "a", "limits": {"steps": 1}}
+            assert (await ann.post("/runs", body)).status == 202
+            await asyncio.sleep(1)
+            assert (await ann.get("/runs/a")).data["summary"]["state"] == "max_steps"
+            for bad in ({"steps": 0}, {"usd": "-1"}, {"colour": 1}):
+                refused = await ann.post("/runs", {"prompt": "Hi", "limits": bad})
+                assert refused.status == 422
+
+
+@pytest.mark.contract("A5")
+async def test_a_change_with_a_key_is_made_once() -> None:
+    with ScriptedModel([[say("Working"), pause(30), say(".")]]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            ann = await running.make_client("ann")
+            key = {"Idempotency-Key": "k1"}
+            body = {"prompt": "Work."}
+            first = await ann.post("/runs", body, key)
+            again = await ann.post("/runs", body, key)
+            assert first.data["session"] == again.data["session"]
+            other = await ann.post("/runs", {"prompt": "Other."}, key)
+            assert other.status == 422
+            await asyncio.sleep(1)
+            session = first.data["session"]
+            paused = await ann.post(f"/runs/{session}/cancel", {"reason": "enough"}, key)
+            repeated = await ann.post(f"/runs/{session}/cancel", {"reason": "enough"}, key)
+            assert (paused.status, repeated.status) == (200, 200)
+            assert repeated.data == paused.data
+            assert repeated.headers["Idempotent-Replayed"] == "true"
+            changed = await ann.post(f"/runs/{session}/cancel", {"reason": "other"}, key)
+            assert changed.data["error"]["code"] == "idempotency_key_reused"
+            bob = await running.make_client("bob")
+            assert (await bob.post("/runs/x/cancel", {"reason": "enough"}, key)).status == 404

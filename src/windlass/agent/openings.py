@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from windlass.agent.approvals import make_answer
-from windlass.agent.options import Briefing, InstructionFunction
+from windlass.agent.options import Briefing, InstructionFunction, read_own_limits
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo, RunUnfinished, SetupDrifted
 from windlass.core.events import (
     RULES_VERSION,
@@ -19,6 +19,7 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
 )
+from windlass.core.limits import tighten_limits
 from windlass.core.messages import ContentPart, Label, Message
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
@@ -112,10 +113,18 @@ class RunOpenings:
         )
 
     def _setup_for(self, briefing: Briefing) -> Setup:
+        setup = self._limited_setup(briefing.context)
         if self._instructions is None:
-            return self._setup
-        setup = replace(self._setup, instructions=self._instructions(briefing))
+            return setup
+        setup = replace(setup, instructions=self._instructions(briefing))
         return self._mask.mask_setup(setup)
+
+    def _limited_setup(self, context: Mapping[str, Any]) -> Setup:
+        """Return the setup with the limits of a run, where they are stricter than the agent's."""
+        cap = read_own_limits(context)
+        if cap is None:
+            return self._setup
+        return replace(self._setup, limits=tighten_limits(self._setup.limits, cap))
 
     def _take_over(self, state: State, *, consent: bool) -> RunResumed:
         """Take over a run that was left open; from here on, the limits of this agent count.
@@ -124,7 +133,7 @@ class RunOpenings:
         """
         if not state.is_active or state.setup is None:
             raise _no_open_run(state)
-        offered = self._setup
+        offered = self._limited_setup(state.run.context if state.run is not None else {})
         if self._instructions is not None:
             # They were made for the run when it began, and stay the same until it ends.
             offered = replace(offered, instructions=state.setup.instructions)

@@ -17,7 +17,7 @@ import msgspec
 from windlass.agent.observers import RunObserver
 from windlass.core.context import Compaction, Hydration
 from windlass.core.errors import ConfigError
-from windlass.core.limits import Budget, Limits, SessionLimits
+from windlass.core.limits import Budget, Limits, SessionLimits, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message, TextPart
 from windlass.core.secrets.mask import VALUE_CHARS_MIN, Mask
 from windlass.core.secrets.secret import Secret
@@ -161,6 +161,8 @@ def choose_session(session: str | None) -> str:
 OnBusy = Literal["refuse", "queue", "steer", "replace"]
 OnPartial = Literal["fail", "restart"]
 KEY_CHARS_MAX = 400
+LIMITS_KEY = "windlass_limits"
+"""The key of a run's own limits in its context."""
 _TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -181,6 +183,9 @@ class RunOptions(TypedDict, total=False):
     key: str
     """Your own name for this start. The same key never begins a second run: it gives the run that
     it began, in whichever process. Without `session`, it also names the session."""
+    limits: Limits
+    """Limits of this run that are stricter than the agent's, for whoever drives it. A limit that is
+    not stricter changes nothing."""
     on_busy: OnBusy
     """What to do if the session has an open run, or somebody drives it: `refuse` raises an error,
     `queue` keeps the prompt until its turn comes, `steer` says it to the open run, and `replace`
@@ -221,13 +226,37 @@ def check_run_options(options: RunOptions) -> CheckedRunOptions:
             raise ConfigError(f"there is no label {label!r}.{suggest_names(label, LABELS)}")
     return CheckedRunOptions(
         caller=str(options.get("caller", "")),
-        context=_check_context(options.get("context") or {}),
+        context=_check_context(_add_limits(options)),
         pinned=bool(options.get("pinned", False)),
         labels=labels,
         key=_check_key(options.get("key", "")),
         trace=_check_trace(options.get("trace", "")),
         on_partial=_check_choice("on_partial", options.get("on_partial", ""), OnPartial),
     )
+
+
+def _add_limits(options: RunOptions) -> Mapping[str, Any]:
+    """Return the context of a run with its own limits, which are recorded there."""
+    context = options.get("context") or {}
+    limits = options.get("limits")
+    if limits is None:
+        return context
+    known = read_own_limits(context)
+    if known is not None:
+        # A host program may have put limits into the context that the run must not loosen.
+        limits = tighten_limits(known, limits)
+    # With the defaults written out: a default that changes must not change a recorded run.
+    given = {name: getattr(limits, name) for name in limits.__struct_fields__}
+    return {**context, LIMITS_KEY: msgspec.to_builtins(given)}
+
+
+def read_own_limits(context: Mapping[str, Any]) -> Limits | None:
+    """Return the limits that were given with a run; None if there were none."""
+    try:
+        return msgspec.convert(context.get(LIMITS_KEY), Limits | None, strict=False)
+    except msgspec.ValidationError:
+        # Another program may use the same key for something else.
+        return None
 
 
 def check_on_busy(options: RunOptions) -> OnBusy:

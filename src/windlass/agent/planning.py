@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from windlass.agent.build import AgentParts
+from windlass.agent.build import AgentParts, unpriced_models
 from windlass.agent.earlier_messages import read_messages
 from windlass.agent.observers import KnowsTrace
 from windlass.agent.openings import RunTask
@@ -39,6 +39,7 @@ class RunPlanner:
         observer = self._parts.observer
         if not checked["trace"] and isinstance(observer, KnowsTrace):
             checked["trace"] = observer.current_trace()
+        self._check_limits(options)
         earlier = self._read_earlier(options.get("messages"))
         task = RunTask(prompt=self.check_prompt(prompt), earlier=earlier, **checked)
         return self.name_session(session, options), task
@@ -64,6 +65,16 @@ class RunPlanner:
             if isinstance(message, UserMessage):
                 self._refuse_content(message.parts)
         return earlier
+
+    def _check_limits(self, options: RunOptions) -> None:
+        """Raise ConfigError for a limit of money that could not be held."""
+        limits = options.get("limits")
+        unpriced = unpriced_models(self._parts.setup)
+        if limits is not None and limits.usd is not None and unpriced:
+            raise ConfigError(
+                f"Limits(usd=…): the price of {unpriced[0]} is not known, so its cost cannot be "
+                "limited. Give the model a price, or limit tokens."
+            )
 
     def _refuse_content(self, parts: tuple[ContentPart, ...]) -> None:
         """Raise ConfigError for an image or a file that the model cannot take."""

@@ -70,6 +70,15 @@ class Limits(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
         check_numbers(self, *self.__struct_fields__)
 
 
+def tighten_limits(limits: Limits, cap: Limits) -> Limits:
+    """Return the stricter one of each limit."""
+    stricter: dict[str, Any] = {}
+    for name in limits.__struct_fields__:
+        both = (getattr(limits, name), getattr(cap, name))
+        stricter[name] = min((limit for limit in both if limit is not None), default=None)
+    return Limits(**stricter)
+
+
 class SessionLimits(SettingsStruct, frozen=True, kw_only=True, omit_defaults=True):
     """Where all the runs of a session together must stop. None means no limit."""
 

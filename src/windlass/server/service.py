@@ -169,6 +169,8 @@ class Service(RunControls):
         }
         if request.earlier:
             options["messages"] = request.earlier
+        if request.limits is not None:
+            options["limits"] = request.limits
         handle = await agent.start(request.prompt, session=session, **options)
         self.metrics.note_start(agent.parts.world.agent)
         self.feed.nudge()

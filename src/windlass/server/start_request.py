@@ -3,6 +3,7 @@
 import msgspec
 
 from windlass.agent.options import EarlierMessage, OnBusy
+from windlass.core.limits import Limits
 from windlass.core.messages import ContentPart, Label
 
 
@@ -21,6 +22,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the prompt brings along: `untrusted` text, `private` data."""
     earlier: tuple[EarlierMessage, ...] = ()
     """A conversation from elsewhere that a new session goes on with."""
+    limits: Limits | None = None
+    """Stricter limits than the agent's; those that are not stricter change nothing."""
     pinned: bool = False
     trace: str = ""
     """The trace that the run belongs to, as in a `traceparent` header."""

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from windlass.agent.options import OnBusy
 from windlass.core.events import Fact
+from windlass.core.limits import Limits, check_numbers
 from windlass.core.messages import ContentPart, Label, Usage
 from windlass.core.projection.entries import SteeringEntry
 from windlass.core.projection.runs import OpenQuestion, RunStatus, RunView
@@ -29,6 +30,21 @@ ENTRIES_MAX = 500
 PageSize = Annotated[int, Meta(ge=1, le=1_000)]
 
 
+class RunCaps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of one run, stricter than those of its agent."""
+
+    steps: Annotated[int, Meta(ge=1)] | None = None
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    usd: Decimal | None = None
+    seconds: Annotated[float, Meta(gt=0)] | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self, *self.__struct_fields__)
+
+    def to_limits(self) -> Limits:
+        return Limits(steps=self.steps, tokens=self.tokens, usd=self.usd, seconds=self.seconds)
+
+
 class StartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run to start."""
 
@@ -40,6 +56,7 @@ class StartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     labels: tuple[Label, ...] = ()
     messages: tuple[dict[str, Any], ...] = ()
     """A conversation from elsewhere that a new session goes on with, as chat messages."""
+    limits: RunCaps | None = None
     pinned: bool = False
 
 
@@ -151,6 +168,7 @@ async def start_run(service: Service, request: HttpRequest) -> Reply:
             on_busy=body.on_busy,
             labels=body.labels,
             earlier=body.messages,
+            limits=body.limits.to_limits() if body.limits is not None else None,
             pinned=body.pinned,
             trace=request.header("traceparent"),
         ),
