@@ -112,16 +112,7 @@ def serve(
     the next one finishes them. The page is opened with a link that works once.
     """
     outside = OutsideSettings(public_url=given["public_url"], webhook_hosts=given["webhook_hosts"])
-    options = ServeOptions(
-        host=given["host"],
-        port=given["port"],
-        tls_cert=given["tls_cert"],
-        tls_key=given["tls_key"],
-        insecure=given["insecure"],
-        hosts=(*given["hosts"], *outside.public_hosts()),
-        origins=given["origins"],
-        drain_delay_s=given["drain_delay"],
-    )
+    options = _read_options(given, outside)
     options.check()
     set_up_logs(given["log_format"])
     if target is not None:
@@ -149,6 +140,19 @@ def serve(
             await _serve_service(service, options, opens_page=opens_page)
 
     asyncio.run(run())
+
+
+def _read_options(given: Mapping[str, Any], outside: OutsideSettings) -> ServeOptions:
+    return ServeOptions(
+        host=given["host"],
+        port=given["port"],
+        tls_cert=given["tls_cert"],
+        tls_key=given["tls_key"],
+        insecure=given["insecure"],
+        hosts=(*given["hosts"], *outside.public_hosts()),
+        origins=given["origins"],
+        drain_delay_s=given["drain_delay"],
+    )
 
 
 async def _serve_program(

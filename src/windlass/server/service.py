@@ -107,14 +107,17 @@ class Service(RunControls):
         self.feed = SessionFeed(self.journal)
         self.metrics = MetricsRegistry()
         self.background = BackgroundWork()
-        # A run that somebody began in a terminal on the same journal is theirs to resume.
-        work = WorkLimits(runs=self.limits.runs_driven, sweep_s=self.limits.sweep_s)
-        self._worker = SessionWorker(self.agents.values(), work, accepts=is_served_run)
+        self._worker = self._make_worker()
         self.stored_replies = StoredReplies(self.journal)
         self._sessions = SessionCache(self.journal, self._mask_facts)
         self._directory = SessionDirectory(self._sessions)
         self.is_ready = False
         """Whether new work should be sent here."""
+
+    def _make_worker(self) -> SessionWorker:
+        limits = WorkLimits(runs=self.limits.runs_driven, sweep_s=self.limits.sweep_s)
+        # A run that somebody began in a terminal on the same journal is theirs to resume.
+        return SessionWorker(self.agents.values(), limits, accepts=is_served_run)
 
     async def __aenter__(self) -> Self:
         if self._drives:
