@@ -23,7 +23,7 @@ LOCAL := $(VENV)/.ready-for-local
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check lint types fast docs-code format bench bench-peers bench-faults \
 	docs cli-reference simulate modelcheck crash soak scale mutants live prices \
-	mcp-servers node-clients local local-weights bench-local test-local lock clean
+	browser page-types screenshots mcp-servers node-clients local local-weights bench-local test-local lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -108,6 +108,19 @@ mcp-servers: $(DEV) ## fetch the MCP servers that the tests talk to into .cache/
 
 node-clients: $(DEV) ## fetch the clients of other protocols from npm into .cache/node_clients
 	$(BIN)/python tests/support/node_clients.py
+
+browser: ## the browser that the tests of the page drive, with fonts, from the system's own packages
+	@command -v chromium >/dev/null || { \
+		sudo=$$(test $$(id -u) = 0 || echo sudo); \
+		$$sudo apt-get update -qq && \
+		$$sudo apt-get install -y -qq --no-install-recommends \
+			chromium fonts-inter fonts-jetbrains-mono >/dev/null; }
+
+page-types: $(DEV) ## the types of the page's modules, by TypeScript from npm, pinned
+	$(BIN)/python tests/support/page_types.py
+
+screenshots: $(DEV) browser ## every view of the page, light, dark and on a phone, into docs/images
+	$(BIN)/python tools/screenshots.py
 
 local-weights: ## fetch the small model's weights into .cache/local
 	@$(PYTHON3) tools/local_weights.py

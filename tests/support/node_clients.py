@@ -26,6 +26,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "ag_ui": ("@ag-ui/client@1.0.0",),
     "mcp": ("@modelcontextprotocol/inspector@2.12.0",),
     "openai": ("ai@6.0.326", "@ai-sdk/openai@3.0.139", "@ai-sdk/openai-compatible@2.0.87"),
+    "page": ("axe-core@4.14.0", "typescript@7.0.2"),
 }
 """Each has its own folder."""
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from windlass import Agent, RetryPolicy, tool
+from windlass import Agent, Limits, RetryPolicy, tool
 from windlass.core.events import ReplyPiece
 from windlass.core.messages import AssistantMessage, ImagePart, UserMessage
 from windlass.core.setup import ModelInfo, Price
@@ -221,6 +221,7 @@ SCENES: dict[str, Scene] = {
     "slow": _slow,
     "write": _write_long,
     "steps": _steps,
+    "many": _steps,
     "fail": _fail,
     "hostile": _hostile,
     "picture": _picture,
@@ -265,6 +266,7 @@ def build_agents(pace_s: float = 0.004) -> list[Agent[Any]]:
         tools=[read, look, bash],
         instructions="You answer questions about the code.",
         gate=allow_all(),
+        limits=Limits(steps=5_000),
         retries=RetryPolicy(wait_base_s=0.05),
     )
     return [builder, free]

@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.core.projection.project import apply_event
 from windlass.core.projection.view import Projection
+from windlass.core.session_query import SessionQuery
 from windlass.core.session_summary import SessionSummary
 from windlass.ports import SessionCatalog, SessionLeases
 from windlass.server.access import Caller
@@ -30,6 +31,8 @@ PATCH_EVERY_S = 0.03
 WATCHED_MAX = 24
 """Sessions that one page looks at, with those of sub-agents."""
 CHILDREN_MAX = 200
+LATEST = 50
+"""Sessions that a page gets first."""
 
 
 class PageCaller(msgspec.Struct, frozen=True):
@@ -73,6 +76,13 @@ class ChangedSessions(msgspec.Struct, frozen=True):
     """Sessions whose row in a list changed."""
 
     sessions: list[PageSession]
+
+
+class FirstSessions(msgspec.Struct, frozen=True):
+    """The latest sessions, so that a page needs no second request to show its list."""
+
+    sessions: list[PageSession]
+    cursor: str | None
 
 
 class OpenQuestions(msgspec.Struct, frozen=True):
@@ -174,6 +184,9 @@ class PageStream:
         hello = make_hello(self._service, self._caller, self._now)
         yield b"retry: %d\n\n" % RETRY_MS + encode_frame("hello", hello)
         feed = await self._service.feed.subscribe(self._caller)
+        latest = await self._service.list_sessions(self._caller, SessionQuery(parent=""), LATEST)
+        rows = await self._lister.describe(latest)
+        yield encode_frame("latest", FirstSessions(rows, latest.cursor))
         tasks = [asyncio.create_task(self._follow_list(feed))]
         try:
             for seen in self._watched:

@@ -33,7 +33,7 @@ export function renderCall(call, context) {
   const state = STATES[call.state] ?? { words: call.state, icon: "tool", kind: "rest" };
   const args = readArguments(call);
   const question = context.question(call);
-  return h("section", { class: ["call", `is-${state.kind}`], "aria-label": `${call.call.name}, ${state.words}`, dataset: { call: call.call.id } },
+  return h("div", { class: ["call", `is-${state.kind}`], role: "group", "aria-label": `${call.call.name}, ${state.words}`, dataset: { call: call.call.id } },
     h("header", { class: "call-head" },
       h("span", { class: "call-state", title: state.words }, icon(state.icon, state.words)),
       h("span", { class: "call-name mono" }, call.call.name),

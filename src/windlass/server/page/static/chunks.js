@@ -11,6 +11,7 @@ import { onCleanup, ownScope } from "./signals.js";
 
 export const CHUNK_ROWS = 100;
 const ROW_PX = 90;
+const SLICE_MS = 5;
 
 /** @typedef {{ element: HTMLElement, rows: (HTMLElement | undefined)[], ends: (() => void)[], isBuilt: boolean }} Chunk */
 
@@ -69,7 +70,8 @@ export class ChunkedList {
     for (const index of changed) {
       const at = Math.floor(index / CHUNK_ROWS);
       while (this.chunks.length <= at) this.build(this.addChunk());
-      if (this.chunks[at]?.isBuilt) this.putRow(index);
+      const chunk = this.chunks[at];
+      if (chunk?.isBuilt || chunk?.rows[index % CHUNK_ROWS]) this.putRow(index);
     }
   }
 
@@ -90,11 +92,14 @@ export class ChunkedList {
     chunk.isBuilt = true;
     this.observer.unobserve(chunk.element);
     const end = Math.min(this.items.length, (at + 1) * CHUNK_ROWS);
-    for (let index = at * CHUNK_ROWS; index < end; index += 1) this.putRow(index);
+    for (let index = at * CHUNK_ROWS; index < end; index += 1) if (!chunk.rows[index % CHUNK_ROWS]) this.putRow(index);
     chunk.element.style.minHeight = "";
   }
 
-  /** Build the chunks that are left while nothing else is to be done, the latest first. */
+  /**
+   * Build the chunks that are left while nothing else is to be done, the latest first. A few rows at
+   * a time: a frame that is due meanwhile is not missed.
+   */
   buildRest() {
     if (this.isBuilding) return;
     this.isBuilding = true;
@@ -102,8 +107,14 @@ export class ChunkedList {
       this.isBuilding = false;
       if (this.isOver) return;
       const at = this.chunks.findLastIndex((chunk) => !chunk.isBuilt);
-      if (at < 0) return;
-      this.build(at);
+      const chunk = this.chunks[at];
+      if (!chunk) return;
+      const first = at * CHUNK_ROWS;
+      const end = performance.now() + SLICE_MS;
+      let nth = Math.min(CHUNK_ROWS, this.items.length - first) - 1;
+      while (nth >= 0 && chunk.rows[nth]) nth -= 1;
+      for (; nth >= 0 && performance.now() < end; nth -= 1) this.putRow(first + nth);
+      if (nth < 0) this.build(at);
       this.buildRest();
     };
     if ("requestIdleCallback" in globalThis) requestIdleCallback(step, { timeout: 300 });

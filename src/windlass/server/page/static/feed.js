@@ -16,6 +16,8 @@ import { batch, signal } from "./signals.js";
 export const connection = signal(/** @type {Connection} */ ({ state: "connecting", since: Date.now() }));
 export const hello = signal(/** @type {import("./types.js").Hello | null} */ (null));
 export const sessions = signal(/** @type {Map<string, SessionSummary>} */ (new Map()));
+/** The latest sessions as the stream brought them first; null until they came. */
+export const latest = signal(/** @type {{ sessions: SessionSummary[], cursor: string | null } | null} */ (null));
 export const questions = signal(/** @type {Question[] | null} */ (null));
 /** Seconds since the epoch by the clock of the service, once a second. */
 export const now = signal(Date.now() / 1000);
@@ -79,7 +81,7 @@ function open() {
   for (const [session, { view }] of watched) query.append("watch", `${view.seq}:${view.epoch}:${session}`);
   const stream = new EventSource(`/page/feed?${query}`);
   source = stream;
-  for (const name of ["hello", "session", "questions", "view", "missing"]) {
+  for (const name of ["hello", "latest", "session", "questions", "view", "missing"]) {
     stream.addEventListener(name, (event) => {
       if (stream === source) enqueue(name, /** @type {MessageEvent<string>} */ (event).data);
     });
@@ -135,10 +137,13 @@ function flush() {
       else if (name === "questions") questions.set(data.questions);
       else if (name === "view") watched.get(data.session)?.view.apply(data);
       else if (name === "missing") watched.get(data.session)?.view.isMissing.set(true);
-      else if (name === "session") {
+      else if (name === "latest") {
+        // A session that is not among them may have been deleted while nobody told.
+        list = new Map(data.sessions.map((/** @type {SessionSummary} */ one) => [one.session, one]));
+        latest.set(data);
+      } else if (name === "session") {
         list ??= new Map(sessions.peek());
         for (const summary of data.sessions) list.set(summary.session, summary);
-        for (const session of data.deleted ?? []) list.delete(session);
       }
     }
     if (list) sessions.set(list);

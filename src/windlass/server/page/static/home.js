@@ -3,7 +3,7 @@
 import { ApiError, get } from "./api.js";
 import { composer } from "./composer.js";
 import { h, icon, keyedList, svg } from "./dom.js";
-import { connection, hello, mergeSessions, now, sessions } from "./feed.js";
+import { connection, hello, latest, mergeSessions, now, sessions } from "./feed.js";
 import { age, counted, dateTime, money } from "./format.js";
 import { useKeys } from "./keys.js";
 import { computed, effect, onCleanup, signal } from "./signals.js";
@@ -48,7 +48,7 @@ export function homeView() {
       if (asked !== `${filter.peek()}\n${mine.peek()}\n${search.peek()}`) return;
       mergeSessions(page.sessions);
       cursor.set(page.cursor);
-      horizon.set(page.cursor ? Math.min(...page.sessions.map((/** @type {SessionSummary} */ one) => one.updated)) : 0);
+      horizon.set(page.cursor ? oldest(page.sessions) : 0);
     } catch (error) {
       if (error instanceof ApiError && error.status !== 401) tell(error.message, { hint: error.hint, isBad: true });
     }
@@ -65,6 +65,14 @@ export function homeView() {
     // After a reconnect the list is asked for anew: sessions may have been deleted meanwhile.
     if (connection().state !== "live") return;
     clearTimeout(searching);
+    const first = latest();
+    if (filter() === "all" && !mine() && !search()) {
+      if (!first) return;
+      cursor.set(first.cursor);
+      horizon.set(first.cursor ? oldest(first.sessions) : 0);
+      isLoading.set(false);
+      return;
+    }
     searching = setTimeout(() => void load(false), delay);
   });
   onCleanup(() => clearTimeout(searching));
@@ -115,6 +123,11 @@ function listQuery(filter, mine, search, cursor) {
   if (search) query.set("text", search);
   if (cursor) query.set("cursor", cursor);
   return query;
+}
+
+/** @param {SessionSummary[]} page */
+function oldest(page) {
+  return Math.min(...page.map((one) => one.updated));
 }
 
 /** @param {boolean} isFiltered */

@@ -1,17 +1,20 @@
 /** What waits for the person: in the title, on the icon of the tab, and as a notification. */
 
-import { hello, questions } from "./feed.js";
-import { effect, ownScope } from "./signals.js";
+import { questions } from "./feed.js";
+import { effect, ownScope, signal } from "./signals.js";
 import { address } from "./ui.js";
 
 /** @type {Set<string> | null} questions that were there before; null until the first list came */
 let known = null;
 
+/** What the view calls itself in the title of the tab; empty for the page itself. */
+export const viewTitle = signal("");
+
 export function startNotices() {
   ownScope(() => effect(() => {
     const open = questions() ?? [];
-    hello();
-    document.title = open.length ? `(${open.length}) Windlass` : "Windlass";
+    const name = viewTitle() ? `${viewTitle()} · Windlass` : "Windlass";
+    document.title = open.length ? `(${open.length}) ${name}` : name;
     drawIcon(open.length);
     const keys = new Set(open.map((one) => `${one.session}\n${one.call_id}\n${one.digest}`));
     const isNew = open.filter((one) => known !== null && !known.has(`${one.session}\n${one.call_id}\n${one.digest}`));

@@ -10,8 +10,9 @@ import { hello, now, questions, watchSession } from "./feed.js";
 import { age, clip, counted, duration, money, tokens } from "./format.js";
 import { useKeys } from "./keys.js";
 import { MarkdownStream } from "./markdown.js";
+import { viewTitle } from "./notify.js";
 import { questionCard } from "./question_card.js";
-import { effect, onCleanup, signal } from "./signals.js";
+import { computed, effect, onCleanup, signal, untracked } from "./signals.js";
 import { timeline } from "./timeline.js";
 import { address, attempt, openDialog, stateOf } from "./ui.js";
 import { fork, whyPanel } from "./why.js";
@@ -52,10 +53,10 @@ export function runView(session, seq) {
     { key: "Escape", words: "close the panel", act: () => showRecord(0) },
   ]);
   effect(() => {
-    const title = firstWords(view);
     view.version();
-    if (title) document.title = `${title} · Windlass`;
+    viewTitle.set(firstWords(view));
   });
+  onCleanup(() => viewTitle.set(""));
   return h("div", { class: "run" },
     () => (view.isMissing() ? h("div", { class: "notice bad" }, `There is no session ${session} of yours, or it was deleted.`) : null),
     runHead(view),
@@ -247,7 +248,19 @@ function runHead(view) {
         () => { const head = view.head(); return head && h("span", { class: "soft num" }, `${counted(head.steps, "step")}  ·  ${head.usage ? `${tokens((head.usage.input ?? 0) + (head.usage.output ?? 0))} tokens` : "no tokens"}  ·  ${money(head.usd)}`); },
         () => troubles(view.head()),
         h("span", { class: "faint mono session-name" }, view.session))),
-    h("div", { class: "run-actions" }, () => runButtons(view)));
+    runActions(view));
+}
+
+/**
+ * The buttons are made anew only when others are needed: not under a finger that presses one.
+ * @param {SessionView} view
+ */
+function runActions(view) {
+  const need = computed(() => {
+    const run = view.head()?.run;
+    return run ? `${run.outcome} ${run.pause !== null} ${hello()?.caller.roles.join(" ")}` : "";
+  });
+  return h("div", { class: "run-actions" }, () => need() && untracked(() => runButtons(view)));
 }
 
 /** @param {Head | null} head */
@@ -277,12 +290,11 @@ function runButtons(view) {
   const may = (/** @type {string} */ role) => roles.includes("admin") || roles.includes(role);
   const isOpen = head.run.outcome === null;
   const isPaused = head.run.pause !== null;
-  const last = view.seq;
   return [
     isOpen && may("start") && h("button", { onclick: () => void pauseOrResume(view) }, icon(isPaused ? "play" : "pause"), isPaused ? "Resume" : "Pause"),
     isOpen && may("admin") && h("button", { onclick: () => raiseDialog(view) }, icon("raise"), "Raise limit"),
     isOpen && may("start") && h("button", { class: "danger", onclick: () => cancelDialog(view) }, icon("stop"), "Cancel"),
-    may("start") && h("button", { onclick: () => void fork(view.session, last), title: "A new session with the same records" }, icon("fork"), "Fork"),
+    may("start") && h("button", { onclick: () => void fork(view.session, view.seq), title: "A new session with the same records" }, icon("fork"), "Fork"),
     h("button", { onclick: () => compareDialog(view.session) }, "Compare"),
   ];
 }
@@ -343,7 +355,7 @@ function runFoot(view, conversation) {
   const isSteering = () => view.head()?.run?.outcome === null;
   return h("div", { class: "run-foot" },
     h("button", { class: "to-end small", hidden: () => conversation.isAtEnd(), onclick: () => conversation.toEnd() }, "To the latest"),
-    h("div", { class: "status-line", role: "status" }, () => statusWords(view.head())),
+    h("div", { class: "status-line" }, () => statusWords(view.head())),
     composer({ mode: "session", session: view.session, isSteering }));
 }
 

@@ -21,10 +21,8 @@ export function findSpans(entries, head) {
   /** @type {Span | null} */
   let pause = null;
   for (const entry of entries) {
-    if (entry.entry === "reply") {
-      if (entry.requested_at) spans.push({ lane: "model", from: entry.requested_at, to: entry.at, seq: entry.seq, words: `step ${entry.step}, ${entry.model}`, usd: Number(entry.charge?.usd ?? 0), kind: "ok" });
-      for (const call of entry.calls) spans.push(...callSpans(call, entry));
-    } else if (entry.entry === "failure") {
+    if (entry.entry === "reply") spans.push(...replySpans(entry));
+    else if (entry.entry === "failure") {
       const from = entry.requested_at ?? entry.at;
       spans.push({ lane: "model", from, to: entry.at, seq: entry.seq, words: `attempt ${entry.attempt} failed: ${entry.fact.fault?.kind ?? ""}`, usd: Number(entry.fact.charge?.usd ?? 0), kind: "bad" });
     } else if (entry.entry === "notice" && entry.fact.type === "RunPaused") {
@@ -38,6 +36,20 @@ export function findSpans(entries, head) {
   }
   const attempt = head?.attempt;
   if (attempt) spans.push({ lane: "model", from: attempt.at ?? 0, to: null, seq: attempt.seq ?? 0, words: `asks ${attempt.model ?? "the model"}`, usd: 0, kind: "open" });
+  return spans;
+}
+
+/** @type {WeakMap<import("./types.js").ReplyEntry, Span[]>} an entry that changes is another object */
+const knownSpans = new WeakMap();
+
+/** @param {import("./types.js").ReplyEntry} entry */
+function replySpans(entry) {
+  let spans = knownSpans.get(entry);
+  if (!spans) {
+    spans = entry.calls.flatMap((call) => callSpans(call, entry));
+    if (entry.requested_at) spans.unshift({ lane: "model", from: entry.requested_at, to: entry.at, seq: entry.seq, words: `step ${entry.step}, ${entry.model}`, usd: Number(entry.charge?.usd ?? 0), kind: "ok" });
+    knownSpans.set(entry, spans);
+  }
   return spans;
 }
 

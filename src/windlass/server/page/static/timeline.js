@@ -16,6 +16,7 @@ const ROW = 17;
 const LEAST_PX = 3;
 const ZOOM_MAX = 400;
 const REDRAW_MS = 400;
+const MANY_SPANS = 600;
 
 /**
  * @param {import("./session_view.js").SessionView} view
@@ -43,7 +44,7 @@ export function timeline(view, choose) {
     // What is open grows with time; the rest is drawn anew only when it changes.
     if (spans.some((span) => span.to === null)) now();
     clearTimeout(waiting);
-    waiting = setTimeout(() => frame.set(frame.peek() + 1), Math.max(0, REDRAW_MS - (Date.now() - lastDraw)));
+    waiting = setTimeout(() => frame.set(frame.peek() + 1), Math.max(0, (spans.length > MANY_SPANS ? 4 : 1) * REDRAW_MS - (Date.now() - lastDraw)));
   });
   onCleanup(() => clearTimeout(waiting));
   effect(() => {
@@ -52,7 +53,7 @@ export function timeline(view, choose) {
     if (!room) return;
     lastDraw = Date.now();
     spans = findSpans(view.entries, view.head.peek());
-    draw(drawing, layOut(spans, byCost(), room, now.peek()), room, spans[chosen()] ?? null);
+    draw(drawing, layOut(spans, byCost(), room, now.peek(), spans[chosen()] ?? null), room, spans[chosen()] ?? null);
     totals.textContent = describeTotals(spans, now.peek());
   });
   const observer = new ResizeObserver(() => width.set(scroller.clientWidth));
@@ -117,8 +118,8 @@ export function timeline(view, choose) {
     said);
 }
 
-/** @param {Span[]} spans @param {boolean} byCost @param {number} room @param {number} at @returns {Bar[]} */
-function layOut(spans, byCost, room, at) {
+/** @param {Span[]} spans @param {boolean} byCost @param {number} room @param {number} at @param {Span | null} chosen @returns {Bar[]} */
+function layOut(spans, byCost, room, at, chosen) {
   const costs = byCost ? costPlaces(spans) : null;
   const scale = byCost ? null : timeScale(spans, at);
   /** @type {Bar[]} */
@@ -132,7 +133,7 @@ function layOut(spans, byCost, room, at) {
       const x = Math.min(from * room, room - LEAST_PX);
       const width = Math.max(LEAST_PX, to * room - x - 0.5);
       // Bars that would cover each other are one bar: a long session has no more bars than pixels.
-      if (last && x - (last.x + last.width) < 0.3 && width <= LEAST_PX && last.width < 40) {
+      if (last && span !== chosen && last.span !== chosen && x - (last.x + last.width) < 0.3 && width <= LEAST_PX && last.width < 40) {
         last.width = Math.max(last.width, x + width - last.x);
         last.count += 1;
         if (span.kind === "bad") last.span = span;
