@@ -97,7 +97,7 @@ def replace_journal(parts: AgentParts, journal: Journal) -> AgentParts:
 
     Raises ConfigError if the agent has shared budgets and the journal cannot keep them.
     """
-    _check_budgets(parts.setup, journal)
+    check_budgets(parts.setup, journal)
     blobs = _blobs_only(journal) if isinstance(journal, BlobStore) else None
     world = replace(parts.world, journal=journal, blobs=blobs)
     return dataclasses.replace(parts, world=world)
@@ -229,7 +229,7 @@ def _build_setup(world: World, settings: Setup) -> Setup:
         setup = msgspec.convert(msgspec.to_builtins(setup), type=Setup)
     except msgspec.ValidationError as error:
         raise ConfigError(f"a setting has the wrong type: {error}") from None
-    _check_budgets(setup, world.journal)
+    check_budgets(setup, world.journal)
     _check_tool_choice(setup)
     return setup
 
@@ -252,7 +252,7 @@ def _check_tool_choice(setup: Setup) -> None:
     )
 
 
-def _check_budgets(setup: Setup, journal: Journal) -> None:
+def check_budgets(setup: Setup, journal: Journal) -> None:
     """Raise ConfigError for a limit of money that could not be held."""
     budgets = setup.budgets
     usd_limits = [("Limits", setup.limits.usd), ("SessionLimits", setup.session_limits.usd)]

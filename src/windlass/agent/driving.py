@@ -184,6 +184,7 @@ class SessionDriver:
             key=message.key,
             trace=message.trace,
             earlier=message.earlier,
+            budgets=message.budgets,
             mail=letter.number,
             on_partial="restart",
         )

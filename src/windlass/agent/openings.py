@@ -19,7 +19,7 @@ from windlass.core.events import (
     RunResumed,
     RunStarted,
 )
-from windlass.core.limits import tighten_limits
+from windlass.core.limits import Budget, tighten_limits
 from windlass.core.messages import ContentPart, Label, Message
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup, describe_drift
@@ -49,6 +49,8 @@ class RunTask:
     """The number of the prompt in the queue of the session."""
     on_partial: Literal["", "fail", "restart"] = ""
     """What happens when a reply breaks off after some of it was seen."""
+    budgets: tuple[Budget, ...] = ()
+    """Shared budgets that this run draws on, besides those of the agent."""
 
 
 class StartRepeated(ForOperator):
@@ -91,6 +93,7 @@ class RunOpenings:
             )
         number = state.run.number + 1 if state.run else 1
         setup = self._setup_for(Briefing(state.session, number, task.caller, task.context))
+        setup = add_budgets(setup, task.budgets)
         return (
             RunStarted(
                 number,
@@ -137,6 +140,8 @@ class RunOpenings:
         if self._instructions is not None:
             # They were made for the run when it began, and stay the same until it ends.
             offered = replace(offered, instructions=state.setup.instructions)
+        kept = [budget for budget in state.setup.budgets if budget.with_run]
+        offered = add_budgets(offered, kept)
         changed = tuple(describe_drift(state.setup, offered))
         if changed and not consent:
             raise SetupDrifted(changed)
@@ -168,6 +173,13 @@ class RunOpenings:
         now = max(self._clock.now(), state.at)
         fact = make_answer(state, call_id, reply, now, digest=digest, by=by)
         return (self._take_over(state, consent=consent), fact)
+
+
+def add_budgets(setup: Setup, budgets: Sequence[Budget]) -> Setup:
+    """Return the setup of an agent with the shared budgets that were given with a run."""
+    if not budgets:
+        return setup
+    return replace(setup, budgets=(*setup.budgets, *budgets))
 
 
 def find_start(state: State, key: str) -> StartKey | None:

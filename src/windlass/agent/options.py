@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, cast, get_args, runtime_checkable
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.agent.observers import RunObserver
 from windlass.core.context import Compaction, Hydration
@@ -200,6 +201,9 @@ class RunOptions(TypedDict, total=False):
     trace: str
     """The trace that the run belongs to, as in a `traceparent` header; by default, the one that is
     current if the agent has telemetry."""
+    budgets: Sequence[Budget]
+    """Shared budgets that this run draws on, besides those of the agent. They stay with the run,
+    whoever drives it."""
 
 
 class CheckedRunOptions(TypedDict):
@@ -212,6 +216,7 @@ class CheckedRunOptions(TypedDict):
     key: str
     trace: str
     on_partial: OnPartial | Literal[""]
+    budgets: tuple[Budget, ...]
 
 
 def check_run_options(options: RunOptions) -> CheckedRunOptions:
@@ -232,6 +237,7 @@ def check_run_options(options: RunOptions) -> CheckedRunOptions:
         key=_check_key(options.get("key", "")),
         trace=_check_trace(options.get("trace", "")),
         on_partial=_check_choice("on_partial", options.get("on_partial", ""), OnPartial),
+        budgets=tuple(replace(budget, with_run=True) for budget in options.get("budgets", ())),
     )
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from windlass.agent.build import AgentParts, unpriced_models
+from windlass.agent.build import AgentParts, check_budgets, unpriced_models
 from windlass.agent.earlier_messages import read_messages
 from windlass.agent.observers import KnowsTrace
-from windlass.agent.openings import RunTask
+from windlass.agent.openings import RunTask, add_budgets
 from windlass.agent.options import (
     EarlierMessage,
     PromptInput,
@@ -40,6 +40,9 @@ class RunPlanner:
         if not checked["trace"] and isinstance(observer, KnowsTrace):
             checked["trace"] = observer.current_trace()
         self._check_limits(options)
+        if checked["budgets"]:
+            budgeted = add_budgets(self._parts.setup, checked["budgets"])
+            check_budgets(budgeted, self._parts.world.journal)
         earlier = self._read_earlier(options.get("messages"))
         task = RunTask(prompt=self.check_prompt(prompt), earlier=earlier, **checked)
         return self.name_session(session, options), task

@@ -241,6 +241,7 @@ class RunStarter(Generic[OutputT]):
             trace=task.trace,
             agent=self._runs.world.agent,
             earlier=masked.earlier,
+            budgets=task.budgets,
         )
         mailbox = require_mailbox(self._journal)
         receipt = await mailbox.post_mail(session, message, by=task.caller, key=task.key)

@@ -193,6 +193,9 @@ class Budget(SettingsStruct, frozen=True, omit_defaults=True):
     """Input and output together."""
     per: Literal["hour", "day", "month"] | None = None
     """When the budget is full again. None: never."""
+    with_run: bool = False
+    """Whether it was given with a run and not with the agent: it stays with the run, whoever drives
+    it. Set by the option `budgets` of a run."""
 
     if TYPE_CHECKING:
 
@@ -202,6 +205,8 @@ class Budget(SettingsStruct, frozen=True, omit_defaults=True):
             usd: Money | None = None,
             tokens: int | None = None,
             per: Literal["hour", "day", "month"] | None = None,
+            *,
+            with_run: bool = False,
         ) -> None: ...
 
     def __post_init__(self) -> None:

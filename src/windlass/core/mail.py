@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from windlass.core.limits import RaisedLimits
+from windlass.core.limits import Budget, RaisedLimits
 from windlass.core.messages import ContentPart, Label, Message
 from windlass.core.verdicts import PersonAnswer
 
@@ -88,6 +88,8 @@ class PromptMail(
     """The name of the agent that is to begin the run; empty if any agent may."""
     earlier: tuple[Message, ...] = ()
     """A conversation from elsewhere that a new session goes on with."""
+    budgets: tuple[Budget, ...] = ()
+    """Shared budgets that the run draws on, besides those of the agent."""
 
 
 ControlMail = SteerMail | CancelMail | PauseMail | ContinueMail | AnswerMail | RaiseLimitsMail
