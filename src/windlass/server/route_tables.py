@@ -5,6 +5,7 @@ from windlass.server.ag_ui import routes as ag_ui
 from windlass.server.api import access, agents, controls, health, records, runs
 from windlass.server.openai import routes as openai
 from windlass.server.page import routes as page
+from windlass.server.quotas import routes as quotas
 from windlass.server.routing import Route
 from windlass.server.schedules import routes as schedules
 from windlass.server.webhooks import question_page
@@ -25,6 +26,7 @@ def all_routes() -> tuple[Route, ...]:
         *openai.ROUTES,
         *page.ROUTES,
         *schedules.ROUTES,
+        *quotas.ROUTES,
         *webhooks.ROUTES,
         *question_page.ROUTES,
     )

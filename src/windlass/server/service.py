@@ -24,11 +24,12 @@ from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.events import Delta, Event, Fact, RunStarted
+from windlass.core.limits import Budget
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
-from windlass.core.session_summary import UNFINISHED_STATES, SessionSummary
+from windlass.core.session_summary import UNFINISHED_STATES, SessionState, SessionSummary
 from windlass.journals.chain import RecordProblem
 from windlass.ports import (
     AsyncClosableJournal,
@@ -45,6 +46,8 @@ from windlass.server.feed import SessionFeed
 from windlass.server.frames import FrameEncoder
 from windlass.server.limits import ServiceLimits
 from windlass.server.metrics import MetricsRegistry
+from windlass.server.quotas.admission import QuotaBook
+from windlass.server.quotas.costs import CostBook
 from windlass.server.run_controls import RunControls
 from windlass.server.served_agents import choose_journal, find_agent, name_agents, use_journal
 from windlass.server.session_cache import KnownSession, SessionCache
@@ -111,6 +114,8 @@ class Service(RunControls):
         self.stored_replies = StoredReplies(self.journal)
         self._sessions = SessionCache(self.journal, self._mask_facts)
         self._directory = SessionDirectory(self._sessions)
+        self.quotas = QuotaBook(self.journal, self._read_session_state)
+        self.costs = CostBook(self)
         self.is_ready = False
         """Whether new work should be sent here."""
 
@@ -160,6 +165,10 @@ class Service(RunControls):
             # An admin who goes on with another owner's session works on that owner's behalf.
             owner = await self._directory.check_access(caller, known)
         agent = self._choose_agent(request.agent, known)
+        is_steering = request.on_busy == "steer" and known is not None and known.is_open
+        budgets: Sequence[Budget] = ()
+        if not is_steering:
+            budgets = await self.quotas.admit(owner, agent.parts.world.agent, session)
         options: RunOptions = {
             "caller": owner,
             "context": {**self._context_of(agent), **caller.context, SERVICE_KEY: True},
@@ -169,6 +178,7 @@ class Service(RunControls):
             "pinned": request.pinned,
             "trace": request.trace,
             "drive": self._drives,
+            "budgets": budgets,
         }
         if request.earlier:
             options["messages"] = request.earlier
@@ -244,6 +254,10 @@ class Service(RunControls):
     async def find_root(self, known: KnownSession) -> KnownSession:
         """Return the session at the top of those that a session works for; itself if for none."""
         return await self._directory.find_root(known)
+
+    async def _read_session_state(self, session: str) -> SessionState | None:
+        known = await self._sessions.read(session)
+        return None if known is None else known.summary.state
 
     async def read_owner(self, session: str) -> str:
         """Return the owner of a session, which for a sub-agent's is that of the run at the top."""

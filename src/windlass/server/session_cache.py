@@ -6,7 +6,7 @@ be forgotten at any time, because the journal has it.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from windlass.core.events import Fact, RunStarted, SessionImported
 from windlass.core.projection.project import apply_event
@@ -30,10 +30,19 @@ class KnownSession:
     """The caller of the first run."""
     parent: str = ""
     """The session that it works for, if it belongs to a sub-agent."""
+    labels: dict[int, str] = field(default_factory=dict[int, str])
+    """By the number of a run: what its costs are counted under, as its context says."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its last run has not ended."""
+        return self.summary.outcome is None
 
     def add_facts(self, facts: list[Fact]) -> None:
         """Advance by the facts that were recorded since."""
         for fact in facts:
+            if isinstance(fact, RunStarted) and (label := fact.context.get("label")):
+                self.labels[fact.run] = str(label)
             if isinstance(fact, RunStarted) and not self.summary.runs:
                 self.owner = fact.caller
                 self.parent = fact.parent.rpartition("/")[0]

@@ -1,0 +1,195 @@
+"""Whether a caller may begin another run now, across all replicas.
+
+The law: a start is noted by compare and set before the run begins, so that of two replicas which
+ask at the same time the second one sees the first. A note of a start that came to nothing is
+forgotten after a minute.
+"""
+
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+
+from windlass.core.errors import RecordConflict
+from windlass.core.limits import Budget
+from windlass.core.session_summary import SessionState
+from windlass.ports import Journal, SessionCatalog, SharedBudgets, SharedRecords
+from windlass.server.errors import ApiError
+from windlass.server.owned_records import OwnedRecords
+from windlass.server.quotas.records import EVERYONE, Quota, QuotaUse, RecentStart
+
+USE_KIND = "quota-use"
+WINDOW_S = 60.0
+"""What `starts_per_min` counts."""
+CACHE_S = 2.0
+"""How long the quotas are not read again: a change works after so long at most."""
+BUSY_RETRY_S = 5.0
+CONFLICTS_MAX = 100
+ReadState = Callable[[str], Awaitable[SessionState | None]]
+"""Returns the state of a session; None if it has not begun."""
+
+
+class QuotaStore(OwnedRecords[Quota]):
+    """The quotas of one journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal, "quota", Quota)
+
+    async def put(self, quota: Quota) -> None:
+        """Keep a quota, in place of the one of that name if there is one."""
+        if await self.change(quota.name, lambda _: quota) is None:
+            await self.create(quota)
+
+
+class QuotaBook:
+    """Admits runs on behalf of one service."""
+
+    def __init__(
+        self, journal: Journal, read_state: ReadState, now: Callable[[], float] = time.time
+    ) -> None:
+        self._journal = journal
+        self._read_state = read_state
+        self._now = now
+        self._quotas: tuple[Quota, ...] = ()
+        self._read_again_at = 0.0
+
+    async def admit(self, caller: str, agent: str, session: str) -> list[Budget]:
+        """Count a run that a caller wants to begin, and return the budgets that it draws on.
+
+        Raises ApiError 429 if a quota is used up.
+        """
+        journal = self._journal
+        if not isinstance(journal, SharedRecords):
+            return []
+        budgets: list[Budget] = []
+        for quota in await self._load(journal):
+            if not quota.applies_to(caller, agent):
+                continue
+            budget = quota.make_budget(caller)
+            if budget is not None:
+                await self._check_money(quota, caller)
+                budgets.append(budget)
+            if quota.runs_at_once is not None or quota.starts_per_min is not None:
+                await self._count_start(journal, quota, caller, session)
+        return budgets
+
+    async def _load(self, journal: Journal) -> tuple[Quota, ...]:
+        now = self._now()
+        if now >= self._read_again_at:
+            self._quotas = tuple([quota async for quota in QuotaStore(journal).walk()])
+            self._read_again_at = now + CACHE_S
+        return self._quotas
+
+    async def read_spent(self, quota: Quota, caller: str) -> Decimal | None:
+        """Return what a caller has spent or reserved of a quota today; None if it has no limit."""
+        budget = quota.make_budget(caller)
+        journal = self._journal
+        if budget is None or not isinstance(journal, SharedBudgets):
+            return None
+        return (await journal.read_spending(budget)).usd or Decimal(0)
+
+    async def _check_money(self, quota: Quota, caller: str) -> None:
+        spent = await self.read_spent(quota, caller)
+        if spent is not None and quota.usd_per_day is not None and spent >= quota.usd_per_day:
+            raise ApiError(
+                429,
+                "quota_money",
+                f"The quota {quota.name} of {quota.usd_per_day} US dollars a day is used up.",
+                "Wait until midnight UTC, or ask an admin to raise it.",
+                retry_after=_seconds_to_midnight(self._now()),
+            )
+
+    async def _count_start(
+        self, records: SharedRecords, quota: Quota, caller: str, session: str
+    ) -> None:
+        name = _use_name(quota, caller)
+        for _ in range(CONFLICTS_MAX):
+            record = await records.get_record(USE_KIND, name)
+            use = QuotaUse() if record is None else msgspec.json.decode(record.data, type=QuotaUse)
+            now = self._now()
+            recent = [start for start in use.starts if start.at > now - WINDOW_S]
+            self._check_rate(quota, recent, now)
+            await self._check_open(quota, caller, session, recent)
+            noted = QuotaUse((*recent, RecentStart(now, session)))
+            version = 0 if record is None else record.version
+            try:
+                await records.put_record(USE_KIND, name, msgspec.json.encode(noted), version)
+            except RecordConflict:
+                continue
+            return
+        raise ApiError(
+            503,
+            "quota_contended",
+            "Too many runs are begun at once.",
+            "Try again.",
+            retry_after=1.0,
+        )
+
+    def _check_rate(self, quota: Quota, recent: list[RecentStart], now: float) -> None:
+        limit = quota.starts_per_min
+        if limit is None or len(recent) < limit:
+            return
+        # One more fits when so many of the last minute are left that there is room.
+        oldest = recent[len(recent) - limit]
+        raise ApiError(
+            429,
+            "quota_rate",
+            f"The quota {quota.name} lets this caller begin {limit} runs a minute.",
+            "Wait as long as Retry-After says.",
+            retry_after=oldest.at + WINDOW_S - now,
+        )
+
+    async def _check_open(
+        self, quota: Quota, caller: str, session: str, recent: list[RecentStart]
+    ) -> None:
+        limit = quota.runs_at_once
+        if limit is None:
+            return
+        count = 0
+        async for _ in self._open_sessions(quota, caller, session, recent):
+            count += 1
+            if count >= limit:
+                raise ApiError(
+                    429,
+                    "quota_runs",
+                    f"The quota {quota.name} lets this caller have {limit} runs at work at once.",
+                    "Wait until one has ended, or cancel one.",
+                    retry_after=BUSY_RETRY_S,
+                )
+
+    async def _open_sessions(
+        self, quota: Quota, caller: str, session: str, recent: list[RecentStart]
+    ) -> AsyncGenerator[str]:
+        """Yield the caller's sessions that are at work, apart from the one that is to begin."""
+        seen = {session}
+        catalog = self._journal
+        if isinstance(catalog, SessionCatalog):
+            page = await catalog.sessions(
+                state="open",
+                caller=caller,
+                agent=None if quota.agent == EVERYONE else quota.agent,
+                parent="",
+                limit=(quota.runs_at_once or 0) + 1,
+            )
+            for summary in page:
+                if summary.session not in seen:
+                    seen.add(summary.session)
+                    yield summary.session
+        for start in recent:
+            # It was noted, and may not have begun yet.
+            if start.session not in seen and await self._read_state(start.session) is None:
+                seen.add(start.session)
+                yield start.session
+
+
+def _use_name(quota: Quota, caller: str) -> str:
+    return f"{quota.name}/{hashlib.sha256(caller.encode()).hexdigest()[:32]}"
+
+
+def _seconds_to_midnight(now: float) -> float:
+    moment = datetime.fromtimestamp(now, UTC)
+    midnight = (moment + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight.timestamp() - now

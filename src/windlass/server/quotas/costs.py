@@ -1,0 +1,155 @@
+"""What runs have cost: by caller, agent, model and label.
+
+The law: figures come from the facts, as everywhere. A run counts for the time when it began, with
+all that its sub-agents spent.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from decimal import Decimal
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from windlass.core.messages import EXACT_MATH
+from windlass.ports import Journal, SessionCatalog
+from windlass.server.access import LOCAL_OWNER, Caller
+from windlass.server.errors import ApiError
+from windlass.server.session_cache import KnownSession
+
+CostKey = Literal["caller", "agent", "model", "label"]
+SESSIONS_MAX = 10_000
+"""Sessions that are remembered; the one that was looked at longest ago is forgotten first."""
+PAGE_SESSIONS = 200
+
+
+class RunCost(msgspec.Struct, frozen=True, gc=False):
+    """What one run has paid to one model."""
+
+    began: float
+    caller: str
+    agent: str
+    label: str
+    model: str
+    usd: Decimal
+    """What is known to be spent."""
+    is_known: bool
+    """Whether all prices were known."""
+    tokens: int
+    run: tuple[str, int]
+
+
+class CostRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sum of costs. Of the four keys, only those that were asked for are set."""
+
+    caller: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    label: str | None = None
+    usd: Decimal
+    """US dollars that are known to be spent."""
+    is_complete: bool
+    """Whether all prices were known."""
+    tokens: int
+    runs: int
+
+
+class CostService(Protocol):
+    """What the costs need of a service."""
+
+    journal: Journal
+
+    async def find_session(self, caller: Caller, session: str) -> KnownSession: ...
+
+
+class CostBook:
+    """Adds up the costs of a service's sessions."""
+
+    def __init__(self, service: CostService) -> None:
+        self._service = service
+        self._known: OrderedDict[str, tuple[int, tuple[RunCost, ...]]] = OrderedDict()
+        """By session: up to which fact it was read, and what its runs have cost."""
+
+    async def add_up(
+        self, owner: str | None, since: float, until: float, keys: Sequence[CostKey]
+    ) -> list[CostRow]:
+        """Return the costs of the runs that began in a span of time, the highest first.
+
+        `owner`: only what this caller's runs cost; None for all.
+        """
+        sums: dict[tuple[str, ...], list[RunCost]] = {}
+        async for cost in self._walk(owner, since, until):
+            group = tuple(getattr(cost, key) for key in keys)
+            sums.setdefault(group, []).append(cost)
+        rows = [
+            _make_row(dict(zip(keys, group, strict=True)), costs) for group, costs in sums.items()
+        ]
+        return sorted(rows, key=lambda row: (-row.usd, -row.tokens))
+
+    async def _walk(self, owner: str | None, since: float, until: float) -> AsyncGenerator[RunCost]:
+        catalog = self._service.journal
+        if not isinstance(catalog, SessionCatalog):
+            raise ApiError(
+                501, "not_listed", "This journal does not list its sessions.", "Use another one."
+            )
+        cursor: str | None = None
+        while True:
+            page = await catalog.sessions(
+                since=since, parent="", limit=PAGE_SESSIONS, cursor=cursor
+            )
+            for summary in page:
+                for cost in await self._costs_of(summary.session, summary.facts):
+                    if since <= cost.began < until and owner in (None, cost.caller):
+                        yield cost
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def _costs_of(self, session: str, facts: int) -> tuple[RunCost, ...]:
+        known = self._known.get(session)
+        if known is None or known[0] < facts:
+            try:
+                found = await self._service.find_session(LOCAL_OWNER, session)
+            except ApiError:
+                # It was deleted meanwhile.
+                return ()
+            known = (found.summary.facts, tuple(_read_costs(found)))
+            self._known[session] = known
+        self._known.move_to_end(session)
+        while len(self._known) > SESSIONS_MAX:
+            self._known.popitem(last=False)
+        return known[1]
+
+
+def _read_costs(found: KnownSession) -> list[RunCost]:
+    session = found.summary.session
+    view = found.projection
+    runs = [*view.runs] if view.run is None else [*view.runs, view.run]
+    return [
+        RunCost(
+            began=run.started_at,
+            caller=run.caller,
+            agent=run.agent,
+            label=found.labels.get(run.number, ""),
+            model=charge.model,
+            usd=charge.usd or Decimal(0),
+            is_known=charge.usd is not None or charge.usage is None,
+            tokens=charge.usage.total if charge.usage is not None else 0,
+            run=(session, run.number),
+        )
+        for run in runs
+        for charge in run.ledger.charges
+    ]
+
+
+def _make_row(keys: dict[CostKey, Any], costs: Sequence[RunCost]) -> CostRow:
+    usd = Decimal(0)
+    for cost in costs:
+        usd = EXACT_MATH.add(usd, cost.usd)
+    return CostRow(
+        **keys,
+        usd=usd,
+        is_complete=all(cost.is_known for cost in costs),
+        tokens=sum(cost.tokens for cost in costs),
+        runs=len({cost.run for cost in costs}),
+    )

@@ -1,0 +1,200 @@
+"""The routes of quotas and costs."""
+
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from windlass.core.errors import NothingToDo
+from windlass.server.errors import ApiError
+from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.quotas.admission import QuotaStore
+from windlass.server.quotas.costs import CostKey, CostRow
+from windlass.server.quotas.records import EVERYONE, Quota
+from windlass.server.routing import Route
+from windlass.server.service import Service
+
+PAGE_MAX = 1_000
+SPAN_MAX_S = 400 * 86_400.0
+"""Costs are added up over a year at most."""
+
+
+class QuotaBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What callers may use. What is left out has no limit."""
+
+    caller: Annotated[str, Meta(min_length=0, max_length=120)] = EVERYONE
+    """`*`: each caller on its own."""
+    agent: Annotated[str, Meta(max_length=200)] = EVERYONE
+    """`*`: all agents together."""
+    runs_at_once: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    starts_per_min: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    usd_per_day: Decimal | None = None
+    """US dollars, above zero."""
+
+
+class QuotaReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A quota."""
+
+    name: str
+    caller: str
+    agent: str
+    runs_at_once: int | None
+    starts_per_min: int | None
+    usd_per_day: Decimal | None
+    usd_today: Decimal | None = None
+    """What the caller who asks has spent or reserved of it today."""
+
+
+class QuotaPage(msgspec.Struct, frozen=True):
+    """Some quotas, by name."""
+
+    quotas: list[QuotaReply]
+    cursor: str | None = None
+
+
+class QuotaQuery(msgspec.Struct, frozen=True):
+    """Which page of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+    cursor: str = ""
+
+
+class CostQuery(msgspec.Struct, frozen=True):
+    """Which costs, and how they are grouped."""
+
+    since: float | None = None
+    """Seconds since the epoch; by default the beginning of this day in UTC."""
+    until: float | None = None
+    by: tuple[CostKey, ...] = ("caller", "agent", "model", "label")
+    """Give it several times: caller, agent, model, label."""
+    owner: str | None = None
+    """Only this caller's costs; for admins."""
+
+
+class CostReply(msgspec.Struct, frozen=True):
+    """Costs of the runs that began in a span of time, the highest first."""
+
+    since: float
+    until: float
+    rows: list[CostRow]
+    usd: Decimal
+    """All rows together, as far as prices are known."""
+
+
+async def put_quota(service: Service, request: HttpRequest) -> Reply:
+    body = await request.decode(QuotaBody)
+    try:
+        quota = Quota(name=request.params["name"], **msgspec.structs.asdict(body))
+    except ValueError as error:
+        raise ApiError(422, "invalid_request", f"{error}.", "Give a number above zero.") from None
+    await QuotaStore(service.journal).put(quota)
+    return HttpReply(200, quota_reply(quota))
+
+
+async def list_quotas(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(QuotaQuery)
+    caller = request.caller
+    found, cursor = await QuotaStore(service.journal).list_page(None, query.cursor, query.limit)
+    shown = [quota for quota in found if caller.is_admin or quota.caller in (EVERYONE, caller.name)]
+    replies = [
+        quota_reply(quota, await service.quotas.read_spent(quota, caller.name)) for quota in shown
+    ]
+    return HttpReply(200, QuotaPage(replies, cursor))
+
+
+async def delete_quota(service: Service, request: HttpRequest) -> Reply:
+    name = request.params["name"]
+    try:
+        await QuotaStore(service.journal).delete(name)
+    except NothingToDo:
+        raise ApiError(
+            404, "quota_not_found", f"There is no quota {name[:100]!r}.", "GET /quotas lists them."
+        ) from None
+    return HttpReply(204)
+
+
+async def read_costs(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(CostQuery)
+    now = time.time()
+    until = now if query.until is None else query.until
+    since = _beginning_of_day(now) if query.since is None else query.since
+    if not since <= until <= since + SPAN_MAX_S:
+        raise ApiError(
+            422,
+            "invalid_span",
+            "The span of time is empty or longer than a year.",
+            "Give since and until in seconds since the epoch.",
+        )
+    caller = request.caller
+    owner = query.owner if caller.is_admin else caller.name
+    keys = tuple(dict.fromkeys(query.by))
+    rows = await service.costs.add_up(owner, since, until, keys)
+    total = sum((row.usd for row in rows), Decimal(0))
+    return HttpReply(200, CostReply(since, until, rows, total))
+
+
+def quota_reply(quota: Quota, spent: Decimal | None = None) -> QuotaReply:
+    """Return what a client is told about a quota."""
+    return QuotaReply(
+        name=quota.name,
+        caller=quota.caller,
+        agent=quota.agent,
+        runs_at_once=quota.runs_at_once,
+        starts_per_min=quota.starts_per_min,
+        usd_per_day=quota.usd_per_day,
+        usd_today=spent,
+    )
+
+
+def _beginning_of_day(now: float) -> float:
+    day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return day.timestamp()
+
+
+ROUTES = (
+    Route(
+        method="PUT",
+        path="/quotas/{name}",
+        handler=put_quota,
+        role="admin",
+        name="putQuota",
+        summary="Limit what callers may use: runs at once, starts a minute, money a day.",
+        body=QuotaBody,
+        reply=QuotaReply,
+    ),
+    Route(
+        method="GET",
+        path="/quotas",
+        handler=list_quotas,
+        role="watch",
+        scope="caller",
+        name="listQuotas",
+        summary="List the quotas that apply to the caller; all of them for an admin.",
+        query=QuotaQuery,
+        reply=QuotaPage,
+    ),
+    Route(
+        method="DELETE",
+        path="/quotas/{name}",
+        handler=delete_quota,
+        role="admin",
+        name="deleteQuota",
+        summary="Delete a quota.",
+        status=204,
+        errors=("quota_not_found",),
+    ),
+    Route(
+        method="GET",
+        path="/costs",
+        handler=read_costs,
+        role="watch",
+        scope="caller",
+        name="readCosts",
+        summary="Add up costs by caller, agent, model and label: one's own; all for an admin.",
+        query=CostQuery,
+        reply=CostReply,
+    ),
+)
