@@ -136,8 +136,10 @@ class Dispatcher:
         async def read_document(_service: Service, _request: HttpRequest) -> Reply:
             return make_document()
 
-        async def read_metrics(service: Service, _request: HttpRequest) -> Reply:
-            return HttpReply(200, service.metrics.write(), content_type=OPEN_METRICS)
+        async def read_metrics(service: Service, request: HttpRequest) -> Reply:
+            owner = None if request.caller.is_admin else request.caller.name
+            costs = await service.costs.measure(owner, time.time())
+            return HttpReply(200, service.metrics.write(costs), content_type=OPEN_METRICS)
 
         return (
             Route(
@@ -154,8 +156,9 @@ class Dispatcher:
                 path="/metrics",
                 handler=read_metrics,
                 role="watch",
+                scope="caller",
                 name="readMetrics",
-                summary="Count requests, streams and runs (OpenMetrics).",
+                summary="Count requests, streams, runs and costs (OpenMetrics).",
                 content_types=(OPEN_METRICS.partition(";")[0],),
             ),
         )

@@ -51,15 +51,14 @@ class DutifulService(SchedulingService, TellingService, Protocol):
     background: BackgroundWork
     limits: ServiceLimits
     outside: OutsideSettings
-    hook_sender: HookSender
 
 
-def begin_duties(service: DutifulService) -> None:
+def begin_duties(service: DutifulService, sender: HookSender) -> None:
     """Begin what a service does by itself. It ends with the service's background work."""
     if not isinstance(service.journal, SharedRecords):
         return
     scheduler = make_scheduler(service, time.time)
     service.background.repeat("schedules", scheduler.run_due, service.limits.schedule_s)
     url = service.outside.public_url
-    webhooks = WebhookDuty(service, service.hook_sender, time.time, public_url=url)
+    webhooks = WebhookDuty(service, sender, time.time, public_url=url)
     service.background.start("webhooks", webhooks.run)

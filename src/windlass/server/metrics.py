@@ -1,7 +1,7 @@
 """Metrics of a service as OpenMetrics text.
 
-The law: a metric says how much and how often, never what: no prompt, no name of a session or of a
-caller is a label.
+The law: a metric says how much and how often, never what: no prompt and no name of a session is a
+label. Only costs name callers, and only to those callers and to an admin.
 """
 
 import time
@@ -72,9 +72,9 @@ class MetricsRegistry:
         labels = (("agent", agent),)
         self._runs[labels] = self._runs.get(labels, 0) + 1
 
-    def write(self) -> bytes:
-        """Return all metrics as text."""
-        metrics = [*self._own_metrics()]
+    def write(self, more: Iterable[Metric] = ()) -> bytes:
+        """Return all metrics as text, and some more that only who asks may see."""
+        metrics = [*self._own_metrics(), *more]
         for source in self._sources:
             metrics.extend(source())
         lines = [line for metric in metrics for line in _write_metric(metric)]

@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
+from functools import cached_property, partial
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
@@ -55,6 +55,7 @@ from windlass.server.session_directory import SessionDirectory, check_session_na
 from windlass.server.start_request import StartRequest
 from windlass.server.stored_replies import StoredReplies
 from windlass.server.tokens import TokenStore
+from windlass.server.webhooks.sender import HookSender
 
 SERVICE_KEY = "windlass_service"
 """The key in the context of a run that says that a service began it."""
@@ -98,24 +99,18 @@ class Service(RunControls):
         self.agents: Mapping[str, Agent[Any]] = {
             name: use_journal(agent, self.journal) for name, agent in named.items()
         }
-        self._recorded_agents = {agent.parts.world.agent: agent for agent in self.agents.values()}
-        """By the name that is recorded with their runs, which may be empty."""
         self._contexts = contexts or {}
         self._drives = drives
         self.limits = limits or ServiceLimits()
         self.outside = outside or OutsideSettings()
-        self.hook_sender = self.outside.make_sender()
         self.tokens = TokenStore(self.journal)
         self.frames = FrameEncoder()
         self.feed = SessionFeed(self.journal)
         self.metrics = MetricsRegistry()
         self.background = BackgroundWork()
         self._worker = self._make_worker()
-        self.stored_replies = StoredReplies(self.journal)
         self._sessions = SessionCache(self.journal, self._mask_facts)
         self._directory = SessionDirectory(self._sessions)
-        self.quotas = QuotaBook(self.journal, self._read_session_state)
-        self.costs = CostBook(self)
         self.is_ready = False
         """Whether new work should be sent here."""
 
@@ -124,11 +119,36 @@ class Service(RunControls):
         # A run that somebody began in a terminal on the same journal is theirs to resume.
         return SessionWorker(self.agents.values(), limits, accepts=is_served_run)
 
+    @cached_property
+    def _recorded_agents(self) -> Mapping[str, Agent[Any]]:
+        """The agents by the name that is recorded with their runs, which may be empty."""
+        return {agent.parts.world.agent: agent for agent in self.agents.values()}
+
+    @cached_property
+    def stored_replies(self) -> StoredReplies:
+        """Replies to changes that a client may send again."""
+        return StoredReplies(self.journal)
+
+    @cached_property
+    def hook_sender(self) -> HookSender:
+        """What sends the messages of webhooks. Raises ConfigError if a host cannot be used."""
+        return self.outside.make_sender()
+
+    @cached_property
+    def quotas(self) -> QuotaBook:
+        """Who may begin how many runs, for how much money."""
+        return QuotaBook(self.journal, self._read_session_state)
+
+    @cached_property
+    def costs(self) -> CostBook:
+        """What runs have cost."""
+        return CostBook(self)
+
     async def __aenter__(self) -> Self:
         if self._drives:
             self.background.start("worker", self._worker.run)
         self.background.repeat("old replies", self.stored_replies.remove_old, OLD_REPLIES_S)
-        begin_duties(self)
+        begin_duties(self, self.hook_sender)
         self.is_ready = True
         return self
 

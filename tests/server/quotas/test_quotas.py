@@ -5,12 +5,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from service import DirectClient, RunningService, run_service
 from windlass import Agent
 from windlass.core.limits import Amount
 from windlass.core.setup import ModelInfo, Price
 from windlass.journals.memory import MemoryJournal
+from windlass.ports import SharedRecord
 from windlass.server.errors import ApiError
 from windlass.server.quotas.admission import QuotaBook, QuotaStore
 from windlass.server.quotas.records import Quota
@@ -101,8 +103,17 @@ async def never_begun(_session: str) -> None:
     return None
 
 
+class RemoteJournal(MemoryJournal):
+    """A journal that others can write to between reading and writing."""
+
+    @override
+    async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
+        await asyncio.sleep(0.01)
+        return await super().put_record(kind, name, data, version)
+
+
 async def test_replicas_that_ask_at_once_do_not_exceed_it_together(clock: VirtualClock) -> None:
-    journal = MemoryJournal(now=clock.now)
+    journal = RemoteJournal(now=clock.now)
     await QuotaStore(journal).put(Quota(name="q", runs_at_once=4))
     books = [QuotaBook(journal, never_begun, clock.now) for _ in range(3)]
     asked = (books[at % 3].admit("ann", "a", f"s{at}") for at in range(20))
@@ -197,3 +208,18 @@ async def test_costs_are_told_by_caller_agent_model_and_label() -> None:
         assert (await admin.get("/costs?since=1&until=2")).data["rows"] == []
         assert (await admin.get("/costs?since=2&until=1")).status == 422
         assert (await admin.get("/costs?by=colour")).status == 422
+
+
+@pytest.mark.contract("A8")
+async def test_costs_are_metrics_for_those_who_may_see_them() -> None:
+    async with run_service(make_agent("a", *[reply()] * 3)) as service:
+        ann = await service.make_client("ann")
+        await start(ann)
+        await asyncio.sleep(1)
+        labels = '{caller="ann",agent="a",model="test:model",label=""}'
+        readers = [("root", "admin", True), ("ann", "watch", True), ("bob", "watch", False)]
+        for name, role, sees in readers:
+            client = await service.make_client(name, [role])
+            text = (await client.get("/metrics")).data.decode()
+            assert (f"windlass_cost_today_usd{labels} 1.5" in text) is sees
+            assert ("ann" in text) is sees

@@ -6,6 +6,7 @@ all that its sub-agents spent.
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
@@ -15,12 +16,16 @@ from windlass.core.messages import EXACT_MATH
 from windlass.ports import Journal, SessionCatalog
 from windlass.server.access import LOCAL_OWNER, Caller
 from windlass.server.errors import ApiError
+from windlass.server.metrics import Labels, Metric, MetricSample
 from windlass.server.session_cache import KnownSession
 
 CostKey = Literal["caller", "agent", "model", "label"]
 SESSIONS_MAX = 10_000
 """Sessions that are remembered; the one that was looked at longest ago is forgotten first."""
 PAGE_SESSIONS = 200
+METRIC_ROWS_MAX = 500
+"""Rows of costs that are metrics, the highest ones: a monitor keeps each for ever."""
+COST_KEYS: tuple[CostKey, ...] = ("caller", "agent", "model", "label")
 
 
 class RunCost(msgspec.Struct, frozen=True, gc=False):
@@ -86,6 +91,19 @@ class CostBook:
         ]
         return sorted(rows, key=lambda row: (-row.usd, -row.tokens))
 
+    async def measure(self, owner: str | None, now: float) -> list[Metric]:
+        """Return what the runs that began today, in UTC, have cost, as metrics."""
+        if not isinstance(self._service.journal, SessionCatalog):
+            return []
+        rows = await self.add_up(owner, beginning_of_day(now), now + 1.0, COST_KEYS)
+        labelled = [(_labels_of(row), row) for row in rows[:METRIC_ROWS_MAX]]
+        usd = tuple(MetricSample(float(row.usd), labels) for labels, row in labelled)
+        tokens = tuple(MetricSample(row.tokens, labels) for labels, row in labelled)
+        return [
+            Metric("windlass_cost_today_usd", "gauge", "US dollars of runs begun today.", usd),
+            Metric("windlass_tokens_today", "gauge", "Tokens of runs begun today.", tokens),
+        ]
+
     async def _walk(self, owner: str | None, since: float, until: float) -> AsyncGenerator[RunCost]:
         catalog = self._service.journal
         if not isinstance(catalog, SessionCatalog):
@@ -140,6 +158,16 @@ def _read_costs(found: KnownSession) -> list[RunCost]:
         for run in runs
         for charge in run.ledger.charges
     ]
+
+
+def beginning_of_day(now: float) -> float:
+    """Return when the day of a moment began, in UTC."""
+    day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return day.timestamp()
+
+
+def _labels_of(row: CostRow) -> Labels:
+    return tuple((key, str(getattr(row, key) or "")) for key in COST_KEYS)
 
 
 def _make_row(keys: dict[CostKey, Any], costs: Sequence[RunCost]) -> CostRow:

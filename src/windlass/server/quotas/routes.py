@@ -1,7 +1,6 @@
 """The routes of quotas and costs."""
 
 import time
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from windlass.core.errors import NothingToDo
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.quotas.admission import QuotaStore
-from windlass.server.quotas.costs import CostKey, CostRow
+from windlass.server.quotas.costs import COST_KEYS, CostKey, CostRow, beginning_of_day
 from windlass.server.quotas.records import EVERYONE, Quota
 from windlass.server.routing import Route
 from windlass.server.service import Service
@@ -68,7 +67,7 @@ class CostQuery(msgspec.Struct, frozen=True):
     since: float | None = None
     """Seconds since the epoch; by default the beginning of this day in UTC."""
     until: float | None = None
-    by: tuple[CostKey, ...] = ("caller", "agent", "model", "label")
+    by: tuple[CostKey, ...] = COST_KEYS
     """Give it several times: caller, agent, model, label."""
     owner: str | None = None
     """Only this caller's costs; for admins."""
@@ -120,7 +119,7 @@ async def read_costs(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(CostQuery)
     now = time.time()
     until = now if query.until is None else query.until
-    since = _beginning_of_day(now) if query.since is None else query.since
+    since = beginning_of_day(now) if query.since is None else query.since
     if not since <= until <= since + SPAN_MAX_S:
         raise ApiError(
             422,
@@ -147,11 +146,6 @@ def quota_reply(quota: Quota, spent: Decimal | None = None) -> QuotaReply:
         usd_per_day=quota.usd_per_day,
         usd_today=spent,
     )
-
-
-def _beginning_of_day(now: float) -> float:
-    day = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return day.timestamp()
 
 
 ROUTES = (

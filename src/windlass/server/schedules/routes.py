@@ -209,6 +209,7 @@ ROUTES = (
         body=ScheduleBody,
         reply=ScheduleReply,
         status=201,
+        stored_replies=True,
         errors=("agent_not_found",),
     ),
     Route(

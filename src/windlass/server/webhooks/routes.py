@@ -180,6 +180,7 @@ ROUTES = (
         body=WebhookBody,
         reply=WebhookReply,
         status=201,
+        stored_replies=True,
         errors=("address_refused",),
     ),
     Route(
