@@ -2,7 +2,8 @@
 
 import asyncio
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +116,9 @@ def serve(
     options = _read_options(given, outside)
     options.check()
     set_up_logs(given["log_format"])
+    make_service = partial(Service, outside=outside, drives=drives)
     if target is not None:
-        serving = _serve_program(
-            target, journal, options, outside, opens_page=opens_page, drives=drives
-        )
+        serving = _serve_program(target, journal, options, make_service, opens_page=opens_page)
         asyncio.run(serving)
         return
     flags = collect_flags({**given, "journal": journal})
@@ -130,13 +130,7 @@ def serve(
         async with opened as kept, open_project_agents(project_agents, kept) as served:
             for warning in served.warnings:
                 click.echo(warning, err=True)
-            service = Service(
-                served.agents,
-                journal=kept,
-                contexts=served.contexts,
-                outside=outside,
-                drives=drives,
-            )
+            service = make_service(served.agents, journal=kept, contexts=served.contexts)
             await _serve_service(service, options, opens_page=opens_page)
 
     asyncio.run(run())
@@ -159,17 +153,16 @@ async def _serve_program(
     target: str,
     journal: str | None,
     options: ServeOptions,
-    outside: OutsideSettings,
+    make_service: Callable[..., Service],
     *,
     opens_page: bool,
-    drives: bool,
 ) -> None:
     found = import_agents(target)
     if isinstance(found, Service):
         await _serve_service(found, options, opens_page=opens_page)
         return
     async with open_journal(journal_name(named=journal)) as kept:
-        service = Service(found, journal=kept, outside=outside, drives=drives)
+        service = make_service(found, journal=kept)
         await _serve_service(service, options, opens_page=opens_page)
 
 

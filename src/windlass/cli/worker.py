@@ -22,7 +22,7 @@ from windlass.server.project_agents import (
     open_project_agents,
 )
 from windlass.server.request_log import set_up_logs
-from windlass.server.served_agents import name_agents, use_journal
+from windlass.server.served_agents import name_agents, share_journal
 from windlass.server.service import Service, is_served_run
 from windlass.server.serving import StopSignals
 
@@ -106,8 +106,7 @@ async def _work_for_program(target: str, journal: str | None, limits: WorkLimits
     if isinstance(found, Service):
         raise ConfigError(f"{target} is a service: name its agents, or run windlass serve {target}")
     async with open_journal(journal_name(named=journal)) as kept:
-        agents = {name: use_journal(agent, kept) for name, agent in name_agents(found).items()}
-        await _work(agents, kept, limits)
+        await _work(share_journal(name_agents(found), kept), kept, limits)
 
 
 def _was_left_to_workers(start: RunStarted) -> bool:

@@ -50,9 +50,12 @@ def choose_journal(
     return MemoryJournal()
 
 
-def use_journal(agent: Agent[Any], journal: Journal) -> Agent[Any]:
-    """Return the agent with this journal: itself if it has it already."""
-    return agent if agent.parts.world.journal is journal else agent.with_journal(journal)
+def share_journal(agents: Mapping[str, Agent[Any]], journal: Journal) -> dict[str, Agent[Any]]:
+    """Return the agents with this journal: themselves if they have it already."""
+    return {
+        name: agent if agent.parts.world.journal is journal else agent.with_journal(journal)
+        for name, agent in agents.items()
+    }
 
 
 def find_agent(agents: Mapping[str, Agent[Any]], name: str) -> Agent[Any]:

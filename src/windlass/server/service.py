@@ -49,7 +49,7 @@ from windlass.server.metrics import MetricsRegistry
 from windlass.server.quotas.admission import QuotaBook
 from windlass.server.quotas.costs import CostBook
 from windlass.server.run_controls import RunControls
-from windlass.server.served_agents import choose_journal, find_agent, name_agents, use_journal
+from windlass.server.served_agents import choose_journal, find_agent, name_agents, share_journal
 from windlass.server.session_cache import KnownSession, SessionCache
 from windlass.server.session_directory import SessionDirectory, check_session_name
 from windlass.server.start_request import StartRequest
@@ -96,9 +96,7 @@ class Service(RunControls):
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)
         self.journal: Journal = choose_journal(named, journal)
-        self.agents: Mapping[str, Agent[Any]] = {
-            name: use_journal(agent, self.journal) for name, agent in named.items()
-        }
+        self.agents: Mapping[str, Agent[Any]] = share_journal(named, self.journal)
         self._contexts = contexts or {}
         self._drives = drives
         self.limits = limits or ServiceLimits()
@@ -108,7 +106,6 @@ class Service(RunControls):
         self.feed = SessionFeed(self.journal)
         self.metrics = MetricsRegistry()
         self.background = BackgroundWork()
-        self._worker = self._make_worker()
         self._sessions = SessionCache(self.journal, self._mask_facts)
         self._directory = SessionDirectory(self._sessions)
         self.is_ready = False
@@ -146,7 +143,7 @@ class Service(RunControls):
 
     async def __aenter__(self) -> Self:
         if self._drives:
-            self.background.start("worker", self._worker.run)
+            self.background.start("worker", self._make_worker().run)
         self.background.repeat("old replies", self.stored_replies.remove_old, OLD_REPLIES_S)
         begin_duties(self, self.hook_sender)
         self.is_ready = True
