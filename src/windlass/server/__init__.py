@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from windlass.server.asgi import create_asgi_app
     from windlass.server.dispatch import Dispatcher
     from windlass.server.errors import ApiError
+    from windlass.server.guard import AccessRules
     from windlass.server.limits import ServiceLimits
     from windlass.server.service import Service
     from windlass.server.serving import ServeOptions, serve
     from windlass.server.start_request import StartRequest
 
 __all__ = [
+    "AccessRules",
     "ApiError",
     "Caller",
     "Dispatcher",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 LAZY_MODULES: LazyModules = {
+    "AccessRules": "windlass.server.guard",
     "ApiError": "windlass.server.errors",
     "Caller": "windlass.server.access",
     "Dispatcher": "windlass.server.dispatch",
