@@ -11,9 +11,11 @@ import click
 
 from windlass.cli.command_context import load_context
 from windlass.cli.options import agent_options, collect_flags, limit_options
+from windlass.core.errors import ConfigError
 from windlass.project.journals import journal_name, open_journal
 from windlass.server.access import LOCAL_OWNER
 from windlass.server.duties import OutsideSettings
+from windlass.server.jwt_tokens import JwtOptions
 from windlass.server.project_agents import (
     import_agents,
     load_project_agents,
@@ -84,6 +86,9 @@ Examples:
     default=True,
     help="Whether to drive runs here, or leave them to windlass worker.",
 )
+@click.option("--jwt-issuer", metavar="URL", help="An identity provider whose tokens count.")
+@click.option("--jwt-audience", metavar="NAME", help="For whom its tokens must be meant.")
+@click.option("--jwt-keys", default="", metavar="URL", help="Its keys (JWKS), if not announced.")
 @click.option(
     "--drain-delay",
     type=click.FloatRange(0),
@@ -145,8 +150,19 @@ def _read_options(given: Mapping[str, Any], outside: OutsideSettings) -> ServeOp
         insecure=given["insecure"],
         hosts=(*given["hosts"], *outside.public_hosts()),
         origins=given["origins"],
+        jwt=_read_jwt_options(given),
         drain_delay_s=given["drain_delay"],
     )
+
+
+def _read_jwt_options(given: Mapping[str, Any]) -> JwtOptions | None:
+    issuer = given["jwt_issuer"]
+    audience = given["jwt_audience"]
+    if not issuer and not audience:
+        return None
+    if not issuer or not audience:
+        raise ConfigError("an identity provider needs both --jwt-issuer and --jwt-audience")
+    return JwtOptions(issuer=issuer, audience=audience, keys_url=given["jwt_keys"])
 
 
 async def _serve_program(

@@ -18,6 +18,7 @@ from windlass.logs import get_logger
 from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.guard import LOOPBACK_NAMES, AccessRules, Authenticator, is_loopback
+from windlass.server.jwt_tokens import JwtOptions, make_jwt_authenticator
 from windlass.server.service import Service
 
 DEFAULT_PORT = 8420
@@ -38,6 +39,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Further names under which the service answers; `*` for all."""
     origins: tuple[str, ...] = ()
     """Other sites whose pages may call the service."""
+    jwt: JwtOptions | None = None
+    """An identity provider whose tokens are accepted as well."""
     drain_delay_s: float = 0.0
     """How long to go on taking requests after readiness went false."""
 
@@ -88,6 +91,9 @@ async def serve(
     options = options or ServeOptions()
     options.check()
     tls = options.open_tls()
+    if options.jwt is not None:
+        provider = make_jwt_authenticator(options.jwt)
+        authenticators = (*authenticators, provider.authenticate)
     stop = StopSignals()
     dispatcher = Dispatcher(service, rules=options.access_rules(), authenticators=authenticators)
     with stop:
