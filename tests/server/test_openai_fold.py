@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypedDict
 
 import pytest
 
 from windlass import Agent, AttemptFailed, Event, ModelInfo, RunEnded, tool
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.setup import LoopPolicy
-from windlass.gates import ask
+from windlass.gates import RuleGate, ask
 from windlass.server.openai.chat import ChatChunks, make_completion
 from windlass.server.openai.errors import OpenAIError
 from windlass.server.openai.objects import ResponseObject
@@ -265,3 +266,37 @@ async def test_a_cancelled_run_keeps_what_it_had_said(clock: VirtualClock) -> No
     assert [(item.status, item.text) for item in seen.response.output] == [
         ("incomplete", "Half of")
     ]
+
+
+class Weight(TypedDict):
+    """What something weighs."""
+
+    tonnes: int
+
+
+async def test_an_agent_with_an_output_type_sends_nothing_but_its_output(
+    clock: VirtualClock,
+) -> None:
+    """Neither text beside calls, nor a reply that does not fit and is asked for again."""
+    replies = [[say("I look."), call("look", {"at": 1})], '{"tonnes": "?"}', '{"tonnes": 2}']
+    agent = Agent(ScriptedModel(replies), tools=[look], clock=clock, output_type=Weight)
+    events: list[Event] = []
+    await agent.run("Go.", session="s", on_event=events.append)
+    facts = await agent.parts.world.journal.read("s")
+    for seen in (fold_events(events), fold_events(facts)):
+        assert [item.text for item in seen.response.output] == ['{"tonnes": 2}']
+        assert list(seen.join_text().values()) == ['{"tonnes": 2}']
+        assert make_completion(seen.response).choices[0].message.content == '{"tonnes": 2}'
+
+
+@pytest.mark.contract("G3")
+async def test_a_reply_that_the_gate_denies_is_never_sent(clock: VirtualClock) -> None:
+    gate = RuleGate([], reply=["*secret*"])
+    model = ScriptedModel(["It is a secret.", "I may not say."])
+    agent = Agent(model, clock=clock, gate=gate)
+    events: list[Event] = []
+    await agent.run("Go.", session="s", on_event=events.append)
+    facts = await agent.parts.world.journal.read("s")
+    for seen in (fold_events(events), fold_events(facts)):
+        assert "secret" not in str(seen.events)
+        assert [item.text for item in seen.response.output] == ["I may not say."]

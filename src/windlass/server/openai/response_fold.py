@@ -75,9 +75,10 @@ class ResponseFold:
         """What was shown of that attempt, piece by piece."""
         self._shown_chars = 0
         self._is_open = False
+        self._is_unjudged = False
         """Whether the last item belongs to that attempt."""
-        self._unjudged: tuple[int, ReplyEntry] | None = None
-        """A reply that is shown once it is allowed, with the fact that began its attempt."""
+        self._is_unjudged = False
+        """Whether the reply of that attempt is complete, and shown once it is allowed."""
 
     @property
     def has_begun(self) -> bool:
@@ -112,8 +113,7 @@ class ResponseFold:
                 yield from self._drop_attempt(event.seq)
                 self._attempt_seq = event.seq
             case TextDelta(text):
-                if self._attempt_seq and not self._is_typed:
-                    yield from self._show_text(self._attempt_seq, text)
+                yield from self._take_text(text)
             case StepProposed():
                 yield from self._take_reply(event.seq)
             case ReplyJudged(verdict):
@@ -121,8 +121,9 @@ class ResponseFold:
             case AttemptFailed(partial=partial):
                 yield from self._drop_attempt(event.seq, had_text=bool(partial))
             case RunResumed() | RunReleased():
-                # Nobody recorded how much of the attempt was seen, so it always is an item.
-                yield from self._drop_attempt(event.seq, had_text=True)
+                if not self._is_unjudged:
+                    # Nobody recorded how much of the attempt was seen, so it always is an item.
+                    yield from self._drop_attempt(event.seq, had_text=True)
             case RunEnded():
                 yield from self._end(event)
             case _:
@@ -232,6 +233,10 @@ class ResponseFold:
 
     # The text of one attempt.
 
+    def _take_text(self, text: str) -> Iterator[ResponseEvent]:
+        if self._attempt_seq and not self._is_typed:
+            yield from self._show_text(self._attempt_seq, text)
+
     def _show_text(self, attempt: int, text: str) -> Iterator[ResponseEvent]:
         """Show more text of an attempt, as an item that is opened with its first text."""
         if not text:
@@ -279,6 +284,7 @@ class ResponseFold:
         self._shown = []
         self._shown_chars = 0
         self._is_open = False
+        self._is_unjudged = False
 
     def _take_reply(self, seq: int) -> Iterator[ResponseEvent]:
         attempt = self._attempt_seq
@@ -287,17 +293,18 @@ class ResponseFold:
             self._forget_attempt()
             return
         if entry.withheld or self._is_typed:
-            self._unjudged = (attempt, entry)
-            self._forget_attempt()
+            self._is_unjudged = True
             return
         yield from self._finish_item(seq, attempt, entry)
 
     def _judge_reply(self, seq: int, *, is_allowed: bool) -> Iterator[ResponseEvent]:
-        unjudged = self._unjudged
-        self._unjudged = None
         entry = _last_reply(self._view)
-        if unjudged is not None and is_allowed and entry is not None:
-            yield from self._finish_item(seq, unjudged[0], entry)
+        if not self._is_unjudged or entry is None:
+            return
+        if is_allowed:
+            yield from self._finish_item(seq, self._attempt_seq, entry)
+        else:
+            yield from self._drop_attempt(seq)
 
     def _finish_item(self, seq: int, attempt: int, entry: ReplyEntry) -> Iterator[ResponseEvent]:
         """Show what is missing of a complete reply, and close its item."""
