@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import quote
 
+from windlass.agent.agent import Agent
 from windlass.server.a2a.errors import shape_error
 from windlass.server.a2a.rpc import answer_rpc
 from windlass.server.a2a.wire import PROTOCOL_VERSION, RpcReply, RpcRequest
@@ -24,12 +25,7 @@ async def read_card(service: Service, request: HttpRequest) -> HttpReply:
 
 def build_card(service: Service, request: HttpRequest, name: str) -> dict[str, Any]:
     """Return the card of an agent, with the public address of the service or the request's."""
-    tools = [
-        spec.name for spec in service.agents[name].parts.setup.tools if not spec.needs_artifact
-    ]
-    description = "An agent that Windlass runs"
-    # Its instructions are for the model alone, so they are not shown here.
-    description += f", with the tools {', '.join(tools)}." if tools else "."
+    description = _describe_agent(service.agents[name])
     path = f"/a2a/{quote(name)}" if name else "/a2a"
     origin = service.outside.public_url.rstrip("/")
     if not origin:
@@ -63,6 +59,14 @@ def build_card(service: Service, request: HttpRequest, name: str) -> dict[str, A
             }
         ],
     }
+
+
+def _describe_agent(agent: Agent[Any]) -> str:
+    """Return what an agent is. Its instructions are for the model alone, and not shown."""
+    tools = [spec.name for spec in agent.parts.setup.tools if not spec.needs_artifact]
+    if not tools:
+        return "An agent that Windlass runs."
+    return f"An agent that Windlass runs, with the tools {', '.join(tools)}."
 
 
 def _find_version() -> str:
