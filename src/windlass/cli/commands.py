@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from windlass.cli.migrate import migrate
     from windlass.cli.models import models
     from windlass.cli.policy import policy
+    from windlass.cli.quota import quota
     from windlass.cli.resume import resume
     from windlass.cli.run import run
     from windlass.cli.schedule import schedule
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from windlass.cli.token import token
     from windlass.cli.tools import tools
     from windlass.cli.trust import trust
+    from windlass.cli.webhook import webhook
     from windlass.cli.worker import worker
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "models",
     "pause",
     "policy",
+    "quota",
     "raise_",
     "resume",
     "run",
@@ -59,6 +62,7 @@ __all__ = [
     "tools",
     "trust",
     "watch",
+    "webhook",
     "worker",
 ]
 
@@ -86,6 +90,8 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "Show what this machine can do, and what is missing.",
     "policy": "Check a policy file, and what it decides about a call.",
     "schedule": "Start runs at certain times; list, pause and delete schedules.",
+    "quota": "Limit what each caller of the service may use.",
+    "webhook": "Send messages about questions, ends and failures.",
     "sessions": "List, show, watch, explain, check, copy and delete sessions.",
     "migrate": "Bring a journal of an older version up to date.",
     "completion": "Print the completion script for a shell.",
@@ -106,6 +112,7 @@ LAZY_MODULES: LazyModules = {
     "models": "windlass.cli.models",
     "pause": "windlass.cli.control",
     "policy": "windlass.cli.policy",
+    "quota": "windlass.cli.quota",
     "raise_": "windlass.cli.control",
     "resume": "windlass.cli.resume",
     "run": "windlass.cli.run",
@@ -117,6 +124,7 @@ LAZY_MODULES: LazyModules = {
     "tools": "windlass.cli.tools",
     "trust": "windlass.cli.trust",
     "watch": "windlass.cli.sessions",
+    "webhook": "windlass.cli.webhook",
     "worker": "windlass.cli.worker",
 }
 if not TYPE_CHECKING:

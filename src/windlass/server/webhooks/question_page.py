@@ -15,7 +15,7 @@ import msgspec
 from windlass.core.errors import NothingToDo
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import Allow, Deny, PersonAnswer
-from windlass.server.access import LOCAL_OWNER, Caller
+from windlass.server.access import Caller, Role
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Route
@@ -94,10 +94,9 @@ async def _find_question(service: Service, hook: Webhook, link: AnswerLink) -> O
 
 
 def _owner_of(hook: Webhook) -> Caller:
-    """Return whoever made the webhook, with no more rights than to answer."""
-    if hook.sees_all:
-        return LOCAL_OWNER
-    return Caller(hook.owner, frozenset({"answer"}))
+    """Return whoever made the webhook: an admin's may answer for every owner."""
+    role: Role = "admin" if hook.sees_all else "answer"
+    return Caller(hook.owner, frozenset({role}))
 
 
 def _read_answer(body: bytes) -> PersonAnswer:

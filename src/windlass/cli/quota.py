@@ -1,0 +1,96 @@
+"""`windlass quota`: what each caller of the service may use."""
+
+from decimal import Decimal
+
+import click
+
+from windlass.cli.journal_option import journal_option, run_on_journal
+from windlass.cli.session_table import show_columns
+from windlass.core.errors import ConfigError
+from windlass.core.text_clip import printable_chars
+from windlass.project.journals import ManagedJournal
+from windlass.server.quotas.admission import QuotaStore
+from windlass.server.quotas.records import EVERYONE, Quota
+
+COLUMNS = ("QUOTA", "CALLER", "AGENT", "AT ONCE", "PER MINUTE", "USD PER DAY")
+
+
+@click.group()
+def quota() -> None:
+    """Set, list and delete quotas: how much each caller may use of each agent.
+
+    They are kept in the journal, and hold for all services that run on it.
+    """
+
+
+@quota.command(
+    "set",
+    epilog="""\b
+Example:
+  windlass quota set everyone --runs-at-once 5 --starts-per-min 30 --usd-per-day 20
+  windlass quota set interns --caller kim --agent researcher --usd-per-day 2
+""",
+)
+@click.argument("name")
+@journal_option
+@click.option("--caller", default=EVERYONE, help="By default each caller, on its own.")
+@click.option("--agent", default=EVERYONE, help="By default all agents, together.")
+@click.option("--runs-at-once", type=click.IntRange(1), help="Runs at work at a time.")
+@click.option("--starts-per-min", type=click.IntRange(1), help="Runs begun in any 60 seconds.")
+@click.option("--usd-per-day", type=Decimal, help="US dollars a day, which begins at midnight UTC.")
+def set_(
+    name: str,
+    place: str,
+    caller: str,
+    agent: str,
+    runs_at_once: int | None,
+    starts_per_min: int | None,
+    usd_per_day: Decimal | None,
+) -> None:
+    """Limit what callers may use, in place of the quota of that name if there is one.
+
+    What is left out has no limit.
+    """
+    try:
+        new = Quota(
+            name=name,
+            caller=caller,
+            agent=agent,
+            runs_at_once=runs_at_once,
+            starts_per_min=starts_per_min,
+            usd_per_day=usd_per_day,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    run_on_journal(place, lambda journal: QuotaStore(journal).put(new), creates=True)
+    click.echo(f"The quota {name} is set.")
+
+
+@quota.command("list")
+@journal_option
+def list_(place: str) -> None:
+    """List the quotas."""
+    found = run_on_journal(place, _list_all)
+    if found:
+        show_columns([COLUMNS, *map(_row, found)])
+    else:
+        click.echo("No quotas.")
+
+
+@quota.command()
+@click.argument("name")
+@journal_option
+def delete(name: str, place: str) -> None:
+    """Delete a quota."""
+    run_on_journal(place, lambda journal: QuotaStore(journal).delete(name))
+    click.echo(f"The quota {name} is deleted.")
+
+
+async def _list_all(journal: ManagedJournal) -> list[Quota]:
+    return [known async for known in QuotaStore(journal).walk()]
+
+
+def _row(known: Quota) -> list[str]:
+    limits = (known.runs_at_once, known.starts_per_min, known.usd_per_day)
+    shown = ["-" if limit is None else str(limit) for limit in limits]
+    return [printable_chars(cell) for cell in (known.name, known.caller, known.agent, *shown)]
