@@ -166,6 +166,33 @@ async def test_every_error_has_a_code_a_sentence_and_what_to_do() -> None:
             assert error["hint"]
 
 
+@pytest.mark.contract("A5")
+async def test_the_document_describes_every_route() -> None:
+    async with run_service(idle_agent()) as running:
+        document = (await DirectClient(running.dispatcher).get("/openapi.json")).data
+        described = {
+            (method.upper(), path)
+            for path, operations in document["paths"].items()
+            for method in operations
+        }
+        own = {"/openapi.json", "/metrics"}
+        routes = {(route.method, route.path) for route in running.dispatcher.table.routes}
+        assert {pair for pair in routes if pair[1] not in own} == described
+
+
+@pytest.mark.contract("A8")
+async def test_metrics_count_requests_and_name_nobody() -> None:
+    async with run_service(idle_agent()) as running:
+        ann = await running.make_client("ann")
+        await ann.get("/runs")
+        await ann.get("/runs/secret-name")
+        text = (await ann.get("/metrics")).data.decode()
+        assert 'windlass_requests_total{route="listRuns",status="200"} 1' in text
+        assert "windlass_ready 1" in text
+        assert text.endswith("# EOF\n")
+        assert "secret-name" not in text
+
+
 def test_owners_never_meet_in_one_name() -> None:
     pairs = [("a", "b.x"), ("a.b", "x"), ("a/b", "x"), ("a b", "x"), ("", "a.b.x"), ("é", "x")]
     assert len({full_session_name(*pair) for pair in pairs[:4]}) == 4

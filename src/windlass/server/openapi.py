@@ -34,7 +34,7 @@ def build_document(routes: Sequence[Route]) -> dict[str, Any]:
         if kind is not None
     )
     schemas, components = msgspec.json.schema_components(
-        [ErrorReply, *types], ref_template=REF, schema_hook=_describe_sequence
+        [ErrorReply, *types], ref_template=REF, schema_hook=_describe_other
     )
     known = dict(zip([ErrorReply, *types], schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -130,11 +130,9 @@ def _describe_errors(route: Route) -> str:
     return f"An error: what happened, and what to do. Codes: {', '.join(route.errors)}."
 
 
-def _describe_sequence(kind: type) -> dict[str, Any]:
-    """Return the schema of a sequence of ours, which is an array in JSON."""
-    if issubclass(kind, Sequence):
-        return {"type": "array"}
-    raise NotImplementedError
+def _describe_other(kind: type) -> dict[str, Any]:
+    """Return the schema of a type that has none: a sequence of ours is an array in JSON."""
+    return {"type": "array"} if issubclass(kind, Sequence) else {"description": "Any value."}
 
 
 def _unique(types: Iterable[Any]) -> list[Any]:
