@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -131,8 +132,10 @@ async def start_process(folder: Path) -> ServedProcess:
     return ServedProcess(process, address, tokens[0] if tokens else "")
 
 
-async def read_until_killed(served: ServedProcess, events: int) -> list[Any]:
-    """Start a response, and kill the service after some events of it."""
+async def read_until_stopped(
+    served: ServedProcess, events: int, number: signal.Signals
+) -> list[Any]:
+    """Start a response, and stop the service by a signal after some events of it."""
     seen: list[Any] = []
     url = f"{served.address}/v1"
     async with AsyncOpenAI(api_key=served.token, base_url=url, max_retries=0) as client:
@@ -143,16 +146,19 @@ async def read_until_killed(served: ServedProcess, events: int) -> list[Any]:
             async for event in stream:
                 seen.append(event)
                 if len(seen) == events:
-                    served.process.kill()
+                    served.process.send_signal(number)
     await served.process.wait()
     return seen
 
 
 @pytest.mark.contract("A3", "A6")
-async def test_a_response_survives_a_kill_of_the_service(tmp_path: Path) -> None:
-    """What the killed attempt had said stays an incomplete message; the next one is whole."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
+async def test_a_response_survives_the_end_of_its_service(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """What the stopped attempt had said stays an incomplete message; the next one is whole."""
     served = await start_process(tmp_path)
-    seen = await read_until_killed(served, 7)
+    seen = await read_until_stopped(served, 7, number)
     assert seen[-1].type == "response.output_text.delta"
     again = await start_process(tmp_path)
     try:
