@@ -4,6 +4,7 @@ The law: every request gets exactly one reply, whatever the handler does, and ev
 shape of its route. What went wrong inside is logged under the id of the request and not told.
 """
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -32,6 +33,8 @@ from windlass.server.routing import Route, RouteTable
 from windlass.server.service import Service
 
 _log = get_logger(__name__)
+QUIET_ROUTES = frozenset({"readHealth", "readPageFile", "readReadiness"})
+"""Asked for so often that they would hide all else in a log."""
 SECURITY_HEADERS: Mapping[str, str] = {
     "Server": "windlass",
     "X-Content-Type-Options": "nosniff",
@@ -191,7 +194,9 @@ class Dispatcher:
             "caller": request.caller.name if request.has_caller else "",
             "ms": round(seconds * 1000, 1),
         }
-        _log.info("%s %s", extra["method"], extra["route"], extra={"windlass": extra})
+        is_quiet = extra["route"] in QUIET_ROUTES and reply.status < 400  # noqa: PLR2004 - an error
+        level = logging.DEBUG if is_quiet else logging.INFO
+        _log.log(level, "%s %s", extra["method"], extra["route"], extra={"windlass": extra})
         self.service.metrics.note_request(extra["route"], reply.status, seconds)
 
 
