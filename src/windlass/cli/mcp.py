@@ -1,23 +1,36 @@
-"""`windlass mcp`: the MCP servers of this project, in its `.mcp.json`."""
+"""`windlass mcp`: the MCP servers of this project, in its `.mcp.json`; and agents as one."""
 
 import asyncio
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
+from windlass.cli.command_context import load_context
 from windlass.cli.exit_codes import FAILED
+from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.cli.screen import BAD, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.slash_commands import show_tools
 from windlass.cli.trust import describe_trust, open_trusted, trust_option
 from windlass.core.errors import ConfigError, FolderNotTrusted, NothingToDo
 from windlass.core.suggestions import suggest_names
 from windlass.core.text_clip import printable_line, reveal_line
+from windlass.project.agents import ProjectAgent
 from windlass.project.file_edits import read_mcp_entries, write_mcp_entries
 from windlass.project.files import project_servers
+from windlass.project.journals import journal_name, open_journal
 from windlass.project.server_scripts import server_command
 from windlass.project.snapshot import MCP_FILE
 from windlass.project.trust import explain_no_trust, keep_trust, open_project
+from windlass.server import mcp as mcp_server
+from windlass.server.project_agents import (
+    import_agents,
+    load_project_agents,
+    open_project_agents,
+)
+from windlass.server.service import Service
 from windlass.tools.mcp.config import McpHttp, McpStdio
 from windlass.tools.mcp.servers import McpServers
 
@@ -26,7 +39,7 @@ PAIR_METAVAR = "NAME=VALUE"
 
 @click.group()
 def mcp() -> None:
-    """Add, list, remove and test the MCP servers of this project (.mcp.json)."""
+    """Add, list, remove and test the MCP servers of this project (.mcp.json); serve agents."""
 
 
 @mcp.command(
@@ -96,6 +109,54 @@ def list_() -> None:
     is_trusted, note = describe_trust(open_project())
     if not is_trusted:
         screen.write_line(f"None of them is used: {note}", TROUBLE, mark=screen.glyphs.trouble)
+
+
+@mcp.command(
+    epilog="""\b
+Examples, as the settings of a client would have them:
+  windlass mcp serve                   the agents of this folder
+  windlass mcp serve app:agents        agents that app.py makes"""
+)
+@click.argument("target", required=False, metavar="[MODULE:NAME]")
+@click.option(
+    "--journal",
+    metavar="NAME",
+    help="Where the sessions are kept: a path or postgresql://…; by default, as the settings say.",
+)
+@agent_options
+@limit_options
+def serve(target: str | None, journal: str | None, trust: bool | None, **given: Any) -> None:  # noqa: ANN401 - the flags of click
+    """Serve agents as MCP tools, over standard input and output.
+
+    A client starts this command. Each agent is a tool; a run goes on in the journal if the client
+    goes away. Over HTTP, `windlass serve` has the same tools at /mcp.
+    """
+    if find_spec("mcp") is None:
+        raise ConfigError("windlass mcp serve needs an extra: pip install 'windlass[mcp]'")
+    if target is not None:
+        asyncio.run(_serve_program(target, journal))
+        return
+    flags = collect_flags({**given, "journal": journal})
+    context = load_context(flags, quiet=True, trust=trust).with_chosen_model()
+    project_agents = load_project_agents(context.agent, flags, context.agent.project)
+    asyncio.run(_serve_project(project_agents, journal_name(context.agent.settings)))
+
+
+async def _serve_project(agents: Mapping[str, ProjectAgent], place: str) -> None:
+    async with open_journal(place) as kept, open_project_agents(agents, kept) as served:
+        for warning in served.warnings:
+            click.echo(warning, err=True)
+        service = Service(served.agents, journal=kept, contexts=served.contexts)
+        await mcp_server.serve_stdio(service)
+
+
+async def _serve_program(target: str, journal: str | None) -> None:
+    found = import_agents(target)
+    if isinstance(found, Service):
+        await mcp_server.serve_stdio(found)
+        return
+    async with open_journal(journal_name(named=journal)) as kept:
+        await mcp_server.serve_stdio(Service(found, journal=kept))
 
 
 @mcp.command()

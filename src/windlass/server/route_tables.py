@@ -3,6 +3,7 @@
 from windlass.server.a2a import routes as a2a
 from windlass.server.ag_ui import routes as ag_ui
 from windlass.server.api import access, agents, controls, health, records, runs
+from windlass.server.mcp import routes as mcp
 from windlass.server.openai import routes as openai
 from windlass.server.page import routes as page
 from windlass.server.quotas import routes as quotas
@@ -23,6 +24,7 @@ def all_routes() -> tuple[Route, ...]:
         *health.ROUTES,
         *a2a.ROUTES,
         *ag_ui.ROUTES,
+        *mcp.ROUTES,
         *openai.ROUTES,
         *page.ROUTES,
         *schedules.ROUTES,
