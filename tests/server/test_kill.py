@@ -8,50 +8,9 @@ import aiohttp
 import pytest
 
 from service_process import free_port, make_token, serve_process
+from stream_client import StreamClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]
-
-
-class StreamClient:
-    """A client that remembers the id of the last event, and comes back with it."""
-
-    def __init__(self, address: str, token: str) -> None:
-        self.address = address
-        self.headers = {"Authorization": f"Bearer {token}"}
-        self.session = ""
-        self.seen: list[int] = []
-        self.facts: list[str] = []
-
-    async def start(self, prompt: str) -> None:
-        async with (
-            aiohttp.ClientSession(self.address, headers=self.headers) as client,
-            client.post("/runs", json={"prompt": prompt}) as reply,
-        ):
-            assert reply.status == 202
-            self.session = (await reply.json())["session"]
-
-    async def read_until(self, fact: str, times: int = 1) -> bool:
-        """Read events until a kind of fact has come so often. Returns whether the stream ended."""
-        headers = {**self.headers, "Accept": "text/event-stream"}
-        if self.seen:
-            headers["Last-Event-ID"] = str(self.seen[-1])
-        async with (
-            aiohttp.ClientSession(self.address, headers=headers) as client,
-            client.get(f"/runs/{self.session}/events") as events,
-        ):
-            assert events.status == 200
-            number = 0
-            async for raw in events.content:
-                line = raw.decode().strip()
-                if line.startswith("id: "):
-                    number = int(line[4:])
-                elif line.startswith("data: ") and number:
-                    self.seen.append(number)
-                    self.facts.append(json.loads(line[6:])["type"])
-                    number = 0
-                    if self.facts.count(fact) >= times:
-                        return False
-        return True
 
 
 def assert_done_once(client: StreamClient, folder: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from windlass.journals import open_journal
+from windlass.project.journals import open_journal
 from windlass.server.tokens import TokenStore
 
 APP = '''"""An agent that writes four lines, one at a time, and says so in the end."""
@@ -49,22 +49,19 @@ def free_port() -> int:
 
 async def make_token(journal: str, caller: str = "ann") -> str:
     """Make a token in the journal of a service, as `windlass token create` does."""
-    opened = open_journal(journal)
-    try:
+    async with open_journal(journal) as opened:
         return (await TokenStore(opened).create(caller)).secret
-    finally:
-        opened.close()
 
 
 class ServiceProcess:
     """A service that runs until it is stopped. Its log is in `service.log` of its folder."""
 
-    def __init__(self, folder: Path, port: int, *flags: str) -> None:
+    def __init__(self, folder: Path, port: int, *flags: str, app: str, journal: str) -> None:
         self.address = f"http://127.0.0.1:{port}"
-        (folder / "app.py").write_text(APP)
+        (folder / "app.py").write_text(app)
         command = [
             *(sys.executable, "-m", "windlass.cli", "serve", "app:agents"),
-            *("--port", str(port), "--journal", str(folder / "sessions.db")),
+            *("--port", str(port), "--journal", journal or str(folder / "sessions.db")),
             *("--log-format", "json", *flags),
         ]
         with (folder / "service.log").open("ab") as log:
@@ -74,7 +71,7 @@ class ServiceProcess:
 
     def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
-        assert self.process.stdout.readline().startswith("Serving writer at ")
+        assert self.process.stdout.readline().startswith("Serving ")
 
     def kill(self) -> None:
         """SIGKILL, and gone."""
@@ -88,9 +85,14 @@ class ServiceProcess:
 
 
 @contextmanager
-def serve_process(folder: Path, port: int, *flags: str) -> Iterator[ServiceProcess]:
-    """Start a service and wait until it takes requests; it is gone when the block ends."""
-    started = ServiceProcess(folder, port, *flags)
+def serve_process(
+    folder: Path, port: int, *flags: str, app: str = APP, journal: str = ""
+) -> Iterator[ServiceProcess]:
+    """Start a service and wait until it takes requests; it is gone when the block ends.
+
+    Its journal is a file in its folder unless one is named.
+    """
+    started = ServiceProcess(folder, port, *flags, app=app, journal=journal)
     try:
         started.wait_until_ready()
         yield started
