@@ -160,6 +160,18 @@ async def test_the_client_cannot_change_the_instructions_of_the_agent() -> None:
         assert at.helper.model.requests == 2
 
 
+async def test_the_client_can_limit_a_run_more_strictly_and_never_less() -> None:
+    async with serve_helper() as at:
+        short = (await at.ask("Add them.", windlass={"limits": {"steps": 1}})).data
+        assert short["choices"][0]["finish_reason"] == "length"
+        assert short["windlass"]["state"] == "max_steps"
+        steps = at.helper.model.requests
+        assert steps == 1
+        loose = (await at.respond("Loop.", windlass={"limits": {"steps": 10**6}})).data
+        assert loose["windlass"]["state"] == "max_steps"
+        assert at.helper.model.requests == steps + 5
+
+
 async def test_the_conversation_of_a_chat_goes_on() -> None:
     async with serve_helper() as at:
         messages = [

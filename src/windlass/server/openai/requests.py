@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from windlass.server.api.runs import RunCaps
 from windlass.server.openai.errors import OpenAIError
 
 JsonDict = dict[str, Any]
@@ -21,6 +22,8 @@ class WindlassOptions(msgspec.Struct, frozen=True):
     on_question: Literal["fail", "wait"] = "fail"
     """If the run must wait for a person: end the request with an error that links to the question,
     or keep it open until somebody has answered. The run waits in either case."""
+    limits: RunCaps | None = None
+    """Stricter limits than the agent's: steps, tokens, usd, seconds."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True):

@@ -5,12 +5,13 @@ session gets a session of their own, which begins with all that led to that resp
 """
 
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from windlass.agent.control import wait_for_change
 from windlass.agent.handles import RunHandle
 from windlass.core.errors import RunUnfinished, SessionBusy
 from windlass.core.events import Fact, RunStarted, StepProposed
+from windlass.core.limits import Limits
 from windlass.core.projection.project import project_events
 from windlass.core.projection.view import ReplyEntry
 from windlass.server.messages import HttpRequest
@@ -28,6 +29,7 @@ from windlass.server.openai.inputs import (
 from windlass.server.openai.requests import (
     ChatRequest,
     ResponseRequest,
+    WindlassOptions,
     check_chat_request,
     check_response_request,
 )
@@ -41,12 +43,21 @@ RETRY_S = 0.2
 """How long to wait for the first record of that request."""
 
 
+class WantedRun(NamedTuple):
+    """The run that a request asks for."""
+
+    agent: str
+    given: ClientInput
+    limits: Limits | None
+
+
 async def start_chat(service: Service, request: HttpRequest, body: ChatRequest) -> RunFollower:
     """Start the run of a chat completion, in a session of its own."""
     check_chat_request(body)
     agent = find_agent(service, body.model)
     given = read_chat_input(body.messages)
-    handle = await _start(service, request, agent, given)
+    wanted = WantedRun(agent, given, _read_limits(body.windlass))
+    handle = await _start(service, request, wanted)
     return RunFollower(service, request, handle.session, handle.run)
 
 
@@ -61,11 +72,16 @@ async def start_response(
     }
     items = resolve_references(body.input, texts)
     given = read_response_input(items, body.instructions or "")
+    wanted = WantedRun(agent, given, _read_limits(body.windlass))
     if body.previous_response_id is None:
-        handle = await _start(service, request, agent, given)
+        handle = await _start(service, request, wanted)
     else:
-        handle = await _continue(service, request, agent, given, body.previous_response_id)
+        handle = await _continue(service, request, wanted, body.previous_response_id)
     return RunFollower(service, request, handle.session, handle.run)
+
+
+def _read_limits(options: WindlassOptions) -> Limits | None:
+    return None if options.limits is None else options.limits.to_limits()
 
 
 def find_agent(service: Service, model: str) -> str:
@@ -84,26 +100,28 @@ def find_agent(service: Service, model: str) -> str:
 
 
 async def _start(
-    service: Service, request: HttpRequest, agent: str, given: ClientInput, session: str = ""
+    service: Service, request: HttpRequest, wanted: WantedRun, session: str = ""
 ) -> RunHandle[Any]:
+    given = wanted.given
     return await service.start_run(
         request.caller,
         StartRequest(
             prompt=given.prompt,
-            agent=agent,
+            agent=wanted.agent,
             session=session,
             key=request.header("idempotency-key"),
             earlier=given.earlier,
+            limits=wanted.limits,
             trace=request.header("traceparent"),
         ),
     )
 
 
 async def _continue(
-    service: Service, request: HttpRequest, agent: str, given: ClientInput, previous: str
+    service: Service, request: HttpRequest, wanted: WantedRun, previous: str
 ) -> RunHandle[Any]:
     """Start a run after an earlier response."""
-    if given.earlier:
+    if wanted.given.earlier:
         raise OpenAIError(
             400,
             "history_given_twice",
@@ -120,7 +138,7 @@ async def _continue(
         if _must_fork(facts, reference.number, request.header("idempotency-key")):
             session = await _fork(service, request, session, end)
         try:
-            return await _start(service, request, agent, given, session)
+            return await _start(service, request, wanted, session)
         except (SessionBusy, RunUnfinished):
             # Another request goes on from the same response at this moment: its run will be there.
             await wait_for_change(service.journal, session, facts[-1].seq, RETRY_S)
