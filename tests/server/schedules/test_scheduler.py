@@ -241,9 +241,11 @@ async def test_a_run_that_cannot_be_started_is_tried_again(world: World) -> None
     scheduler = world.scheduler()
     await world.pass_time(30, scheduler)
     assert world.fired == []
+    assert (await world.store.get("s")).last_error == "not started yet: later"
     world.fake.error = None
     await world.pass_time(10, scheduler)
     assert world.fired == [0]
+    assert (await world.store.get("s")).last_error == ""
 
 
 async def test_a_run_that_can_never_be_started_is_given_up_and_told(world: World) -> None:

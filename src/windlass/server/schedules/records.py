@@ -136,6 +136,11 @@ def skip_missed(schedule: Schedule, now: float) -> Schedule:
     return skip_firing(replace(schedule, handled_until=missed), int(schedule.handled_until), why)
 
 
+def note_trouble(schedule: Schedule, why: str) -> Schedule:
+    """Return the schedule while its firing could not be carried out, and is tried again."""
+    return replace(schedule, last_error=f"not started yet: {why}"[:1_000])
+
+
 def skip_firing(schedule: Schedule, fire_time: int, why: str) -> Schedule:
     """Return the schedule after a firing that started no run."""
     text = f"{format_moment(fire_time)} was skipped: {why}"

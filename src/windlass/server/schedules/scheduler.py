@@ -16,6 +16,7 @@ from windlass.server.schedules.records import (
     Schedule,
     decide_firing,
     note_started,
+    note_trouble,
     skip_firing,
 )
 from windlass.server.schedules.store import ScheduleStore
@@ -131,12 +132,15 @@ class Scheduler:
         """Give up a firing that could not be started in time; before, it is tried again."""
         firing = schedule.firing
         _log.warning("schedule %s could not start its run: %s", record_name, why)
-        if firing is None or self._now() < firing.decided_at + schedule.catch_up_s:
+        if firing is None:
             return
+        is_late = self._now() >= firing.decided_at + schedule.catch_up_s
 
-        def give_up(known: Schedule) -> Schedule | None:
+        def note(known: Schedule) -> Schedule | None:
             if known.firing != firing:
                 return None
-            return skip_firing(known, firing.fire_time, why)
+            if is_late:
+                return skip_firing(known, firing.fire_time, why)
+            return note_trouble(known, why)
 
-        await self._store.change(record_name, give_up)
+        await self._store.change(record_name, note)
