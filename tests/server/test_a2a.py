@@ -316,3 +316,21 @@ async def test_an_agent_has_a_card() -> None:
             assert read.capabilities.streaming
             assert "Secret" not in str(card)
         assert (await http.get("/a2a/nobody/.well-known/agent-card.json")).status != 200
+
+
+@pytest.mark.contract("A2")
+async def test_a_client_that_leaves_while_it_waits_leaves_the_run_alone() -> None:
+    with ScriptedModel([[say("So"), pause(30), say(" on.")]]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            peer = await make_client(running)
+            params = {"message": peer.make_message("Hi")}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+            request = peer.http.make_request("POST", peer.path, body)
+            answering = asyncio.create_task(running.dispatcher.handle(request))
+            await asyncio.sleep(1)
+            request.mark_disconnected()
+            await asyncio.wait_for(answering, 1)
+            task = (await peer.list_tasks())["tasks"][0]
+            assert task["status"]["state"] == "TASK_STATE_WORKING"
+            await asyncio.sleep(60)
+            assert (await peer.get(task["id"]))["artifacts"][0]["parts"] == [{"text": "So on."}]

@@ -27,6 +27,7 @@ session = "known"
 agent = "helper"
 """
 """Names that are there, so that the handlers are reached."""
+PATHS = "^/(runs|questions|agents|models|budgets|me|tokens|healthz|ag-ui|a2a)"
 ENDLESS = ("watchSessions",)
 """Streams that end only when the client leaves."""
 
@@ -56,7 +57,7 @@ async def test_the_service_keeps_to_its_document(tmp_path: Path) -> None:
             *("--header", f"Authorization: Bearer {token}", "--checks", ",".join(CHECKS)),
             *("--phases", "examples,coverage,fuzzing", "--max-examples", "3", "--seed", "1"),
             *("--request-timeout", "20", "--generation-database", "none", "--no-color"),
-            *("--include-path-regex", "^/(runs|questions|agents|models|budgets|me|tokens|healthz)"),
+            *("--include-path-regex", PATHS),
             *exclude,
         )
         tested = await asyncio.create_subprocess_exec(

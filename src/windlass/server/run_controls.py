@@ -47,21 +47,34 @@ class RunControls(ABC):
         """Drive a session in the background if it needs it."""
 
     async def steer(
-        self, caller: Caller, session: str, prompt: str | tuple[ContentPart, ...], *, key: str = ""
+        self,
+        caller: Caller,
+        session: str,
+        prompt: str | tuple[ContentPart, ...],
+        *,
+        key: str = "",
+        run: int | None = None,
     ) -> ControlReceipt:
-        """Say something to the open run of a session before its next step."""
+        """Say something to the open run of a session before its next step; only `run`, if given."""
         summary = await self.check_owner(caller, session)
         receipt = await control.steer(
-            self.journal, summary.session, prompt, by=caller.author, key=key
+            self.journal, summary.session, prompt, by=caller.author, key=key, run=run
         )
         return self._wake(receipt, summary)
 
     async def cancel(
-        self, caller: Caller, session: str, reason: str = "cancelled"
+        self,
+        caller: Caller,
+        session: str,
+        reason: str = "cancelled",
+        *,
+        run: int | None = None,
     ) -> ControlReceipt:
-        """End the open run of a session, wherever it is driven."""
+        """End the open run of a session, wherever it is driven; only `run`, if given."""
         summary = await self.check_owner(caller, session)
-        return await control.cancel(self.journal, summary.session, reason, by=caller.author)
+        return await control.cancel(
+            self.journal, summary.session, reason, by=caller.author, run=run
+        )
 
     async def pause(self, caller: Caller, session: str, reason: str = "") -> ControlReceipt:
         """Stop the open run of a session before its next request."""

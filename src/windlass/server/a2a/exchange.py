@@ -120,7 +120,11 @@ class TaskExchange:
             return
         self._caller.require("start")
         await self._service.steer(
-            self._caller, self.view.session, read_prompt(message), key=message.message_id
+            self._caller,
+            self.view.session,
+            read_prompt(message),
+            key=message.message_id,
+            run=self.number,
         )
 
     async def _answer(self, message: A2aMessage) -> None:
@@ -141,7 +145,7 @@ class TaskExchange:
         self._caller.require("start")
         self._answered |= {self.view.session}
         if isinstance(read_decision(message), Deny):
-            await self._service.cancel(self._caller, self.view.session)
+            await self._service.cancel(self._caller, self.view.session, run=self.number)
         else:
             await self._service.resume(self._caller, self.view.session)
 

@@ -1,5 +1,6 @@
 """The methods of A2A over JSON-RPC, each with what a caller must be allowed to do."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import TypeVar
@@ -106,12 +107,24 @@ class RpcCall:
         configuration = params.configuration or SendConfiguration()
         exchange = self._exchange()
         await exchange.send(params, self._request.header("traceparent"))
-        if not configuration.return_immediately:
-            run = await exchange.wait()
-        else:
+        if configuration.return_immediately:
             run = await exchange.wait_begun()
+        else:
+            run = await self._wait(exchange)
         task = exchange.build_task(run, configuration.history_length)
         return self._reply(StreamItem(task=task))
+
+    async def _wait(self, exchange: TaskExchange) -> RunView:
+        """Return the run once it has ended or asks, or when the client has gone away."""
+        waiting = asyncio.ensure_future(exchange.wait())
+        leaving = asyncio.ensure_future(self._request.wait_disconnect())
+        try:
+            await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else await exchange.wait_begun()
+        finally:
+            waiting.cancel()
+            leaving.cancel()
+            await asyncio.gather(waiting, leaving, return_exceptions=True)
 
     async def stream_message(self) -> Reply:
         params = self._read_params(SendParams)
@@ -165,7 +178,9 @@ class RpcCall:
         if not run.is_open:
             raise ended
         try:
-            receipt = await self._service.cancel(self._caller, exchange.view.session)
+            receipt = await self._service.cancel(
+                self._caller, exchange.view.session, run=run.number
+            )
             with suppress(TimeoutError):
                 await receipt.taken(CANCEL_WAIT_S)
         except NothingToDo:

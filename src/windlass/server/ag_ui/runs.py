@@ -183,7 +183,7 @@ class AgUiRun:
         self._caller.require("start")
         self._answered |= {entry.interrupt_id}
         if entry.status == "cancelled":
-            await self._service.cancel(self._caller, session)
+            await self._service.cancel(self._caller, session, run=self._run)
         else:
             await self._service.resume(self._caller, session)
 
