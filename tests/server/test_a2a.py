@@ -11,6 +11,7 @@ from a2a_client import A2aClient, answer_of, state_of
 from service import RunningService, run_service
 from windlass import Agent, tool
 from windlass.gates import ask
+from windlass.journals import MemoryJournal
 from windlass.testing import ScriptedModel, call, cut, fail, pause, refuse, say
 
 pytestmark = pytest.mark.contract("A6")
@@ -334,3 +335,28 @@ async def test_a_client_that_leaves_while_it_waits_leaves_the_run_alone() -> Non
             assert task["status"]["state"] == "TASK_STATE_WORKING"
             await asyncio.sleep(60)
             assert (await peer.get(task["id"]))["artifacts"][0]["parts"] == [{"text": "So on."}]
+
+
+@pytest.mark.contract("A1")
+async def test_any_replica_goes_on_with_a_task() -> None:
+    replies = [[call("send", {"text": "hi"})], [say("Sent"), pause(10), say(" it.")]]
+    journal = MemoryJournal()
+    with ScriptedModel(replies) as model:
+        agents = [Agent(model, name="helper", tools=[send], gate=ask()) for _ in range(2)]
+        async with (
+            run_service(agents[0], journal=journal) as one,
+            run_service(agents[1], journal=journal) as two,
+        ):
+            here = await make_client(one)
+            there = await make_client(two)
+            asked = await here.send("Send it")
+            assert (await there.get(asked["id"]))["status"] == asked["status"]
+            answer = there.make_message("yes", taskId=asked["id"])
+            async with there.open("SendStreamingMessage", {"message": answer}) as items:
+                async for item in items:
+                    if "artifactUpdate" in item:
+                        break
+            async with here.open("SubscribeToTask", {"id": asked["id"]}) as items:
+                rest = [item async for item in items]
+    assert answer_of(rest) == "Sent it."
+    assert state_of(rest[-1]) == "COMPLETED"
