@@ -8,16 +8,20 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from typing import Self
 
 from aiohttp import web
 
 from windlass.logs import get_logger
 from windlass.server.dispatch import Dispatcher
 from windlass.server.errors import ApiError
+from windlass.server.limits import ServiceLimits
 from windlass.server.messages import HttpReply, HttpRequest, StreamReply, error_reply
 
 _log = get_logger(__name__)
 HEADER_BYTES_MAX = 16_384
+LINGER_S = 1.0
+"""How long the rest of a body is read that a refused request still sends."""
 STOP_S = 5.0
 """For requests that are under way when the server stops."""
 
@@ -30,13 +34,20 @@ class HttpServer:
         self._limits = dispatcher.service.limits
         self._scheme = scheme
         self._streams: set[asyncio.Task[object]] = set()
-        self._open = 0
+        self._server = self._make_server()
 
-    def make_server(self) -> web.Server:
-        """Return what aiohttp runs for each connection."""
+    @property
+    def server(self) -> web.Server:
+        """What aiohttp runs for each connection."""
+        return self._server
+
+    def _make_server(self) -> web.Server:
         return web.Server(
             self._handle,
             handler_cancellation=True,
+            # Counts from the first moment of a connection: a head that comes too slowly ends it.
+            keepalive_timeout=self._limits.receive_s,
+            lingering_time=LINGER_S,
             max_line_size=HEADER_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
             access_log=None,
@@ -50,13 +61,10 @@ class HttpServer:
         await asyncio.gather(*streams, return_exceptions=True)
 
     async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
-        if self._open >= self._limits.connections:
+        # Connections that are kept open without a request count too.
+        if len(self._server.connections) > self._limits.connections:
             return _to_response(error_reply(_too_many_connections()))
-        self._open += 1
-        try:
-            return await self._carry(raw)
-        finally:
-            self._open -= 1
+        return await self._carry(raw)
 
     async def _carry(self, raw: web.BaseRequest) -> web.StreamResponse:
         request = self._read_request(raw)
@@ -99,8 +107,7 @@ class HttpServer:
             self._streams.add(task)
         try:
             await response.prepare(raw)
-            writer = _StreamWriter(response, reply.keep_alive, self._limits.keep_alive_s)
-            with writer:
+            with _StreamWriter(raw, response, reply.keep_alive, self._limits) as writer:
                 async for chunk in reply.chunks:
                     await writer.write(chunk)
             await response.write_eof()
@@ -118,17 +125,26 @@ class HttpServer:
 class _StreamWriter:
     """Writes chunks, and something to keep the connection alive when there are none."""
 
-    def __init__(self, response: web.StreamResponse, keep_alive: bytes, every_s: float) -> None:
+    def __init__(
+        self,
+        raw: web.BaseRequest,
+        response: web.StreamResponse,
+        keep_alive: bytes,
+        limits: ServiceLimits,
+    ) -> None:
+        self._raw = raw
         self._response = response
         self._keep_alive = keep_alive
-        self._every_s = every_s
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
         self._is_idle = True
+        self._writing_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._beat: asyncio.Task[None] | None = None
 
-    def __enter__(self) -> None:
-        if self._keep_alive:
-            self._schedule()
+    def __enter__(self) -> Self:
+        self._schedule()
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._timer is not None:
@@ -138,13 +154,23 @@ class _StreamWriter:
 
     async def write(self, chunk: bytes) -> None:
         self._is_idle = False
+        self._writing_since = self._loop.time()
         await self._response.write(chunk)
+        self._writing_since = None
 
     def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._every_s, self._tick)
+        every_s = min(self._limits.keep_alive_s, self._limits.stalled_write_s)
+        self._timer = self._loop.call_later(every_s, self._tick)
 
     def _tick(self) -> None:
-        if self._is_idle:
+        since = self._writing_since
+        if since is not None:
+            stalled_s = self._loop.time() - since
+            if stalled_s >= self._limits.stalled_write_s and self._raw.transport is not None:
+                # The client takes nothing. It can come back, and gets what it has missed.
+                self._raw.transport.abort()
+                return
+        elif self._is_idle and self._keep_alive:
             self._beat = asyncio.ensure_future(self._write_keep_alive())
         self._is_idle = True
         self._schedule()
@@ -237,7 +263,7 @@ async def listen(
     """
     scheme = "http" if tls is None else "https"
     carrier = HttpServer(dispatcher, scheme=scheme)
-    runner = web.ServerRunner(carrier.make_server(), handle_signals=False, shutdown_timeout=STOP_S)
+    runner = web.ServerRunner(carrier.server, handle_signals=False, shutdown_timeout=STOP_S)
     await runner.setup()
     site = web.TCPSite(runner, host, port, ssl_context=tls, backlog=1024)
     await site.start()
