@@ -178,7 +178,9 @@ def misfits() -> list[str]:
                         path.parent.mkdir(parents=True, exist_ok=True)
                         shutil.copy(SOURCE / "windlass" / edit.file, path)
                     edit.apply(source)
-                    compile(path.read_text("utf-8"), str(path), "exec")
+                    # The page's modules are not Python.
+                    if path.suffix == ".py":
+                        compile(path.read_text("utf-8"), str(path), "exec")
             except (MutantMisfit, OSError, SyntaxError) as error:
                 found.append(f"{mutant.name}: {error}")
     return found

@@ -20,7 +20,7 @@ from windlass.gates import Rule, RuleGate, allow_all
 from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.service import Service
-from windlass.testing import ScriptedModel, call, drop, say, think, usage
+from windlass.testing import ScriptedModel, call, drop, fail, say, think, usage
 
 Reply = Sequence[Any] | str
 Scene = Callable[[int, str], Reply]
@@ -178,6 +178,24 @@ def _slow(step: int, words: str) -> Reply:
     return [call("bash", {"command": f"sleep {seconds}"})]
 
 
+def _run_suite(step: int, _words: str) -> Reply:
+    if step:
+        return "The suite passes."
+    return [say("I run the whole suite."), call("bash", {"command": "sleep 900 # make test"})]
+
+
+def _explain(step: int, _words: str) -> Reply:
+    if step == 0:
+        return [
+            call("read", {"path": "billing/rates.py"}),
+            call("read", {"path": "billing/tax.py"}),
+        ]
+    return (
+        "Rates come from `rates.toml`, and **tax is added last**: `total = net * (1 + rate)`. "
+        "Nothing else reads the file."
+    )
+
+
 def _write_long(_step: int, words: str) -> Reply:
     count = int(words.split()[1])
     return " ".join(f"word{number}" for number in range(count)) + " the end."
@@ -194,6 +212,10 @@ def _fail(step: int, _words: str) -> Reply:
     if step == 0:
         return [call("bash", {"command": "false --really"})]
     return "The command failed."
+
+
+def _fail_check(_step: int, _words: str) -> Reply:
+    return [fail("auth", "the key of the provider was refused")]
 
 
 def _hostile(step: int, _words: str) -> Reply:
@@ -217,6 +239,9 @@ def _broken(step: int, _words: str) -> Reply:
 _BREAKS: dict[str, int] = {}
 SCENES: dict[str, Scene] = {
     "fix": _fix,
+    "run": _run_suite,
+    "explain": _explain,
+    "check": _fail_check,
     "report": _report,
     "slow": _slow,
     "write": _write_long,

@@ -21,6 +21,7 @@ from windlass.server.page.audit import (
     read_record,
     replay_session,
 )
+from windlass.server.page.costs import CostsReply, read_costs
 from windlass.server.page.files import serve_page_file
 from windlass.server.page.highlight import CODE_CHARS_MAX, highlight_code
 from windlass.server.page.questions import PatternVerdict, try_pattern
@@ -51,6 +52,12 @@ class CompareQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The other session."""
 
     other: str
+
+
+class CostsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How far back costs are counted."""
+
+    days: Annotated[int, Meta(ge=1, le=366)] = 30
 
 
 class HighlightBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,6 +149,11 @@ async def compare_records(service: Service, request: HttpRequest) -> Reply:
     other = await service.check_owner(request.caller, query.other)
     reply = await compare_sessions(service, request.params["session"], other.session)
     return HttpReply(200, reply)
+
+
+async def list_costs(service: Service, request: HttpRequest) -> Reply:
+    query = request.decode_query(CostsQuery)
+    return HttpReply(200, await read_costs(service, request.caller, query.days, time.time()))
 
 
 async def highlight(_service: Service, request: HttpRequest) -> Reply:
@@ -240,6 +252,17 @@ ROUTES = (
         summary="Find the first record in which two sessions differ.",
         query=CompareQuery,
         reply=CompareReply,
+    ),
+    Route(
+        method="GET",
+        path="/page/costs",
+        handler=list_costs,
+        role="watch",
+        scope="caller",
+        name="listCosts",
+        summary="Say what runs cost, by day, agent, model and owner.",
+        query=CostsQuery,
+        reply=CostsReply,
     ),
     Route(
         method="POST",

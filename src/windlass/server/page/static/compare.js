@@ -5,8 +5,9 @@ import { h, icon, slot } from "./dom.js";
 import { renderEntry } from "./entries.js";
 import { counted, money, tokens } from "./format.js";
 import { watchSession } from "./feed.js";
+import { headState } from "./run.js";
 import { effect, onCleanup } from "./signals.js";
-import { address, stateOf } from "./ui.js";
+import { address } from "./ui.js";
 
 /** @typedef {import("./session_view.js").SessionView} SessionView */
 /** @typedef {{ same: number, first: number | null, left: string, right: string, left_total: number, right_total: number }} Comparison */
@@ -50,7 +51,7 @@ function verdictWords(found) {
 /** @param {SessionView} view @param {Comparison} found */
 function column(view, found) {
   const head = view.head.peek();
-  const state = stateOf({ state: head?.run?.outcome ?? "open" });
+  const state = headState(head);
   const context = {
     session: view.session, why: (/** @type {number} */ seq) => { location.hash = address("run", view.session, seq); },
     nested: () => null, question: () => null, isOpen: () => false, setOpen: () => {},

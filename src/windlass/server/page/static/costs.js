@@ -1,3 +1,136 @@
-/** Budgets and costs. */
-import { h } from "./dom.js";
-export function costsView() { return h("h1", null, "Costs"); }
+/** Budgets and costs: by day, agent, model and owner, and what is reserved now. */
+
+import { ApiError, get } from "./api.js";
+import { h, slot, svg } from "./dom.js";
+import { now } from "./feed.js";
+import { counted, money, tokens } from "./format.js";
+import { effect, onCleanup, signal } from "./signals.js";
+import { address } from "./ui.js";
+
+/**
+ * @typedef {{ day: string, agent: string, model: string, owner: string, purpose: string, runs: number,
+ *   requests: number, input: number, output: number, usd: string, unknown: number }} CostRow
+ */
+/** @typedef {{ session: string, title: string, agent: string, usd: string | null, tokens: number }} Reserved */
+/** @typedef {{ rows: CostRow[], reserved: Reserved[], sessions: number, is_complete: boolean }} Costs */
+/** @typedef {{ usd?: string | null, tokens?: number | null }} Amount */
+/** @typedef {{ budget: Amount & { name: string, per?: string | null }, spent: Amount, agents: string[] }} BudgetRow */
+
+const PERIODS = [7, 30, 90];
+const RELOAD_MS = 15_000;
+const PLOT = { width: 760, height: 150, left: 46, bottom: 20, top: 8 };
+
+export function costsView() {
+  const days = signal(30);
+  const body = h("div");
+  const show = slot(body);
+  let asked = 0;
+  const load = async () => {
+    const mine = ++asked;
+    try {
+      const [costs, budgets] = await Promise.all([get(`/page/costs?days=${days.peek()}`), get("/budgets")]);
+      if (mine === asked) show(() => costsBody(costs, budgets.budgets, days.peek()));
+    } catch (error) {
+      if (mine === asked) show(() => h("p", { class: "notice bad" }, error instanceof ApiError ? error.message : String(error)));
+    }
+  };
+  effect(() => {
+    days();
+    void load();
+  });
+  const timer = setInterval(() => { if (!document.hidden) void load(); }, RELOAD_MS);
+  onCleanup(() => clearInterval(timer));
+  return [
+    h("div", { class: "inbox-head" }, h("h1", null, "Costs"),
+      h("div", { class: "tabs", role: "group", "aria-label": "Period" }, PERIODS.map((one) =>
+        h("button", { class: "tab", "aria-pressed": () => String(days() === one), onclick: () => days.set(one) }, `${one} days`)))),
+    body,
+  ];
+}
+
+/** @param {Costs} costs @param {BudgetRow[]} budgets @param {number} days */
+function costsBody(costs, budgets, days) {
+  const total = sum(costs.rows, (row) => Number(row.usd));
+  const used = sum(costs.rows, (row) => row.input + row.output);
+  const runs = sum(costs.rows, (row) => row.runs);
+  const unknown = sum(costs.rows, (row) => row.unknown);
+  const today = new Date(now.peek() * 1000).toISOString().slice(0, 10);
+  const figures = [
+    [`${days} days`, money(total)], ["today, UTC", money(sum(costs.rows.filter((row) => row.day === today), (row) => Number(row.usd)))],
+    ["runs", String(runs)], ["a run, on average", runs ? money(total / runs) : "no runs"], ["tokens", tokens(used)],
+    ["reserved now", money(sum(costs.reserved, (one) => Number(one.usd ?? 0)))],
+  ];
+  return [
+    unknown ? h("p", { class: "notice" }, `${counted(unknown, "charge")} has no known price or usage, and is not in these figures.`) : null,
+    costs.is_complete ? null : h("p", { class: "notice" }, `Only the latest ${costs.sessions} sessions are counted.`),
+    h("dl", { class: "figures" }, figures.map(([name, value]) => h("div", { class: "figure panel" }, h("dt", null, name), h("dd", null, value)))),
+    h("section", { class: "section panel", "aria-label": "By day" }, h("h2", null, "By day"), dayPlot(costs.rows, days)),
+    budgets.length ? h("section", { class: "section panel", "aria-label": "Budgets" }, h("h2", null, "Shared budgets"), budgetTable(budgets)) : null,
+    costs.reserved.length ? h("section", { class: "section panel", "aria-label": "Reserved" }, h("h2", null, "Reserved now"),
+      h("table", null, h("tbody", null, costs.reserved.map((one) => h("tr", null, h("td", null, h("a", { href: address("run", one.session) }, one.title || one.session)), h("td", null, one.agent), h("td", { class: "num" }, `${tokens(one.tokens)} tokens`), h("td", { class: "num" }, one.usd === null ? "unknown" : `at most ${money(one.usd)}`)))))) : null,
+    pivot("By agent", costs.rows, (row) => row.agent || "(no name)"),
+    pivot("By model", costs.rows, (row) => (row.purpose === "main" ? row.model : `${row.model} (${row.purpose})`)),
+    pivot("By caller", costs.rows, (row) => row.owner || "(this machine's owner)"),
+  ];
+}
+
+/** @template T @param {T[]} list @param {(item: T) => number} value */
+function sum(list, value) {
+  return list.reduce((total, item) => total + value(item), 0);
+}
+
+/** @param {string} title @param {CostRow[]} rows @param {(row: CostRow) => string} keyOf */
+function pivot(title, rows, keyOf) {
+  /** @type {Map<string, CostRow[]>} */
+  const groups = new Map();
+  for (const row of rows) groups.set(keyOf(row), [...(groups.get(keyOf(row)) ?? []), row]);
+  const most = Math.max(1e-12, ...[...groups.values()].map((list) => sum(list, (row) => Number(row.usd))));
+  const sorted = [...groups].sort((a, b) => sum(b[1], (row) => Number(row.usd)) - sum(a[1], (row) => Number(row.usd)));
+  if (!sorted.length) return null;
+  return h("section", { class: "section panel", "aria-label": title }, h("h2", null, title), h("div", { class: "table-box", tabindex: "0", role: "group", "aria-label": title },
+    h("table", null, h("thead", null, h("tr", null, ["", "share", "runs", "tokens in", "tokens out", "cost"].map((name) => h("th", { scope: "col" }, name || h("span", { class: "visually-hidden" }, "name"))))),
+      h("tbody", null, sorted.map(([name, list]) => h("tr", null, h("td", null, name), h("td", null, meter(sum(list, (row) => Number(row.usd)) / most)),
+        h("td", { class: "num" }, String(sum(list, (row) => row.runs))), h("td", { class: "num" }, tokens(sum(list, (row) => row.input))), h("td", { class: "num" }, tokens(sum(list, (row) => row.output))), h("td", { class: "num" }, h("strong", null, money(sum(list, (row) => Number(row.usd)))))))))));
+}
+
+/** @param {number} share between 0 and 1 */
+function meter(share) {
+  const bar = h("span");
+  bar.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
+  return h("div", { class: "meter", "aria-hidden": "true" }, bar);
+}
+
+/** @param {BudgetRow[]} budgets */
+function budgetTable(budgets) {
+  return h("table", null, h("thead", null, h("tr", null, ["budget", "used", "of", "agents"].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", null, budgets.map(({ budget, spent, agents }) => {
+      const usd = budget.usd ?? null;
+      const share = usd !== null ? Number(spent.usd ?? 0) / Number(usd) : Number(spent.tokens ?? 0) / Number(budget.tokens ?? 1);
+      return h("tr", null, h("td", null, budget.name, h("span", { class: "faint" }, budget.per ? ` per ${budget.per}` : ""), meter(share)),
+        h("td", { class: "num" }, usd !== null ? money(spent.usd ?? 0) : tokens(spent.tokens ?? 0)), h("td", { class: "num" }, usd !== null ? money(usd) : `${tokens(budget.tokens ?? 0)} tokens`), h("td", null, agents.join(", ")));
+    })));
+}
+
+/** @param {CostRow[]} rows @param {number} days */
+function dayPlot(rows, days) {
+  const last = new Date(now.peek() * 1000);
+  const names = Array.from({ length: days }, (_, at) => new Date(last.getTime() - (days - 1 - at) * 86_400_000).toISOString().slice(0, 10));
+  const values = names.map((day) => sum(rows.filter((row) => row.day === day), (row) => Number(row.usd)));
+  const most = niceCeiling(Math.max(...values));
+  const { width, height, left, bottom, top } = PLOT;
+  const step = (width - left) / days;
+  const y = (/** @type {number} */ value) => top + (height - top - bottom) * (1 - value / most);
+  const total = sum(values, (value) => value);
+  const label = `Cost by day over ${days} days: ${money(total)} in all, at most ${money(Math.max(...values))} on a day`;
+  return svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
+    [0, 0.5, 1].map((share) => [svg("line", { class: "grid", x1: left, x2: width, y1: y(most * share), y2: y(most * share) }), svg("text", { x: left - 6, y: y(most * share) + 3, "text-anchor": "end" }, money(most * share))]),
+    values.map((value, at) => svg("rect", { class: "day", x: left + at * step + step * 0.15, width: step * 0.7, y: value ? Math.min(y(value), y(0) - 1) : y(0), height: value ? Math.max(1, y(0) - y(value)) : 0, rx: Math.min(2, step / 5) }, svg("title", null, `${names[at]}: ${money(value)}`))),
+    names.map((day, at) => (at % Math.ceil(days / 7) === 0 ? svg("text", { x: left + (at + 0.5) * step, y: height - 5, "text-anchor": "middle" }, day.slice(5)) : null)));
+}
+
+/** @param {number} value */
+function niceCeiling(value) {
+  if (value <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return (/** @type {number} */ ([1, 2, 5, 10].find((step) => step * power >= value))) * power;
+}

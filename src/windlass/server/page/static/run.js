@@ -84,7 +84,7 @@ function firstWords(view) {
  */
 export function conversationList(view, options) {
   const rows = h("div", { class: "entries" });
-  const isAtEnd = signal(true);
+  const isAtEnd = signal(options.start === 0);
   /** @type {Map<string, boolean>} */
   const opened = new Map();
   /** @type {Map<string, HTMLElement>} */
@@ -137,6 +137,8 @@ export function conversationList(view, options) {
   }
   /** @param {number} seq */
   function goTo(seq) {
+    // Whoever looks at a record is not taken to the end by the next one.
+    isAtEnd.set(false);
     select(view.indexOfRecord(seq), "center");
   }
   /** @param {number} index @param {ScrollLogicalPosition} [block] */
@@ -264,7 +266,7 @@ function runActions(view) {
 }
 
 /** @param {Head | null} head */
-function headState(head) {
+export function headState(head) {
   if (!head) return { words: "loading", dot: "rest", chip: "" };
   const run = head.run;
   if (!run) return { words: "empty", dot: "rest", chip: "" };
