@@ -21,11 +21,15 @@ from windlass.server.page.audit import (
     read_record,
     replay_session,
 )
-from windlass.server.page.costs import CostsReply, read_costs
 from windlass.server.page.files import serve_page_file
 from windlass.server.page.highlight import CODE_CHARS_MAX, highlight_code
 from windlass.server.page.questions import PatternVerdict, try_pattern
-from windlass.server.page.sessions import PageSessionList, SessionLister
+from windlass.server.page.sessions import (
+    PageSessionList,
+    ReservedReply,
+    SessionLister,
+    read_reserved,
+)
 from windlass.server.page.stream import PageHello, PageStream, SeenSession, make_hello
 from windlass.server.routing import Route
 from windlass.server.service import Service
@@ -52,12 +56,6 @@ class CompareQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The other session."""
 
     other: str
-
-
-class CostsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How far back costs are counted."""
-
-    days: Annotated[int, Meta(ge=1, le=366)] = 30
 
 
 class HighlightBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,9 +149,8 @@ async def compare_records(service: Service, request: HttpRequest) -> Reply:
     return HttpReply(200, reply)
 
 
-async def list_costs(service: Service, request: HttpRequest) -> Reply:
-    query = request.decode_query(CostsQuery)
-    return HttpReply(200, await read_costs(service, request.caller, query.days, time.time()))
+async def list_reserved(service: Service, request: HttpRequest) -> Reply:
+    return HttpReply(200, ReservedReply(await read_reserved(service, request.caller)))
 
 
 async def highlight(_service: Service, request: HttpRequest) -> Reply:
@@ -255,14 +252,13 @@ ROUTES = (
     ),
     Route(
         method="GET",
-        path="/page/costs",
-        handler=list_costs,
+        path="/page/reserved",
+        handler=list_reserved,
         role="watch",
         scope="caller",
-        name="listCosts",
-        summary="Say what runs cost, by day, agent, model and owner.",
-        query=CostsQuery,
-        reply=CostsReply,
+        name="listReserved",
+        summary="Say what requests that are under way may cost at most.",
+        reply=ReservedReply,
     ),
     Route(
         method="POST",

@@ -2,16 +2,20 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 import msgspec
 
 from windlass.core.session_summary import SessionSummary
+from windlass.server.access import Caller
 from windlass.server.api.sessions import SessionReply, session_reply
 from windlass.server.service import Service
 
 ACTIVITY_FACTS = 60
 ACTIVITY_SPANS = 16
 KNOWN_MAX = 2_000
+OPEN_MAX = 200
+"""Open sessions whose reservations are shown."""
 
 
 class PageSession(SessionReply, frozen=True):
@@ -28,6 +32,22 @@ class PageSessionList(msgspec.Struct, frozen=True):
 
     sessions: Sequence[PageSession]
     cursor: str | None = None
+
+
+class ReservedCost(msgspec.Struct, frozen=True):
+    """What a request that is under way may cost at most."""
+
+    session: str
+    title: str
+    agent: str
+    usd: Decimal | None
+    tokens: int
+
+
+class ReservedReply(msgspec.Struct, frozen=True):
+    """All requests of the caller that are under way."""
+
+    reserved: Sequence[ReservedCost]
 
 
 class SessionLister:
@@ -74,3 +94,17 @@ def count_activity(times: Sequence[float]) -> Sequence[int]:
     for at in times:
         counts[min(ACTIVITY_SPANS - 1, int((at - start) / length * ACTIVITY_SPANS))] += 1
     return counts
+
+
+async def read_reserved(service: Service, caller: Caller) -> list[ReservedCost]:
+    """Return what the caller's requests that are under way may cost at most."""
+    found: list[ReservedCost] = []
+    for listed in await service.list_open(caller, OPEN_MAX):
+        # The list knows it only as of the last change of state; the session itself, exactly.
+        attempt = (await service.project(caller, listed.session)).attempt
+        if attempt is not None:
+            reserved = attempt.reserved
+            tokens = reserved.input + reserved.output
+            row = ReservedCost(listed.session, listed.title, listed.agent, reserved.usd, tokens)
+            found.append(row)
+    return found

@@ -19,7 +19,7 @@ from windlass.server.errors import ApiError
 from windlass.server.metrics import Labels, Metric, MetricSample
 from windlass.server.session_cache import KnownSession
 
-CostKey = Literal["caller", "agent", "model", "label"]
+CostKey = Literal["caller", "agent", "model", "label", "day"]
 SESSIONS_MAX = 10_000
 """Sessions that are remembered; the one that was looked at longest ago is forgotten first."""
 PAGE_SESSIONS = 200
@@ -43,14 +43,20 @@ class RunCost(msgspec.Struct, frozen=True, gc=False):
     tokens: int
     run: tuple[str, int]
 
+    @property
+    def day(self) -> str:
+        """The day on which the run began, in UTC, such as `2026-11-15`."""
+        return datetime.fromtimestamp(self.began, UTC).date().isoformat()
+
 
 class CostRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sum of costs. Of the four keys, only those that were asked for are set."""
+    """A sum of costs. Of the keys, only those that were asked for are set."""
 
     caller: str | None = None
     agent: str | None = None
     model: str | None = None
     label: str | None = None
+    day: str | None = None
     usd: Decimal
     """US dollars that are known to be spent."""
     is_complete: bool

@@ -68,7 +68,7 @@ class CostQuery(msgspec.Struct, frozen=True):
     """Seconds since the epoch; by default the beginning of this day in UTC."""
     until: float | None = None
     by: tuple[CostKey, ...] = COST_KEYS
-    """Give it several times: caller, agent, model, label."""
+    """Give it several times: caller, agent, model, label, day."""
     owner: str | None = None
     """Only this caller's costs; for admins."""
 

@@ -3,19 +3,18 @@
 import { ApiError, get } from "./api.js";
 import { h, slot, svg } from "./dom.js";
 import { now } from "./feed.js";
-import { counted, money, tokens } from "./format.js";
+import { money, tokens } from "./format.js";
 import { effect, onCleanup, signal } from "./signals.js";
 import { address } from "./ui.js";
 
-/**
- * @typedef {{ day: string, agent: string, model: string, owner: string, purpose: string, runs: number,
- *   requests: number, input: number, output: number, usd: string, unknown: number }} CostRow
- */
+/** @typedef {{ day?: string, agent?: string, model?: string, caller?: string, usd: string, is_complete: boolean, tokens: number, runs: number }} CostRow */
 /** @typedef {{ session: string, title: string, agent: string, usd: string | null, tokens: number }} Reserved */
-/** @typedef {{ rows: CostRow[], reserved: Reserved[], sessions: number, is_complete: boolean }} Costs */
+/** @typedef {{ name: string, caller: string, agent: string, usd_per_day: string | null, usd_today: string | null, runs_at_once: number | null }} Quota */
+/** @typedef {{ day: CostRow[], agent: CostRow[], model: CostRow[], caller: CostRow[] }} Costs */
 /** @typedef {{ usd?: string | null, tokens?: number | null }} Amount */
 /** @typedef {{ budget: Amount & { name: string, per?: string | null }, spent: Amount, agents: string[] }} BudgetRow */
 
+const KEYS = ["day", "agent", "model", "caller"];
 const PERIODS = [7, 30, 90];
 const RELOAD_MS = 15_000;
 const PLOT = { width: 760, height: 150, left: 46, bottom: 20, top: 8 };
@@ -28,8 +27,11 @@ export function costsView() {
   const load = async () => {
     const mine = ++asked;
     try {
-      const [costs, budgets] = await Promise.all([get(`/page/costs?days=${days.peek()}`), get("/budgets")]);
-      if (mine === asked) show(() => costsBody(costs, budgets.budgets, days.peek()));
+      const since = Math.floor(now.peek() / 86_400 - days.peek() + 1) * 86_400;
+      const asks = KEYS.map((key) => get(`/costs?since=${since}&by=${key}`));
+      const [day, agent, model, caller, budgets, quotas, reserved] = await Promise.all([...asks, get("/budgets"), get("/quotas"), get("/page/reserved")]);
+      const costs = { day: day.rows, agent: agent.rows, model: model.rows, caller: caller.rows };
+      if (mine === asked) show(() => costsBody(costs, budgets.budgets, quotas.quotas, reserved.reserved, days.peek()));
     } catch (error) {
       if (mine === asked) show(() => h("p", { class: "notice bad" }, error instanceof ApiError ? error.message : String(error)));
     }
@@ -48,30 +50,33 @@ export function costsView() {
   ];
 }
 
-/** @param {Costs} costs @param {BudgetRow[]} budgets @param {number} days */
-function costsBody(costs, budgets, days) {
-  const total = sum(costs.rows, (row) => Number(row.usd));
-  const used = sum(costs.rows, (row) => row.input + row.output);
-  const runs = sum(costs.rows, (row) => row.runs);
-  const unknown = sum(costs.rows, (row) => row.unknown);
+/** @param {Costs} costs @param {BudgetRow[]} budgets @param {Quota[]} quotas @param {Reserved[]} reserved @param {number} days */
+function costsBody(costs, budgets, quotas, reserved, days) {
+  const total = sum(costs.day, usdOf);
+  const runs = sum(costs.day, (row) => row.runs);
   const today = new Date(now.peek() * 1000).toISOString().slice(0, 10);
   const figures = [
-    [`${days} days`, money(total)], ["today, UTC", money(sum(costs.rows.filter((row) => row.day === today), (row) => Number(row.usd)))],
-    ["runs", String(runs)], ["a run, on average", runs ? money(total / runs) : "no runs"], ["tokens", tokens(used)],
-    ["reserved now", money(sum(costs.reserved, (one) => Number(one.usd ?? 0)))],
+    [`${days} days`, money(total)], ["today, UTC", money(sum(costs.day.filter((row) => row.day === today), usdOf))],
+    ["runs", String(runs)], ["a run, on average", runs ? money(total / runs) : "no runs"], ["tokens", tokens(sum(costs.day, (row) => row.tokens))],
+    ["reserved now", money(sum(reserved, (one) => Number(one.usd ?? 0)))],
   ];
   return [
-    unknown ? h("p", { class: "notice" }, `${counted(unknown, "charge")} has no known price or usage, and is not in these figures.`) : null,
-    costs.is_complete ? null : h("p", { class: "notice" }, `Only the latest ${costs.sessions} sessions are counted.`),
+    costs.day.every((row) => row.is_complete) ? null : h("p", { class: "notice" }, "Some prices are not known: what they cost is not in these figures."),
     h("dl", { class: "figures" }, figures.map(([name, value]) => h("div", { class: "figure panel" }, h("dt", null, name), h("dd", null, value)))),
-    h("section", { class: "section panel", "aria-label": "By day" }, h("h2", null, "By day"), dayPlot(costs.rows, days)),
+    h("section", { class: "section panel", "aria-label": "By day" }, h("h2", null, "By day"), dayPlot(costs.day, days)),
     budgets.length ? h("section", { class: "section panel", "aria-label": "Budgets" }, h("h2", null, "Shared budgets"), budgetTable(budgets)) : null,
-    costs.reserved.length ? h("section", { class: "section panel", "aria-label": "Reserved" }, h("h2", null, "Reserved now"),
-      h("table", null, h("tbody", null, costs.reserved.map((one) => h("tr", null, h("td", null, h("a", { href: address("run", one.session) }, one.title || one.session)), h("td", null, one.agent), h("td", { class: "num" }, `${tokens(one.tokens)} tokens`), h("td", { class: "num" }, one.usd === null ? "unknown" : `at most ${money(one.usd)}`)))))) : null,
-    pivot("By agent", costs.rows, (row) => row.agent || "(no name)"),
-    pivot("By model", costs.rows, (row) => (row.purpose === "main" ? row.model : `${row.model} (${row.purpose})`)),
-    pivot("By caller", costs.rows, (row) => row.owner || "(this machine's owner)"),
+    quotas.length ? h("section", { class: "section panel", "aria-label": "Quotas" }, h("h2", null, "Quotas"), quotaTable(quotas)) : null,
+    reserved.length ? h("section", { class: "section panel", "aria-label": "Reserved" }, h("h2", null, "Reserved now"),
+      h("table", null, h("tbody", null, reserved.map((one) => h("tr", null, h("td", null, h("a", { href: address("run", one.session) }, one.title || one.session)), h("td", null, one.agent), h("td", { class: "num" }, `${tokens(one.tokens)} tokens`), h("td", { class: "num" }, one.usd === null ? "unknown" : `at most ${money(one.usd)}`)))))) : null,
+    groups("By agent", costs.agent, (row) => row.agent || "(no name)"),
+    groups("By model", costs.model, (row) => row.model ?? ""),
+    groups("By caller", costs.caller, (row) => row.caller || "(this machine's owner)"),
   ];
+}
+
+/** @param {CostRow} row */
+function usdOf(row) {
+  return Number(row.usd);
 }
 
 /** @template T @param {T[]} list @param {(item: T) => number} value */
@@ -79,18 +84,19 @@ function sum(list, value) {
   return list.reduce((total, item) => total + value(item), 0);
 }
 
-/** @param {string} title @param {CostRow[]} rows @param {(row: CostRow) => string} keyOf */
-function pivot(title, rows, keyOf) {
-  /** @type {Map<string, CostRow[]>} */
-  const groups = new Map();
-  for (const row of rows) groups.set(keyOf(row), [...(groups.get(keyOf(row)) ?? []), row]);
-  const most = Math.max(1e-12, ...[...groups.values()].map((list) => sum(list, (row) => Number(row.usd))));
-  const sorted = [...groups].sort((a, b) => sum(b[1], (row) => Number(row.usd)) - sum(a[1], (row) => Number(row.usd)));
-  if (!sorted.length) return null;
+/** @param {string} title @param {CostRow[]} rows the highest first @param {(row: CostRow) => string} nameOf */
+function groups(title, rows, nameOf) {
+  if (!rows.length) return null;
+  const most = Math.max(1e-12, ...rows.map(usdOf));
   return h("section", { class: "section panel", "aria-label": title }, h("h2", null, title), h("div", { class: "table-box", tabindex: "0", role: "group", "aria-label": title },
-    h("table", null, h("thead", null, h("tr", null, ["", "share", "runs", "tokens in", "tokens out", "cost"].map((name) => h("th", { scope: "col" }, name || h("span", { class: "visually-hidden" }, "name"))))),
-      h("tbody", null, sorted.map(([name, list]) => h("tr", null, h("td", null, name), h("td", null, meter(sum(list, (row) => Number(row.usd)) / most)),
-        h("td", { class: "num" }, String(sum(list, (row) => row.runs))), h("td", { class: "num" }, tokens(sum(list, (row) => row.input))), h("td", { class: "num" }, tokens(sum(list, (row) => row.output))), h("td", { class: "num" }, h("strong", null, money(sum(list, (row) => Number(row.usd)))))))))));
+    h("table", null, h("thead", null, h("tr", null, ["", "share", "runs", "tokens", "cost"].map((name) => h("th", { scope: "col" }, name || h("span", { class: "visually-hidden" }, "name"))))),
+      h("tbody", null, rows.map((row) => h("tr", null, h("td", null, nameOf(row)), h("td", null, meter(usdOf(row) / most)), h("td", { class: "num" }, String(row.runs)), h("td", { class: "num" }, tokens(row.tokens)), h("td", { class: "num" }, h("strong", null, money(row.usd)))))))));
+}
+
+/** @param {Quota[]} quotas */
+function quotaTable(quotas) {
+  return h("table", null, h("thead", null, h("tr", null, ["quota", "for", "today", "a day"].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", null, quotas.map((one) => h("tr", null, h("td", null, one.name), h("td", null, [one.caller, one.agent].filter(Boolean).join(", ")), h("td", { class: "num" }, one.usd_today === null ? "" : money(one.usd_today)), h("td", { class: "num" }, one.usd_per_day === null ? "no limit" : money(one.usd_per_day))))));
 }
 
 /** @param {number} share between 0 and 1 */
