@@ -9,6 +9,8 @@ from typing import Any, cast
 import msgspec
 from typing_extensions import override
 
+from windlass.logs import get_logger
+
 _encode_json = msgspec.json.Encoder().encode
 
 
@@ -59,7 +61,7 @@ def set_up_logs(kind: str, level: int = logging.INFO) -> None:
     """Write the logs of Windlass to standard error, as `json` or as `text`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter())
-    logger = logging.getLogger("windlass")
+    logger = get_logger("windlass")
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False

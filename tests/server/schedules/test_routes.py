@@ -10,6 +10,7 @@ import pytest
 from service import DirectClient, RunningService, run_service
 from windlass import Agent
 from windlass.journals.memory import MemoryJournal
+from windlass.server import IntervalTimes, NewSchedule, ScheduleStore, Service
 from windlass.testing import ScriptedModel, say
 
 pytestmark = pytest.mark.contract("F4")
@@ -110,3 +111,22 @@ async def test_the_service_fires_a_schedule_on_behalf_of_its_owner() -> None:
         assert session.startswith("ann.schedule-now-")
         other = await service.make_client("bob")
         assert (await other.get(f"/runs/{session}")).status == 404
+
+
+@pytest.mark.realtime
+async def test_a_run_that_no_worker_has_begun_counts_as_the_one_before() -> None:
+    """A service that leaves its runs to workers does not pile them up."""
+    journal = MemoryJournal()
+    agent = Agent(ScriptedModel([]), name="helper", journal=journal)
+    async with Service([agent], journal=journal, drives=False) as service:
+        store = ScheduleStore(journal, time.time)
+        times = IntervalTimes(1, int(time.time()) + 1)
+        await store.create_schedule(NewSchedule(name="s", agent="", prompt="Go.", times=times))
+        while True:
+            known = await store.get("s")
+            if known.skipped:
+                break
+            await asyncio.sleep(0.1)
+        assert known.started == 1
+        assert service.is_ready
+        assert len(await journal.list_mailed()) == 1

@@ -8,8 +8,8 @@ from windlass.agent.control import ControlReceipt
 from windlass.agent.handles import RunHandle
 from windlass.core.errors import NothingToDo
 from windlass.core.session_summary import SessionSummary
-from windlass.ports import Journal
-from windlass.server.access import LOCAL_OWNER, Caller
+from windlass.ports import Journal, Mailbox
+from windlass.server.access import LOCAL_OWNER, Caller, full_session_name
 from windlass.server.errors import ApiError
 from windlass.server.schedules.records import Schedule
 from windlass.server.schedules.scheduler import ScheduledRuns, Scheduler
@@ -39,8 +39,9 @@ def make_scheduler(service: SchedulingService, now: Callable[[], float]) -> Sche
         try:
             summary = await service.check_owner(_owner_of(schedule), session)
         except ApiError:
-            # There is no such session, or none of the owner's: starting the run tells which.
-            return False
+            # There is no such session, none of the owner's, or its first prompt waits for a worker.
+            name = full_session_name(schedule.owner, session)
+            return await _has_prompt(service.journal, name)
         return summary.outcome is None
 
     async def start(schedule: Schedule, fire_time: int) -> str:
@@ -66,6 +67,10 @@ def make_scheduler(service: SchedulingService, now: Callable[[], float]) -> Sche
 
     runs = ScheduledRuns(service.agents.keys(), is_busy, start, cancel)
     return Scheduler(ScheduleStore(service.journal, now), runs, now)
+
+
+async def _has_prompt(journal: Journal, session: str) -> bool:
+    return isinstance(journal, Mailbox) and bool(await journal.read_mail(session, "prompts"))
 
 
 def _owner_of(schedule: Schedule) -> Caller:
