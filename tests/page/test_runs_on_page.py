@@ -149,6 +149,12 @@ def test_a_record_says_why_and_is_forked_and_compared(
     expect(why.locator(".raw")).to_contain_text('"type": "StepProposed"')
     assert re.fullmatch(r"[0-9a-f]{64}", why.locator(".why-hash dd").first.inner_text())
     assert page.url.endswith(f"/{session}/3")
+    # The address of a record leads to it.
+    page.set_viewport_size({"width": 1280, "height": 420})
+    page.goto(f"{shared_service.address}/#/questions")
+    page.goto(f"{shared_service.address}/#/run/{session}/3")
+    expect(page.locator("#r3")).to_be_in_viewport()
+    expect(page.locator(".entry.end")).not_to_be_in_viewport()
     why.get_by_role("button", name="Replay from here").click()
     expect(page.locator(".toast")).to_contain_text("The rules lead to the same")
     why.get_by_role("button", name="Fork from here").click()

@@ -115,6 +115,7 @@ export function conversationList(view, options) {
     else list.update(view.entries, changed);
     if (!isPlaced && view.entries.length) {
       isPlaced = true;
+      isAtEnd.set(options.start === 0);
       if (options.start) requestAnimationFrame(() => goTo(options.start));
       else requestAnimationFrame(() => toEnd());
     } else if (isAtEnd.peek()) requestAnimationFrame(toEnd);
@@ -123,7 +124,7 @@ export function conversationList(view, options) {
   onCleanup(() => view.listeners.delete(onEntries));
   if (view.entries.length) onEntries([], true);
 
-  const onScroll = () => isAtEnd.set(innerHeight + scrollY >= document.documentElement.scrollHeight - BOTTOM_PX);
+  const onScroll = () => isPlaced && isAtEnd.set(innerHeight + scrollY >= document.documentElement.scrollHeight - BOTTOM_PX);
   addEventListener("scroll", onScroll, { passive: true });
   onCleanup(() => removeEventListener("scroll", onScroll));
   effect(() => {
