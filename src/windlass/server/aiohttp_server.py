@@ -6,11 +6,13 @@ It cancels no handler: what a request began is finished, whether or not anybody 
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Self
+from typing import Any, Self
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+from typing_extensions import override
 
 from windlass.logs import get_logger
 from windlass.server.dispatch import Dispatcher
@@ -24,6 +26,43 @@ LINGER_S = 1.0
 """How long the rest of a body is read that a refused request still sends."""
 STOP_S = 5.0
 """For requests that are under way when the server stops."""
+REFUSED_AT_ONCE = 64
+"""Connections beyond the bound that are told so; further ones are dropped without a word."""
+
+
+class BoundedServer(web.Server):
+    """A server of aiohttp that knows how many connections it has, idle ones too."""
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Any], limits: ServiceLimits) -> None:
+        super().__init__(
+            handler,
+            handler_cancellation=True,
+            # Counts from the first moment of a connection: a head that comes too slowly ends it.
+            keepalive_timeout=limits.receive_s,
+            lingering_time=LINGER_S,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            access_log=None,
+        )
+        self._connections_max = limits.connections
+        self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are more connections than the limits say."""
+        return self._count > self._connections_max
+
+    @override
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._count += 1
+        if self._count > self._connections_max + REFUSED_AT_ONCE:
+            transport.abort()
+
+    @override
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        self._count -= 1
+        super().connection_lost(handler, exc)
 
 
 class HttpServer:
@@ -34,24 +73,8 @@ class HttpServer:
         self._limits = dispatcher.service.limits
         self._scheme = scheme
         self._streams: set[asyncio.Task[object]] = set()
-        self._server = self._make_server()
-
-    @property
-    def server(self) -> web.Server:
+        self.server = BoundedServer(self._handle, self._limits)
         """What aiohttp runs for each connection."""
-        return self._server
-
-    def _make_server(self) -> web.Server:
-        return web.Server(
-            self._handle,
-            handler_cancellation=True,
-            # Counts from the first moment of a connection: a head that comes too slowly ends it.
-            keepalive_timeout=self._limits.receive_s,
-            lingering_time=LINGER_S,
-            max_line_size=HEADER_BYTES_MAX,
-            max_field_size=HEADER_BYTES_MAX,
-            access_log=None,
-        )
 
     async def close_streams(self) -> None:
         """End all streams. Their clients connect again, to this service or another replica."""
@@ -61,12 +84,8 @@ class HttpServer:
         await asyncio.gather(*streams, return_exceptions=True)
 
     async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
-        # Connections that are kept open without a request count too.
-        if len(self._server.connections) > self._limits.connections:
+        if self.server.is_full:
             return _to_response(error_reply(_too_many_connections()))
-        return await self._carry(raw)
-
-    async def _carry(self, raw: web.BaseRequest) -> web.StreamResponse:
         request = self._read_request(raw)
         answering = asyncio.create_task(self._dispatcher.handle(request))
         try:
@@ -168,6 +187,7 @@ class _StreamWriter:
             stalled_s = self._loop.time() - since
             if stalled_s >= self._limits.stalled_write_s and self._raw.transport is not None:
                 # The client takes nothing. It can come back, and gets what it has missed.
+                _log.info("a client took nothing for %.1f s: its stream is cut off", stalled_s)
                 self._raw.transport.abort()
                 return
         elif self._is_idle and self._keep_alive:
