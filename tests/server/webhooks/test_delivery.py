@@ -189,8 +189,11 @@ async def test_an_owner_is_told_of_nothing_but_their_own(world: World) -> None:
     await world.create(owner="ann", sees_all=False)
     await world.create(owner="bob", sees_all=False)
     await world.run("ann.s")
+    # Somebody else's session on the same journal, although it says that it works for her.
+    await world.run("elsewhere")
     await world.pass_time(3, world.duty())
     (message,) = world.sender.taken
+    assert message.data.session == "ann.s"
     assert message.id.startswith("msg_")
     (ann,) = [one async for one in world.store.walk() if one.owner == "ann"]
     assert full_name(ann) == "ann.h"

@@ -30,6 +30,8 @@ from windlass.server.webhooks.store import WebhookStore
 LOOK_S = 1.0
 """Between two looks at the webhooks, and at what there is to tell."""
 PAGE_SESSIONS = 200
+OWNED_MAX = 20_000
+"""Sessions whose owners are remembered."""
 _log = get_logger(__name__)
 
 
@@ -72,6 +74,8 @@ class WebhookDuty:
         self._store = WebhookStore(service.journal, now)
         self._held: dict[str, _HeldWebhook] = {}
         """By the id of the webhook."""
+        self._owned: dict[tuple[str, str], bool] = {}
+        """By owner and session: whether it is theirs."""
 
     async def run(self) -> None:
         """Work until it is cancelled; then let go of the leases."""
@@ -156,6 +160,7 @@ class WebhookDuty:
         while True:
             page = await catalog.sessions(
                 agent=hook.agent or None,
+                caller=None if hook.sees_all else hook.owner,
                 since=max(0.0, since),
                 parent="",
                 limit=PAGE_SESSIONS,
@@ -169,11 +174,18 @@ class WebhookDuty:
                 return
 
     async def _is_owner(self, hook: Webhook, session: str) -> bool:
-        try:
-            known = await self._service.find_session(Caller(hook.owner, frozenset()), session)
-        except ApiError:
-            return False
-        return known.summary.session == session
+        """Return whether a session belongs to the owner of a webhook, which never changes."""
+        known = self._owned.get((hook.owner, session))
+        if known is None:
+            try:
+                found = await self._service.find_session(Caller(hook.owner, frozenset()), session)
+                known = found.summary.session == session
+            except ApiError:
+                known = False
+            if len(self._owned) >= OWNED_MAX:
+                self._owned.clear()
+            self._owned[hook.owner, session] = known
+        return known
 
     async def _read(self, session: str, after: int) -> SessionReading | None:
         try:
