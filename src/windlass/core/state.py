@@ -271,6 +271,8 @@ class State(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_waiting(self) -> bool:
         """Whether nothing can go on until a person answers, here or in a sub-agent."""
+        if self.step is None:
+            return False
         phases = [call.phase for call in self.step_calls]
         return waits_for_person(
             phases.count("proposed"), phases.count("asked"), phases.count("waiting")
@@ -347,7 +349,10 @@ def framing_tokens_max(message: Message) -> int:
 
 
 def _name_bytes_max(call: ToolCall) -> int:
-    return max(len(name.encode()) for name in (call.id, call.provider_id or "", call.name))
+    longest = max(len(call.id.encode()), len(call.name.encode()))
+    if call.provider_id is None:
+        return longest
+    return max(longest, len(call.provider_id.encode()))
 
 
 def mark_artifacts(state: State) -> State:

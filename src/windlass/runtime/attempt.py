@@ -72,23 +72,30 @@ class ModelAttempt:
         watchdog: _SilenceWatchdog | None = None
         try:
             pieces = self._model.stream(self._move.prompt)
-            async with _watch_silence(timeouts) as watchdog, self._close_unless_whole(pieces):
-                async for streamed in pieces:
-                    self._established = True
-                    if isinstance(streamed, StreamOpened):
-                        continue
-                    self._has_content = True
-                    piece = streamed
-                    # Looked at before the piece counts: a reply that ends here was not too long.
-                    if assembly.output_chars > self._output_chars_max:
-                        piece = self._end_overlong_reply(streamed)
-                    assembly.add_piece(piece)
-                    watchdog.note_piece(piece)
-                    if show_piece(piece):
-                        self._was_seen = True
-                    # Nothing is read behind the end marker: a server may leave the stream open.
-                    if assembly.stop is not None:
-                        break
+            async with _watch_silence(timeouts) as watchdog:
+                try:
+                    async for streamed in pieces:
+                        self._established = True
+                        if isinstance(streamed, StreamOpened):
+                            continue
+                        self._has_content = True
+                        piece = streamed
+                        # Looked at before the piece counts: one that ends here was not too long.
+                        if assembly.output_chars > self._output_chars_max:
+                            piece = self._end_overlong_reply(streamed)
+                        assembly.add_piece(piece)
+                        watchdog.note_piece(piece)
+                        if show_piece(piece):
+                            self._was_seen = True
+                        # Nothing is read behind the end marker: a server may leave the stream open.
+                        if assembly.stop is not None:
+                            break
+                finally:
+                    # The stream of a whole reply stays open until the reply is on record.
+                    if self.is_whole:
+                        self._open_pieces = pieces
+                    else:
+                        await pieces.aclose()
             problem = f"the stream ended without its end marker{_describe_age(watchdog)}"
             fault = self._make_fault("incomplete_stream", f"{problem}. {_FIX_INCOMPLETE}")
         except ModelError as error:
@@ -97,16 +104,6 @@ class ModelAttempt:
             fault = self._make_fault("stalled", _describe_timeout(timeouts, watchdog))
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
-
-    @asynccontextmanager
-    async def _close_unless_whole(self, pieces: AsyncGenerator[ReplyPiece]) -> AsyncGenerator[None]:
-        try:
-            yield
-        finally:
-            if self.is_whole:
-                self._open_pieces = pieces
-            else:
-                await pieces.aclose()
 
     async def aclose(self) -> None:
         """Close the stream of a whole reply, within CLOSE_S. What goes wrong does not matter."""

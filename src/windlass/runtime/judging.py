@@ -28,13 +28,14 @@ from windlass.core.verdicts import (
     is_sound_verdict,
 )
 from windlass.logs import get_logger
-from windlass.ports import GateRequest, World
+from windlass.ports import Gate, GateRequest, World
 
 _log = get_logger(__name__)
 RECALL_TIMEOUT_S = 10.0
 """How long a run waits for the knowledge about its prompt."""
 GATE_FAILURES = (Exception, asyncio.CancelledError)
 """What a gate may fail with: it may also cancel itself, for example with a timeout of its own."""
+NO_GATE = Allow("no gate is set")
 NO_VERDICT = Deny("the gate did not return a verdict", "gate-failure")
 
 
@@ -62,7 +63,10 @@ async def judge_call(
         message = f"{call.name}: {prepared.message}"
         return CallJudged(call.id, InvalidCall(prepared.code, message))
     arguments = prepared.arguments
-    verdict = await _ask_gate(_gate_request(call, spec, arguments, world, state), world)
+    verdict: Verdict = NO_GATE
+    if world.gate is not None:
+        request = _gate_request(call, spec, arguments, world, state)
+        verdict = await _ask_gate(world.gate, request, world)
     verdict = _ask_about_imported(verdict, call, state)
     effective_arguments = _new_arguments(verdict)
     if effective_arguments is None:
@@ -115,11 +119,9 @@ def _gate_request(
     )
 
 
-async def _ask_gate(request: GateRequest, world: World) -> Verdict:
-    if world.gate is None:
-        return Allow("no gate is set")
+async def _ask_gate(gate: Gate, request: GateRequest, world: World) -> Verdict:
     try:
-        verdict = await world.gate.judge(request)
+        verdict = await gate.judge(request)
     except GATE_FAILURES as error:
         return _deny_on_failure(error)
     if not is_sound_verdict(verdict, Verdict):
@@ -191,8 +193,10 @@ async def may_recall(text: str, world: World, state: State) -> bool:
     """
     spec = (state.setup.find_tool("recall") if state.setup else None) or RECALL_SPEC
     call = ToolCall("recall", spec.name)
+    if world.gate is None:
+        return True
     request = _gate_request(call, spec, {"query": text}, world, state)
-    return isinstance(await _ask_gate(request, world), Allow)
+    return isinstance(await _ask_gate(world.gate, request, world), Allow)
 
 
 async def recall_knowledge(text: str, world: World, state: State) -> KnowledgeRecalled:

@@ -236,7 +236,9 @@ class Recorder:
             self._failure = self._classify_error(error)
         else:
             batch = append.facts
-            shown = [_with_savings(fact, self._durable_state, append.state) for fact in batch]
+            shown: Sequence[Fact] = batch
+            if any(isinstance(fact, ContextCompacted) for fact in batch):
+                shown = [_with_savings(fact, self._durable_state, append.state) for fact in batch]
             self._publisher.prepare_for(batch)
             self._state = append.state
             self._durable_state = append.state

@@ -101,7 +101,9 @@ class _Watch:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._look, name="windlass-watch", daemon=True)
             self._thread.start()
-        self._is_needed.set()
+        # Rarely: to wake a thread at each call would cost more than many a call.
+        if not self._is_needed.is_set():
+            self._is_needed.set()
 
     def discard(self, timed: TimedAwaitable[Any]) -> None:
         self._running.discard(timed)
@@ -110,13 +112,15 @@ class _Watch:
         told: dict[TimedAwaitable[Any], float] = {}
         while True:
             self._is_needed.wait()
-            if not self._running:
-                self._is_needed.clear()
-                told.clear()
-                continue
             time.sleep(LOOK_S)
+            self._is_needed.clear()
+            running = tuple(self._running)
+            if running:
+                self._is_needed.set()
+            else:
+                told.clear()
             now = time.monotonic()
-            for timed in tuple(self._running):
+            for timed in running:
                 began_at = timed.began_at
                 if began_at is None or now - began_at < HANGING_S or told.get(timed) == began_at:
                     continue

@@ -68,10 +68,12 @@ def choose_model(setup: Setup, run: RunState) -> ModelInfo | None:
     names = [info.name for info in setup.models]
     at = names.index(run.model) if run.model in names else 0
     last = run.failures[-1] if run.failures else None
+    if last is None:
+        return setup.models[at]
     rules = setup.rules
     if run.on_partial:
         rules = replace(rules, on_partial=run.on_partial)
-    if last is None or can_retry_same_model(setup.retries, rules, run.failures, run.asking_since):
+    if can_retry_same_model(setup.retries, rules, run.failures, run.asking_since):
         return setup.models[at]
     if can_ask_any_model(rules, last) and at + 1 < len(names):
         return setup.models[at + 1]
