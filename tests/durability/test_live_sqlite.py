@@ -29,6 +29,13 @@ async def test_who_comes_in_the_middle_misses_nothing(store: scenes.LiveStore) -
     await scenes.watch_from_the_middle(store)
 
 
+async def test_who_comes_in_the_middle_sees_a_sub_agent_from_its_beginning(
+    store: scenes.LiveStore,
+) -> None:
+    """E5, D12."""
+    await scenes.watch_a_sub_agent_from_the_middle(store)
+
+
 async def test_a_driver_that_is_killed_leaves_no_gap(store: scenes.LiveStore) -> None:
     """E5, J4."""
     await scenes.watch_across_a_kill(store)

@@ -13,7 +13,7 @@ from windlass.core.setup import ModelInfo
 from windlass.journals.live import socket_server, socket_watch
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.journals.sqlite.journal import SqliteJournal
-from windlass.testing import FixedGate, ScriptedModel, ScriptedReply, call, pause, say
+from windlass.testing import FixedGate, ScriptedModel, ScriptedReply, call, pause, say, think
 
 WORDS = [f"word{at} " for at in range(50)]
 SECRET = "hunter2-of-the-hill"
@@ -55,6 +55,18 @@ async def drive(journal: Any, *options: str) -> None:
     await agent.run("Go.", session="s")
 
 
+async def delegate(journal: Any) -> None:
+    """Run a session whose sub-agent thinks, speaks and writes a call, slowly."""
+    words = [piece for word in WORDS for piece in (say(word), pause(PAUSE_S))]
+    script: list[ScriptedReply] = [[call("look")], [think("Hm."), *words, call("look")], "Seen."]
+    child = Agent(
+        ScriptedModel(script, token_chars=100),
+        tools=[look],
+    )
+    model = ScriptedModel([[call("helper", {"task": "Look."})], "All done."])
+    await Agent(model, tools=[child.as_tool("helper")], journal=journal).run("Go.", session="s")
+
+
 async def withhold(journal: Any) -> None:
     """Run a session whose first reply is denied once it has been judged."""
     gate = FixedGate(replies=lambda text: Deny("no") if "word" in text else _ALLOW, delay_s=0.5)
@@ -87,7 +99,13 @@ _ALLOW: Any = FixedGate()._verdict
 
 async def main(what: str, store: str, name: str, *options: str) -> None:
     journal = open_journal(store, name)
-    works: dict[str, Any] = {"drive": drive, "withhold": withhold, "resume": resume, "watch": watch}
+    works: dict[str, Any] = {
+        "drive": drive,
+        "withhold": withhold,
+        "resume": resume,
+        "watch": watch,
+        "delegate": delegate,
+    }
     try:
         await works[what](journal, *options)
     finally:

@@ -13,10 +13,13 @@ from windlass import Agent
 from windlass.core.events import (
     AttemptStarted,
     Event,
+    NestedEvent,
     RunEnded,
     StepProposed,
     TextDelta,
 )
+from windlass.core.projection.project import project_events, without_live_parts
+from windlass.core.projection.view import Projection, ReplyEntry
 from windlass.journals.postgres.journal import PostgresJournal
 from windlass.testing import ScriptedModel, Trace
 
@@ -93,6 +96,41 @@ async def watch_from_the_middle(store: LiveStore) -> None:
         texts = trace.texts()
         assert "".join(texts) == TEXT
         assert texts[0].startswith("".join(live_child.WORDS[:10]))
+
+
+def find_nested(events: list[Event]) -> Projection:
+    """Return the view of the one sub-agent that these events show; an empty one if they do not."""
+    for entry in project_events(events, "s").entries:
+        for call in entry.calls if isinstance(entry, ReplyEntry) else ():
+            for nested in call.agents:
+                return nested.projection
+    return Projection()
+
+
+async def watch_a_sub_agent_from_the_middle(store: LiveStore) -> None:
+    """Its facts from the first one, and its reply so far with the thinking, come at once."""
+    async with store.open() as journal:
+        with store.start("delegate") as driver:
+            await wait_for_facts(journal, 2)
+
+            def has_word(event: Event) -> bool:
+                return isinstance(event, NestedEvent) and "word9 " in getattr(
+                    event.event, "text", ""
+                )
+
+            await watch(journal, stop=has_word)
+            trace = await watch(journal, stop=has_word)
+            before = find_nested(trace.events)
+            assert before.reply is not None
+            assert before.reply.thinking == "Hm."
+            assert before.reply.text.startswith("".join(live_child.WORDS[:10]))
+            trace = await watch(journal)
+            driver.process.wait()
+        places = [(event.seq, event.nth) for event in trace.events]
+        assert places == sorted(set(places))
+        facts = await journal.read("s/c1_0")
+        wanted = without_live_parts(project_events(facts, "s/c1_0"))
+        assert without_live_parts(find_nested(trace.events)) == wanted
 
 
 async def watch_across_a_kill(store: LiveStore) -> None:

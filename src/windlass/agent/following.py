@@ -8,18 +8,22 @@ a text that was missed comes whole with its step.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from windlass.agent.event_stream import EventStream
+from windlass.agent.nested_sessions import NestedSessions
+from windlass.agent.shown_reply import ShownReply
 from windlass.core.events import (
     AttemptDiscarded,
     AttemptStarted,
     CallProgress,
     Delta,
     Event,
+    NestedEvent,
     RunEnded,
     RunResumed,
     RunStarted,
@@ -31,8 +35,10 @@ from windlass.core.events import (
 from windlass.core.live_batch import FactMark, LiveBatch
 from windlass.core.reply_hold import visible_facts
 from windlass.core.secrets.mask import Mask
+from windlass.core.secrets.mask_pieces import PieceMask
 from windlass.ports import AppendSignals, Journal, LiveChannel, SessionLeases
 from windlass.runtime.deadlines import TIMER_GRAIN_S
+from windlass.runtime.driver import RunDriver
 
 LEASE_POLL_S = 1.0
 """How often to look whether a session that is watched is still driven."""
@@ -53,6 +59,43 @@ async def follow_session(
             yield event
 
 
+async def follow_driver(
+    driver: RunDriver, journal: Journal, after: int, mask: Mask, *, withhold: bool
+) -> AsyncGenerator[Event]:
+    """Yield the recorded events of a session that this event loop drives, then the live ones."""
+    live_events = EventStream[Any]()
+    # Attached before the journal is read: what is written meanwhile is in one or the other.
+    snapshot = driver.attach_watcher(live_events.push, live_events.close)
+    try:
+        seen = after
+        # Facts after the mark come live, in order with the deltas between them. Without a mark,
+        # the driver has not read the session yet.
+        marks = [item.seq for item in snapshot if isinstance(item, FactMark)]
+        facts = [
+            fact
+            for fact in mask.mask_foreign(await journal.read(driver.session, after))
+            if not marks or fact.seq <= marks[0]
+        ]
+        for fact in visible_facts(facts, withhold=withhold, live=True):
+            seen = fact.seq
+            yield fact
+        nested = NestedSessions(journal, mask)
+        for item in snapshot:
+            if isinstance(item, NestedEvent):
+                for event in await nested.show(item, is_snapshot=True):
+                    yield event
+            elif not isinstance(item, FactMark) and item.seq == seen:
+                yield item
+        async for event in live_events:
+            if isinstance(event, NestedEvent):
+                for shown in await nested.show(event):
+                    yield shown
+            elif event.seq > seen or (event.seq == seen and event.nth):
+                yield event
+    finally:
+        driver.detach_watcher(live_events.push)
+
+
 class _SessionFollower:
     """Merges what the journal and the live channel tell of one session."""
 
@@ -68,10 +111,8 @@ class _SessionFollower:
         self._unshown: deque[Event] = deque()
         """Facts that were read, and wait for the deltas before them."""
         self._waiting_since = 0.0
-        self._shown_text = ""
-        """What was yielded of the reply that is streaming."""
-        self._skips_text = False
-        """The text of this reply cannot be continued: it comes whole with its step."""
+        self._reply = ShownReply()
+        self._nested = NestedSessions(journal, mask)
         self._attempt: AttemptStarted | None = None
         self._has_ended = False
         self._driver = ""
@@ -155,7 +196,7 @@ class _SessionFollower:
         """Yield facts that were read: all, or those up to a number."""
         while self._unshown and (upto is None or self._unshown[0].seq <= upto):
             fact = self._unshown.popleft()
-            if isinstance(fact, AttemptStarted) and self._shown_text and self._attempt:
+            if isinstance(fact, AttemptStarted) and self._reply.has_text and self._attempt:
                 # Those who watch in the driver's process may not have seen that text at all.
                 failed = self._attempt
                 seq, nth = self._place
@@ -173,10 +214,9 @@ class _SessionFollower:
                     self._withhold = fact.setup.withhold_replies
             case AttemptStarted():
                 self._attempt = fact
-                self._shown_text = ""
-                self._skips_text = False
+                self._reply.start_attempt()
             case StepProposed() | RunEnded():
-                self._shown_text = ""
+                self._reply.start_attempt()
             case _:
                 pass
 
@@ -188,6 +228,8 @@ class _SessionFollower:
         self._driver = batch.driver
         self._number = batch.number
         self._is_live = is_next or batch.is_snapshot
+        if batch.is_snapshot and not is_next:
+            self._reply.start_snapshot()
         for item in batch.items if self._is_live else ():
             if item.seq > self._last_read:
                 await self._read_facts(is_driven=True)
@@ -201,36 +243,25 @@ class _SessionFollower:
                 # The journal does not show the facts yet that the delta comes after.
                 self._is_live = False
                 return
-            delta = item
-            if batch.is_snapshot and isinstance(item, TextDelta):
-                # Who has seen everything has seen this text too.
-                delta = None if is_next else self._rest_of_text(item)
-            if delta is not None and (delta.seq, delta.nth) > self._place:
-                shown = self._note_delta(delta)
-                if shown is not None:
-                    yield shown
+            # Who has seen everything has seen what a snapshot holds.
+            if (item.seq, item.nth) > self._place and not (batch.is_snapshot and is_next):
+                for shown in await self._take_delta(item, is_snapshot=batch.is_snapshot):
+                    self._place = (shown.seq, shown.nth)
+                    yield _mask_foreign_delta(self._mask, shown)
 
-    def _rest_of_text(self, so_far: TextDelta) -> TextDelta | None:
-        """Return what is new in the text so far of a reply of which some was yielded."""
-        self._skips_text = not so_far.text.startswith(self._shown_text)
-        rest = so_far.text[len(self._shown_text) :]
-        return replace(so_far, text=rest) if rest else None
-
-    def _note_delta(self, delta: Delta) -> Delta | None:
-        """Return a delta as it may be shown; None if it does not go on from what was shown."""
+    async def _take_delta(self, delta: Delta, *, is_snapshot: bool) -> Sequence[Delta]:
+        """Return what of a delta is to be shown; nothing if it does not go on from what was."""
         match delta:
-            case TextDelta(text):
-                if self._skips_text:
-                    return None
-                self._shown_text += text
+            case NestedEvent():
+                return await self._nested.show(delta, is_snapshot=is_snapshot)
             case AttemptDiscarded():
-                self._shown_text = ""
+                self._reply.start_attempt()
             case RunSuspended():
                 self._has_ended = True
             case _:
                 pass
-        self._place = (delta.seq, delta.nth)
-        return _mask_foreign_delta(self._mask, delta)
+        take_piece = self._reply.take_snapshot_piece if is_snapshot else self._reply.take_piece
+        return tuple(filter(None, (take_piece(delta),)))
 
 
 class _SessionSignals:
@@ -303,5 +334,7 @@ def _mask_foreign_delta(mask: Mask, delta: Delta) -> Delta:
         case TextDelta(text) | ThinkingDelta(text) | CallProgress(text=text):
             masked = mask.mask_text(text)
             return delta if masked == text else replace(delta, text=masked)
+        case NestedEvent():
+            return PieceMask(mask).mask_nested(delta)
         case _:
             return delta

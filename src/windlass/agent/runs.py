@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from windlass.agent.approvals import answer_from_mail, consult_approver, expired_answers
 from windlass.agent.child_sessions import UndrivenRuns
-from windlass.agent.event_stream import EventStream
-from windlass.agent.following import follow_session
+from windlass.agent.following import follow_driver, follow_session
 from windlass.agent.observers import (
     Observation,
     ObservedTools,
@@ -24,7 +23,6 @@ from windlass.agent.observers import (
 )
 from windlass.core.errors import NothingToDo, SessionBusy
 from windlass.core.events import CallLate, Event, Fact, SteeringGiven
-from windlass.core.reply_hold import visible_facts
 from windlass.core.result import RunResult, build_result
 from windlass.core.secrets.mask import Mask
 from windlass.core.setup import Setup
@@ -272,23 +270,10 @@ class LiveRuns:
             if not after and not await journal.read(session):
                 raise await self.unknown_session(session)
             return
-        live_events = EventStream[Any]()
-        # Attached before the journal is read: what is written meanwhile is in one or the other.
-        pieces_so_far = driver.attach_watcher(live_events.push, live_events.close)
-        try:
-            seen = after
-            facts = list(self._mask.mask_foreign(await journal.read(session, after)))
-            for fact in visible_facts(facts, withhold=withhold, live=True):
-                seen = fact.seq
-                yield fact
-            for piece in pieces_so_far:
-                if piece.seq == seen:
-                    yield piece
-            async for event in live_events:
-                if event.seq > seen or (event.seq == seen and event.nth):
-                    yield event
-        finally:
-            driver.detach_watcher(live_events.push)
+        following = follow_driver(driver, journal, after, self._mask, withhold=withhold)
+        async with aclosing(following) as events:
+            async for event in events:
+                yield event
 
     def release(self, session: str, reason: str, grace_s: float = RELEASE_GRACE_S) -> bool:
         """Let go of the run of a session. Returns whether this agent drives one."""

@@ -74,7 +74,8 @@ class SubagentJob:
                 partial(self._show_nested, name, session),
             )
             self._call.report_charges(ChargesSoFar(driver))
-            child = LiveChild(driver.control, self._share_limits)
+            nest = partial(NestedEvent, self._call_id, name, session)
+            child = LiveChild(driver.control, self._share_limits, nest)
             self._run.add_child(child)
             try:
                 result = await self._runs.drive_to_end(driver)
@@ -187,9 +188,16 @@ async def _wait_for_mail(mailbox: Mailbox, session: str, after: int) -> None:
 class LiveChild:
     """The run of a sub-agent while this process drives it, as its caller sees it."""
 
-    def __init__(self, control: RunControl, share_limits: Callable[[], RaisedLimits]) -> None:
+    def __init__(
+        self,
+        control: RunControl,
+        share_limits: Callable[[], RaisedLimits],
+        nest: Callable[[Any], NestedEvent],
+    ) -> None:
+        """Make the child of a run; `nest` makes an event of the caller of one of this run."""
         self._control = control
         self._share_limits = share_limits
+        self._nest = nest
 
     def release(self, reason: str, grace_s: float) -> None:
         self._control.release(reason, grace_s)
@@ -202,6 +210,9 @@ class LiveChild:
 
     def raise_limits(self, by: str) -> None:
         self._control.raise_limits(self._share_limits(), by)
+
+    def take_snapshot(self) -> Iterator[NestedEvent]:
+        return map(self._nest, self._control.take_snapshot())
 
 
 def limit_spending(limits: Limits, remaining: Amount) -> Limits:

@@ -6,11 +6,11 @@ marks tell when they are there, and keep the order of facts and deltas.
 
 import msgspec
 
-from windlass.core.events import Delta
+from windlass.core.events import Delta, NestedEvent, RunResumed
 
 
 class FactMark(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="FactMark"):
-    """The facts up to this number are in the journal."""
+    """The facts up to this number are in the journal. A nested one is about that session."""
 
     seq: int
 
@@ -27,4 +27,18 @@ class LiveBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One more than that of the batch before. A watcher that finds a gap has missed something."""
     items: tuple[LiveItem, ...] = ()
     is_snapshot: bool = False
-    """It begins anew: a mark of all facts so far, then the text so far of the reply, if any."""
+    """It begins anew: a mark of all facts so far, then the reply so far, if any. For each sub-agent
+    that works there follows the same about its session, as nested events."""
+
+
+def count_places(delta: Delta) -> int:
+    """Return how many places a delta takes: room for the facts that a late watcher reads for it.
+
+    Those are the facts of a sub-agent: before a mark, or before the fact that goes on with it.
+    """
+    event = delta.event if isinstance(delta, NestedEvent) else delta
+    while isinstance(event, NestedEvent):
+        event = event.event
+    if isinstance(event, FactMark | RunResumed):
+        return max(1, event.seq)
+    return 1

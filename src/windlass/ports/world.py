@@ -1,11 +1,11 @@
 """Everything that a run touches, and the run that a sub-agent works for."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from windlass.core.events import Delta, Event, KnowledgeRecalled
+from windlass.core.events import Delta, Event, KnowledgeRecalled, NestedEvent
 from windlass.core.schema import JsonSchema
 from windlass.core.secrets.mask import Mask
 from windlass.core.state import State
@@ -71,6 +71,10 @@ class ChildRun(Protocol):
 
     def raise_limits(self, by: str) -> None:
         """Take a share of the limits of the caller's run, which were raised."""
+        ...
+
+    def take_snapshot(self) -> Iterable[NestedEvent]:
+        """Return a mark of its facts, its reply so far, and the same of its own sub-agents."""
         ...
 
 

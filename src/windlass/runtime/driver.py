@@ -18,7 +18,6 @@ from windlass.core.errors import JournalCorrupt, JournalFailed, fault_from_error
 from windlass.core.events import (
     CallAnswered,
     CallLate,
-    ContentPiece,
     Fact,
     Outcome,
     RunEnded,
@@ -28,6 +27,7 @@ from windlass.core.events import (
     TextDelta,
 )
 from windlass.core.faults import Fault
+from windlass.core.live_batch import LiveItem
 from windlass.core.messages import Charge
 from windlass.core.moves import EndRun, FinalMove, StayPaused, WaitForAnswers
 from windlass.core.result import RunResult, build_result
@@ -102,14 +102,14 @@ class RunDriver:
         self._settlement = RunSettlement(
             recorder, self._in_flight, services.leftovers, services.end_children
         )
-        self._relay = LiveRelay(
-            world.journal, recorder.session, recorder.publisher, self._in_flight.pieces_so_far
-        )
         self._decided_from: State | None = None
         """The state in which the loop decided to end or to wait; None while it runs."""
         self.inbox = ControlInbox(recorder, self._stop.stopped_at)
         self.control = RunControl(
             recorder, self._stop, self.inbox, self._in_flight, services.leftovers, self._time_anew
+        )
+        self._relay = LiveRelay(
+            world.journal, recorder.session, recorder.publisher, self.control.take_snapshot
         )
         actions = MailActions(self._stop.request_end, services.make_answer, self.control.heed)
         self._mail = MailTaker(world.journal, recorder, self.inbox, world.clock, actions)
@@ -142,13 +142,13 @@ class RunDriver:
 
     def attach_watcher(
         self, watcher: Watcher, on_finished: Callable[[], None]
-    ) -> Sequence[ContentPiece]:
+    ) -> Sequence[LiveItem]:
         """Add a watcher to the run while it is running; `on_finished` is called when it is over.
 
-        Returns what the current attempt has streamed so far, as watchers may see it.
+        Returns a snapshot for it: see `RunControl.take_snapshot`.
         """
         publisher = self._recorder.publisher
-        so_far = publisher.masked_so_far(self._in_flight.pieces_so_far())
+        so_far = self.control.take_snapshot()
         attempt = self._in_flight.attempt
         if attempt is not None and any(isinstance(piece, TextDelta) for piece in so_far):
             attempt.mark_seen()

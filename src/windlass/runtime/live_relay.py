@@ -7,12 +7,10 @@ what watchers in this process see: masked, and without replies that are withheld
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Callable
 
 from windlass.core.event_buffer import EventBuffer
-from windlass.core.events import ContentPiece, Event, Fact, TextDelta
+from windlass.core.events import Event, Fact
 from windlass.core.live_batch import FactMark, LiveBatch, LiveItem
 from windlass.logs import get_logger
 from windlass.ports import Journal, LiveChannel, LiveSender
@@ -35,13 +33,13 @@ class LiveRelay:
         journal: Journal,
         session: str,
         publisher: EventPublisher,
-        pieces_so_far: Callable[[], Iterable[ContentPiece]],
+        take_snapshot: Callable[[], tuple[LiveItem, ...]],
     ) -> None:
-        """Make a relay; `pieces_so_far` returns the reply that is streaming, as far as it came."""
+        """Make a relay; `take_snapshot` returns what a watcher that comes now must be told."""
         self._journal = journal
         self._session = session
         self._publisher = publisher
-        self._pieces_so_far = pieces_so_far
+        self._take_snapshot = take_snapshot
         self._sender: LiveSender | None = None
         self._driver = os.urandom(8).hex()
         self._number = 0
@@ -118,12 +116,11 @@ class LiveRelay:
             self._schedule_flush()
 
     def _send_snapshot(self) -> None:
-        so_far = self._publisher.masked_so_far(self._pieces_so_far())
+        snapshot = self._take_snapshot()
         if not self._is_attached:
             self._is_attached = True
             self._publisher.add_watcher(self._take_event, counts=False)
-        mark = FactMark(self._publisher.seq)
-        self._send((mark, *_join_text(so_far)), is_snapshot=True)
+        self._send(snapshot, is_snapshot=True)
 
     def _send(self, items: tuple[LiveItem, ...], *, is_snapshot: bool = False) -> None:
         self._number += 1
@@ -135,17 +132,6 @@ class LiveRelay:
                 self._sender.send(batch)
         except Exception:  # noqa: BLE001 - what is shown cannot stop a run
             _log.exception("a batch of deltas could not be sent to watchers in other processes")
-
-
-def _join_text(pieces: Sequence[ContentPiece]) -> tuple[TextDelta, ...]:
-    """Return the text in these pieces as one piece, with the place of the last.
-
-    A watcher elsewhere may have some of the text: it finds what is new by comparing texts, so the
-    rest of the reply comes with its step.
-    """
-    texts = [piece for piece in pieces if isinstance(piece, TextDelta)]
-    whole = "".join(piece.text for piece in texts)
-    return (replace(texts[-1], text=whole),) if texts else ()
 
 
 def _mark_facts(events: tuple[Event, ...]) -> list[LiveItem]:

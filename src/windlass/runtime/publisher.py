@@ -20,11 +20,13 @@ from windlass.core.events import (
     Delta,
     Event,
     Fact,
+    NestedEvent,
     ReplyEnd,
     StepProposed,
     TextDelta,
     ThinkingDelta,
 )
+from windlass.core.live_batch import count_places
 from windlass.core.reply_hold import ReplyHold
 from windlass.core.secrets.mask import Mask
 from windlass.core.secrets.mask_pieces import PieceMask
@@ -190,9 +192,17 @@ class EventPublisher:
                 merged.append(piece)
         return tuple(self.place_delta(cast("ContentPiece", piece)) for piece in merged.take_all())
 
+    def masked_nested(self, nested: Iterable[NestedEvent]) -> tuple[NestedEvent, ...]:
+        """Return what sub-agents have done so far as a late watcher may see it.
+
+        Called before the watcher is added, like `masked_so_far`.
+        """
+        masked = (self._piece_mask.mask_nested(delta) for delta in nested)
+        return tuple(self.place_delta(delta) for delta in masked)
+
     def place_delta(self, delta: DeltaT) -> DeltaT:
         """Return a delta with the next place after the last durable fact."""
-        self._deltas_since_fact += 1
+        self._deltas_since_fact += count_places(delta)
         return replace(delta, seq=self._seq, nth=self._deltas_since_fact)
 
     def publish(self, event: Event) -> None:

@@ -5,10 +5,12 @@ releases them, a pause pauses them. They stop first, because the run waits for t
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from windlass.core.events import Fact, LimitsRaised, RunContinued, RunPaused
 from windlass.core.fold.control import raises_limits
 from windlass.core.limits import RaisedLimits
+from windlass.core.live_batch import FactMark, LiveItem
 from windlass.core.state import State
 from windlass.ports import ChildRun
 from windlass.runtime.control_inbox import ControlInbox
@@ -49,6 +51,21 @@ class RunControl:
 
     def remove_child(self, child: ChildRun) -> None:
         self._children.remove(child)
+
+    def take_snapshot(self) -> tuple[LiveItem, ...]:
+        """Return what a watcher that comes now must be told beside the facts, which it reads.
+
+        A mark of the facts so far, the reply so far, and the same of each sub-agent that works.
+        """
+        publisher = self._recorder.publisher
+        if not publisher.seq:
+            return ()
+        nested = chain.from_iterable(child.take_snapshot() for child in self._children)
+        return (
+            FactMark(publisher.seq),
+            *publisher.masked_so_far(self._in_flight.pieces_so_far()),
+            *publisher.masked_nested(nested),
+        )
 
     def release(self, reason: str, grace_s: float) -> None:
         """Let go of the run and of those that work for it."""

@@ -110,8 +110,8 @@ LIVE_ONLY = (
 """What only a live watcher can have, because no record of the session holds it.
 
 - `progress`: what a running tool reported; it is kept nowhere.
-- `agents`: sub-agents have sessions of their own. A watcher that came late has the same view of
-  them once it has been given the facts of those sessions, as events of `nest_events`.
+- `agents`: sub-agents have sessions of their own. A watcher that came late is given those that
+  work; for others it needs the facts of their sessions, as events of `nest_events`.
 - `…_saved`: how much shorter a compaction made the view, which is not recorded.
 - `changed`: places of deltas among them.
 """

@@ -137,13 +137,28 @@ class PieceMask:
         match delta:
             case CallProgress():
                 return self.mask_progress(delta)
-            case NestedEvent(event=TextDelta(text) | ThinkingDelta(text) | CallProgress(text=text)):
-                # The sub-agent masked it already, but this session may know more secrets.
+            case NestedEvent():
+                return self.mask_nested(delta)
+            case _:
+                return delta
+
+    def mask_nested(self, delta: NestedEvent) -> NestedEvent:
+        """Mask what a sub-agent masked already: this session may know more secrets."""
+        event = delta.event
+        match event:
+            case TextDelta(text) | ThinkingDelta(text) | CallProgress(text=text):
+                masked = self._mask.mask_text(text)
+                return (
+                    delta if masked is text else replace(delta, event=replace(event, text=masked))
+                )
+            case CallDelta(arguments=text):
                 masked = self._mask.mask_text(text)
                 if masked is text:
                     return delta
-                return replace(delta, event=replace(delta.event, text=masked))
-            case NestedEvent(event=event) if isinstance(event, Fact):
+                return replace(delta, event=replace(event, arguments=masked))
+            case NestedEvent():
+                return replace(delta, event=self.mask_nested(event))
+            case _ if isinstance(event, Fact):
                 return replace(delta, event=self._mask.mask_fact(event))
             case _:
                 return delta

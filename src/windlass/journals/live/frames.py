@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.events import Event, NestedEvent
-from windlass.core.live_batch import LiveBatch, LiveItem
+from windlass.core.live_batch import FactMark, LiveBatch, LiveItem
 
 BATCH_BYTES_MAX = 4_000_000
 """A batch that is longer is not sent: its text comes with the step."""
@@ -46,7 +46,7 @@ def _decode_nested(item: LiveItem) -> LiveItem:
     """Return an item with its nested event, which is decoded as plain data, as an event."""
     if not isinstance(item, NestedEvent):
         return item
-    event = msgspec.convert(item.event, Event, strict=False)
+    event = msgspec.convert(item.event, Event | FactMark, strict=False)
     if isinstance(event, NestedEvent):
         event = _decode_nested(event)
     return replace(item, event=event)
