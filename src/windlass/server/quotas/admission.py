@@ -2,7 +2,7 @@
 
 The law: a start is noted by compare and set before the run begins, so that of two replicas which
 ask at the same time the second one sees the first. A note of a start that came to nothing is
-forgotten after a minute.
+forgotten soon.
 """
 
 import hashlib
@@ -27,6 +27,9 @@ WINDOW_S = 60.0
 CACHE_S = 2.0
 """How long the quotas are not read again: a change works after so long at most."""
 BUSY_RETRY_S = 5.0
+BEGIN_S = 10.0
+"""How long a run that was noted may take to begin."""
+BEGUN_MAX = 10_000
 CONFLICTS_MAX = 100
 ReadState = Callable[[str], Awaitable[SessionState | None]]
 """Returns the state of a session; None if it has not begun."""
@@ -55,6 +58,8 @@ class QuotaBook:
         self._now = now
         self._quotas: tuple[Quota, ...] = ()
         self._read_again_at = 0.0
+        self._begun: set[str] = set()
+        """Sessions that were noted and have begun: they are in the list if they are at work."""
 
     async def admit(self, caller: str, agent: str, session: str) -> list[Budget]:
         """Count a run that a caller wants to begin, and return the budgets that it draws on.
@@ -165,6 +170,8 @@ class QuotaBook:
     ) -> AsyncGenerator[str]:
         """Yield the caller's sessions that are at work, apart from the one that is to begin."""
         seen = {session}
+        if len(self._begun) > BEGUN_MAX:
+            self._begun.clear()
         catalog = self._journal
         if isinstance(catalog, SessionCatalog):
             page = await catalog.sessions(
@@ -180,9 +187,13 @@ class QuotaBook:
                     yield summary.session
         for start in recent:
             # It was noted, and may not have begun yet.
-            if start.session not in seen and await self._read_state(start.session) is None:
-                seen.add(start.session)
-                yield start.session
+            is_new = start.session not in seen and start.session not in self._begun
+            if is_new and start.at > self._now() - BEGIN_S:
+                if await self._read_state(start.session) is None:
+                    seen.add(start.session)
+                    yield start.session
+                else:
+                    self._begun.add(start.session)
 
 
 def _use_name(quota: Quota, caller: str) -> str:

@@ -75,6 +75,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return None if self.is_paused else next_time(self.times, self.handled_until)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do before its next time."""
+        return self.firing is None and not self.waiting
+
+    @property
     def due_at(self) -> float | None:
         """When the next fire time is decided: then, and its jitter later."""
         fire_time = self.next_time

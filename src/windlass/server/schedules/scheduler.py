@@ -7,6 +7,7 @@ out under a key that follows from it. Killed at any point, no firing is lost and
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from math import inf
 
 from windlass.core.errors import WindlassError
 from windlass.logs import get_logger
@@ -25,6 +26,9 @@ TAKE_OVER_S = 5.0
 """How long whoever decided about a firing is given to carry it out, before others do."""
 AT_ONCE = 8
 """Schedules that are looked at side by side."""
+PAGE_RECORDS = 500
+REMEMBERED_MAX = 100_000
+"""Schedules whose next time is remembered."""
 DECISIONS_MAX = 200
 """Firings of one schedule that one pass decides about; the next pass goes on."""
 _log = get_logger(__name__)
@@ -51,6 +55,8 @@ class Scheduler:
         self._store = store
         self._runs = runs
         self._now = now
+        self._idle_until: dict[str, tuple[int, float]] = {}
+        """By record: its version, and the time before which there is nothing to do."""
 
     async def run_due(self) -> int:
         """Do what is due now, for all schedules. Returns how many runs were started.
@@ -59,7 +65,9 @@ class Scheduler:
         """
         started = 0
         after = ""
-        while records := await self._store.list_records(after):
+        if len(self._idle_until) > REMEMBERED_MAX:
+            self._idle_until.clear()
+        while records := await self._store.list_records(after, PAGE_RECORDS):
             after = records[-1].name
             for start in range(0, len(records), AT_ONCE):
                 batch = records[start : start + AT_ONCE]
@@ -77,7 +85,13 @@ class Scheduler:
 
     async def _run_schedule(self, record: SharedRecord) -> int:
         """Decide about what is due and carry it out. Stops as soon as somebody else is faster."""
+        version, idle_until = self._idle_until.get(record.name, (0, 0.0))
+        if version == record.version and self._now() < idle_until:
+            return 0
         schedule = self._store.decode(record)
+        if schedule.is_idle:
+            due_at = schedule.due_at
+            self._idle_until[record.name] = (record.version, inf if due_at is None else due_at)
         if schedule.agent and schedule.agent not in self._runs.agents:
             return 0
         started = 0
