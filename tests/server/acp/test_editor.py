@@ -415,6 +415,24 @@ async def test_a_reply_that_broke_off_is_begun_anew(place: Place) -> None:
     assert len(ids) == 2
 
 
+async def test_servers_that_the_editor_names_are_used(place: Place, tmp_path: Path) -> None:
+    """One that cannot be reached is left out; a transport that we do not speak is refused."""
+    pytest.importorskip("mcp", reason="needs the extra `mcp`")
+    own = Path(__file__).parents[2] / "mcp" / "own_server.py"
+    good = {"name": "own", "command": sys.executable, "args": [str(own), str(tmp_path)], "env": []}
+    bad = {"name": "bad", "command": str(tmp_path / "nothing"), "args": [], "env": []}
+    old = {"type": "sse", "name": "old", "url": "http://127.0.0.1:9/", "headers": []}
+    place.answer(text_answer("Hello."))
+    async with place.start() as editor:
+        await editor.greet()
+        cwd = str(place.project)
+        with pytest.raises(EditorError, match="use stdio or http"):
+            await editor.request("session/new", cwd=cwd, mcpServers=[old])
+        opened = await editor.request("session/new", cwd=cwd, mcpServers=[good, bad])
+        await editor.prompt(opened["sessionId"], "Hi.")
+    assert "own__" in str(place.server.requests[0].json)
+
+
 def test_a_person_at_a_terminal_is_told_what_it_is_for(place: Place) -> None:
     done = subprocess.run(
         ["script", "-qec", f"{sys.executable} -m windlass.cli acp", "/dev/null"],
