@@ -1,20 +1,39 @@
 """Runs over HTTP: start, read, watch, answer, cancel; by their own callers only."""
 
 import asyncio
+import base64
+from collections.abc import Sequence
 
 import pytest
+from typing_extensions import override
 
-from service import run_service
-from windlass import Agent, tool
+from service import DirectClient, run_service
+from windlass import Agent, Fact, JournalFailed, tool
 from windlass.gates import ask
+from windlass.journals import MemoryJournal
+from windlass.server.access import Caller
 from windlass.server.messages import StreamReply
 from windlass.testing import ScriptedModel, call, pause, say
+
+CALLER_ANN = Caller("ann", frozenset({"watch", "start"}))
 
 
 @tool
 def send(text: str) -> str:
     """Send a text."""
     return f"sent {text}"
+
+
+class UnreachableJournal(MemoryJournal):
+    """A journal that can be away."""
+
+    is_away = False
+
+    @override
+    async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
+        if self.is_away:
+            raise JournalFailed("the server is away")
+        return await super().read(session, after)
 
 
 def read_frames(data: bytes) -> list[tuple[str, str]]:
@@ -145,3 +164,78 @@ async def test_a_change_with_a_key_is_made_once() -> None:
             assert changed.data["error"]["code"] == "idempotency_key_reused"
             bob = await running.make_client("bob")
             assert (await bob.post("/runs/x/cancel", {"reason": "enough"}, key)).status == 404
+
+
+@pytest.mark.contract("A5")
+async def test_images_and_files_are_parts_of_a_prompt() -> None:
+    with ScriptedModel(["A small picture."]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            ann = await running.make_client("ann")
+            picture = base64.b64encode(b"\x89PNG\r\n\x1a\n...").decode()
+            prompt = [
+                {"type": "text", "text": "What is this?"},
+                {"type": "image", "media_type": "image/png", "data": picture},
+                {"type": "file", "media_type": "text/plain", "name": "a.txt", "data": "aGk="},
+            ]
+            started = await ann.post("/runs", {"prompt": prompt, "session": "a"})
+            assert started.status == 202
+            await asyncio.sleep(1)
+            parts = (await ann.get("/runs/a")).data["entries"][0]["parts"]
+            assert parts == prompt
+            bad = [{"type": "image", "media_type": "image/png", "data": "not base64!"}]
+            assert (await ann.post("/runs", {"prompt": bad})).status == 422
+
+
+@pytest.mark.contract("A2")
+async def test_facts_are_read_in_pages_by_those_who_poll() -> None:
+    with ScriptedModel(["Hello."]) as model:
+        async with run_service(Agent(model, name="helper")) as running:
+            ann = await running.make_client("ann")
+            await ann.post("/runs", {"prompt": "Hi", "session": "a"})
+            await asyncio.sleep(1)
+            seen: list[int] = []
+            after = 0
+            while True:
+                page = (await ann.get(f"/runs/a/events?after={after}&limit=2")).data
+                seen += [event["seq"] for event in page["events"]]
+                after = page["next"]
+                if page["ended"]:
+                    break
+            assert seen == list(range(1, seen[-1] + 1))
+            sessions: list[str] = []
+            for name in ("b", "c"):
+                await running.service.fork(CALLER_ANN, "a", 1, name)
+            cursor = ""
+            while True:
+                listed = (await ann.get(f"/runs?limit=1{cursor}")).data
+                sessions += [each["session"] for each in listed["sessions"]]
+                if listed["cursor"] is None:
+                    break
+                cursor = f"&cursor={listed['cursor']}"
+            assert sorted(sessions) == ["ann.a", "ann.b", "ann.c"]
+
+
+@pytest.mark.contract("A8")
+async def test_readiness_needs_a_journal_that_answers() -> None:
+    journal = UnreachableJournal()
+    async with run_service(Agent(ScriptedModel([]), name="helper"), journal=journal) as running:
+        nobody = DirectClient(running.dispatcher)
+        assert (await nobody.get("/readyz")).status == 200
+        journal.is_away = True
+        away = await nobody.get("/readyz")
+        assert (away.status, away.data["error"]["code"]) == (503, "journal_unreachable")
+        journal.is_away = False
+        running.service.stop_accepting()
+        assert (await nobody.get("/readyz")).status == 503
+        assert (await nobody.get("/healthz")).status == 200
+
+
+async def test_a_session_with_a_slash_in_its_name_can_be_read() -> None:
+    journal = MemoryJournal()
+    with ScriptedModel(["Hello."]) as model:
+        agent = Agent(model, name="helper", journal=journal)
+        await agent.run("Hi", session="folder/file", caller="ann")
+        async with run_service(agent, journal=journal) as running:
+            admin = await running.make_client("", ["admin"])
+            read = await admin.get("/runs/folder%2Ffile")
+            assert read.data["session"] == "folder/file"

@@ -1,11 +1,17 @@
 """Whether the service lives, and whether work should be sent to it."""
 
+import asyncio
+
 import msgspec
 
+from windlass.core.errors import WindlassError
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.routing import Route
 from windlass.server.service import Service
+
+JOURNAL_S = 2.0
+"""How long the journal may take to answer."""
 
 
 class HealthReply(msgspec.Struct, frozen=True):
@@ -21,6 +27,17 @@ async def read_health(_service: Service, _request: HttpRequest) -> Reply:
 async def read_readiness(service: Service, _request: HttpRequest) -> Reply:
     if not service.is_ready:
         raise ApiError(503, "draining", "The service is stopping.", "Use another replica.")
+    try:
+        async with asyncio.timeout(JOURNAL_S):
+            await service.journal.read("readiness")
+    except (TimeoutError, WindlassError):
+        raise ApiError(
+            503,
+            "journal_unreachable",
+            "The journal does not answer.",
+            "See the log, and the place that --journal names.",
+            retry_after=JOURNAL_S,
+        ) from None
     return HttpReply(200, HealthReply("ready"))
 
 
@@ -42,6 +59,6 @@ ROUTES = (
         name="readReadiness",
         summary="Say whether work should be sent here.",
         reply=HealthReply,
-        errors=("draining",),
+        errors=("draining", "journal_unreachable"),
     ),
 )
