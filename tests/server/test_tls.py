@@ -1,0 +1,80 @@
+"""TLS: a certificate and a key are enough to listen beyond this machine."""
+
+import datetime as dt
+import ipaddress
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from service import run_service
+from windlass import Agent, ConfigError
+from windlass.server import ServeOptions
+from windlass.server.access import LOCAL_OWNER
+from windlass.server.aiohttp_server import listen
+from windlass.testing import ScriptedModel
+
+pytestmark = [pytest.mark.slow, pytest.mark.realtime]
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate for loopback that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    cert_path = folder / "cert.pem"
+    cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_path = folder / "key.pem"
+    key_path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_path, key_path
+
+
+@pytest.mark.contract("A4")
+async def test_the_service_speaks_tls_and_its_cookie_needs_it(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    options = ServeOptions(tls_cert=cert, tls_key=key)
+    async with (
+        run_service(Agent(ScriptedModel([]), name="helper")) as running,
+        listen(running.dispatcher, tls=options.open_tls()) as address,
+    ):
+        assert address.startswith("https://")
+        trusted = ssl.create_default_context(cafile=str(cert))
+        connector = aiohttp.TCPConnector(ssl=trusted)
+        async with aiohttp.ClientSession(address, connector=connector) as client:
+            code = await running.service.tokens.create_login(LOCAL_OWNER)
+            home = {"Origin": address}
+            async with client.post("/login", json={"code": code}, headers=home) as reply:
+                assert reply.status == 200
+                assert "; Secure" in reply.headers["Set-Cookie"]
+
+
+def test_half_of_a_key_pair_and_a_broken_file_are_refused(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    with pytest.raises(ConfigError, match="both"):
+        ServeOptions(tls_cert=cert).check()
+    key.write_text("not a key")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        ServeOptions(tls_cert=cert, tls_key=key).open_tls()
