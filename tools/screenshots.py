@@ -70,8 +70,8 @@ def take_pictures(browser: Browser, served: ServedPage, names: dict[str, str]) -
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=theme
         )
-        cookie = {"name": "windlass_session", "value": served.token, "url": served.address}
-        context.add_cookies([cookie])
+        url = served.address
+        context.add_cookies([{"name": "windlass_session", "value": served.token, "url": url}])
         page = context.new_page()
         for name, place in views.items():
             page.goto(f"{served.address}/{place}")

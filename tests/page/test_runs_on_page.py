@@ -68,7 +68,7 @@ def test_what_two_tabs_show_is_the_same(shared_service: ServedPage, open_page: O
 def test_a_run_is_steered_paused_resumed_and_cancelled(
     shared_service: ServedPage, open_page: OpenPage
 ) -> None:
-    session = shared_service.run("slow 2", "reader")
+    session = shared_service.run("slow 10", "reader")
     page = open_run(open_page, shared_service, session)
     expect(page.locator(".status-line")).to_contain_text("Runs bash")
     page.get_by_label("Say something to the run").fill("slow 600")

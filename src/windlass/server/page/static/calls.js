@@ -149,7 +149,7 @@ export function showArguments(tool, args, raw, isWhole) {
     if (change.replace_all) parts.push(h("p", { class: "warn" }, "everywhere in the file:"));
     parts.push(clampUnless(isWhole, renderDiff(diffLines(change.old, change.new), isWhole), change.old + change.new));
   }
-  if (content !== null) parts.push(clampUnless(isWhole, renderDiff(diffLines("", content), true), content));
+  if (content !== null) parts.push(h("p", { class: "soft" }, "The file will hold exactly this:"), clampUnless(isWhole, renderDiff(diffLines("", content), true), content));
   return parts.length ? h("div", { class: "arguments" }, parts) : h("p", { class: "faint" }, "no arguments");
 }
 
