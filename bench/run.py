@@ -31,6 +31,8 @@ from measures.journal import live as journal_live
 from measures.journal import mail as journal_mail
 from measures.journal import postgres as journal_postgres
 from measures.journal import replies as journal_replies
+from measures.service import ready as service_ready
+from measures.service import watching as service_watching
 from meter import BenchRow
 
 Measure = Callable[[], list[BenchRow]]
@@ -55,6 +57,8 @@ FULL: Mapping[str, Measure] = {
     "http_deltas": lambda: http_deltas.measure(count=20_000, apart=2_000, rounds=9),
     "http_growth": lambda: http_growth.measure(lengths=(50, 100, 200), rounds=9),
     "http_crowd": lambda: http_crowd.measure(sizes=(200, 1_000), rounds=5),
+    "service": lambda: service_watching.measure(1_000, events=40, rounds=3, starts=1_000),
+    "service_ready": lambda: service_ready.measure(rounds=7),
 }
 QUICK: Mapping[str, Measure] = {
     "deltas": lambda: deltas.measure(count=2_000, rounds=3),
@@ -76,6 +80,8 @@ QUICK: Mapping[str, Measure] = {
     "http_deltas": lambda: http_deltas.measure(count=2_000, apart=100, rounds=3),
     "http_growth": lambda: http_growth.measure(lengths=(10, 20, 40), rounds=3),
     "http_crowd": lambda: http_crowd.measure(sizes=(20, 100), rounds=1),
+    "service": lambda: service_watching.measure(50, events=10, rounds=1, starts=50),
+    "service_ready": lambda: service_ready.measure(rounds=1),
 }
 LINE = "{:<44} {:>8} {:>9} {:>9} {:>9} {:>7}  {}"
 
