@@ -31,6 +31,7 @@ from windlass.server.rates import StreamCounter
 from windlass.server.route_tables import all_routes
 from windlass.server.routing import Route, RouteTable
 from windlass.server.service import Service
+from windlass.server.trace_context import make_trace_parent
 
 _log = get_logger(__name__)
 QUIET_ROUTES = frozenset({"readHealth", "readPageFile", "readReadiness"})
@@ -175,6 +176,8 @@ class Dispatcher:
 
     def _add_headers(self, request: HttpRequest, reply: Reply) -> Reply:
         headers = {**SECURITY_HEADERS, "X-Request-Id": request.request_id, **reply.headers}
+        if request.trace:
+            headers["traceparent"] = make_trace_parent(request.trace, request.request_id)
         origin = request.header("origin")
         if origin and self.guard.is_allowed(origin):
             headers["Access-Control-Allow-Origin"] = origin
@@ -192,6 +195,7 @@ class Dispatcher:
             "status": reply.status,
             "session": request.params.get("session", ""),
             "caller": request.caller.name if request.has_caller else "",
+            "trace": request.trace.split("-")[1] if request.trace else "",
             "ms": round(seconds * 1000, 1),
         }
         is_quiet = extra["route"] in QUIET_ROUTES and reply.status < 400  # noqa: PLR2004 - an error

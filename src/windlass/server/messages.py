@@ -12,6 +12,7 @@ import msgspec
 
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError, ErrorBody, ErrorReply
+from windlass.server.trace_context import read_trace_parent
 
 __all__ = [
     "JSON_TYPE",
@@ -163,6 +164,11 @@ class HttpRequest:
     def header(self, name: str, default: str = "") -> str:
         """Return a header by its name in any case."""
         return self.headers.get(name.lower(), default)
+
+    @property
+    def trace(self) -> str:
+        """The trace that the client belongs to, as a `traceparent`; empty if it names none."""
+        return read_trace_parent(self.header("traceparent"))
 
     def accepts(self, content_type: str) -> bool:
         """Return whether the client names this type in its `Accept` header."""

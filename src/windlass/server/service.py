@@ -31,6 +31,7 @@ from windlass.core.reply_hold import visible_facts
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
 from windlass.core.session_summary import UNFINISHED_STATES, SessionState, SessionSummary
 from windlass.journals.chain import RecordProblem
+from windlass.journals.memory import MemoryJournal
 from windlass.ports import (
     AsyncClosableJournal,
     ClosableJournal,
@@ -157,6 +158,7 @@ class Service(RunControls):
     ) -> None:
         """Let go of all runs, so that others can go on with them."""
         self.stop_accepting()
+        self._release_runs()
         await self.background.stop()
         await asyncio.gather(*(agent.aclose() for agent in self.agents.values()))
         if self._owns_journal and isinstance(self.journal, AsyncClosableJournal):
@@ -335,6 +337,14 @@ class Service(RunControls):
         if chosen is not None and self._drives:
             work = partial(chosen.drive, session, consent=consent)
             self.background.start(f"drive {session}", work, quiet=True)
+
+    def _release_runs(self) -> None:
+        """Let go of the runs that others can go on with; calls that run get some time."""
+        if isinstance(self.journal, MemoryJournal):
+            return
+        for agent in self.agents.values():
+            for session in agent.driven_sessions():
+                agent.release(session, "the service was stopped", self.limits.drain_s)
 
     # Names and owners.
 

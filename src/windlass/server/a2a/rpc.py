@@ -106,7 +106,7 @@ class RpcCall:
         params = self._read_params(SendParams)
         configuration = params.configuration or SendConfiguration()
         exchange = self._exchange()
-        await exchange.send(params, self._request.header("traceparent"))
+        await exchange.send(params, self._request.trace)
         if configuration.return_immediately:
             run = await exchange.wait_begun()
         else:
@@ -130,7 +130,7 @@ class RpcCall:
         params = self._read_params(SendParams)
         configuration = params.configuration or SendConfiguration()
         exchange = self._exchange()
-        await exchange.send(params, self._request.header("traceparent"))
+        await exchange.send(params, self._request.trace)
         return self._stream(exchange, configuration.history_length)
 
     async def subscribe_to_task(self) -> Reply:

@@ -170,7 +170,7 @@ async def start_run(service: Service, request: HttpRequest) -> Reply:
             earlier=body.messages,
             limits=body.limits.to_limits() if body.limits is not None else None,
             pinned=body.pinned,
-            trace=request.header("traceparent"),
+            trace=request.trace,
         ),
     )
     address = session_address(handle.session)

@@ -112,7 +112,7 @@ async def _start(
             key=request.header("idempotency-key"),
             earlier=given.earlier,
             limits=wanted.limits,
-            trace=request.header("traceparent"),
+            trace=request.trace,
         ),
     )
 
