@@ -7,13 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 import windlass
-from windlass import Agent, ConfigError, RunResumed, RunStarted, TextPart, tool
+from windlass import Agent, Ask, ConfigError, RunResumed, RunStarted, TextPart, tool
+from windlass.agent import expired_questions
 from windlass.core.events import MailRefused, RunContinued, RunPaused
 from windlass.core.fold.run import fold
 from windlass.core.mail import PromptMail
 from windlass.core.messages import UserMessage
 from windlass.journals.memory import MemoryJournal
-from windlass.testing import ScriptedModel, call, say
+from windlass.testing import FixedGate, ScriptedModel, VirtualClock, call, say
 
 
 @tool(effect="read")
@@ -176,3 +177,70 @@ async def test_a_conversation_for_a_session_that_has_one_is_refused() -> None:
     assert [fact.reason for fact in refused] == [
         "it brings a conversation, and the session has one of its own already"
     ]
+
+
+EXPIRES_S = 60.0
+
+
+async def left_waiting(
+    journal: Any, clock: VirtualClock, session: str, name: str = "clerk"
+) -> None:
+    """A run that waits for an answer, within a minute."""
+    gate = FixedGate(Ask("May I?", expires_at=clock.now() + EXPIRES_S))
+    agent = make_agent(journal, call("look"), name=name, gate=gate, clock=clock)
+    assert (await agent.run("Go.", session=session)).outcome == "suspended"
+
+
+@pytest.mark.contract("D8", "G5")
+async def test_a_question_that_nobody_answered_in_time_is_denied_by_a_sweep(
+    clock: VirtualClock,
+) -> None:
+    """The session waits, so nothing but the clock says that somebody must come for it."""
+    journal = MemoryJournal()
+    await left_waiting(journal, clock, "a")
+    await left_waiting(journal, clock, "other", name="cook")
+    agent = make_agent(journal, say("Then not."), gate=FixedGate(Ask("May I?")), clock=clock)
+    assert (await agent.sweep()).driven == ()
+    await asyncio.sleep(EXPIRES_S + 1)
+    assert (await agent.sweep()).driven == ("a",)
+    state = fold("a", await journal.read("a"))
+    assert state.run is not None
+    assert state.run.outcome == "completed"
+    assert fold("other", await journal.read("other")).is_waiting
+
+
+async def test_a_waiting_session_is_read_once_while_nothing_changes(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look costs a page of rows. All pages get their turn."""
+    monkeypatch.setattr(expired_questions, "WAITING_AT_ONCE", 2)
+    journal = MemoryJournal()
+    for number in range(5):
+        await left_waiting(journal, clock, f"s{number}")
+    reads = list[str]()
+    read = journal.read
+
+    async def note_read(session: str, after: int = 0) -> Any:
+        reads.append(session)
+        return await read(session, after)
+
+    monkeypatch.setattr(journal, "read", note_read)
+    replies = [say("Then not.") for _ in range(5)]
+    agent = make_agent(journal, *replies, gate=FixedGate(Ask("May I?")), clock=clock)
+    for _ in range(9):
+        assert (await agent.sweep()).driven == ()
+    assert sorted(reads) == [f"s{number}" for number in range(5)]
+    await asyncio.sleep(EXPIRES_S + 1)
+    driven = [name for _ in range(4) for name in (await agent.sweep()).driven]
+    assert sorted(driven) == [f"s{number}" for number in range(5)]
+
+
+@pytest.mark.contract("D8")
+async def test_sessions_of_others_do_not_keep_a_sweep_from_its_own() -> None:
+    """The limit counts the sessions of this agent."""
+    journal = MemoryJournal()
+    await left_open(journal, "a")
+    for number in range(3):
+        await left_open(journal, f"other{number}", name="cook")
+    agent = make_agent(journal, say("Done."))
+    assert (await agent.sweep(limit=2)).driven == ("a",)

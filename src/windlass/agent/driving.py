@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from windlass.agent.control import wait_for_change
+from windlass.agent.expired_questions import find_expiry
 from windlass.agent.openings import RunOpenings, RunTask, find_start
 from windlass.agent.runs import RELEASE_GRACE_S, LiveRuns
 from windlass.core.errors import ForOperator, NothingToDo, RunUnfinished, SessionBusy
@@ -116,7 +117,8 @@ class SessionDriver:
         has_prompts = bool(prompts)
         if needs_driver(state, has_control_mail=has_control_mail, has_prompts=has_prompts):
             return True
-        return state.is_waiting and _has_expired_question(state, self._runs.world.clock.now())
+        expiry = find_expiry(state) if state.is_waiting else None
+        return expiry is not None and expiry < self._runs.world.clock.now()
 
     async def has_queue(self, session: str) -> bool:
         """Return whether prompts wait in the queue of a session."""
@@ -242,18 +244,6 @@ class SessionDriver:
             state = await self._runs.read_state(session)
             await journal.remove_mail(session, "prompts", state.prompts_taken)
             await journal.remove_mail(session, "control", state.mail_taken)
-
-
-def _has_expired_question(state: State, now: float) -> bool:
-    own = [call.question for call in state.step_calls if call.question is not None]
-    nested = [
-        question
-        for call in state.step_calls
-        if call.waits_for is not None
-        for question in call.waits_for.questions
-    ]
-    expiries = [question.expires_at for question in (*own, *nested)]
-    return any(expires_at is not None and expires_at < now for expires_at in expiries)
 
 
 def _refuse_letter(letter: Letter, reason: str) -> MailRefused:

@@ -1,5 +1,7 @@
 """Drive what nobody drives: runs whose process has died, and messages that nobody has taken.
 
+Questions that nobody answered in time are such work too: a driver denies them.
+
 The law: only root sessions are driven, and only those that need it (`needs_driver` in the core), of
 this agent by name and configuration. A session that makes no progress however often it is driven is
 parked, durably and visibly: its run is paused, and whoever resumes it takes it out again.
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypedDict
 
 from windlass.agent.driving import SessionDriver
+from windlass.agent.expired_questions import ExpiredQuestions
 from windlass.agent.runs import LiveRuns
 from windlass.core.errors import SessionBusy, SetupDrifted, WindlassError
 from windlass.core.events import (
@@ -26,7 +29,7 @@ from windlass.core.events import (
     StepProposed,
 )
 from windlass.core.fold.run import fold
-from windlass.core.session_summary import find_parent
+from windlass.core.session_summary import SessionSummary, find_parent
 from windlass.core.state import State
 from windlass.logs import get_logger
 from windlass.ports import Journal, Mailbox, SessionCatalog
@@ -97,6 +100,7 @@ class Sweeper:
         self._runs = runs
         self._sessions = sessions
         self._troubles: dict[str, _Trouble] = {}
+        self._expired_questions = ExpiredQuestions(runs.world.journal, runs.world.agent)
 
     @property
     def _journal(self) -> Journal:
@@ -139,11 +143,21 @@ class Sweeper:
         names: list[str] = []
         if isinstance(journal, Mailbox):
             names += await journal.list_mailed(limit)
-        if isinstance(journal, SessionCatalog):
-            agent = self._runs.world.agent
-            found = await journal.list_abandoned(limit=limit)
-            names += [each.session for each in found if not each.parent and each.agent == agent]
+        names += [each.session for each in await self.list_undriven(limit)]
         return list(dict.fromkeys(names))[:limit]
+
+    async def list_undriven(self, limit: int) -> list[SessionSummary]:
+        """Return root sessions of this agent that need a driver: abandoned, or asked in vain.
+
+        The questions of the latter have expired. Each call looks at some more of those that wait.
+        """
+        journal = self._journal
+        if not isinstance(journal, SessionCatalog):
+            return []
+        world = self._runs.world
+        expired = await self._expired_questions.find(world.clock.now())
+        abandoned = await journal.list_abandoned(agent=world.agent, parent="", limit=limit)
+        return [*expired, *abandoned]
 
     async def visit(
         self, session: str, tries_max: int = 5, accepts: AcceptsStart | None = None

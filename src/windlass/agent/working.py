@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -20,8 +21,9 @@ from windlass.core.errors import ConfigError, WindlassError
 from windlass.core.events import RunStarted
 from windlass.core.limits import check_numbers
 from windlass.core.mail import PromptMail
+from windlass.core.session_query import sort_sessions
 from windlass.logs import get_logger
-from windlass.ports import Clock, Journal, Mailbox, SessionCatalog, SessionLeases
+from windlass.ports import Clock, Journal, Mailbox, SessionLeases
 
 CANDIDATES_MIN = 100
 """How many sessions a look asks for at least: some of them may be driven elsewhere by now."""
@@ -181,11 +183,11 @@ class SessionWorker:
                 seen.add(session)
                 if item is not None and item.agent in self._agents:
                     yield item
-        if isinstance(journal, SessionCatalog):
-            for summary in await journal.list_abandoned(limit=limit):
-                is_own = summary.agent in self._agents and not summary.parent
-                if is_own and summary.session not in seen:
-                    yield WorkItem(summary.session, summary.agent, summary.caller)
+        found = [await agent.sweeper.list_undriven(limit) for agent in self._agents.values()]
+        for summary in sort_sessions(chain.from_iterable(found)):
+            if summary.session not in seen:
+                seen.add(summary.session)
+                yield WorkItem(summary.session, summary.agent, summary.caller)
 
     async def _describe_mailed(self, journal: Mailbox, session: str) -> WorkItem | None:
         """Return whose work a session with messages is; None if somebody drives it already."""

@@ -302,12 +302,19 @@ class MemoryJournal:
         found = [summary for summary in self._list_summaries() if wanted.matches(summary)]
         return cut_page(found, limit, None if cursor is None else PagePlace.from_cursor(cursor))
 
-    async def list_abandoned(self, *, limit: int = ABANDONED_SESSIONS) -> list[SessionSummary]:
+    async def list_abandoned(
+        self,
+        *,
+        agent: str | None = None,
+        parent: str | None = None,
+        limit: int = ABANDONED_SESSIONS,
+    ) -> list[SessionSummary]:
         """List the latest sessions with an open run that has no driver and waits for no person."""
+        wanted = make_query(state="open", agent=agent, parent=parent)
         found = [
             summary
             for summary in self._list_summaries()
-            if summary.state == "open" and not self._leases.is_taken(summary.session)
+            if wanted.matches(summary) and not self._leases.is_taken(summary.session)
         ]
         return found[:limit]
 

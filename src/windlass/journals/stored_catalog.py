@@ -138,12 +138,19 @@ class StoredCatalog(ABC):
         next_cursor = page[-1].place.to_cursor() if goes_on else None
         return SessionPage((row.summary for row in page), next_cursor)
 
-    async def list_abandoned(self, *, limit: int = ABANDONED_SESSIONS) -> list[SessionSummary]:
+    async def list_abandoned(
+        self,
+        *,
+        agent: str | None = None,
+        parent: str | None = None,
+        limit: int = ABANDONED_SESSIONS,
+    ) -> list[SessionSummary]:
         """List the latest sessions with an open run that has no driver and waits for nobody."""
         found: list[SessionSummary] = []
-        at_once = min(limit, ROWS_AT_ONCE)
-        async for rows in self._iterate_sessions(SessionQuery(states=("open",)), at_once):
-            found += await self._without_driver([row.summary for row in rows])
+        wanted = make_query(state="open", agent=agent, parent=parent)
+        async for rows in self._iterate_sessions(wanted, min(limit, ROWS_AT_ONCE)):
+            summaries = [row.summary for row in rows if wanted.matches_facts(row.summary)]
+            found += await self._without_driver(summaries)
             if len(found) >= limit:
                 break
         return found[:limit]

@@ -214,10 +214,16 @@ class SessionCatalog(Protocol):
         """
         ...
 
-    async def list_abandoned(self, *, limit: int = ABANDONED_SESSIONS) -> list[SessionSummary]:
+    async def list_abandoned(
+        self,
+        *,
+        agent: str | None = None,
+        parent: str | None = None,
+        limit: int = ABANDONED_SESSIONS,
+    ) -> list[SessionSummary]:
         """Return the sessions with an open run that has no living driver and waits for nobody.
 
-        These are the latest `limit` of them.
+        These are the latest `limit` of those that pass the filters, which are those of `sessions`.
         """
         ...
 

@@ -169,12 +169,19 @@ class SessionCatalogConformance(JournalSuite):
     ) -> None:
         """The driven ones do not count against the limit."""
         for number in range(6):
-            await one.append(f"s{number}", run_facts(at=float(number), ended=False))
+            await one.append(f"s{number}", run_facts(at=10.0 + number, ended=False))
+        await one.append("old", run_facts(at=1.0, agent="clerk", ended=False))
+        await one.append("s0/c", run_facts(at=2.0, parent="s0/c", ended=False))
         leases = [await one.lease(f"s{number}") for number in (5, 4)]
         for journal in (one, two):
             assert names_of(await journal.list_abandoned(limit=2)) == ["s3", "s2"]
-            every = ["s3", "s2", "s1", "s0"]
+            every = ["s3", "s2", "s1", "s0", "s0/c", "old"]
             assert names_of(await journal.list_abandoned(limit=100)) == every
+            # Those of other agents do not count against the limit either.
+            assert names_of(await journal.list_abandoned(agent="", limit=1)) == ["s3"]
+            assert names_of(await journal.list_abandoned(agent="clerk", limit=1)) == ["old"]
+            assert names_of(await journal.list_abandoned(parent="", limit=1)) == ["s3"]
+            assert names_of(await journal.list_abandoned(parent="s0", limit=1)) == ["s0/c"]
         for lease in leases:
             lease.release()
 
