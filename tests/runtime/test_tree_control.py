@@ -23,6 +23,7 @@ from windlass import (
     answer,
     tool,
 )
+from windlass.agent.working import SessionWorker
 from windlass.core.events import (
     AnswerForwarded,
     AttemptStarted,
@@ -450,6 +451,53 @@ async def test_a_sub_agent_that_is_driven_by_itself_is_reached_too(
     (below,) = await tree.facts(BELOW, RunEnded)
     assert below.reason == "the run that it works for has ended"
     assert not await tree.journal.list_abandoned()
+
+
+@pytest.mark.contract("C6", "D3")
+@pytest.mark.parametrize("way", ["sweep", "worker"])
+async def test_a_sub_agent_whose_driver_died_before_it_took_the_cancel_is_ended(
+    clock: VirtualClock, way: str
+) -> None:
+    """The message to end waits for it, but no run comes for it any more: others have to."""
+    tree = Tree(clock)
+    boss = tree.boss([DELEGATE], [SEND])
+    await boss.run("Go.", session=SESSION)
+    worker = SessionWorker([boss])
+
+    async def look_for_work() -> None:
+        if way == "sweep":
+            await boss.sweep()
+            return
+        await worker.look()
+        await asyncio.sleep(5)
+
+    busy = await tree.journal.lease(BELOW)
+    await windlass.cancel(tree.journal, SESSION, by="ann")
+    await look_for_work()
+    assert fold(BELOW, await tree.journal.read(BELOW)).is_active
+    busy.release()
+    await look_for_work()
+    (end,) = await tree.facts(BELOW, RunEnded)
+    assert (end.outcome, end.reason) == ("cancelled", "the run that it works for has ended")
+    assert not await tree.journal.list_mailed()
+    await tree.journal.post_mail(BELOW, ContinueMail(run=1))
+    await look_for_work()
+    assert (await tree.facts(BELOW, MailRefused))[-1].kind == "resume"
+    assert not await tree.journal.list_mailed()
+    await worker.stop()
+
+
+@pytest.mark.contract("D3")
+async def test_a_sweep_leaves_a_sub_agent_alone_that_its_caller_will_come_for(
+    clock: VirtualClock,
+) -> None:
+    tree = Tree(clock)
+    boss = tree.boss([DELEGATE], [SEND])
+    await boss.run("Go.", session=SESSION)
+    await tree.journal.post_mail(BELOW, ContinueMail(run=1))
+    await boss.sweep()
+    assert fold(BELOW, await tree.journal.read(BELOW)).is_active
+    assert not await tree.facts(BELOW, MailRefused)
 
 
 @pytest.mark.contract("C6", "D3")

@@ -27,6 +27,7 @@ from windlass.runtime.clock import RealClock
 from windlass.runtime.leases import hold_session
 from windlass.runtime.mailbox import refuse_letter
 from windlass.runtime.recorder import Recorder
+from windlass.runtime.session_tree import find_root
 from windlass.runtime.shared_budgets import settle_budgets
 
 SESSION_NAMES_MAX = 100
@@ -156,6 +157,37 @@ class UndrivenRuns:
                     return child
                 # Its driver may let go before it reads this, so it is looked at once more.
                 has_posted = True
+
+    async def settle_orphan(self, session: str) -> bool:
+        """End the run of a sub-agent whose caller has no open call for it, and refuse its mail.
+
+        Its driver may have died before it took the message to end, and no run will come for it.
+        Returns False if a caller will still come. Raises SessionBusy if somebody drives it.
+        """
+        with await hold_session(self.journal, session):
+            state = await self._read_state(session)
+            root = await find_root(self.journal, state)
+            if root.session != session:
+                return False
+            if state.is_active:
+                await self.end_run(state, RunEnded("cancelled", CALLER_ENDED), CALLER_ENDED)
+            await self._refuse_mail(await self._read_state(session))
+            return True
+
+    async def _refuse_mail(self, state: State) -> None:
+        """Refuse all that is in the mailbox of a session whose lease the caller holds."""
+        if not isinstance(self.journal, Mailbox):
+            return
+        session = state.session
+        control = await self.journal.read_mail(session, "control", state.mail_taken)
+        prompts = await self.journal.read_mail(session, "prompts", state.prompts_taken)
+        if control or prompts:
+            recorder = Recorder(self.journal, self.clock, state, self.mask)
+            refusals = [refuse_letter(letter, CALLER_ENDED) for letter in (*control, *prompts)]
+            await recorder.record(*refusals)
+            state = recorder.state
+        await self.journal.remove_mail(session, "control", state.mail_taken)
+        await self.journal.remove_mail(session, "prompts", state.prompts_taken)
 
     async def _post_cancel(self, child: State, by: str) -> bool:
         """Ask whoever drives a sub-agent to end its run. Returns whether that was possible."""

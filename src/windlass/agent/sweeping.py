@@ -191,6 +191,11 @@ class Sweeper:
     ) -> VisitOutcome:
         facts = await self._journal.read(session)
         state = fold(session, facts)
+        if find_parent(facts):
+            # Only the run that a sub-agent works for drives its session. If that has ended, the
+            # sub-agent ends too; the journal is enough for it, so the agent may be any.
+            is_settled = await self._runs.undriven.settle_orphan(session)
+            return "driven" if is_settled else "skipped"
         if not await self._is_own(facts, state, accepts):
             return "skipped"
         if not await self._sessions.has_work(state):
@@ -205,10 +210,7 @@ class Sweeper:
     async def _is_own(
         self, facts: Sequence[Fact], state: State, accepts: AcceptsStart | None
     ) -> bool:
-        """Whether a session is a root of an agent with this name, by its last run or its queue."""
-        if find_parent(facts):
-            # Only the run that a sub-agent works for drives its session.
-            return False
+        """Whether a root session is of an agent with this name, by its last run or its queue."""
         starts = (fact for fact in reversed(facts) if isinstance(fact, RunStarted))
         last = next(starts, None)
         if last is not None and state.is_active and accepts is not None and not accepts(last):

@@ -22,6 +22,7 @@ from windlass.core.events import RunStarted
 from windlass.core.limits import check_numbers
 from windlass.core.mail import PromptMail
 from windlass.core.session_query import sort_sessions
+from windlass.core.session_summary import find_parent
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal, Mailbox, SessionLeases
 
@@ -199,6 +200,9 @@ class SessionWorker:
             if isinstance(message, PromptMail) and message.agent:
                 return WorkItem(session, message.agent, message.caller)
         facts = await self._journal.read(session)
+        if find_parent(facts):
+            # A sub-agent whose caller has ended: any agent may settle it.
+            return WorkItem(session, next(iter(self._agents)), "")
         for fact in reversed(facts):
             if isinstance(fact, RunStarted):
                 return WorkItem(session, fact.agent, fact.caller)
