@@ -28,7 +28,7 @@ from windlass.server.serving import serve as serve_until_stopped
 
 
 @click.command(
-    epilog="""\\b
+    epilog="""\b
 Examples:
   windlass serve                       the agents of this folder, on this machine only
   windlass serve --open                the same, and open the page in a browser

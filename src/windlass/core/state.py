@@ -271,8 +271,6 @@ class State(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_waiting(self) -> bool:
         """Whether nothing can go on until a person answers, here or in a sub-agent."""
-        if self.step is None:
-            return False
         phases = [call.phase for call in self.step_calls]
         return waits_for_person(
             phases.count("proposed"), phases.count("asked"), phases.count("waiting")
@@ -349,10 +347,7 @@ def framing_tokens_max(message: Message) -> int:
 
 
 def _name_bytes_max(call: ToolCall) -> int:
-    longest = max(len(call.id.encode()), len(call.name.encode()))
-    if call.provider_id is None:
-        return longest
-    return max(longest, len(call.provider_id.encode()))
+    return max(map(len, map(str.encode, (call.id, call.provider_id or "", call.name))))
 
 
 def mark_artifacts(state: State) -> State:

@@ -68,28 +68,12 @@ class ModelAttempt:
         `show_piece` gets each piece and returns whether a watcher has seen text of it. The stream
         of a whole reply stays open: record the reply first, then call `aclose`.
         """
-        assembly = self._assembly
         watchdog: _SilenceWatchdog | None = None
         try:
             pieces = self._model.stream(self._move.prompt)
             async with _watch_silence(timeouts) as watchdog:
                 try:
-                    async for streamed in pieces:
-                        self._established = True
-                        if isinstance(streamed, StreamOpened):
-                            continue
-                        self._has_content = True
-                        piece = streamed
-                        # Looked at before the piece counts: one that ends here was not too long.
-                        if assembly.output_chars > self._output_chars_max:
-                            piece = self._end_overlong_reply(streamed)
-                        assembly.add_piece(piece)
-                        watchdog.note_piece(piece)
-                        if show_piece(piece):
-                            self._was_seen = True
-                        # Nothing is read behind the end marker: a server may leave the stream open.
-                        if assembly.stop is not None:
-                            break
+                    await self._read_pieces(pieces, watchdog, show_piece)
                 finally:
                     # The stream of a whole reply stays open until the reply is on record.
                     if self.is_whole:
@@ -104,6 +88,30 @@ class ModelAttempt:
             fault = self._make_fault("stalled", _describe_timeout(timeouts, watchdog))
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
+
+    async def _read_pieces(
+        self,
+        pieces: AsyncGenerator[ReplyPiece],
+        watchdog: "_SilenceWatchdog",
+        show_piece: Callable[[ContentPiece], bool],
+    ) -> None:
+        assembly = self._assembly
+        async for streamed in pieces:
+            self._established = True
+            if isinstance(streamed, StreamOpened):
+                continue
+            self._has_content = True
+            piece = streamed
+            # Looked at before the piece counts: a reply that ends here was not too long.
+            if assembly.output_chars > self._output_chars_max:
+                piece = self._end_overlong_reply(streamed)
+            assembly.add_piece(piece)
+            watchdog.note_piece(piece)
+            if show_piece(piece):
+                self._was_seen = True
+            # Nothing is read behind the end marker: a server may leave the stream open.
+            if assembly.stop is not None:
+                break
 
     async def aclose(self) -> None:
         """Close the stream of a whole reply, within CLOSE_S. What goes wrong does not matter."""
