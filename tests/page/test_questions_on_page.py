@@ -122,6 +122,21 @@ def test_arguments_are_changed_and_a_denial_has_words(
     expect(page.locator(".call-decision").last).to_contain_text("Leave the file alone.")
 
 
+@pytest.mark.contract("W4")
+def test_a_question_of_a_sub_agent_names_who_works_for_whom(
+    own_service: ServedPage, open_page: OpenPage
+) -> None:
+    session = own_service.run("delegate the test")
+    own_service.wait_for(session, "waiting")
+    page = open_page(own_service, "#/questions")
+    expect(page.locator(".question-who")).to_have_text("researchforbuilderbash")
+    expect(page.locator(".question .command")).to_contain_text("pytest -q tests/test_totals.py")
+    expect(page.locator(".question-from a")).to_have_text("delegate the test")
+    page.get_by_role("button", name="Allow once").click()
+    expect(page.locator(".empty")).to_be_visible()
+    own_service.wait_for(session, "completed")
+
+
 @pytest.mark.contract("W2")
 def test_a_key_that_was_meant_for_something_else_answers_nothing(
     own_service: ServedPage, open_page: OpenPage

@@ -218,6 +218,10 @@ def _fail_check(_step: int, _words: str) -> Reply:
     return [fail("auth", "the key of the provider was refused")]
 
 
+def _delegate(step: int, _words: str) -> Reply:
+    return "It is tested." if step else [call("research", {"task": "test the totals"})]
+
+
 def _hostile(step: int, _words: str) -> Reply:
     if step == 0:
         arguments = {"to": HOSTILE, "subject": HOSTILE, "text": HOSTILE}
@@ -247,6 +251,7 @@ SCENES: dict[str, Scene] = {
     "write": _write_long,
     "steps": _steps,
     "many": _steps,
+    "delegate": _delegate,
     "fail": _fail,
     "hostile": _hostile,
     "picture": _picture,
@@ -260,12 +265,16 @@ def _find_totals(step: int, _words: str) -> Reply:
     return "September: 12,480.00 in 214 invoices."
 
 
+def _test_totals(step: int, _words: str) -> Reply:
+    return "All pass." if step else [call("bash", {"command": "pytest -q tests/test_totals.py"})]
+
+
 def build_agents(pace_s: float = 0.004) -> list[Agent[Any]]:
     """Return the agents: one that fixes, with a sub-agent, and one that only reads."""
     research = Agent(
-        SceneModel({"find": _find_totals}, "scripted:small", pace_s),
+        SceneModel({"find": _find_totals, "test": _test_totals}, "scripted:small", pace_s),
         name="research",
-        tools=[read],
+        tools=[read, bash],
         instructions="You look things up and answer in one sentence.",
     )
     rules = RuleGate(

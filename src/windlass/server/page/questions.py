@@ -53,6 +53,7 @@ class PageQuestion(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     expires_at: float | None
     chain: Sequence[str]
+    """Who works for whom, the agent at the top first; empty if that one asks itself."""
     asked_at: float
     agent: str
     title: str

@@ -62,7 +62,7 @@ export function questionCard(question, options = {}) {
 function questionHead(question) {
   const chain = question.chain.length ? question.chain : [question.agent || "agent"];
   return h("header", { class: "question-head" },
-    h("div", { class: "question-who" }, chain.map((name, at) => [at ? h("span", { class: "faint" }, "for") : null, h("span", { class: "chip agent" }, icon("agent"), name)]).reverse(),
+    h("div", { class: "question-who" }, [...chain].reverse().map((name, at) => [at ? h("span", { class: "faint" }, "for") : null, h("span", { class: "chip agent" }, icon("agent"), name)]),
       h("span", { class: "mono question-tool" }, question.tool)),
     h("div", { class: "question-from" },
       h("a", { href: address("run", question.root) }, clip(question.title || question.root, 90)),
