@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,9 @@ import pytest
 from service import run_service
 from windlass import Agent, tool
 from windlass.gates import ask
+from windlass.journals import MemoryJournal
 from windlass.server.messages import StreamReply
+from windlass.server.tokens import RECHECK_S, RevocableChunks, TokenStore
 from windlass.testing import ScriptedModel, call, pause, say
 
 STREAM = {"Accept": "text/event-stream"}
@@ -124,3 +126,27 @@ async def test_an_id_of_another_stream_is_refused() -> None:
         for bad in ("12", "a:", ":1", "a:x"):
             refused = await ann.get("/events", {**STREAM, "Last-Event-ID": bad})
             assert (refused.status, refused.data["error"]["code"]) == (400, "bad_event_id")
+
+
+@pytest.mark.contract("A4")
+async def test_a_stream_ends_when_its_token_is_revoked() -> None:
+    now = 0.0
+    tokens = TokenStore(MemoryJournal(), lambda: now)
+    made = await tokens.create("ann")
+    closed = asyncio.Event()
+
+    async def count() -> AsyncGenerator[bytes]:
+        try:
+            for number in range(100):
+                yield str(number).encode()
+        finally:
+            closed.set()
+
+    chunks = RevocableChunks(tokens, made.record.to_caller(), count())
+    assert [await anext(chunks) for _ in range(3)] == [b"0", b"1", b"2"]
+    await tokens.revoke(made.record.id)
+    assert await anext(chunks) == b"3"
+    now = RECHECK_S
+    assert [chunk async for chunk in chunks] == []
+    await chunks.aclose()
+    assert closed.is_set()

@@ -31,6 +31,7 @@ from windlass.server.rates import StreamCounter
 from windlass.server.route_tables import all_routes
 from windlass.server.routing import Route, RouteTable
 from windlass.server.service import Service
+from windlass.server.tokens import RevocableChunks
 from windlass.server.trace_context import make_trace_parent
 
 _log = get_logger(__name__)
@@ -115,7 +116,11 @@ class Dispatcher:
             caller = request.caller.token or request.caller.name
             # Counted before the head of the reply is sent, so that too many are refused with 429.
             try:
-                return replace(reply, on_close=self.streams.open_stream(caller))
+                return replace(
+                    reply,
+                    chunks=RevocableChunks(self.service.tokens, request.caller, reply.chunks),
+                    on_close=self.streams.open_stream(caller),
+                )
             except ApiError:
                 await reply.close()
                 raise

@@ -62,6 +62,8 @@ SERVICE_KEY = "windlass_service"
 """The key in the context of a run that says that a service began it."""
 OLD_REPLIES_S = 3_600.0
 """How often replies that are kept for repeated requests are looked through."""
+IDLE_LOOK_S = 30.0
+"""How often a session that nobody drives is looked at, besides being told of what is written."""
 QUESTION_SESSIONS_MAX = 200
 """Waiting sessions whose questions one list shows."""
 
@@ -230,7 +232,7 @@ class Service(RunControls):
         """Return when a session has facts after a number, or somebody drives it."""
         journal = self.journal
         while True:
-            await wait_for_change(journal, session, seen)
+            await wait_for_change(journal, session, seen, IDLE_LOOK_S)
             if isinstance(journal, SessionLeases) and await journal.is_leased(session):
                 return
             if await journal.read(session, seen):

@@ -9,16 +9,18 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from windlass.core.errors import ConfigError
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import Journal, SharedRecords
 from windlass.server.access import Caller, Role, check_caller_name, check_roles
 from windlass.server.errors import ApiError
+from windlass.server.messages import ClosableChunks
 
 TOKEN_KIND = "token"  # noqa: S105 - the kind of a record
 LOGIN_KIND = "login"
@@ -26,6 +28,8 @@ LOGIN_S = 600.0
 """How long a login link works."""
 BROWSER_S = 30 * 86_400.0
 """How long a browser stays logged in."""
+RECHECK_S = 5.0
+"""How long an open stream trusts its token."""
 CACHE_S = 3.0
 """How long a token is not looked up again: a revoked one works on for so long at most."""
 DEFAULT_ROLES: tuple[Role, ...] = ("watch", "start", "answer")
@@ -127,6 +131,20 @@ class TokenStore:
             return None
         return record.to_caller()
 
+    def now(self) -> float:
+        """Return the time by which tokens end, in seconds since the epoch."""
+        return self._now()
+
+    async def is_valid(self, caller: Caller) -> bool:
+        """Return whether the token of a caller is neither revoked nor out of date.
+
+        A caller whose token is not kept here, such as one of an identity provider, is.
+        """
+        if not caller.token:
+            return True
+        record = await self._find(caller.token)
+        return record is not None and not record.has_expired(self._now())
+
     async def list_tokens(self) -> list[TokenRecord]:
         """Return all tokens without their hashes, the latest first."""
         found: list[TokenRecord] = []
@@ -182,6 +200,35 @@ class TokenStore:
         record = msgspec.json.decode(found.data, type=TokenRecord)
         self._cache[token_id] = (now + CACHE_S, record)
         return record
+
+
+class RevocableChunks(AsyncIterator[bytes]):
+    """Passes the chunks of a stream on for as long as the caller's token is valid.
+
+    The token is looked at before a chunk is sent, so that a stream on which nothing happens costs
+    nothing, and none of what happens later is told.
+    """
+
+    def __init__(self, tokens: TokenStore, caller: Caller, chunks: AsyncIterator[bytes]) -> None:
+        self._tokens = tokens
+        self._caller = caller
+        self._chunks = chunks
+        self._check_at = tokens.now() + RECHECK_S
+
+    @override
+    async def __anext__(self) -> bytes:
+        chunk = await anext(self._chunks)
+        now = self._tokens.now()
+        if now >= self._check_at:
+            self._check_at = now + RECHECK_S
+            if not await self._tokens.is_valid(self._caller):
+                raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        """End what is inside, also if nothing of it was read."""
+        if isinstance(self._chunks, ClosableChunks):
+            await self._chunks.aclose()
 
 
 def _hash_secret(secret: str) -> str:
