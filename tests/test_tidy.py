@@ -34,7 +34,6 @@ ARCHITECTURE_LINES_MAX = 200
 
 SMALL_MODULES = {
     "windlass.server.route_tables",  # where each protocol adds its table
-    "windlass.server.api.health",  # routes of their own, without a token
     # A command of the command line is a module, which is imported when the command is run.
     "windlass.cli.acp",
     "windlass.cli.completion",
