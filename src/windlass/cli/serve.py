@@ -5,7 +5,7 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -25,6 +25,13 @@ from windlass.server.request_log import set_up_logs
 from windlass.server.service import Service
 from windlass.server.serving import DEFAULT_PORT, ServeOptions
 from windlass.server.serving import serve as serve_until_stopped
+
+
+class EntryOptions(NamedTuple):
+    """How the person who starts the service gets in."""
+
+    opens_page: bool
+    shows_login: bool
 
 
 @click.command(
@@ -90,6 +97,12 @@ Examples:
 @click.option("--jwt-audience", metavar="NAME", help="For whom its tokens must be meant.")
 @click.option("--jwt-keys", default="", metavar="URL", help="Its keys (JWKS), if not announced.")
 @click.option(
+    "--login/--no-login",
+    "shows_login",
+    default=True,
+    help="Whether to print a link to the page and the first token; not where others read the log.",
+)
+@click.option(
     "--drain-delay",
     type=click.FloatRange(0),
     default=0.0,
@@ -122,8 +135,9 @@ def serve(
     options.check()
     set_up_logs(given["log_format"])
     make_service = partial(Service, outside=outside, drives=drives)
+    entry = EntryOptions(opens_page=opens_page, shows_login=given["shows_login"])
     if target is not None:
-        serving = _serve_program(target, journal, options, make_service, opens_page=opens_page)
+        serving = _serve_program(target, journal, options, make_service, entry)
         asyncio.run(serving)
         return
     flags = collect_flags({**given, "journal": journal})
@@ -136,7 +150,7 @@ def serve(
             for warning in served.warnings:
                 click.echo(warning, err=True)
             service = make_service(served.agents, journal=kept, contexts=served.contexts)
-            await _serve_service(service, options, opens_page=opens_page)
+            await _serve_service(service, options, entry)
 
     asyncio.run(run())
 
@@ -170,39 +184,36 @@ async def _serve_program(
     journal: str | None,
     options: ServeOptions,
     make_service: Callable[..., Service],
-    *,
-    opens_page: bool,
+    entry: EntryOptions,
 ) -> None:
     found = import_agents(target)
     if isinstance(found, Service):
-        await _serve_service(found, options, opens_page=opens_page)
+        await _serve_service(found, options, entry)
         return
     async with open_journal(journal_name(named=journal)) as kept:
         service = make_service(found, journal=kept)
-        await _serve_service(service, options, opens_page=opens_page)
+        await _serve_service(service, options, entry)
 
 
-async def _serve_service(service: Service, options: ServeOptions, *, opens_page: bool) -> None:
+async def _serve_service(service: Service, options: ServeOptions, entry: EntryOptions) -> None:
     """Serve until a signal, and say how to get in."""
-    code = await service.tokens.create_login(LOCAL_OWNER)
+    page = ""
     secret = ""
-    if not await service.tokens.list_tokens():
+    if entry.shows_login or entry.opens_page:
+        page = f"/#login={await service.tokens.create_login(LOCAL_OWNER)}"
+    if entry.shows_login and not await service.tokens.list_tokens():
         made = await service.tokens.create("", ["admin"], note="made by windlass serve")
         secret = made.secret
 
     def on_ready(address: str) -> None:
-        page = f"{address}/#login={code}"
-        _show_address(address, service.agents, page, secret)
-        if opens_page:
-            webbrowser.open(page)
+        click.echo(f"Serving {', '.join(service.agents)} at {address}")
+        if entry.shows_login:
+            click.echo(f"Page, once and within 10 minutes: {address}{page}")
+        if secret:
+            click.echo(f"Token, shown only now: {secret}")
+        else:
+            click.echo("For programs: windlass token create NAME")
+        if entry.opens_page:
+            webbrowser.open(address + page)
 
     await serve_until_stopped(service, options, on_ready=on_ready)
-
-
-def _show_address(address: str, agents: Mapping[str, object], page: str, secret: str) -> None:
-    click.echo(f"Serving {', '.join(agents)} at {address}")
-    click.echo(f"Page, once and within 10 minutes: {page}")
-    if secret:
-        click.echo(f"Token, shown only now: {secret}")
-    else:
-        click.echo("For programs: windlass token create NAME")
