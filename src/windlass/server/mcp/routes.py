@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from weakref import WeakKeyDictionary
 
-import windlass.server.mcp as mcp  # noqa: PLR0402 - the package would be a cycle
+from windlass.server import mcp
 from windlass.server.errors import ApiError
 from windlass.server.messages import JSON_TYPE, SSE_TYPE, HttpReply, HttpRequest, Reply
 from windlass.server.routing import Route
