@@ -27,7 +27,7 @@ def token() -> None:
 
 
 @token.command(
-    epilog="""\\b
+    epilog="""\b
 Examples:
   windlass token create ann
   windlass token create dashboard --role watch --expires 30d
