@@ -5,10 +5,12 @@ request that waits for an answer wakes up, so that the request can say why.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from windlass.core.text_clip import printable_line
 from windlass.logs import get_logger
 from windlass.tools.mcp.config import ANSWER_BYTES_MAX, McpStdio
 from windlass.tools.mcp.process import ServerProcess, start_server
@@ -17,7 +19,12 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client import Transport
     from mcp.shared.message import SessionMessage
+    from mcp_types import JSONRPCError
 
+ID_SEARCH_BYTES = 200
+"""How much of each end of an answer that cannot be read is searched for its id."""
+REASON_CHARS = 200
+_REQUEST_ID = re.compile(rb'"id"\s*:\s*(?:(\d{1,18})\b|"([^"\\]{1,100})")')
 _log = get_logger(__name__)
 
 
@@ -89,11 +96,37 @@ async def _deliver_line(
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            # Some servers print to their standard output, which is no reason to drop them.
-            _log.debug("an MCP server wrote a line that is not a message: %.200r", line)
+        except ValueError as error:
+            refusal = _refuse_answer(line, error)
+            if refusal is None:
+                # Some servers print to their standard output, which is no reason to drop them.
+                _log.debug("an MCP server wrote a line that is not a message: %.200r", line)
+            else:
+                await stream.send(SessionMessage(refusal))
         else:
             await stream.send(SessionMessage(message))
+
+
+def _refuse_answer(line: bytes, error: ValueError) -> "JSONRPCError | None":
+    """Return an error in the place of an answer that cannot be read; None if it is not an answer.
+
+    Without it, the request would wait for an answer until its time-out.
+    """
+    from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError  # noqa: PLC0415 - of the extra
+
+    # Too deep for a JSON reader, so only the ends of the line are looked at, where the id stands.
+    ends = line[:ID_SEARCH_BYTES] + b"\n" + line[-ID_SEARCH_BYTES:]
+    found = _REQUEST_ID.search(ends)
+    if not line.lstrip().startswith(b"{") or b'"jsonrpc"' not in ends or found is None:
+        return None
+    reason = (
+        f"the server sent an answer that cannot be read: {printable_line(str(error), REASON_CHARS)}"
+    )
+    number = found[1]
+    request_id = int(number) if number else found[2].decode("utf-8", "replace")
+    return JSONRPCError(
+        jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=reason)
+    )
 
 
 async def _write_messages(
