@@ -1,6 +1,8 @@
 """What those who operate a service rely on: metrics, traces, and an end that hands runs over."""
 
 import asyncio
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from windlass import Agent, tool
 from windlass.core.events import RunReleased, RunStarted
 from windlass.journals import SqliteJournal
 from windlass.server.limits import ServiceLimits
+from windlass.server.serving import raise_descriptor_limit
 from windlass.testing import ScriptedModel, call
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -105,3 +108,29 @@ async def test_calls_get_as_long_as_the_limits_say_when_the_service_stops(
         assert isinstance(last, RunReleased)
         assert last.reason == "the service was stopped"
     assert (tmp_path / "effect").exists() == finishes
+
+
+@pytest.fixture
+def file_limit() -> Iterator[None]:
+    """Give the limit back that this process had."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("file_limit")
+def test_the_limit_of_descriptors_is_raised_to_what_connections_need(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (600, hard))
+    raise_descriptor_limit(200)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200 + 512, hard)
+    # Enough is left alone, and too much to ask for is told.
+    raise_descriptor_limit(50)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200 + 512, hard)
+    assert not caplog.records
+    if hard != resource.RLIM_INFINITY:
+        raise_descriptor_limit(hard)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+        assert "raise its limit" in caplog.text

@@ -6,6 +6,7 @@ of, so that whoever sweeps next goes on with them. A second signal does not wait
 """
 
 import asyncio
+import resource
 import signal
 import ssl
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from windlass.server.jwt_tokens import JwtOptions, make_jwt_authenticator
 from windlass.server.service import Service
 
 DEFAULT_PORT = 8420
+DESCRIPTORS_SPARE = 512
+"""Files and sockets besides those of clients: the journal, tools, providers."""
 _log = get_logger(__name__)
 
 
@@ -95,6 +98,7 @@ async def serve(
         provider = make_jwt_authenticator(options.jwt)
         authenticators = (*authenticators, provider.authenticate)
     stop = StopSignals()
+    raise_descriptor_limit(service.limits.connections)
     dispatcher = Dispatcher(service, rules=options.access_rules(), authenticators=authenticators)
     with stop:
         async with service:
@@ -113,6 +117,27 @@ async def serve(
                     f"{error.strerror or error}. Choose another one with --port."
                 ) from None
     _log.info("stopped")
+
+
+def raise_descriptor_limit(connections: int) -> None:
+    """Let this process have so many connections, as far as the system allows it.
+
+    Many systems begin with 1,024 files and sockets, and allow far more to those who ask.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + DESCRIPTORS_SPARE
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        _log.warning(
+            "the system allows %d open files and sockets, and %d connections need %d: raise its "
+            "limit (LimitNOFILE, ulimit -n)",
+            allowed,
+            connections,
+            wanted,
+        )
 
 
 class StopSignals:

@@ -63,9 +63,7 @@ def views_of(events: Iterable[Event]) -> Iterable[Projection]:
 
 def text_of(updates: list[Update], kind: str = "agent_message_chunk") -> str:
     return "".join(
-        getattr(update.content, "text", "")
-        for update in updates
-        if update.session_update == kind
+        getattr(update.content, "text", "") for update in updates if update.session_update == kind
     )
 
 
