@@ -5,7 +5,8 @@ so what can write into the file could answer in that person's place. A file stay
 is closed, because it is opened again later and believed.
 
 A file that another process opened is recognized by its header, or by the locks of drivers beside
-it. Only names that a database usually has are looked at, in a search that is bounded.
+it. Only names that a database usually has are looked at, and names with a log or locks beside them,
+in a search that is bounded.
 """
 
 import os
@@ -20,7 +21,7 @@ SIDE_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-drivers")
 APPLICATION_ID = 0x57_4E_44_4C
 """`WNDL`, in the header of the file: tells our files from those of other programs."""
 DATABASE_SUFFIXES = (".db", ".db3", ".sqlite", ".sqlite3", ".journal")
-"""How the name of a file ends that is looked at. With locks of drivers beside it, any name does."""
+"""How the name of a file ends that is looked at. With a log or locks beside it, any name does."""
 SEARCH_DEPTH_MAX = 4
 SEARCH_ENTRIES_MAX = 20_000
 SKIPPED_FOLDERS = frozenset((".git", ".tox", ".venv", "__pycache__", "node_modules"))
@@ -28,6 +29,8 @@ SKIPPED_FOLDERS = frozenset((".git", ".tox", ".venv", "__pycache__", "node_modul
 _SQLITE_HEADER = b"SQLite format 3\0"
 _APPLICATION_ID_OFFSET = 68
 _DRIVERS_SUFFIX = "-drivers"
+_TELLING_SUFFIXES = (_DRIVERS_SUFFIX, "-wal")
+"""What stands beside a file whose name does not say that it is a database."""
 _RESERVED_SUFFIX = "-journal"
 
 _paths: set[str] = set()
@@ -122,14 +125,17 @@ def _find_candidates(folder: Path) -> Iterator[str]:
         except OSError:
             continue
         for name in sorted(names):
-            if name.endswith(DATABASE_SUFFIXES) or f"{name}{_DRIVERS_SUFFIX}" in names:
+            beside = (f"{name}{suffix}" for suffix in _TELLING_SUFFIXES)
+            if name.endswith(DATABASE_SUFFIXES) or not names.isdisjoint(beside):
                 yield os.path.join(place, name)  # noqa: PTH118 - as scandir joins them
 
 
 def _is_own_database(path: str) -> bool:
     """Whether a file is a SQLite database that Windlass made."""
-    has_drivers = os.path.lexists(f"{path}{_DRIVERS_SUFFIX}")
-    if not has_drivers and not path.endswith(DATABASE_SUFFIXES):
+    is_looked_at = path.endswith(DATABASE_SUFFIXES) or any(
+        os.path.lexists(f"{path}{suffix}") for suffix in _TELLING_SUFFIXES
+    )
+    if not is_looked_at:
         return False
     try:
         found = Path(path).stat()
@@ -140,8 +146,9 @@ def _is_own_database(path: str) -> bool:
             header = file.read(_APPLICATION_ID_OFFSET + 4)
     except OSError:
         return False
-    # A new journal has its id in the log until the first checkpoint.
+    # One that an older version has just made has its id in the log until the first checkpoint.
     is_ours = header[_APPLICATION_ID_OFFSET:] == APPLICATION_ID.to_bytes(4, "big")
+    has_drivers = os.path.lexists(f"{path}{_DRIVERS_SUFFIX}")
     return header.startswith(_SQLITE_HEADER) and (is_ours or has_drivers)
 
 

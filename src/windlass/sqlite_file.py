@@ -136,6 +136,10 @@ def open_database(
         try:
             _read_version(connection, path, tables)  # Refuses a file that is not ours.
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            if not connection.execute("PRAGMA application_id").get:
+                # Before there is a log: the file itself says from its first byte whose it is, so
+                # that no command of another process writes into it (`private_files.py`).
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             _enable_wal(connection)
             _migrate_tables(connection, path, tables)
         except BaseException as error:

@@ -53,11 +53,20 @@ async def run(root: Path, command: str) -> str:
     return result.text.rpartition("\n[")[0]
 
 
+NEW_CHILD = """
+import sys
+from windlass.journals.sqlite.journal import SqliteJournal
+with SqliteJournal(sys.argv[1]) as journal:
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
 @contextmanager
-def other_process(path: Path, *, is_open: bool) -> Iterator[None]:
+def other_process(path: Path, *, is_open: bool, program: str = CHILD) -> Iterator[None]:
     """Another process makes a journal, and has it open or has closed it."""
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(path)],
+        [sys.executable, "-c", program, str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -90,6 +99,20 @@ async def test_a_journal_that_another_process_opened_is_out_of_reach(
     with SqliteJournal(path) as journal:
         assert await journal.check() == []
         assert len(await journal.read("s")) > 0
+
+
+@pytest.mark.parametrize("name", ["other.db", "odd name"])
+async def test_a_journal_that_was_made_a_moment_ago_is_out_of_reach(root: Path, name: str) -> None:
+    """Nobody has driven a session of it yet, so there are no locks of drivers beside it."""
+    path = root / name
+    with other_process(path, is_open=True, program=NEW_CHILD):
+        assert not path.with_name(f"{name}-drivers").exists()
+        with pytest.raises(ModelRetry, match="belongs to Windlass"):
+            Workspace(root).read_file(name, 10)
+        attack = f"cat '{name}' 2>/dev/null | wc -c; (echo forged > '{name}' && echo overwritten) 2>/dev/null"
+        assert await run(root, attack) == "0"
+    with SqliteJournal(path) as journal:
+        assert await journal.check() == []
 
 
 def lock_is_held(root: Path) -> bool:
