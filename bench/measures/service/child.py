@@ -108,8 +108,8 @@ async def watch_floor(events: int) -> None:
 
 async def start_windlass() -> None:
     """Serve starts of runs, kept in a file."""
-    with tempfile.TemporaryDirectory() as folder, ScriptedModel(["Hello."] * 100_000) as model:
-        agent = Agent(model, name="helper")
+    with tempfile.TemporaryDirectory() as folder:
+        agent = Agent(ScriptedModel(["Hello."] * 100_000), name="helper")
         journal = str(Path(folder) / "sessions.db")
         async with Service(agent, journal=journal, limits=PLENTY) as service:
             token = (await service.tokens.create("ann")).secret
