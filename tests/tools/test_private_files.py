@@ -109,7 +109,9 @@ async def test_a_journal_that_was_made_a_moment_ago_is_out_of_reach(root: Path, 
         assert not path.with_name(f"{name}-drivers").exists()
         with pytest.raises(ModelRetry, match="belongs to Windlass"):
             Workspace(root).read_file(name, 10)
-        attack = f"cat '{name}' 2>/dev/null | wc -c; (echo forged > '{name}' && echo overwritten) 2>/dev/null"
+        read = f"cat '{name}' 2>/dev/null | wc -c"
+        overwrite = f"(echo forged > '{name}' && echo overwritten) 2>/dev/null"
+        attack = f"{read}; {overwrite}"
         assert await run(root, attack) == "0"
     with SqliteJournal(path) as journal:
         assert await journal.check() == []
