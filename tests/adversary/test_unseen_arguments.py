@@ -1,6 +1,9 @@
 """Calls that show a person less than they would do (U2)."""
 
 import io
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,8 +14,13 @@ from windlass.cli.question_prompt import QuestionPrompt
 from windlass.cli.screen import Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
+from windlass.core.messages import ToolCall
 from windlass.core.result import Question
 from windlass.core.text_clip import reveal_line
+from windlass.core.verdicts import Allow
+from windlass.tools.files.tools import file_tools
+from windlass.tools.files.workspace import Workspace
+from windlass.tools.toolbox import Toolbox
 
 pytestmark = pytest.mark.contract("U2")
 
@@ -67,3 +75,32 @@ def test_edits_show_all_that_is_in_them() -> None:
     assert "- a\\u3164\n" in page
     assert "everywhere" not in page
     assert "+" not in page
+
+
+@pytest.mark.contract("W4")
+async def test_the_difference_of_a_file_is_shown_and_not_approved_unseen(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("".join(f"line {number}\n" for number in range(30)))
+    box = Toolbox(file_tools(Workspace(tmp_path)))
+    page = io.StringIO()
+    keys = iter("ysy")
+
+    async def read_key(show_keys: object) -> str:
+        return next(keys)
+
+    status = SimpleNamespace(pause=nullcontext)
+    keyboard = SimpleNamespace(read_key=read_key)
+    prompt = QuestionPrompt(Screen(page), cast("StatusLine", status), cast("Keyboard", keyboard))
+    prompt.use_tools(box.specs, box.preview)
+    arguments: dict[str, object] = {"path": "notes.txt", "content": "line 0\nline\u200b 1\r\n"}
+    question = Question(ToolCall("c1", "write", ""), arguments, "May it write?", "")
+    assert await prompt(question) == Allow("person")
+    first, _, whole = page.getvalue().partition("lines are not shown yet: press s")
+    assert "as things are now: 'notes.txt' would be replaced.\n" in first
+    assert "-line 29\n" not in first
+    assert "    -line 29\n" in whole
+    assert "    +line\\u200b 1\\r\n" in whole
+    # The tools of a sub-agent are others, although they may have the same names.
+    keys = iter("sy")
+    page.truncate(0)
+    await prompt(replace(question, agents=("helper", "writer")))
+    assert "as things are now" not in page.getvalue()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,6 +30,8 @@ from windlass.server.page.patches import RESULT_CHARS_MAX, ViewPatcher, _clip_re
 from windlass.server.page.questions import describe_sandbox, propose_pattern
 from windlass.server.page.sessions import ACTIVITY_SPANS, count_activity
 from windlass.testing import ScriptedModel, call
+from windlass.tools.files.tools import file_tools
+from windlass.tools.files.workspace import Workspace
 
 SHELL = ToolSpec(
     "bash", "", {"type": "object", "properties": {"command": {"type": "string"}}}, notice=""
@@ -142,6 +145,35 @@ async def test_a_question_has_all_that_a_person_decides_about() -> None:
         body = {"session": session, "call_id": question["call_id"], "pattern": "send(bye*)"}
         verdict = await ann.post("/page/pattern", body)
         assert verdict.data["covers"] is False
+
+
+@pytest.mark.contract("W4")
+async def test_a_question_shows_the_difference_of_the_file_without_its_secrets(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "notes.txt").write_text("one\ntwo\nkey sk-0123456789secret\n")
+    model = ScriptedModel([[call("write", {"path": "notes.txt", "content": "one\n2\n"})]])
+    agent = Agent(
+        model,
+        name="helper",
+        tools=file_tools(Workspace(tmp_path)),
+        gate=ask(),
+        secrets=["sk-0123456789secret"],
+    )
+    async with run_service(agent) as running:
+        ann, _ = await ask_about_send(running)
+        [listed] = (await ann.get("/questions")).data["questions"]
+        assert listed["preview"]["note"] == "'notes.txt' would be replaced."
+        lines = listed["preview"]["diff"].splitlines()
+        assert lines[3:6] == [" one", "-two", "-key [secret: 1]"]
+        found = await read_frames(await ann.send("GET", "/page/feed"), "questions")
+        [shown] = found["questions"]["questions"]
+        assert shown["preview"] == listed["preview"]
+        # What the file is now counts, and not what it was when the question was asked.
+        (tmp_path / "notes.txt").unlink()
+        [again] = (await ann.get("/questions")).data["questions"]
+        assert again["preview"]["note"] == "'notes.txt' does not exist and would be created."
+        assert (tmp_path / "notes.txt").exists() is False
 
 
 @pytest.mark.contract("W3")

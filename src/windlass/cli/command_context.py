@@ -7,9 +7,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from windlass.agent.call_previews import preview_call
 from windlass.cli.output import OutputFormat
 from windlass.cli.screen import QUIET, TROUBLE
 from windlass.cli.terminal import read_stdin_line
@@ -97,7 +99,8 @@ class CommandContext:
         question_prompt = self.terminal.question_prompt
         async with self.agent.open_session(journal, question_prompt) as session:
             if question_prompt is not None:
-                question_prompt.use_tools(session.toolbox.specs)
+                preview = partial(preview_call, session.agent.parts)
+                question_prompt.use_tools(session.toolbox.specs, preview)
             screen = self.terminal.screen
             for name, reason in session.mcp_failures.items():
                 message = f"continuing without the MCP server {name}: {reason}"

@@ -6,7 +6,7 @@ answer it. A person who answers "later" leaves the run suspended, with nothing l
 
 import asyncio
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ import msgspec
 from windlass.cli.screen import BAD, CALL_STYLE, GOOD, QUIET, TROUBLE, Screen
 from windlass.cli.status import StatusLine
 from windlass.cli.terminal import Keyboard
+from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolSpec
 from windlass.core.result import Question
@@ -25,6 +26,8 @@ from windlass.gates.grants import make_grant
 
 ANSWER_KEYS = "y once   a always   n no   e edit   q later"
 VALUE_LINES_MAX = 12
+PreviewFunction = Callable[[str, Mapping[str, Any]], Awaitable[CallPreview | None]]
+"""Says what a call of a tool would change."""
 
 
 class QuestionPrompt:
@@ -35,13 +38,18 @@ class QuestionPrompt:
         self._status = status
         self._keyboard = keyboard
         self._specs: Mapping[str, ToolSpec] = {}
+        self._preview: PreviewFunction | None = None
         self._one_at_a_time = asyncio.Lock()
         self._postponed = False
         """The person said "later": the other questions of this run are not asked either."""
 
-    def use_tools(self, specs: Sequence[ToolSpec]) -> None:
-        """Check patterns and edited arguments against these tools from now on."""
+    def use_tools(self, specs: Sequence[ToolSpec], preview: PreviewFunction | None = None) -> None:
+        """Check patterns and edited arguments against these tools from now on.
+
+        `preview` says what a call of one of them would change.
+        """
         self._specs = {spec.name: spec for spec in specs}
+        self._preview = preview
 
     def start_run(self) -> None:
         """Ask the questions of the next run, even if those of the last one were postponed."""
@@ -61,7 +69,8 @@ class QuestionPrompt:
             return reply
 
     async def _ask_until_answered(self, question: Question) -> PersonAnswer | None:
-        hidden_lines = self._show_question(question)
+        preview = await self._find_preview(question)
+        hidden_lines = self._show_question(question, preview=preview)
         while True:
             reply: PersonAnswer | None = None
             key = await self._keyboard.read_key(self._show_keys)
@@ -83,7 +92,7 @@ class QuestionPrompt:
                     reply = await self._edit_arguments(question)
                 case "s":
                     self._screen.write_verbatim("show all", QUIET)
-                    hidden_lines = self._show_question(question, lines_max=None)
+                    hidden_lines = self._show_question(question, None, preview)
                 case "q" | "\x04" | "\x1b":  # Ctrl-D and Escape mean "later" too.
                     self._screen.write_verbatim("later", QUIET)
                     return None
@@ -97,8 +106,19 @@ class QuestionPrompt:
         self._screen.begin_line(self._screen.glyphs.person, TROUBLE)
         self._screen.write_verbatim(f"{ANSWER_KEYS}  ", QUIET)
 
-    def _show_question(self, question: Question, lines_max: int | None = VALUE_LINES_MAX) -> int:
-        """Write the question and the arguments. Returns how many lines are hidden.
+    async def _find_preview(self, question: Question) -> CallPreview | None:
+        # A tool of a sub-agent may have the same name, and work in another folder.
+        if self._preview is None or question.agents:
+            return None
+        return await self._preview(question.call.name, question.arguments)
+
+    def _show_question(
+        self,
+        question: Question,
+        lines_max: int | None = VALUE_LINES_MAX,
+        preview: CallPreview | None = None,
+    ) -> int:
+        """Write the question, the arguments and what would change. Returns the lines not shown.
 
         Long values are cut, unless `lines_max` is None.
         """
@@ -115,6 +135,11 @@ class QuestionPrompt:
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             first, *others = reveal_lines(text)
             hidden_lines += self._show_value(first, others, lines_max)
+        if preview is not None:
+            screen.write_verbatim("  as things are now: ", QUIET)
+            # Split here, so that line ends which change are seen: `_show_value` reveals them.
+            changes = preview.diff.split("\n") if preview.diff else []
+            hidden_lines += self._show_value(preview.note, changes, lines_max, is_diff=True)
         return hidden_lines
 
     def _show_value(

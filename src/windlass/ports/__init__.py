@@ -24,7 +24,13 @@ from windlass.ports.journals import (
     SignedJournal,
 )
 from windlass.ports.models import Model, RefusesContent, Timeouts
-from windlass.ports.tools import CallContext, ReconcileOutcome, RecoverableTools, Tools
+from windlass.ports.tools import (
+    CallContext,
+    PreviewingTools,
+    ReconcileOutcome,
+    RecoverableTools,
+    Tools,
+)
 from windlass.ports.world import CallerRun, ChildRun, Clock, Recaller, RunBoundTools, Watcher, World
 
 __all__ = [
@@ -48,6 +54,7 @@ __all__ = [
     "LiveSubscription",
     "Mailbox",
     "Model",
+    "PreviewingTools",
     "Recaller",
     "ReconcileOutcome",
     "RecoverableTools",

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from windlass.core.call_preview import CallPreview
 from windlass.core.events import CallWaiting
 from windlass.core.limits import Amount
 from windlass.core.messages import Charge, Label, ToolResult, ToolSpec
@@ -111,4 +112,16 @@ class RecoverableTools(Protocol):
 
     def recover(self) -> Sequence[str]:
         """End what a dead process left running. Returns what that was, in words; may block."""
+        ...
+
+
+@runtime_checkable
+class PreviewingTools(Protocol):
+    """Tools that can say what a call would change before it runs."""
+
+    async def preview(self, name: str, arguments: Mapping[str, Any]) -> CallPreview | None:
+        """Return what a call would change if it ran now; None if that is not known.
+
+        It changes nothing, answers in seconds and does not raise.
+        """
         ...

@@ -19,6 +19,8 @@ from typing import Any, Protocol, Self, runtime_checkable
 from typing_extensions import override
 
 from windlass.agent.agent import Agent
+from windlass.agent.build import AgentParts
+from windlass.agent.call_previews import AskedQuestion, add_previews
 from windlass.agent.control import wait_for_change
 from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
@@ -319,12 +321,19 @@ class Service(RunControls):
         """Return the questions that wait in the caller's sessions, and the cursor of the rest."""
         query = SessionQuery(states=("waiting",), parent="")
         page = await self.list_sessions(caller, query, limit, cursor)
-        questions: list[OpenQuestion] = []
+        asked: list[AskedQuestion] = []
         for summary in page:
             known = await self._sessions.read(summary.session)
-            if known is not None:
-                questions.extend(known.projection.questions)
-        return questions, page.cursor
+            questions = known.projection.questions if known is not None else ()
+            asked += [(self._find_asker(summary, question), question) for question in questions]
+        return await add_previews(asked), page.cursor
+
+    def _find_asker(self, summary: SessionSummary, question: OpenQuestion) -> AgentParts | None:
+        """Return the agent that asks, if it works here: other machines have other files."""
+        if not self._drives or question.session != summary.session:
+            return None
+        agent = self._recorded_agents.get(summary.agent)
+        return None if agent is None else agent.parts
 
     # Driving.
 

@@ -77,6 +77,9 @@ class ToolTraits(TypedDict, total=False):
     reconcile: ToolFunction
     """Finds out whether a call that a crash interrupted took effect. It gets the context and the
     same arguments, and returns the value of the call, NOT_DONE or UNKNOWN; None means UNKNOWN."""
+    preview: ToolFunction
+    """Says what a call would change, for the person who is asked about it. It gets the same
+    arguments, but no context, changes nothing, and returns a CallPreview, or words."""
     untrusted: bool
     """The tool brings in text from outside."""
     private: bool
@@ -124,6 +127,8 @@ class Tool(Generic[P, R]):
     """Where a process of its own finds the function; None if it runs in this process."""
     bind_run: Callable[[CallerRun], Callable[P, R]] | None = field(default=None, repr=False)
     """Makes the function for one run; only for tools that give tasks to sub-agents."""
+    preview: ToolFunction | None = field(default=None, repr=False)
+    """Says what a call would change."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -235,12 +240,7 @@ def _build_tool(
         options.get("effect", "write"),
         tuple(label for label in _LABELS if options.get(label)),
     )
-    resource = options.get("resource")
-    if isinstance(resource, str):
-        _check_resource(resource, spec)
-    reconcile = options.get("reconcile")
-    if reconcile is not None:
-        _check_reconcile(reconcile, spec)
+    _check_functions(options, spec)
     address = None
     if options.get("executor") == "process":
         is_plain = signature.parameters is None
@@ -253,11 +253,12 @@ def _build_tool(
         signature,
         options.get("timeout", 60.0),
         options.get("retries", 2),
-        resource,
-        reconcile,
+        options.get("resource"),
+        options.get("reconcile"),
         options.get("endpoint", name),
         f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', name)}",
         address=address,
+        preview=options.get("preview"),
     )
 
 
@@ -290,6 +291,19 @@ def _check_options(name: str, options: ToolOptions) -> None:
         raise ConfigError(f"tool {name!r}: retries={options.get('retries')}: must be zero or more")
 
 
+def _check_functions(options: ToolOptions, spec: ToolSpec) -> None:
+    """Raise ConfigError if what goes with the function of a tool does not fit its parameters."""
+    resource = options.get("resource")
+    if isinstance(resource, str):
+        _check_resource(resource, spec)
+    reconcile = options.get("reconcile")
+    if reconcile is not None:
+        _check_reconcile(reconcile, spec)
+    preview = options.get("preview")
+    if preview is not None:
+        _check_preview(preview, spec)
+
+
 def _check_resource(pattern: str, spec: ToolSpec) -> None:
     parameters = [*spec.parameters.get("properties", {})]
     try:
@@ -314,3 +328,13 @@ def _check_reconcile(reconcile: ToolFunction, spec: ToolSpec) -> None:
     except TypeError:
         expected = ", ".join(["context", *names])
         raise ConfigError(f"tool {spec.name!r}: reconcile must take ({expected})") from None
+
+
+def _check_preview(preview: ToolFunction, spec: ToolSpec) -> None:
+    names = [*spec.parameters.get("properties", {})]
+    try:
+        inspect.signature(preview).bind(**dict.fromkeys(names))
+    except TypeError:
+        raise ConfigError(
+            f"tool {spec.name!r}: preview must take ({', '.join(names)}), and no context"
+        ) from None

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
+from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
 from windlass.core.messages import ToolResult, ToolSpec
 from windlass.core.moves import ClearedCall
@@ -46,6 +47,7 @@ from windlass.tools.outcomes import (
     log_tool_error,
     raise_program_exit,
 )
+from windlass.tools.previews import preview_call
 from windlass.tools.process_calls import call_in_process
 from windlass.tools.profile import Profile
 from windlass.tools.results import clip_result
@@ -141,6 +143,11 @@ class Toolbox:
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         tool = self._tools.get(name)
         return None if tool is None else tool.find_resource(arguments)
+
+    async def preview(self, name: str, arguments: Mapping[str, Any]) -> CallPreview | None:
+        """Return what a call would change if it ran now; None if its tool does not say."""
+        tool = self._tools.get(name)
+        return None if tool is None else await preview_call(tool, arguments)
 
     async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
         """Run a call, and return its one result.

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from windlass.core.call_preview import CallPreview
 from windlass.core.events import RunPaused
 from windlass.core.faults import Fault, Outcome
 from windlass.core.limits import RaisedLimits
@@ -88,3 +89,5 @@ class OpenQuestion(msgspec.Struct, frozen=True, gc=False):
     expires_at: float | None = None
     chain: tuple[str, ...] = ()
     """The agents that work for one another, from the top down to the one that asks."""
+    preview: CallPreview | None = None
+    """What the call would change, in a list of questions; None if nobody has looked."""

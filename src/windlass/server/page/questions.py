@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
 from windlass.core.fold.run import fold
 from windlass.core.messages import Label, ToolSpec
@@ -68,6 +69,8 @@ class PageQuestion(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str
     """What could be allowed for the rest of the session."""
     allowed_before: Sequence[EarlierAnswer]
+    preview: CallPreview | None
+    """What the call would change as things are now; None if nobody can say."""
 
 
 class PatternVerdict(msgspec.Struct, frozen=True):
@@ -125,6 +128,7 @@ class QuestionReader:
             sandbox=describe_sandbox(spec),
             pattern=propose_pattern(spec, question.arguments) if spec is not None else "",
             allowed_before=list(_earlier_answers(view, state, question)),
+            preview=question.preview,
         )
 
     async def _read_state(self, session: str, seq: int) -> State:

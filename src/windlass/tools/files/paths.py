@@ -43,6 +43,10 @@ class ResolvedPath:
     """What has this name, which is never a link. None if nothing has it."""
 
 
+class MissingPath(ModelRetry):
+    """Nothing has this path."""
+
+
 class WorkspaceRoot:
     """The folder in which every walk begins."""
 
@@ -234,8 +238,9 @@ def _translate_errors(path: str) -> Generator[None]:
     """Turn system errors about a path into texts for the model. Other errors pass unchanged."""
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError):
-        raise ModelRetry(
+    except (FileNotFoundError, NotADirectoryError) as error:
+        kind = MissingPath if isinstance(error, FileNotFoundError) else ModelRetry
+        raise kind(
             f"There is no {quote_path(path)}: the file, or a folder on the way, does not exist."
         ) from None
     except PermissionError:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ModelRetry
 from windlass.core.messages import ImagePart
 from windlass.tools.files.edits import (
@@ -23,11 +24,12 @@ from windlass.tools.files.edits import (
 )
 from windlass.tools.files.file_globs import FileGlob
 from windlass.tools.files.grep import GrepQuery, search_files
-from windlass.tools.files.paths import quote_path
+from windlass.tools.files.paths import MissingPath, quote_path
 from windlass.tools.files.reading import (
     FILE_BYTES_MAX,
     LINES_MAX,
     decode_text,
+    detect_binary_kind,
     format_listing,
     format_page,
     format_size,
@@ -72,9 +74,18 @@ def file_tools(
         make_tool(files.read, effect="read", resource=file_resource),
         make_tool(files.glob, effect="read"),
         make_tool(files.grep, effect="read"),
-        tool(files.write, effect="idempotent", resource=file_resource),
+        tool(
+            files.write,
+            effect="idempotent",
+            resource=file_resource,
+            preview=files.preview_write,
+        ),
         make_tool(
-            files.edit, effect="write", resource=file_resource, reconcile=files.reconcile_edit
+            files.edit,
+            effect="write",
+            resource=file_resource,
+            reconcile=files.reconcile_edit,
+            preview=files.preview_edit,
         ),
     )
 
@@ -153,16 +164,34 @@ class FileToolset:
         self, path: PathArgument, content: Annotated[str, "The whole content of the file."]
     ) -> str:
         """Create a file, or replace its whole content. To change a part, use edit."""
-        try:
-            data = content.encode()
-        except UnicodeEncodeError:
-            raise ModelRetry(
-                "`content` contains an unpaired surrogate (half a character). Write it as valid "
-                "text."
-            ) from None
+        data = _encode_content(content)
         is_new = self._workspace.write_file(path, data)
         verb = "Created" if is_new else "Replaced"
         return f"{verb} {quote_path(path)}: {format_size(len(data))}."
+
+    def preview_write(self, path: str, content: str) -> CallPreview:
+        """Return the difference that `write` would make to the file as it is now."""
+        _encode_content(content)
+        try:
+            found = self._workspace.read_file(path, EDITED_BYTES_MAX)
+        except MissingPath:
+            return CallPreview(f"{quote_path(path)} does not exist and would be created.")
+        name = quote_path(found.path)
+        kind = detect_binary_kind(found.data)
+        if kind:
+            return CallPreview(
+                f"{name} is {kind} of {format_size(found.size)}; all of it would be replaced."
+            )
+        if found.size > EDITED_BYTES_MAX:
+            return CallPreview(
+                f"{name} has {format_size(found.size)}, too much to be compared; all of it would "
+                "be replaced."
+            )
+        before = found.data.decode("utf-8", "surrogateescape")
+        if before == content:
+            return CallPreview(f"{name} has exactly this content already.")
+        diff = build_diff(before, content, printable_name(found.path))
+        return CallPreview(f"{name} would be replaced.", diff)
 
     def edit(self, path: PathArgument, edits: Annotated[list[Edit], Meta(min_length=1)]) -> str:
         """Replace exact texts in a file. All edits are made, in order, or none is."""
@@ -172,6 +201,13 @@ class FileToolset:
         return (
             f"Edited {quote_path(path)}.\n{build_diff(file.text, after, printable_name(file.path))}"
         )
+
+    def preview_edit(self, path: str, edits: list[Edit]) -> CallPreview:
+        """Return the difference that `edit` would make to the file as it is now."""
+        file = _EditableText.open_file(self._workspace, path)
+        after = apply_edits(file.text, file.normalize_edits(edits))
+        diff = build_diff(file.text, after, printable_name(file.path))
+        return CallPreview(f"{quote_path(file.path)} would be edited.", diff)
 
     def reconcile_edit(
         self,
@@ -191,6 +227,15 @@ class FileToolset:
                 return NOT_DONE
             case "unknown":
                 return UNKNOWN
+
+
+def _encode_content(content: str) -> bytes:
+    try:
+        return content.encode()
+    except UnicodeEncodeError:
+        raise ModelRetry(
+            "`content` contains an unpaired surrogate (half a character). Write it as valid text."
+        ) from None
 
 
 class _EditableText:

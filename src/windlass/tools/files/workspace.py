@@ -22,6 +22,7 @@ from windlass.core.errors import ConfigError, ModelRetry
 from windlass.core.suggestions import suggest_names
 from windlass.tools.files.paths import (
     OPEN_FOLDER_FLAGS,
+    MissingPath,
     ResolvedPath,
     WorkspaceRoot,
     check_new_name,
@@ -81,10 +82,13 @@ class Workspace:
         return os.path.relpath(real, self.root)
 
     def read_file(self, path: str, bytes_max: int) -> FileContent:
-        """Read up to `bytes_max` bytes from the beginning of a regular file."""
+        """Read up to `bytes_max` bytes from the beginning of a regular file.
+
+        Raises MissingPath, a ModelRetry, if there is none.
+        """
         with self._root.resolve_path(path) as place:
             if _require_regular(place.file_stat, place.path) is None:
-                raise ModelRetry(f"There is no file {quote_path(path)}.{_suggest_name(place)}")
+                raise MissingPath(f"There is no file {quote_path(path)}.{_suggest_name(place)}")
             with os.fdopen(os.open(place.name, _READ_FLAGS, dir_fd=place.folder_fd), "rb") as file:
                 # Checked again on the open file: another process may have swapped it meanwhile.
                 opened = os.fstat(file.fileno())

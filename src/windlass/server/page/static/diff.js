@@ -67,6 +67,19 @@ function diffMiddle(a, b) {
 }
 
 /**
+ * Show a unified diff of one file. Its name is not among the lines.
+ * @param {string} text
+ */
+export function renderUnified(text) {
+  const lines = text.split("\n");
+  const isHead = (lines[0] ?? "").startsWith("--- ") && (lines[1] ?? "").startsWith("+++ ");
+  return h("pre", { class: "diff", tabindex: "0", role: "group", "aria-label": "difference" }, (isHead ? lines.slice(2) : lines).map((line) => {
+    const kind = { " ": "kept", "-": "removed", "+": "added" }[line[0] ?? ""];
+    return kind ? h("span", { class: `diff-${kind}` }, `${line[0]} `, reveal(line.slice(1)), "\n") : h("span", { class: "diff-gap" }, reveal(line), "\n");
+  }));
+}
+
+/**
  * Show a difference. Long stretches without a change are folded to a count.
  * @param {DiffLine[]} lines
  * @param {boolean} [isWhole] show every line: for what a person decides about

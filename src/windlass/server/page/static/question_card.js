@@ -7,7 +7,7 @@
 
 import { post, runPath } from "./api.js";
 import { showArguments } from "./calls.js";
-import { diffLines, renderDiff } from "./diff.js";
+import { diffLines, renderDiff, renderUnified } from "./diff.js";
 import { h, icon } from "./dom.js";
 import { now } from "./feed.js";
 import { ago, clip, dateTime, duration, parseJson, prettyJson, reveal } from "./format.js";
@@ -19,7 +19,8 @@ import { address, attempt } from "./ui.js";
 
 /**
  * @param {Question} question
- * @param {{ isInline?: boolean, armed?: () => string }} [options] `armed`: the key that was pressed once
+ * @param {{ isInline?: boolean, armed?: () => string, preview?: () => Question["preview"] }} [options]
+ *   `armed`: the key that was pressed once; `preview`: what would change, if that may change itself
  */
 export function questionCard(question, options = {}) {
   const mode = signal(/** @type {Mode} */ (""));
@@ -40,6 +41,7 @@ export function questionCard(question, options = {}) {
     options.isInline ? null : questionHead(question),
     h("div", { class: "question-words" }, h("strong", null, reveal(question.question)), h("span", { class: "soft" }, question.rule ? [" because of ", h("code", null, reveal(clip(question.rule, 120)))] : null)),
     consequences(question),
+    () => showPreview((options.preview ?? (() => question.preview))()),
     h("div", { class: "question-arguments" }, showArguments(question.tool, question.arguments, "", true)),
     earlierAnswers(question),
     h("div", { class: "question-actions" },
@@ -81,6 +83,14 @@ function consequences(question) {
     question.held_labels.includes("private") ? h("span", { class: "chip warn" }, "has read private data") : null,
     question.sandbox === "" ? null : h("span", { class: ["chip", question.sandbox === "sandboxed" ? "good" : "bad"] }, icon("lock"), question.sandbox),
     question.notice ? h("p", { class: "warn notice-text" }, reveal(question.notice)) : null);
+}
+
+/** @param {Question["preview"]} preview */
+function showPreview(preview) {
+  if (!preview) return null;
+  return h("div", { class: "question-preview" },
+    h("p", { class: "soft" }, reveal(preview.note)),
+    preview.diff ? renderUnified(preview.diff) : null);
 }
 
 /** @param {Record<string, any>} args */

@@ -82,7 +82,7 @@ export function questionsView(session, callId) {
     const question = item.peek();
     const key = keyOf(question);
     return h("li", { class: () => [selected() === key && "selected"], onfocusin: () => { if (selected.peek() !== key) select(key); } },
-      questionCard(question, { armed: () => (armed().question === key ? armed().key : "") }));
+      questionCard(question, { preview: () => item().preview, armed: () => (armed().question === key ? armed().key : "") }));
   });
   return [
     h("div", { class: "inbox-head" }, h("h1", null, "Questions"),

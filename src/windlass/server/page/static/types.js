@@ -79,7 +79,8 @@
  *   question: string, digest: string, rule: string, expires_at: number | null, chain: string[],
  *   asked_at: number, agent: string, title: string, effect: string, labels: string[],
  *   held_labels: string[], notice: string, sandbox: string, pattern: string,
- *   allowed_before: { at: number, by: string, arguments: string, pattern: string, decision: string }[] }} Question
+ *   allowed_before: { at: number, by: string, arguments: string, pattern: string, decision: string }[],
+ *   preview: { note: string, diff: string } | null }} Question
  */
 /** @typedef {{ name: string, roles: string[] }} CallerInfo */
 /** @typedef {{ name: string, model: string, description: string }} AgentChoice */

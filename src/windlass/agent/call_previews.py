@@ -1,0 +1,48 @@
+"""What the calls that a person is asked about would change, without the secrets of the agent."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from windlass.agent.build import AgentParts
+from windlass.core.call_preview import CallPreview
+from windlass.core.projection.runs import OpenQuestion
+from windlass.ports import PreviewingTools
+
+PREVIEWS_MAX = 50
+"""Questions of a list that have a preview: all of them are sent to whoever looks at it."""
+AT_ONCE_MAX = 8
+
+AskedQuestion = tuple[AgentParts | None, OpenQuestion]
+"""A question, and the agent whose tool it is about; None if that one is not here."""
+
+
+async def preview_call(
+    parts: AgentParts, tool: str, arguments: Mapping[str, Any]
+) -> CallPreview | None:
+    """Return what a call would change if it ran now; None if nobody can say."""
+    tools = parts.world.tools
+    if not isinstance(tools, PreviewingTools):
+        return None
+    preview = await tools.preview(tool, arguments)
+    if preview is None:
+        return None
+    mask_text = parts.mask.mask_text
+    return CallPreview(mask_text(preview.note), mask_text(preview.diff))
+
+
+async def add_previews(asked: Sequence[AskedQuestion]) -> list[OpenQuestion]:
+    """Return the questions, the first of them with what their calls would change."""
+    slots = asyncio.Semaphore(AT_ONCE_MAX)
+
+    async def add_preview(parts: AgentParts | None, question: OpenQuestion) -> OpenQuestion:
+        if parts is None:
+            return question
+        async with slots:
+            preview = await preview_call(parts, question.tool, question.arguments)
+        return replace(question, preview=preview)
+
+    shown = await asyncio.gather(*(add_preview(*one) for one in asked[:PREVIEWS_MAX]))
+    return [*shown, *(question for _, question in asked[PREVIEWS_MAX:])]
