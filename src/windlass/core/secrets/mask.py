@@ -23,8 +23,13 @@ VALUE_CHARS_MIN = 6
 """A shorter value would be found in ordinary words."""
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
-_FORM_SIGNS = ("%", "\\", "&", "\0", "=")
+_FORM_SIGNS = ("%", "\\u", "\\x", "\\0", "\\1", "\\", "&", "\0", "=")
 """Most texts contain none of these, so the many forms with one of them are rarely searched for."""
+
+_WORD_CHARS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
+_WORD_CHAR = b"a"
+_WORD_TABLE = bytes(_WORD_CHAR[0] if byte in _WORD_CHARS else 0 for byte in range(256))
+"""Makes all characters of words the same, so that the longest word is found by a plain search."""
 
 MaskedSpan = tuple[int, int, str]
 """Start, end, and the marker that takes its place."""
@@ -39,7 +44,16 @@ class Mask:
     broken into lines. `Mask(key_like=False)` masks nothing.
     """
 
-    __slots__ = ("_broken_forms", "_clean_setup", "_forms_by_sign", "_held", "forms", "key_like")
+    __slots__ = (
+        "_broken_bytes",
+        "_broken_forms",
+        "_clean_setup",
+        "_forms_by_sign",
+        "_held",
+        "_word_forms",
+        "forms",
+        "key_like",
+    )
 
     def __init__(
         self,
@@ -79,13 +93,20 @@ class Mask:
         self.forms = tuple(sorted(forms.items(), key=lambda form: len(form[0])))
         """Each form of each value, the shortest first, with its marker."""
         by_sign: dict[str, list[tuple[str, str]]] = {}
+        words: dict[int, list[tuple[str, str]]] = {}
         for form, marker in self.forms:
+            if form.isascii() and not form.encode().translate(None, _WORD_CHARS):
+                words.setdefault(len(form), []).append((form, marker))
+                continue
             sign = next((sign for sign in _FORM_SIGNS if sign in form), "")
             by_sign.setdefault(sign, []).append((form, marker))
         self._forms_by_sign = tuple((sign, tuple(found)) for sign, found in by_sign.items())
         """The same, by what a text must contain to hold any of them."""
+        self._word_forms = tuple((size, tuple(found)) for size, found in words.items())
+        """Those that are one long word, such as Base64, by length: few texts have words as long."""
         self._broken_forms = tuple(broken.items())
         """Those that programs break into lines."""
+        self._broken_bytes = tuple(form.encode("utf-8", "surrogatepass") for form in broken)
 
     def combine_with(self, other: "Mask") -> "Mask":
         """Return this mask with the values of another one as well, for a sub-agent."""
@@ -114,14 +135,9 @@ class Mask:
     def may_hold_secret(self, text: str) -> bool:
         """Whether a text may hold a secret: a cheap test that never misses one."""
         size = len(text)
-        for sign, forms in self._forms_by_sign:
-            if sign not in text:
-                continue
-            for form, _ in forms:
-                if len(form) > size:
-                    break
-                if form in text:
-                    return True
+        for form, _ in self._forms_for(text):
+            if len(form) <= size and form in text:
+                return True
         if self._may_hold_broken(text):
             return True
         return self.key_like and size > VALUE_CHARS_MIN and not key_shapes.has_no_key(text)
@@ -139,17 +155,21 @@ class Mask:
     def find_known_values(self, text: str) -> Iterator[MaskedSpan]:
         """Yield where known values are. They may overlap."""
         longest = len(self.forms[-1][0]) if self.forms else 0
-        for first in range(0, len(text) if longest else 0, key_shapes.WINDOW_CHARS):
+        # One look at the whole text for each form: most texts hold none of them.
+        forms = [known for known in self._forms_for(text) if known[0] in text]
+        may_hold_broken = self._may_hold_broken(text)
+        is_due = forms or may_hold_broken
+        for first in range(0, len(text) if is_due else 0, key_shapes.WINDOW_CHARS):
             size = min(key_shapes.WINDOW_CHARS, len(text) - first)
             # A value that begins in the window may end behind it.
             window = text[first : first + size + longest - 1]
-            for form, marker in self._forms_for(window):
+            for form, marker in forms:
                 at = window.find(form)
                 while 0 <= at < size:
                     yield first + at, first + at + len(form), marker
                     at = window.find(form, at + 1)
             # One that is broken into lines is longer by its breaks.
-            wide = text[first : first + size + 2 * longest]
+            wide = text[first : first + size + 2 * longest] if may_hold_broken else ""
             for start, end, marker in self._find_broken_values(wide):
                 if start < size:
                     yield first + start, first + end, marker
@@ -168,15 +188,25 @@ class Mask:
 
     def _may_hold_broken(self, text: str) -> bool:
         """Whether a text may hold a value that is broken into lines: a cheap test."""
-        for joined in squeeze_lines(text) if self._broken_forms else ():
-            if any(form in joined for form, _ in self._broken_forms):
+        for squeezed in squeeze_lines(text) if self._broken_forms else ():
+            if any(form in squeezed for form in self._broken_bytes):
                 return True
         return False
 
     def _forms_for(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield the forms that a text may hold, by its signs and by its longest word."""
         for sign, forms in self._forms_by_sign:
             if sign in text:
                 yield from forms
+        shortest = self._word_forms[0][0] if self._word_forms else 0
+        if not shortest or len(text) < shortest:
+            return
+        words = text.encode("ascii", "replace").translate(_WORD_TABLE)
+        for size, forms in self._word_forms:
+            if _WORD_CHAR * size not in words:
+                # All others are longer.
+                return
+            yield from forms
 
     def mask_fact(
         self, fact: Fact, find_tool: Callable[[str], ToolSpec | None] | None = None
