@@ -1,5 +1,6 @@
 """Questions on the page: exactly what will happen, and an answer that counts for nothing else."""
 
+import re
 from typing import Any
 from urllib.error import HTTPError
 
@@ -135,6 +136,47 @@ def test_a_question_of_a_sub_agent_names_who_works_for_whom(
     page.get_by_role("button", name="Allow once").click()
     expect(page.locator(".empty")).to_be_visible()
     own_service.wait_for(session, "completed")
+
+
+@pytest.mark.contract("W4")
+def test_a_file_that_is_written_over_is_shown_as_its_difference(
+    own_service: ServedPage, open_page: OpenPage
+) -> None:
+    file = own_service.journal.parent / "notes.txt"
+    file.write_text("first\n<b>old</b> words\nlast\n")
+    session = own_service.run("replace notes.txt", "keeper")
+    own_service.wait_for(session, "waiting")
+    page = open_page(own_service, "#/questions", width=360, height=740)
+    preview = page.locator(".question .question-preview")
+    expect(preview).to_contain_text("'notes.txt' would be replaced.")
+    expect(preview.locator(".diff-removed")).to_have_text("- <b>old</b> words\n")
+    expect(preview.locator(".diff-added")).to_have_text("+ new \\u202e words\n")
+    expect(preview.locator(".diff-kept").first).to_have_text("  first\n")
+    # What the answer is bound to is shown whole, too.
+    expect(page.locator(".question-arguments .diff-added")).to_have_count(3)
+    page.get_by_role("button", name="Allow once").click()
+    own_service.wait_for(session, "completed")
+    assert file.read_text() == "first\nnew \u202e words\nlast\n"
+
+
+@pytest.mark.contract("W4")
+def test_a_question_that_expires_says_when_and_then_that_it_has(
+    own_service: ServedPage, open_page: OpenPage
+) -> None:
+    session = own_service.run("replace new.txt", "keeper")
+    own_service.wait_for(session, "waiting")
+    for place in ("#/questions", f"#/run/{session}"):
+        page = open_page(own_service, place)
+        card = page.locator(".question")
+        expect(card).to_contain_text("'new.txt' does not exist and would be created.")
+        expect(card.locator(".time-left")).to_have_text(re.compile(r"^(1 h|\d+ min) left$"))
+        allow = card.get_by_role("button", name="Allow once")
+        expect(allow).to_be_enabled()
+        page.evaluate("() => { const real = Date.now; Date.now = () => real() + 7_200_000; }")
+        expect(card.locator(".time-left")).to_have_text("expired")
+        expect(card).to_contain_text("The time to answer is over: only a denial counts now.")
+        expect(allow).to_be_disabled()
+        expect(card.get_by_role("button", name="Deny")).to_be_enabled()
 
 
 @pytest.mark.contract("W2")

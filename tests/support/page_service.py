@@ -7,20 +7,26 @@ What a model says follows from the conversation alone, so that a service that wa
 import asyncio
 import base64
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from windlass import Agent, Limits, RetryPolicy, tool
 from windlass.core.events import ReplyPiece
 from windlass.core.messages import AssistantMessage, ImagePart, UserMessage
 from windlass.core.setup import ModelInfo, Price
+from windlass.core.verdicts import Allow, Ask, Verdict
 from windlass.core.view import Prompt
 from windlass.gates import Rule, RuleGate, allow_all
+from windlass.ports import GateRequest
 from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
 from windlass.server.service import Service
 from windlass.testing import ScriptedModel, call, drop, fail, say, think, usage
+from windlass.tools.files.tools import file_tools
+from windlass.tools.files.workspace import Workspace
 
 Reply = Sequence[Any] | str
 Scene = Callable[[int, str], Reply]
@@ -306,9 +312,38 @@ def build_agents(pace_s: float = 0.004) -> list[Agent[Any]]:
     return [builder, free]
 
 
+class HourGate:
+    """Asks about every call, and waits an hour for the answer."""
+
+    name = "hour"
+    judges_replies = False
+
+    async def judge(self, request: GateRequest) -> Verdict:
+        """Ask, whatever the call is."""
+        return Ask(f"May {request.tool.name} run?", "hour", time.time() + 3_600)
+
+    async def judge_reply(self, session: str, text: str) -> Allow:
+        """Allow every reply."""
+        return Allow()
+
+
+def _replace(step: int, words: str) -> Reply:
+    if step:
+        return "It is replaced."
+    content = "first\nnew \u202e words\nlast\n"
+    return [call("write", {"path": words.split()[1], "content": content})]
+
+
+def build_keeper(folder: Path) -> Agent[Any]:
+    """Return an agent that changes the files of a folder."""
+    model = SceneModel({"replace": _replace}, "scripted:small")
+    return Agent(model, name="keeper", tools=file_tools(Workspace(folder)), gate=HourGate())
+
+
 async def serve(journal: str, port: int) -> None:
     """Serve until the process is ended."""
-    service = Service(build_agents(), journal=journal)
+    agents = [*build_agents(), build_keeper(Path(journal).parent)]
+    service = Service(agents, journal=journal)
     async with service, listen(Dispatcher(service), port=port) as address:
         token = await service.tokens.create("", ["admin"])
         sys.stdout.write(f"{address} {token.secret}\n")

@@ -39,7 +39,7 @@ export function questionCard(question, options = {}) {
   const armed = options.armed ?? (() => "");
   return h("article", { class: ["question", "panel", options.isInline && "inline"], "aria-label": `Question about ${question.tool}` },
     options.isInline ? null : questionHead(question),
-    h("div", { class: "question-words" }, h("strong", null, reveal(question.question)), h("span", { class: "soft" }, question.rule ? [" because of ", h("code", null, reveal(clip(question.rule, 120)))] : null)),
+    h("div", { class: "question-words" }, h("strong", null, reveal(question.question)), h("span", { class: "soft" }, question.rule ? [" because of ", h("code", null, reveal(clip(question.rule, 120)))] : null), options.isInline ? [" ", timeLeft(question)] : null),
     consequences(question),
     () => showPreview((options.preview ?? (() => question.preview))()),
     h("div", { class: "question-arguments" }, showArguments(question.tool, question.arguments, "", true)),
@@ -69,7 +69,14 @@ function questionHead(question) {
     h("div", { class: "question-from" },
       h("a", { href: address("run", question.root) }, clip(question.title || question.root, 90)),
       h("span", { class: "faint num" }, question.asked_at ? () => ago(question.asked_at, now()) : null),
-      question.expires_at === null ? null : h("span", { class: "warn num", title: dateTime(question.expires_at) }, () => (now() < (question.expires_at ?? 0) ? `${duration((question.expires_at ?? 0) - now())} left` : "expired"))));
+      timeLeft(question)));
+}
+
+/** @param {Question} question */
+function timeLeft(question) {
+  const end = question.expires_at;
+  if (end === null) return null;
+  return h("span", { class: "warn num time-left", title: dateTime(end) }, () => (now() < end ? `${duration(end - now())} left` : "expired"));
 }
 
 /** @param {Question} question */
