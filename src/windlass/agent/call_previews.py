@@ -1,7 +1,7 @@
 """What the calls that a person is asked about would change, without the secrets of the agent."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,8 +29,19 @@ async def preview_call(
     preview = await tools.preview(tool, arguments)
     if preview is None:
         return None
-    mask_text = parts.mask.mask_text
-    return CallPreview(mask_text(preview.note), mask_text(preview.diff))
+    return _mask_preview(preview, parts.mask.mask_text)
+
+
+def _mask_preview(preview: CallPreview, mask_text: Callable[[str], str]) -> CallPreview:
+    note = mask_text(preview.note)
+    diff = mask_text(preview.diff)
+    lines = diff.split("\n")
+    for sign in "-+":
+        # The signs stand between the lines of a secret that has several of them.
+        side = "\n".join(line[1:] for line in lines if line[:1] in (" ", sign))
+        if mask_text(side) != side:
+            return CallPreview(f"{note} The difference has a secret in it, and is not shown.")
+    return CallPreview(note, diff)
 
 
 async def add_previews(asked: Sequence[AskedQuestion]) -> list[OpenQuestion]:
