@@ -1,14 +1,20 @@
 """A service with scripted agents: asked directly, or over a socket on loopback."""
 
+import asyncio
+import os
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from itertools import count
 from typing import Any
 
 import aiohttp
 import msgspec
 
+from round_robin import RoundRobinProxy
 from windlass import Agent
+from windlass.journals.postgres.journal import PostgresJournal
 from windlass.ports import Journal
 from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
@@ -18,6 +24,10 @@ from windlass.server.limits import ServiceLimits
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.service import Service
 from windlass.server.tokens import DEFAULT_ROLES
+
+REPLICAS = "WINDLASS_TEST_REPLICAS"
+"""Set it, and services of tests that bring no journal are two replicas on one Postgres."""
+_schemas = count(1)
 
 ServedAgents = Agent[Any] | Iterable[Agent[Any]] | Mapping[str, Agent[Any]]
 
@@ -147,8 +157,39 @@ async def listen_service(
     rules: AccessRules | None = None,
     outside: OutsideSettings | None = None,
 ) -> AsyncGenerator[RunningService]:
-    """Run a service on a free port of loopback."""
+    """Run a service on a free port of loopback; as two replicas, if the environment says so."""
+    if journal is None and os.environ.get(REPLICAS):
+        replicas = listen_replicas(agents, limits=limits, rules=rules, outside=outside)
+        async with replicas as running:
+            yield running
+        return
     block = run_service(agents, journal=journal, limits=limits, rules=rules, outside=outside)
     async with block as running, listen(running.dispatcher) as address:
         running.address = address
         yield running
+
+
+@asynccontextmanager
+async def listen_replicas(
+    agents: ServedAgents,
+    *,
+    limits: ServiceLimits | None = None,
+    rules: AccessRules | None = None,
+    outside: OutsideSettings | None = None,
+) -> AsyncGenerator[RunningService]:
+    """Run two services on one Postgres. Each request goes to the other one than the last."""
+    server = await asyncio.to_thread(import_module("postgres").start_server)
+    options: dict[str, Any] = {"limits": limits, "rules": rules, "outside": outside}
+    schema = f"replicas_{next(_schemas)}"
+    async with AsyncExitStack() as stack:
+        running: list[RunningService] = []
+        for _ in range(2):
+            journal = PostgresJournal(server.get_uri(), schema=schema)
+            stack.push_async_callback(journal.aclose)
+            one = await stack.enter_async_context(run_service(agents, journal=journal, **options))
+            one.address = await stack.enter_async_context(listen(one.dispatcher))
+            running.append(one)
+        proxy = RoundRobinProxy([one.address for one in running])
+        await stack.enter_async_context(proxy.run())
+        running[0].address = proxy.address
+        yield running[0]
