@@ -22,13 +22,14 @@ from page_browser import FLAGS, WAIT_MS, WATCH_POLICY, OpenPage, ServedPage, fin
 expect.set_options(timeout=WAIT_MS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
+    """The driver of browsers. Its event loop runs until it ends, so it must end before others."""
     with sync_playwright() as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(playwright: Playwright) -> Iterator[Browser]:
     started = playwright.chromium.launch(executable_path=find_browser(), args=FLAGS)
     yield started

@@ -1,9 +1,19 @@
 """Ends the Postgres server that services of these tests may have started."""
 
+import os
 import sys
+import warnings
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
+
+from service import REPLICAS
+
+if os.environ.get(REPLICAS):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Its package warns about folders of this machine.
+        import_module("postgres").start_server()
 
 
 @pytest.fixture(scope="session", autouse=True)
