@@ -34,7 +34,7 @@ demo: $(RUN) ## watch an agent run, with no key and no network
 	@$(BIN)/windlass demo
 
 test: $(DEV) ## all the tests
-	$(PYTEST)
+	$(PYTEST) --dist worksteal
 
 check: lint types fast docs-code ## what a change must pass: format, lint, layers, types, fast tests, docs
 
