@@ -6,6 +6,8 @@ import pytest
 
 from windlass.html_text import html_to_text
 
+pytestmark = pytest.mark.slow
+
 PAGE_CHARS = 2_000_000
 SECONDS_MAX = 6.0
 """Of processor time. The worst of them took 20 s before."""

@@ -17,6 +17,8 @@ from windlass.core.schema import (
     simple_schemas,
 )
 
+pytestmark = pytest.mark.slow
+
 SECONDS_MAX = 2.0
 """Generous for a busy machine; the attacks take from 8 seconds to hours without the bounds."""
 

@@ -10,6 +10,8 @@ from windlass.journals.memory import MemoryJournal
 from windlass.runtime.recorder import LONG_PROMPT_CHARS
 from windlass.testing import ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 SECRET = "crm-canary-3141-abc"
 WORDS = "The quick brown-fox jumps_over the lazy dog. "
 LONG = f"{WORDS * 200_000} {SECRET} {WORDS}"

@@ -46,6 +46,8 @@ from windlass.testing import (
     say,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @tool(effect="read")
 async def look(number: int) -> str:

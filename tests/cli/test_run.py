@@ -13,7 +13,7 @@ from windlass.testing import FaultServer
 from windlass.testing.chat_wire import call_chunks, chat_answer, text_answer, text_chunk
 from windlass.testing.wire import refuse_with
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 OWN_SERVER = Path(__file__).parent.parent / "mcp" / "own_server.py"
 RUN = ("run", "-m", "openai-chat:m")
 

@@ -26,6 +26,8 @@ from windlass.core.verdicts import Ask
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import facts_of_every_kind
 
+pytestmark = pytest.mark.slow
+
 NOW = time.time()
 
 

@@ -14,6 +14,8 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.journals import error_of
 from windlass.testing.samples import note_facts
 
+pytestmark = pytest.mark.slow
+
 BUDGET = Budget("team", tokens=100)
 
 

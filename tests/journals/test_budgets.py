@@ -21,6 +21,8 @@ from windlass.testing.budgets import is_within_budget
 from windlass.testing.journals import error_of
 from windlass.testing.samples import note_facts
 
+pytestmark = pytest.mark.slow
+
 CENTS = st.integers(0, 300).map(lambda cents: Decimal(cents) / 100)
 AMOUNTS = st.builds(Amount, st.none() | CENTS, st.none() | st.integers(0, 300))
 BUDGETS = st.builds(

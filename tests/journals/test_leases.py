@@ -18,6 +18,8 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.ports import Lease
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -21,7 +21,7 @@ from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing import ScriptedModel, Trace, pause, say
 from windlass.testing.live import LiveDriver, join, receive_from
 
-pytestmark = [pytest.mark.contract("D11"), pytest.mark.realtime]
+pytestmark = [pytest.mark.slow, pytest.mark.contract("D11"), pytest.mark.realtime]
 WAIT_S = 30.0
 
 

@@ -18,7 +18,7 @@ from windlass.testing import ScriptedModel, call
 from windlass.testing.journals import error_of
 from windlass.testing.samples import note_facts
 
-pytestmark = [pytest.mark.contract("J10"), pytest.mark.realtime]
+pytestmark = [pytest.mark.slow, pytest.mark.contract("J10"), pytest.mark.realtime]
 
 READ_IN_A_FRESH_PROCESS = """
 import asyncio, sys

@@ -10,6 +10,8 @@ from windlass.journals.sqlite import journal as sqlite
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.testing.samples import facts_of_every_kind, note_facts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,8 @@ from windlass.testing import (
 from windlass.testing.journals import append_error
 from windlass.testing.samples import facts_of_every_kind, note_facts, number_facts
 
+pytestmark = pytest.mark.slow
+
 CHILD = Path(__file__).parents[1] / "support" / "journal_child.py"
 Scene = Callable[[SqliteJournal], Coroutine[None, None, None]]
 

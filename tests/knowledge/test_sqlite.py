@@ -21,7 +21,7 @@ from windlass.testing.samples import facts_of_every_kind
 
 PROJECT = Scope("project", "crane")
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 
 
 def note(text: str, source: str = "notes.txt") -> Note:

@@ -25,7 +25,7 @@ NOW = 1_800_000_000.0
 
 Place = str | Path
 
-pytestmark = [pytest.mark.realtime, pytest.mark.contract("K1")]
+pytestmark = [pytest.mark.slow, pytest.mark.realtime, pytest.mark.contract("K1")]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])

@@ -34,6 +34,8 @@ from windlass.testing.wire import WireAnswer, drop, hang_up, refuse_with, stall,
 from windlass.testing.wire_faults import BREAKS, PING, REFUSALS, STALLS, WireFault
 from windlass.testing.wire_oddities import ODDITIES, WireOddity
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-test-0123456789abcdef"
 FAULTS = [*REFUSALS, *BREAKS, *STALLS]
 RETRY_AFTER_MAX_S = RetryPolicy().retry_after_max_s

@@ -32,6 +32,8 @@ from windlass.core.messages import Charge, Usage
 from windlass.core.result import Question
 from windlass.core.verdicts import Allow, Ask, Deny
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 2_000
 CHUNK = 100
 SEARCHED = 500

@@ -22,6 +22,8 @@ from windlass.server.routing import Route, path_parameters
 from windlass.server.service import Service
 from windlass.testing import ScriptedModel, call
 
+pytestmark = pytest.mark.slow
+
 MARK = "secret-plan-of-ann"
 PUBLIC = {"readHealth", "readReadiness", "readDocument", "logIn", "answerLinkedQuestion"}
 """Routes without a token. Health and the document tell nothing of a session; a login code and a

@@ -11,6 +11,8 @@ from windlass.core.reply_hold import visible_facts
 from windlass.server.openai.response_fold import ResponseFold
 from windlass.server.openai.stream_events import ResponseEvent, TextPieceEvent, skip_seen
 
+pytestmark = pytest.mark.slow
+
 CHUNK = 60
 SEEDS = 600
 CUTS_MAX = 8

@@ -18,7 +18,7 @@ from windlass import Agent, tool
 from windlass.gates import ask
 from windlass.testing import ScriptedModel, call, cut, pause, run_virtual, say, think
 
-pytestmark = pytest.mark.contract("A6")
+pytestmark = [pytest.mark.slow, pytest.mark.contract("A6")]
 
 TURNS_MAX = 25
 

@@ -15,6 +15,8 @@ from windlass.testing import ScriptedModel, call
 from windlass.tools import large_values
 from windlass.tools.results import encode_compact
 
+pytestmark = pytest.mark.slow
+
 SECRET = "crm-canary-3141-abc"
 WORDS = "The quick brown-fox jumps_over the lazy dog. "
 TICKS_MIN = 20

@@ -13,7 +13,7 @@ from windlass.journals.memory import MemoryJournal
 from windlass.server import IntervalTimes, NewSchedule, ScheduleStore, Service
 from windlass.testing import ScriptedModel, say
 
-pytestmark = pytest.mark.contract("F4")
+pytestmark = [pytest.mark.slow, pytest.mark.contract("F4")]
 CRON = {"type": "cron", "expression": "30 8 * * MON-FRI", "timezone": "Europe/Berlin"}
 
 
