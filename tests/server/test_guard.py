@@ -221,3 +221,47 @@ def test_a_rate_fills_up_again() -> None:
     assert [rate.take("a"), rate.take("a"), rate.take("a")] == [0.0, 0.0, 0.5]
     now = 0.5
     assert rate.take("a") == 0.0
+
+
+@pytest.mark.contract("A4")
+@pytest.mark.parametrize(
+    ("proxies", "headers", "is_secure"),
+    [
+        (("127.0.0.0/8",), {"X-Forwarded-Proto": "https"}, True),
+        (("127.0.0.1",), {"X-Forwarded-Proto": "http, https"}, True),
+        (("127.0.0.1",), {"X-Forwarded-Proto": "https, http"}, False),
+        (("127.0.0.1",), {"X-Forwarded-Proto": "javascript"}, False),
+        (("127.0.0.1",), {}, False),
+        (("10.0.0.0/8",), {"X-Forwarded-Proto": "https"}, False),
+        ((), {"X-Forwarded-Proto": "https"}, False),
+    ],
+)
+async def test_a_cookie_is_secure_if_a_trusted_proxy_has_tls(
+    proxies: tuple[str, ...], headers: dict[str, str], *, is_secure: bool
+) -> None:
+    async with run_service(idle_agent(), rules=AccessRules(proxies=proxies)) as running:
+        code = await running.service.tokens.create_login(LOCAL_OWNER)
+        browser = DirectClient(running.dispatcher)
+        logged_in = await browser.post("/login", {"code": code}, headers)
+        assert ("; Secure" in logged_in.headers["Set-Cookie"]) is is_secure
+
+
+@pytest.mark.contract("A4")
+async def test_guesses_behind_a_proxy_are_counted_for_each_client() -> None:
+    """The first address is what the client says of itself: it may say a new one each time."""
+    limits = ServiceLimits(failed_logins_per_min=5)
+    rules = AccessRules(proxies=("127.0.0.1", "10.0.0.0/8"))
+    async with run_service(idle_agent(), limits=limits, rules=rules) as running:
+        guesser = DirectClient(running.dispatcher, "wl_0123456789ab_" + "A" * 43)
+        statuses: list[int] = []
+        for number in range(10):
+            via = {"X-Forwarded-For": f"198.51.100.{number}, 203.0.113.9, 10.0.0.1"}
+            statuses.append((await guesser.get("/runs", via)).status)
+        assert statuses[-1] == 429
+        other = await guesser.get("/runs", {"X-Forwarded-For": "203.0.113.10"})
+        assert other.status == 401
+
+
+def test_what_is_not_the_address_of_a_proxy_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'proxy.example' is not the address"):
+        ServeOptions(proxies=("proxy.example",)).check()

@@ -38,8 +38,10 @@ class Helper:
     async def respond(self, prompt: Any, **fields: Any) -> Any:
         return await self.ann.post("/v1/responses", {"model": MODEL, "input": prompt, **fields})
 
-    async def open_stream(self, method: str, path: str, body: Any = None) -> StreamReply:
-        reply = await self.ann.send(method, path, body)
+    async def open_stream(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> StreamReply:
+        reply = await self.ann.send(method, path, body, headers)
         assert isinstance(reply, StreamReply), reply
         return reply
 
@@ -416,6 +418,48 @@ async def test_a_request_that_is_sent_again_after_the_answer_gets_the_result() -
         again = await at.ann.post("/v1/chat/completions", body, key)
         assert again.data["choices"][0]["message"]["content"] == "It was sent."
         assert at.helper.sent == ["Ann"]
+
+
+@pytest.mark.contract("A5")
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_key_belongs_to_one_request_and_its_whole_body(*, stream: bool) -> None:
+    async with serve_helper() as at:
+        path = "/v1/chat/completions"
+        key = {"Idempotency-Key": "once"}
+        asked = [{"role": "user", "content": "Count."}]
+        body: dict[str, Any] = {"model": MODEL, "messages": asked, "stream": stream}
+        earlier = [{"role": "system", "content": "Shout."}, *asked]
+        if stream:
+            replies = [await at.open_stream("POST", path, body, key) for _ in range(2)]
+            ids = {(await read_all(reply))[0]["id"] for reply in replies}
+            assert len(ids) == 1
+        else:
+            first = await at.ann.post(path, body, key)
+            again = await at.ann.post(path, body, key)
+            assert again.data == first.data
+            assert again.headers["Idempotent-Replayed"] == "true"
+        other = await at.ann.post(path, body | {"messages": earlier}, key)
+        assert (other.status, other.data["error"]["code"]) == (422, "idempotency_key_reused")
+        assert at.helper.model.requests == 1
+
+
+@pytest.mark.contract("A5")
+async def test_a_request_that_is_sent_again_joins_the_run_that_is_under_way() -> None:
+    """The run survives its first connection: the key says that somebody comes back."""
+    async with serve_helper() as at:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": "Wait."}]}
+        key = {"Idempotency-Key": "once"}
+        lost = at.ann.make_request("POST", "/v1/chat/completions", body, key)
+        first = asyncio.create_task(at.ann.dispatcher.handle(lost))
+        await asyncio.sleep(1)
+        lost.mark_disconnected()
+        assert (await first).status == 499
+        again = asyncio.create_task(at.ann.post("/v1/chat/completions", body, key))
+        await asyncio.sleep(1)
+        runs = (await at.ann.get("/runs")).data["sessions"]
+        assert [run["state"] for run in runs] == ["open"]
+        again.cancel()
+        await asyncio.gather(again, return_exceptions=True)
 
 
 async def test_a_background_response_waits_for_the_answer() -> None:

@@ -76,8 +76,23 @@ def test_a_module_has_agents(made: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("target", ["json", "json:", ":x", "no_such_module:x", "json:dumps2"])
 def test_what_is_not_there_is_said_plainly(target: str) -> None:
-    with pytest.raises(ConfigError, match=r"no_such|MODULE:NAME|not an Agent"):
+    with pytest.raises(ConfigError, match=r"no_such|MODULE:NAME|has no 'dumps2'"):
         import_agents(target)
+
+
+def test_a_mistyped_name_is_told_apart_from_one_that_is_not_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "mistyped.py").write_text("agents = []\nother = 5\n")
+    with pytest.raises(
+        ConfigError, match=r"the module mistyped has no 'agent'\. Did you mean agents"
+    ):
+        import_agents("mistyped:agent")
+    with pytest.raises(ConfigError, match="'mistyped:other' is not an Agent"):
+        import_agents("mistyped:other")
+    monkeypatch.delitem(sys.modules, "mistyped", raising=False)
 
 
 def test_agents_of_different_journals_need_one_for_all(tmp_path: Path) -> None:

@@ -75,6 +75,13 @@ Examples:
     help="Another site whose pages may call the service.",
 )
 @click.option(
+    "--trust-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A proxy whose X-Forwarded-Proto and -For count: an address or a network.",
+)
+@click.option(
     "--public-url",
     default="",
     metavar="URL",
@@ -164,6 +171,7 @@ def _read_options(given: Mapping[str, Any], outside: OutsideSettings) -> ServeOp
         insecure=given["insecure"],
         hosts=(*given["hosts"], *outside.public_hosts()),
         origins=given["origins"],
+        proxies=given["proxies"],
         jwt=_read_jwt_options(given),
         drain_delay_s=given["drain_delay"],
     )

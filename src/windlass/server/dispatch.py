@@ -31,6 +31,7 @@ from windlass.server.rates import StreamCounter
 from windlass.server.route_tables import all_routes
 from windlass.server.routing import Route, RouteTable
 from windlass.server.service import Service
+from windlass.server.stored_replies import KeyedRequest
 from windlass.server.tokens import RevocableChunks
 from windlass.server.trace_context import make_trace_parent
 
@@ -86,6 +87,7 @@ class Dispatcher:
         shape = error_reply
         route: Route | None = None
         try:
+            self.guard.read_forwarded(request)
             self.guard.check_source(request)
             if request.method == "OPTIONS" and self.guard.is_allowed(request.header("origin")):
                 return self._add_headers(request, HttpReply(204, headers=PREFLIGHT_HEADERS))
@@ -133,7 +135,9 @@ class Dispatcher:
         place = f"{route.name} {sorted(request.params.items())}"
         body = await request.read_body()
         work = partial(route.handler, self.service, request)
-        return await self.service.stored_replies.answer(request.caller.name, place, key, body, work)
+        return await self.service.stored_replies.answer(
+            KeyedRequest(request.caller.name, place, key, body, route.is_keyed), work
+        )
 
     def _own_routes(self, routes: Sequence[Route]) -> tuple[Route, ...]:
         """Return the routes that know the table itself, or what the dispatcher counts."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from windlass.core.errors import ConfigError
 from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.limits import ServiceLimits
@@ -32,6 +33,9 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """Names without a port. `*` answers to every name, for a proxy that checks it."""
     origins: tuple[str, ...] = ()
     """Other sites whose pages may call the service with a token, such as `https://chat.example`."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies, such as `10.0.0.0/8`. Only what comes from them may say by
+    `X-Forwarded-Proto` and `X-Forwarded-For` how and from where a client reached the proxy."""
 
 
 class RequestGuard:
@@ -43,9 +47,32 @@ class RequestGuard:
         self.rules = rules
         self._authenticators = tuple(authenticators)
         self._hosts = frozenset(host.lower() for host in rules.hosts)
+        self._proxies = tuple(read_network(proxy) for proxy in rules.proxies)
         self._requests = RateLimiter(limits.requests_per_s, limits.requests_at_once)
         per_s = limits.failed_logins_per_min / 60.0
         self._failures = RateLimiter(per_s, limits.failed_logins_per_min)
+
+    def read_forwarded(self, request: HttpRequest) -> None:
+        """Take from a trusted proxy how its client reached it; others are not believed."""
+        if not self._is_proxy(request.remote):
+            return
+        # The last value is what the proxy itself added; those before it may come from anybody.
+        scheme = request.header("x-forwarded-proto").rpartition(",")[2].strip().lower()
+        if scheme in ("http", "https"):
+            request.scheme = scheme
+        for address in reversed(request.header("x-forwarded-for").split(",")):
+            if not _is_address(address.strip()):
+                return
+            request.remote = address.strip()
+            if not self._is_proxy(request.remote):
+                return
+
+    def _is_proxy(self, remote: str) -> bool:
+        if not self._proxies or not _is_address(remote):
+            return False
+        address = ipaddress.ip_address(remote)
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._proxies)
 
     def check_source(self, request: HttpRequest) -> None:
         """Raise ApiError if the request comes under another name, or from another site's page."""
@@ -143,6 +170,24 @@ def host_name(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0].lower() + "]"
     return host.partition(":")[0].lower()
+
+
+def read_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return an address or a network. Raises ConfigError if it is neither."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{text!r} is not the address or the network of a proxy: {error}"
+        ) from None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -114,7 +114,7 @@ def _responses(route: Route, known: dict[Any, dict[str, Any]]) -> dict[str, Any]
     responses: dict[str, Any] = {str(route.status): found}
     if route.streams:
         responses["204"] = {"description": "Nothing more comes for now."}
-    if route.reply is not None and route.stored_replies:
+    if route.reply is not None and route.stored_replies and route.scope == "session":
         # A message that the run has not taken yet is accepted.
         responses.setdefault("202", found)
     error: dict[str, Any] = {"description": _describe_errors(route)}

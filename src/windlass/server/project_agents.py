@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from windlass.agent.agent import Agent
 from windlass.core.errors import ConfigError
+from windlass.core.suggestions import suggest_names
 from windlass.ports import Journal
 from windlass.project.agents import ProjectAgent, load_agent
 from windlass.project.launches import launch_context
@@ -83,7 +84,12 @@ def import_agents(target: str) -> Mapping[str, Agent[Any]] | list[Agent[Any]] | 
         if error.name is not None and module_name.startswith(error.name):
             raise ConfigError(f"{target!r}: there is no module {error.name} here") from None
         raise
-    found: Any = getattr(module, attribute, None)
+    if not hasattr(module, attribute):
+        fitting = (Agent, Service, list, dict)
+        names = [name for name, value in vars(module).items() if isinstance(value, fitting)]
+        hint = suggest_names(attribute, [name for name in names if not name.startswith("_")])
+        raise ConfigError(f"{target!r}: the module {module_name} has no {attribute!r}.{hint}")
+    found: Any = getattr(module, attribute)
     if callable(found) and not isinstance(found, Agent):
         found = found()
     return _check_agents(target, found)

@@ -49,6 +49,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Codes of errors that are particular to this route."""
     stored_replies: bool = False
     """An `Idempotency-Key` makes the service keep the reply, and give it again for the same key."""
+    is_keyed: bool = False
+    """The handler itself makes its change once for an `Idempotency-Key`. So a request that is sent
+    again while the first one is under way joins it, instead of being refused."""
     error_shape: ErrorShape = error_reply
 
 

@@ -18,7 +18,13 @@ from windlass.core.errors import ConfigError
 from windlass.logs import get_logger
 from windlass.server.aiohttp_server import listen
 from windlass.server.dispatch import Dispatcher
-from windlass.server.guard import LOOPBACK_NAMES, AccessRules, Authenticator, is_loopback
+from windlass.server.guard import (
+    LOOPBACK_NAMES,
+    AccessRules,
+    Authenticator,
+    is_loopback,
+    read_network,
+)
 from windlass.server.jwt_tokens import JwtOptions, make_jwt_authenticator
 from windlass.server.service import Service
 
@@ -42,6 +48,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Further names under which the service answers; `*` for all."""
     origins: tuple[str, ...] = ()
     """Other sites whose pages may call the service."""
+    proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies whose `X-Forwarded-Proto` and `X-Forwarded-For` count."""
     jwt: JwtOptions | None = None
     """An identity provider whose tokens are accepted as well."""
     drain_delay_s: float = 0.0
@@ -49,6 +57,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise ConfigError if tokens would cross a network in the clear, or TLS is half given."""
+        for proxy in self.proxies:
+            read_network(proxy)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS needs both --tls-cert and --tls-key")
         if self.tls_cert is None and not self.insecure and not is_loopback(self.host):
@@ -76,7 +86,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     def access_rules(self) -> AccessRules:
         """Return under which names the service answers: its own, those of loopback, and more."""
         names = dict.fromkeys((*LOOPBACK_NAMES, self.host, f"[{self.host}]", *self.hosts))
-        return AccessRules(hosts=tuple(names), origins=self.origins)
+        return AccessRules(hosts=tuple(names), origins=self.origins, proxies=self.proxies)
 
 
 async def serve(

@@ -2,13 +2,14 @@
 
 The law: a key stands for one request of one caller. The same request gets the reply of the first
 one again, in any replica; another request with the same key is refused. A key is forgotten after a
-day.
+day. A reply that streams is not kept: its handler finds the same run again by the key.
 """
 
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
@@ -44,6 +45,19 @@ class StoredReply(msgspec.Struct, frozen=True):
         return HttpReply(self.status, self.body, headers, self.content_type)
 
 
+class KeyedRequest(NamedTuple):
+    """A request that may be sent again."""
+
+    owner: str
+    place: str
+    """The route, and what it is about."""
+    key: str
+    body: bytes
+    can_join: bool = False
+    """Whether it may be carried out while the first one is under way, since that changes nothing
+    twice."""
+
+
 class StoredReplies:
     """The replies of one journal."""
 
@@ -51,12 +65,13 @@ class StoredReplies:
         self._records = journal if isinstance(journal, SharedRecords) else MemoryJournal()
         self._now = now
 
-    async def answer(self, owner: str, place: str, key: str, body: bytes, work: Work) -> Reply:
+    async def answer(self, request: KeyedRequest, work: Work) -> Reply:
         """Do the work of a request once for its key, and return its reply each time.
 
-        `place` names the route and what it is about. Raises ApiError 409 while the first request is
-        under way, and 422 if the key was used for another request.
+        Raises ApiError 409 while the first request is under way and cannot be joined, and 422 if
+        the key was used for another request.
         """
+        key = request.key
         if len(key) > KEY_CHARS_MAX or not key.isprintable():
             raise ApiError(
                 422,
@@ -64,21 +79,21 @@ class StoredReplies:
                 f"An Idempotency-Key has at most {KEY_CHARS_MAX} visible characters.",
                 "Send a random one for each change.",
             )
-        name = hashlib.sha256(msgspec.json.encode([owner, place, key])).hexdigest()
-        digest = hashlib.sha256(body).hexdigest()
-        claim = await self._claim(name, digest)
+        name = hashlib.sha256(msgspec.json.encode([request.owner, request.place, key])).hexdigest()
+        digest = hashlib.sha256(request.body).hexdigest()
+        claim = await self._claim(name, digest, can_join=request.can_join)
         if isinstance(claim, HttpReply):
             return claim
-        return await self._do_work(claim, digest, work)
+        return await self._do_work(claim, digest, work, can_join=request.can_join)
 
-    async def _claim(self, name: str, digest: str) -> SharedRecord | HttpReply:
+    async def _claim(self, name: str, digest: str, *, can_join: bool) -> SharedRecord | HttpReply:
         """Return the record that stands for this request, or the reply of an earlier one."""
         while True:
             found = await self._records.get_record(KIND, name)
             version = 0
             if found is not None:
                 known = msgspec.json.decode(found.data, type=StoredReply)
-                reply = self._use_known(known, digest)
+                reply = self._use_known(known, digest, can_join=can_join)
                 if reply is not None:
                     return reply
                 version = found.version
@@ -86,8 +101,8 @@ class StoredReplies:
             with suppress(RecordConflict):
                 return await self._records.put_record(KIND, name, pending, version)
 
-    def _use_known(self, known: StoredReply, digest: str) -> HttpReply | None:
-        """Return the reply of an earlier request; None if it is out of date."""
+    def _use_known(self, known: StoredReply, digest: str, *, can_join: bool) -> HttpReply | None:
+        """Return the reply of an earlier request; None if the work is to be done."""
         age = self._now() - known.at
         if age > KEPT_S:
             return None
@@ -100,7 +115,7 @@ class StoredReplies:
             )
         if known.status:
             return known.to_reply()
-        if age < PENDING_S:
+        if age < PENDING_S and not can_join:
             raise ApiError(
                 409,
                 "request_under_way",
@@ -110,7 +125,9 @@ class StoredReplies:
             )
         return None
 
-    async def _do_work(self, claim: SharedRecord, digest: str, work: Work) -> Reply:
+    async def _do_work(
+        self, claim: SharedRecord, digest: str, work: Work, *, can_join: bool
+    ) -> Reply:
         try:
             reply = await work()
         except BaseException:
@@ -118,7 +135,8 @@ class StoredReplies:
             await self._forget(claim)
             raise
         if not isinstance(reply, HttpReply) or reply.status >= SERVER_ERRORS:
-            await self._forget(claim)
+            if not can_join or isinstance(reply, HttpReply):
+                await self._forget(claim)
             return reply
         stored = StoredReply(
             digest,

@@ -186,6 +186,7 @@ ROUTES = (
         role="admin",
         name="revokeToken",
         summary="Revoke a token.",
+        stored_replies=True,
         status=204,
         errors=("token_not_found",),
     ),

@@ -44,6 +44,9 @@ async def read_model(service: Service, request: HttpRequest) -> Reply:
 async def create_chat_completion(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ChatRequest)
     follower = await start_chat(service, request, body)
+    if request.header("idempotency-key"):
+        # Whoever names a request can send it again after a lost connection, and finds its run.
+        follower.keep_run()
     on_question = body.windlass.on_question
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage
@@ -158,6 +161,8 @@ ROUTES = (
         scope="caller",
         name="createChatCompletion",
         summary="Run an agent as a chat completion. A client that goes away cancels the run.",
+        stored_replies=True,
+        is_keyed=True,
         body=ChatRequest,
         reply=ChatCompletion,
         streams=True,
@@ -172,6 +177,8 @@ ROUTES = (
         scope="caller",
         name="createResponse",
         summary="Run an agent as a response, also in the background.",
+        stored_replies=True,
+        is_keyed=True,
         body=ResponseRequest,
         reply=ResponseObject,
         streams=True,
@@ -200,6 +207,8 @@ ROUTES = (
         scope="caller",
         name="cancelResponse",
         summary="End the run of a response. One that has ended stays as it is.",
+        stored_replies=True,
+        is_keyed=True,
         reply=ResponseObject,
         errors=("response_not_found",),
         error_shape=openai_error_reply,
