@@ -271,10 +271,10 @@ class State(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_waiting(self) -> bool:
         """Whether nothing can go on until a person answers, here or in a sub-agent."""
-        phases = [call.phase for call in self.step_calls]
-        return waits_for_person(
-            phases.count("proposed"), phases.count("asked"), phases.count("waiting")
-        )
+        if self.step is None:
+            return False
+        count = [call.phase for call in self.step.calls].count
+        return waits_for_person(count("proposed"), count("asked"), count("waiting"))
 
     @property
     def is_paused(self) -> bool:
@@ -325,9 +325,7 @@ def add_labels(state: State, labels: Sequence[Label], source: str) -> State:
 def message_tokens_max(message: Message) -> int:
     """Return the most tokens that a message can have."""
     match message:
-        case UserMessage(parts):
-            return MESSAGE_OVERHEAD + sum(map(_part_tokens_max, parts))
-        case AssistantMessage(parts):
+        case UserMessage(parts) | AssistantMessage(parts):
             return MESSAGE_OVERHEAD + sum(map(_part_tokens_max, parts))
         case ToolResults(items):
             return sum(

@@ -37,19 +37,18 @@ class Transcript(Sequence[Message]):
 
     __slots__ = ("_length", "log")
 
-    def __init__(self, messages: Sequence[Message] = ()) -> None:
-        self.log = MessageLog(messages)
-        self._length = len(messages)
+    def __init__(self, messages: Sequence[Message] = (), log: MessageLog | None = None) -> None:
+        """Begin with messages; or share a log, up to its present end."""
+        self.log = MessageLog(messages) if log is None else log
+        self._length = len(self.log.messages)
 
     def append(self, *messages: Message) -> "Transcript":
         """Return a transcript with these messages at its end."""
-        longer = Transcript()
         # Only the longest transcript may extend the log. A fork of the past takes a copy.
         at_tip = self._length == len(self.log.messages)
-        longer.log = self.log if at_tip else MessageLog(self.log.messages[: self._length])
-        longer.log.extend(messages)
-        longer._length = len(longer.log.messages)
-        return longer
+        log = self.log if at_tip else MessageLog(self.log.messages[: self._length])
+        log.extend(messages)
+        return Transcript(log=log)
 
     def has_call(self, call_id: str) -> bool:
         """Whether a call with this id was made in this transcript."""

@@ -148,22 +148,23 @@ def _apply_in_session(state: State, fact: Fact) -> State:
 
 def _apply_in_run(state: State, run: RunState, fact: InRunFact) -> State:  # noqa: C901 - an arm per fact
     match fact:
-        case RunResumed():
-            return _apply_run_resumed(state, run, fact)
+        # The facts of every step come first: the arms are tried in order.
         case AttemptStarted():
             return apply_attempt_started(state, run, fact)
-        case AttemptFailed():
-            return apply_attempt_failed(state, run, fact)
         case StepProposed():
             return apply_step_proposed(state, run, fact)
         case CallJudged():
             return apply_call_judged(state, fact)
-        case CallAnswered():
-            return apply_call_answered(state, fact)
         case CallStarted():
             return apply_call_started(state, fact)
         case CallFinished():
             return apply_call_finished(state, fact)
+        case RunResumed():
+            return _apply_run_resumed(state, run, fact)
+        case AttemptFailed():
+            return apply_attempt_failed(state, run, fact)
+        case CallAnswered():
+            return apply_call_answered(state, fact)
         case ReplyJudged():
             return apply_reply_judged(state, run, fact)
         case NoteGiven():
