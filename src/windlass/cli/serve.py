@@ -23,7 +23,7 @@ from windlass.server.project_agents import (
 )
 from windlass.server.request_log import set_up_logs
 from windlass.server.service import Service
-from windlass.server.serving import DEFAULT_PORT, ServeOptions
+from windlass.server.serving import DEFAULT_PORT, ServeOptions, relax_garbage_collector
 from windlass.server.serving import serve as serve_until_stopped
 
 
@@ -224,4 +224,5 @@ async def _serve_service(service: Service, options: ServeOptions, entry: EntryOp
         if entry.opens_page:
             webbrowser.open(address + page)
 
+    relax_garbage_collector()
     await serve_until_stopped(service, options, on_ready=on_ready)

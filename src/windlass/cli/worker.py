@@ -24,7 +24,7 @@ from windlass.server.project_agents import (
 from windlass.server.request_log import set_up_logs
 from windlass.server.served_agents import name_agents, share_journal
 from windlass.server.service import Service, is_served_run
-from windlass.server.serving import StopSignals
+from windlass.server.serving import StopSignals, relax_garbage_collector
 
 STOP_S = 30.0
 """For calls that run when the worker is stopped, and for letting go of their runs."""
@@ -124,6 +124,7 @@ async def _work(
     if isinstance(journal, MemoryJournal):
         raise ConfigError("a worker shares its journal with others: give --journal, a file or URL")
     working = SessionWorker(agents.values(), limits, accepts)
+    relax_garbage_collector()
     stop = StopSignals()
     with stop:
         task = asyncio.create_task(working.run())
