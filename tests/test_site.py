@@ -108,7 +108,10 @@ def shown() -> Iterator[tuple[str, str]]:
 
 def understood(command: click.Command, words: list[str], parent: click.Context | None) -> None:
     """Raise UsageError if a command, or a flag of one, is none."""
-    context = click.Context(command, info_name=command.name, parent=parent)
+    # With its own settings: click keeps the help flags that a command was first asked for.
+    context = click.Context(
+        command, info_name=command.name, parent=parent, **command.context_settings
+    )
     _, rest, _ = command.make_parser(context).parse_args(list(words))
     if isinstance(command, click.Group) and rest:
         _, found, left = command.resolve_command(context, list(rest))
