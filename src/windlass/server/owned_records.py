@@ -6,20 +6,31 @@ change is made to what is there, and by one program.
 
 import re
 from collections.abc import AsyncGenerator, Callable
-from typing import Generic, Protocol, TypeVar
+from contextlib import suppress
+from typing import Annotated, Generic, Protocol, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
 from windlass.ports import Journal, SharedRecord, SharedRecords
-from windlass.server.access import owner_prefix
+from windlass.server.access import Caller, owner_prefix
+from windlass.server.errors import ApiError
 
 NAME_CHARS_MAX = 80
+PAGE_MAX = 1_000
 CONFLICTS_MAX = 50
 """How often a change is tried again because somebody else was faster."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _FULL_NAME = re.compile(r"[A-Za-z0-9_@=.-]{1,800}")
 """With the owner before it, as `owner_prefix` writes it."""
+
+
+class PageQuery(msgspec.Struct, frozen=True):
+    """Which page of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
+    cursor: str = ""
 
 
 class OwnedDocument(Protocol):
@@ -75,6 +86,26 @@ class OwnedRecords(Generic[DocumentT]):
         if document is None or owner not in (None, document.owner):
             raise NothingToDo(f"there is no {self._kind} {name[:NAME_CHARS_MAX]!r}")
         return document
+
+    async def find(self, caller: Caller, name: str) -> DocumentT:
+        """Return the document that a path names. Raises ApiError 404 if it is not the caller's."""
+        owners = (None, caller.name) if caller.is_admin else (caller.name,)
+        for owner in owners:
+            with suppress(NothingToDo):
+                return await self.get(name, owner)
+        raise ApiError(
+            404,
+            f"{self._kind}_not_found",
+            f"There is no {self._kind} {name[:100]!r} of yours.",
+            f"GET /{self._kind}s lists them.",
+        )
+
+    async def list_for(
+        self, caller: Caller, query: PageQuery
+    ) -> tuple[list[DocumentT], str | None]:
+        """Return a page of the caller's documents, or of all for an admin, and its cursor."""
+        owner = None if caller.is_admin else caller.name
+        return await self.list_page(owner, query.cursor, query.limit)
 
     def decode(self, record: SharedRecord) -> DocumentT:
         """Return the document in a record."""

@@ -125,6 +125,17 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: PageSize = 50
     cursor: str | None = None
 
+    def to_session_query(self) -> SessionQuery:
+        return SessionQuery(
+            text=self.text,
+            states=self.state,
+            agent=self.agent,
+            caller=self.owner,
+            parent=self.parent,
+            since=self.since,
+            until=self.until,
+        )
+
 
 class ConversationQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries of a conversation are read."""
@@ -182,16 +193,9 @@ async def start_run(service: Service, request: HttpRequest) -> Reply:
 
 async def list_runs(service: Service, request: HttpRequest) -> Reply:
     given = request.decode_query(ListQuery)
-    query = SessionQuery(
-        text=given.text,
-        states=given.state,
-        agent=given.agent,
-        caller=given.owner,
-        parent=given.parent,
-        since=given.since,
-        until=given.until,
+    page = await service.list_sessions(
+        request.caller, given.to_session_query(), given.limit, given.cursor
     )
-    page = await service.list_sessions(request.caller, query, given.limit, given.cursor)
     return HttpReply(200, SessionListReply([session_reply(each) for each in page], page.cursor))
 
 

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Meta
 
-from windlass.core.session_query import SessionQuery
 from windlass.server.api.runs import ListQuery
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
@@ -114,16 +113,9 @@ def _read_seen(text: str) -> SeenSession:
 
 async def list_sessions(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(ListQuery)
-    asked = SessionQuery(
-        text=query.text,
-        states=query.state,
-        agent=query.agent,
-        caller=query.owner,
-        parent=query.parent,
-        since=query.since,
-        until=query.until,
+    page = await service.list_sessions(
+        request.caller, query.to_session_query(), query.limit, query.cursor
     )
-    page = await service.list_sessions(request.caller, asked, query.limit, query.cursor)
     lister = _listers.setdefault(service, SessionLister(service))
     return HttpReply(200, PageSessionList(await lister.describe(page), page.cursor))
 

@@ -10,13 +10,13 @@ from msgspec import Meta
 from windlass.core.errors import NothingToDo
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
+from windlass.server.owned_records import PageQuery
 from windlass.server.quotas.admission import QuotaStore
 from windlass.server.quotas.costs import COST_KEYS, CostKey, CostRow, beginning_of_day
 from windlass.server.quotas.records import EVERYONE, Quota
 from windlass.server.routing import Route
 from windlass.server.service import Service
 
-PAGE_MAX = 1_000
 SPAN_MAX_S = 400 * 86_400.0
 """Costs are added up over a year at most."""
 
@@ -54,13 +54,6 @@ class QuotaPage(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
-class QuotaQuery(msgspec.Struct, frozen=True):
-    """Which page of a list."""
-
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
-    cursor: str = ""
-
-
 class CostQuery(msgspec.Struct, frozen=True):
     """Which costs, and how they are grouped."""
 
@@ -94,7 +87,7 @@ async def put_quota(service: Service, request: HttpRequest) -> Reply:
 
 
 async def list_quotas(service: Service, request: HttpRequest) -> Reply:
-    query = request.decode_query(QuotaQuery)
+    query = request.decode_query(PageQuery)
     caller = request.caller
     found, cursor = await QuotaStore(service.journal).list_page(None, query.cursor, query.limit)
     shown = [quota for quota in found if caller.is_admin or quota.caller in (EVERYONE, caller.name)]
@@ -168,7 +161,7 @@ ROUTES = (
         scope="caller",
         name="listQuotas",
         summary="List the quotas that apply to the caller; all of them for an admin.",
-        query=QuotaQuery,
+        query=PageQuery,
         reply=QuotaPage,
     ),
     Route(

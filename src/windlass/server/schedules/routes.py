@@ -7,18 +7,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from windlass.core.errors import NothingToDo
-from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
-from windlass.server.owned_records import full_name
+from windlass.server.owned_records import PageQuery, full_name
 from windlass.server.routing import Route
 from windlass.server.schedules.records import CATCH_UP_S, Overlap, Schedule
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
 from windlass.server.schedules.times import CronTimes, FireTimes, IntervalTimes, OnceTime
 from windlass.server.service import Service
-
-PAGE_MAX = 1_000
 
 
 class IntervalBody(msgspec.Struct, frozen=True, tag="interval", forbid_unknown_fields=True):
@@ -48,13 +44,6 @@ class PauseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why, for those who list it."""
 
     reason: Annotated[str, Meta(max_length=1_000)] = ""
-
-
-class ScheduleQuery(msgspec.Struct, frozen=True):
-    """Which page of a list."""
-
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
-    cursor: str = ""
 
 
 class ScheduleReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +111,8 @@ async def create_schedule(service: Service, request: HttpRequest) -> Reply:
 
 
 async def list_schedules(service: Service, request: HttpRequest) -> Reply:
-    query = request.decode_query(ScheduleQuery)
-    owner = None if request.caller.is_admin else request.caller.name
-    found, cursor = await _store(service).list_page(owner, query.cursor, query.limit)
+    query = request.decode_query(PageQuery)
+    found, cursor = await _store(service).list_for(request.caller, query)
     return HttpReply(200, SchedulePage([schedule_reply(known) for known in found], cursor))
 
 
@@ -180,21 +168,7 @@ def _store(service: Service) -> ScheduleStore:
 
 
 async def _find(service: Service, request: HttpRequest) -> Schedule:
-    """Return the schedule that a path names. One of another owner does not exist."""
-    caller: Caller = request.caller
-    name = request.params["name"]
-    owners = (None, caller.name) if caller.is_admin else (caller.name,)
-    for owner in owners:
-        try:
-            return await _store(service).get(name, owner)
-        except NothingToDo:
-            continue
-    raise ApiError(
-        404,
-        "schedule_not_found",
-        f"There is no schedule {name[:100]!r} of yours.",
-        "GET /schedules lists them.",
-    )
+    return await _store(service).find(request.caller, request.params["name"])
 
 
 ROUTES = (
@@ -220,7 +194,7 @@ ROUTES = (
         scope="caller",
         name="listSchedules",
         summary="List schedules by name.",
-        query=ScheduleQuery,
+        query=PageQuery,
         reply=SchedulePage,
     ),
     Route(

@@ -1,23 +1,19 @@
 """The routes of webhooks."""
 
 import time
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 from msgspec.structs import replace
 
-from windlass.core.errors import ModelRetry, NothingToDo
+from windlass.core.errors import ModelRetry
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
-from windlass.server.owned_records import full_name
+from windlass.server.owned_records import PageQuery, full_name
 from windlass.server.routing import Route
 from windlass.server.service import Service
 from windlass.server.webhooks.messages import make_test_message
 from windlass.server.webhooks.records import ALL_EVENTS, HookEvent, HookFormat, Webhook
 from windlass.server.webhooks.store import NewWebhook, WebhookStore
-
-PAGE_MAX = 1_000
 
 
 class WebhookBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,13 +32,6 @@ class WebhookBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Sent with each message, such as the token of a push service."""
     secret: str = ""
     """By default a new one, which the reply shows."""
-
-
-class WebhookQuery(msgspec.Struct, frozen=True):
-    """Which page of a list."""
-
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 100
-    cursor: str = ""
 
 
 class WebhookReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +88,8 @@ async def create_webhook(service: Service, request: HttpRequest) -> Reply:
 
 
 async def list_webhooks(service: Service, request: HttpRequest) -> Reply:
-    query = request.decode_query(WebhookQuery)
-    owner = None if request.caller.is_admin else request.caller.name
-    found, cursor = await _store(service).list_page(owner, query.cursor, query.limit)
+    query = request.decode_query(PageQuery)
+    found, cursor = await _store(service).list_for(request.caller, query)
     return HttpReply(200, WebhookPage([webhook_reply(hook) for hook in found], cursor))
 
 
@@ -150,21 +138,7 @@ def _store(service: Service) -> WebhookStore:
 
 
 async def _find(service: Service, request: HttpRequest) -> Webhook:
-    """Return the webhook that a path names. One of another owner does not exist."""
-    caller = request.caller
-    name = request.params["name"]
-    owners = (None, caller.name) if caller.is_admin else (caller.name,)
-    for owner in owners:
-        try:
-            return await _store(service).get(name, owner)
-        except NothingToDo:
-            continue
-    raise ApiError(
-        404,
-        "webhook_not_found",
-        f"There is no webhook {name[:100]!r} of yours.",
-        "GET /webhooks lists them.",
-    )
+    return await _store(service).find(request.caller, request.params["name"])
 
 
 ROUTES = (
@@ -191,7 +165,7 @@ ROUTES = (
         scope="caller",
         name="listWebhooks",
         summary="List webhooks by name.",
-        query=WebhookQuery,
+        query=PageQuery,
         reply=WebhookPage,
     ),
     Route(
