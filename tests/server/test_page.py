@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from service import DirectClient, RunningService, run_service
-from windlass import Agent, tool
+from windlass import Agent, delegate, tool
 from windlass.core.events import (
     AttemptStarted,
     Event,
@@ -174,6 +174,39 @@ async def test_a_question_shows_the_difference_of_the_file_without_its_secrets(
         [again] = (await ann.get("/questions")).data["questions"]
         assert again["preview"]["note"] == "'notes.txt' does not exist and would be created."
         assert (tmp_path / "notes.txt").exists() is False
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("made", ["tool", "delegate"])
+async def test_a_question_of_a_sub_agent_shows_the_difference_too(
+    tmp_path: Path, made: str
+) -> None:
+    """Its own tool counts, and not one of the same name that the agent above it has."""
+    for folder in ("above", "below"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "notes.txt").write_text(f"{folder} with what-nobody-may-know\n")
+    below = Agent(
+        ScriptedModel([[call("write", {"path": "notes.txt", "content": "new\n"})]]),
+        name="writer",
+        tools=file_tools(Workspace(tmp_path / "below")),
+        gate=ask(),
+    )
+    as_tool = below.as_tool("writer") if made == "tool" else delegate({"writer": below})
+    task = {"task": "Write."} if made == "tool" else {"agent": "writer", "task": "Write."}
+    files = file_tools(Workspace(tmp_path / "above"))
+    agent = Agent(
+        ScriptedModel([[call(as_tool.name, task)]]),
+        name="helper",
+        tools=[as_tool, *files],
+        secrets=["what-nobody-may-know"],
+    )
+    async with run_service(agent) as running:
+        ann, session = await ask_about_send(running)
+        [listed] = (await ann.get("/questions")).data["questions"]
+        assert listed["chain"] == ["helper", "writer"]
+        assert "-below with [secret: 1]" in listed["preview"]["diff"].splitlines()
+        read = (await ann.get(f"/runs/{session}")).data
+        assert read["questions"] == [listed]
 
 
 @pytest.mark.contract("W3")

@@ -11,6 +11,8 @@ from windlass.core.call_preview import CallPreview
 from windlass.core.projection.runs import OpenQuestion
 from windlass.ports import PreviewingTools
 
+FIRST_AGENT = "the first agent"
+"""What an agent without a name is called where agents work for one another."""
 PREVIEWS_MAX = 50
 """Questions of a list that have a preview: all of them are sent to whoever looks at it."""
 AT_ONCE_MAX = 8
@@ -20,13 +22,18 @@ AskedQuestion = tuple[AgentParts | None, OpenQuestion]
 
 
 async def preview_call(
-    parts: AgentParts, tool: str, arguments: Mapping[str, Any]
+    parts: AgentParts, tool: str, arguments: Mapping[str, Any], chain: Sequence[str] = ()
 ) -> CallPreview | None:
-    """Return what a call would change if it ran now; None if nobody can say."""
+    """Return what a call would change if it ran now; None if nobody can say.
+
+    `chain`: the sub-agents from the top down to the one whose call it is.
+    """
     tools = parts.world.tools
     if not isinstance(tools, PreviewingTools):
         return None
-    preview = await tools.preview(tool, arguments)
+    # A question that is on record names the agent at the top too.
+    is_whole = bool(chain) and chain[0] == (parts.world.agent or FIRST_AGENT)
+    preview = await tools.preview(tool, arguments, chain[1:] if is_whole else chain)
     if preview is None:
         return None
     return _mask_preview(preview, parts.mask.mask_text)
@@ -52,7 +59,7 @@ async def add_previews(asked: Sequence[AskedQuestion]) -> list[OpenQuestion]:
         if parts is None:
             return question
         async with slots:
-            preview = await preview_call(parts, question.tool, question.arguments)
+            preview = await preview_call(parts, question.tool, question.arguments, question.chain)
         return replace(question, preview=preview)
 
     shown = await asyncio.gather(*(add_preview(*one) for one in asked[:PREVIEWS_MAX]))

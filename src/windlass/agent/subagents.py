@@ -6,7 +6,7 @@ nothing twice. A sub-agent is restricted by its caller's gate beside its own, sp
 what its caller has left, and is stopped with it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as with_fields
 from functools import partial
 from typing import Any, Protocol, cast
@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from windlass.agent.build import AgentParts, unpriced_models
+from windlass.agent.call_previews import FIRST_AGENT, preview_call
 from windlass.agent.subagent_job import SubagentJob, limit_spending
 from windlass.agent.subagent_world import restrict_world
 from windlass.core.errors import ConfigError
@@ -63,7 +64,7 @@ def make_agent_tool(
 
     described = f"Give a task to an agent that works on it alone. {_first_line(parts)}"
     schema = _object_schema({"task": _TASK_SCHEMA})
-    return _make_tool(name, description or described, schema, bind_run, [parts])
+    return _make_tool(name, description or described, schema, bind_run, {name: parts})
 
 
 def delegate(
@@ -93,7 +94,7 @@ def delegate(
         f"Give a task to another agent, which works on it alone and answers once.\n{lines}"
     )
     schema = _object_schema({"agent": agent_schema, "task": _TASK_SCHEMA})
-    return _make_tool(name, description, schema, bind_run, list(team.values()))
+    return _make_tool(name, description, schema, bind_run, team)
 
 
 def _object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,9 +110,9 @@ def _make_tool(
     description: str,
     schema: dict[str, Any],
     bind_run: BindRun,
-    team: Sequence[AgentParts],
+    team: Mapping[str, AgentParts],
 ) -> Tool[..., Any]:
-    labels = {label for parts in team for label in _possible_labels(parts)}
+    labels = {label for parts in team.values() for label in _possible_labels(parts)}
     from_schema = cast("Callable[..., Tool[..., Any]]", Tool.from_schema)
     tool = from_schema(
         name,
@@ -128,8 +129,13 @@ def _make_tool(
         external="external" in labels,
     )
     # The version is part of the setup, so that a resume with other sub-agents is noticed.
-    version = digest([parts.setup for parts in team])
-    return with_fields(tool, spec=replace(tool.spec, version=version), bind_run=bind_run)
+    version = digest([parts.setup for parts in team.values()])
+    return with_fields(
+        tool,
+        spec=replace(tool.spec, version=version),
+        bind_run=bind_run,
+        team={one: partial(preview_call, parts) for one, parts in team.items()},
+    )
 
 
 def _possible_labels(parts: AgentParts) -> Iterator[Label]:
@@ -155,7 +161,7 @@ async def _work_on_task(
     call = context.call
     if run is None or call is None:
         return ToolResult.from_text("error", f"{name} can only work within a run")
-    lineage = (*run.world.lineage, run.world.agent or "the first agent")
+    lineage = (*run.world.lineage, run.world.agent or FIRST_AGENT)
     if len(lineage) > depth_max or name in lineage:
         chain = " > ".join((*lineage, name))
         message = f"Sub-agents are nested too deeply, or call themselves: {chain}"

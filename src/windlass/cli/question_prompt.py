@@ -26,8 +26,8 @@ from windlass.gates.grants import make_grant
 
 ANSWER_KEYS = "y once   a always   n no   e edit   q later"
 VALUE_LINES_MAX = 12
-PreviewFunction = Callable[[str, Mapping[str, Any]], Awaitable[CallPreview | None]]
-"""Says what a call of a tool would change."""
+PreviewFunction = Callable[[str, Mapping[str, Any], Sequence[str]], Awaitable[CallPreview | None]]
+"""Says what a call of a tool would change, here or of a sub-agent."""
 
 
 class QuestionPrompt:
@@ -107,10 +107,9 @@ class QuestionPrompt:
         self._screen.write_verbatim(f"{ANSWER_KEYS}  ", QUIET)
 
     async def _find_preview(self, question: Question) -> CallPreview | None:
-        # A tool of a sub-agent may have the same name, and work in another folder.
-        if self._preview is None or question.agents:
+        if self._preview is None:
             return None
-        return await self._preview(question.call.name, question.arguments)
+        return await self._preview(question.call.name, question.arguments, question.agents)
 
     def _show_question(
         self,

@@ -98,7 +98,8 @@ def create(  # noqa: PLR0913, PLR0917 - one parameter per option
     click.echo(
         f"The schedule {made.name} is kept: {describe_times(made.times)}. {_tell_next(made)}"
     )
-    click.echo("It fires while a service runs on this journal: windlass serve", err=True)
+    served = f" that has the agent {made.agent}" if made.agent else ""
+    click.echo(f"It fires while a service{served} runs on this journal: windlass serve", err=True)
 
 
 @schedule.command("list")

@@ -119,9 +119,12 @@ class RecoverableTools(Protocol):
 class PreviewingTools(Protocol):
     """Tools that can say what a call would change before it runs."""
 
-    async def preview(self, name: str, arguments: Mapping[str, Any]) -> CallPreview | None:
+    async def preview(
+        self, name: str, arguments: Mapping[str, Any], chain: Sequence[str] = ()
+    ) -> CallPreview | None:
         """Return what a call would change if it ran now; None if that is not known.
 
-        It changes nothing, answers in seconds and does not raise.
+        `chain`: the sub-agents from the top down to the one whose tool it is; none for these tools
+        themselves. It changes nothing, answers in seconds and does not raise.
         """
         ...

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.core.errors import ConfigError, NothingToDo, RecordConflict
+from windlass.logs import get_logger
 from windlass.ports import Journal, SharedRecord, SharedRecords
 from windlass.server.access import Caller, owner_prefix
 from windlass.server.errors import ApiError
@@ -21,6 +22,7 @@ NAME_CHARS_MAX = 80
 PAGE_MAX = 1_000
 CONFLICTS_MAX = 50
 """How often a change is tried again because somebody else was faster."""
+_log = get_logger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _FULL_NAME = re.compile(r"[A-Za-z0-9_@=.-]{1,800}")
 """With the owner before it, as `owner_prefix` writes it."""
@@ -108,18 +110,30 @@ class OwnedRecords(Generic[DocumentT]):
         return await self.list_page(owner, query.cursor, query.limit)
 
     def decode(self, record: SharedRecord) -> DocumentT:
-        """Return the document in a record."""
-        return msgspec.json.decode(record.data, type=self._document)
+        """Return the document in a record. Raises ConfigError if it cannot be read."""
+        try:
+            return msgspec.json.decode(record.data, type=self._document)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ConfigError(
+                f"the record of the {self._kind} {record.name!r} cannot be read ({error}): delete "
+                "it, and make it anew"
+            ) from None
 
     async def list_records(self, after: str = "", limit: int = 100) -> list[SharedRecord]:
         """Return the records after a full name."""
         return list(await self.records.list_records(self._kind, after, limit))
 
     async def walk(self, after: str = "") -> AsyncGenerator[DocumentT]:
-        """Yield the documents of all owners, by full name."""
+        """Yield the documents of all owners, by full name, without those that cannot be read."""
         while records := await self.list_records(after):
             for record in records:
-                yield self.decode(record)
+                try:
+                    document = self.decode(record)
+                except ConfigError as error:
+                    # One record that is broken, or of a later version, must not hide the others.
+                    _log.warning("%s", error)
+                    continue
+                yield document
             after = records[-1].name
 
     async def list_page(

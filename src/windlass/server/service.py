@@ -9,17 +9,16 @@ behalf of its caller, and a session of another owner does not exist for it.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property, partial
 from pathlib import PurePath
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 from typing_extensions import override
 
 from windlass.agent.agent import Agent
-from windlass.agent.build import AgentParts
 from windlass.agent.call_previews import AskedQuestion, add_previews
 from windlass.agent.control import wait_for_change
 from windlass.agent.handles import RunHandle
@@ -32,7 +31,6 @@ from windlass.core.projection.view import Projection
 from windlass.core.reply_hold import visible_facts
 from windlass.core.session_query import PAGE_SESSIONS, SessionPage, SessionQuery
 from windlass.core.session_summary import UNFINISHED_STATES, SessionState, SessionSummary
-from windlass.journals.chain import RecordProblem
 from windlass.journals.memory import MemoryJournal
 from windlass.ports import (
     AsyncClosableJournal,
@@ -68,13 +66,6 @@ IDLE_LOOK_S = 30.0
 """How often a session that nobody drives is looked at, besides being told of what is written."""
 QUESTION_SESSIONS_MAX = 200
 """Waiting sessions whose questions one list shows."""
-
-
-@runtime_checkable
-class VerifiableJournal(Protocol):
-    """A journal that finds records which were changed, moved or removed."""
-
-    async def verify(self, session: str) -> list[RecordProblem]: ...
 
 
 class Service(RunControls):
@@ -324,16 +315,20 @@ class Service(RunControls):
         asked: list[AskedQuestion] = []
         for summary in page:
             known = await self._sessions.read(summary.session)
-            questions = known.projection.questions if known is not None else ()
-            asked += [(self._find_asker(summary, question), question) for question in questions]
+            asked += self._find_questions(known) if known is not None else ()
         return await add_previews(asked), page.cursor
 
-    def _find_asker(self, summary: SessionSummary, question: OpenQuestion) -> AgentParts | None:
-        """Return the agent that asks, if it works here: other machines have other files."""
-        if not self._drives or question.session != summary.session:
-            return None
-        agent = self._recorded_agents.get(summary.agent)
-        return None if agent is None else agent.parts
+    async def read_questions(self, known: KnownSession) -> list[OpenQuestion]:
+        """Return the questions that wait in a session, with what their calls would change."""
+        return await add_previews(list(self._find_questions(known)))
+
+    def _find_questions(self, known: KnownSession) -> Iterator[AskedQuestion]:
+        """Yield the questions of a session, with its agent if it works here."""
+        agent = self._recorded_agents.get(known.summary.agent)
+        # Workers may be on other machines, which have other files.
+        parts = agent.parts if agent is not None and self._drives else None
+        for question in known.projection.questions:
+            yield parts, question
 
     # Driving.
 

@@ -4,7 +4,7 @@ import inspect
 import math
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import (
@@ -22,6 +22,7 @@ from typing import (
     overload,
 )
 
+from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError
 from windlass.core.messages import Effect, Label, ToolSpec
 from windlass.core.suggestions import suggest_names
@@ -62,6 +63,10 @@ UNKNOWN = Reconciliation.UNKNOWN
 
 ToolExecutor = Literal["thread", "process"]
 ResourceRule: TypeAlias = str | Callable[[Mapping[str, Any]], str | None]
+
+
+NestedPreview = Callable[[str, Mapping[str, Any], Sequence[str]], Awaitable[CallPreview | None]]
+"""Previews a call of a sub-agent: its tool, its arguments, and the sub-agents below."""
 
 
 class ToolTraits(TypedDict, total=False):
@@ -129,6 +134,8 @@ class Tool(Generic[P, R]):
     """Makes the function for one run; only for tools that give tasks to sub-agents."""
     preview: ToolFunction | None = field(default=None, repr=False)
     """Says what a call would change."""
+    team: Mapping[str, NestedPreview] = field(default_factory=dict[str, NestedPreview], repr=False)
+    """By the name of each sub-agent that the tool gives tasks to: what previews its calls."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -144,8 +144,14 @@ class Toolbox:
         tool = self._tools.get(name)
         return None if tool is None else tool.find_resource(arguments)
 
-    async def preview(self, name: str, arguments: Mapping[str, Any]) -> CallPreview | None:
+    async def preview(
+        self, name: str, arguments: Mapping[str, Any], chain: Sequence[str] = ()
+    ) -> CallPreview | None:
         """Return what a call would change if it ran now; None if its tool does not say."""
+        if chain:
+            below = [tool.team for tool in self._tools.values() if chain[0] in tool.team]
+            # Two tools may know an agent of this name: nobody says which of them asks.
+            return await below[0][chain[0]](name, arguments, chain[1:]) if len(below) == 1 else None
         tool = self._tools.get(name)
         return None if tool is None else await preview_call(tool, arguments)
 

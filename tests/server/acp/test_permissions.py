@@ -18,6 +18,7 @@ from acp.schema import (
 from msgspec.structs import replace
 
 from windlass import Agent, answer, tool
+from windlass.core.call_preview import CallPreview
 from windlass.core.events import CallAnswered
 from windlass.core.projection.project import project_events
 from windlass.core.projection.runs import OpenQuestion
@@ -76,8 +77,12 @@ class Scene:
             Path("project"),
             by="ann",
             read_text=lambda _: None,
+            preview=self._preview,
             on_postponed=self._postpone,
         )
+
+    async def _preview(self, question: OpenQuestion) -> CallPreview | None:
+        return CallPreview(f"A letter goes to {question.arguments['to']}.", "+Dear Bob")
 
     def _postpone(self) -> None:
         self.postponed += 1
@@ -167,3 +172,13 @@ async def test_a_call_that_a_crash_left_open_has_no_always() -> None:
     (question,) = await scene.begin()
     kinds = [option.kind for option in make_options(replace(question, rule="interrupted"))]
     assert kinds == ["allow_once", "reject_once"]
+
+
+async def test_an_editor_shows_what_the_call_of_any_tool_would_change() -> None:
+    scene = Scene()
+    await scene.begin()
+    await scene.follow()
+    [shown] = scene.editor.shown
+    assert "A letter goes to bob.\\n+Dear Bob" in str(shown.content)
+    await scene.requests.close()
+    await scene.agent.aclose()

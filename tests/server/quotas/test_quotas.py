@@ -1,6 +1,7 @@
 """Quotas hold for each caller and agent, across replicas; costs are told by who caused them."""
 
 import asyncio
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +17,7 @@ from windlass.ports import SharedRecord
 from windlass.server.errors import ApiError
 from windlass.server.quotas.admission import QuotaBook, QuotaStore
 from windlass.server.quotas.records import Quota
+from windlass.server.webhooks.store import NewWebhook, WebhookStore
 from windlass.testing import ScriptedModel, VirtualClock, pause, say, usage
 
 pytestmark = pytest.mark.contract("A4")
@@ -223,3 +225,27 @@ async def test_costs_are_metrics_for_those_who_may_see_them() -> None:
             text = (await client.get("/metrics")).data.decode()
             assert (f"windlass_cost_today_usd{labels} 1.5" in text) is sees
             assert ("ann" in text) is sees
+
+
+async def test_a_record_that_cannot_be_read_hides_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    journal = MemoryJournal()
+    store = QuotaStore(journal)
+    await store.put(Quota(name="after", caller="*", runs_at_once=1))
+    hooks = WebhookStore(journal, time.time)
+    await hooks.create_webhook(NewWebhook(name="after", url="https://example.com/hook"))
+    for kind in ("quota", "webhook"):
+        await journal.put_record(kind, "a-broken-one", b'{"name": 5', 0)
+    caplog.set_level("WARNING", logger="windlass")
+    assert [quota.name async for quota in store.walk()] == ["after"]
+    assert [hook.name async for hook in hooks.walk()] == ["after"]
+    assert "the record of the quota 'a-broken-one' cannot be read" in caplog.text
+    async with run_service(make_agent("a"), journal=journal) as running:
+        boss = await running.make_client("boss", ["admin"])
+        for kind in ("quotas", "webhooks"):
+            listed = (await boss.get(f"/{kind}")).data[kind]
+            assert [each["name"] for each in listed] == ["after"]
+        read = await boss.get("/webhooks/a-broken-one")
+        assert (read.status, "cannot be read" in read.data["error"]["message"]) == (422, True)
+        assert (await boss.ask("DELETE", "/quotas/a-broken-one")).status == 204

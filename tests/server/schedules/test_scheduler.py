@@ -329,3 +329,15 @@ async def test_lists_have_pages(world: World) -> None:
         page, cursor = await world.store.list_page("bob", cursor, limit=3)
         names += [one.name for one in page]
     assert names == ["s0", "s2", "s4", "s6"]
+
+
+async def test_a_schedule_whose_agent_nobody_has_says_so(world: World) -> None:
+    await world.create(agent="gone")
+    await world.pass_time(10 + 5, world.scheduler("helper"))
+    assert not (await world.store.get("s")).last_error, "another service may have it"
+    await world.pass_time(10, world.scheduler("helper"))
+    known = await world.store.get("s")
+    assert known.last_error == "not started yet: no service on this journal has the agent gone"
+    # A service that has it goes on as if nothing had been noted.
+    assert await world.scheduler("gone").run_due() == 1
+    assert not (await world.store.get("s")).last_error

@@ -345,5 +345,6 @@ def _nested_questions(fact: CallWaiting, chain: tuple[str, ...]) -> Iterator[Ope
             asked.digest,
             asked.rule,
             asked.expires_at,
-            (*chain, *asked.agents),
+            # Recorded with all that stand above it, so the ones above here are among them.
+            asked.agents or chain,
         )

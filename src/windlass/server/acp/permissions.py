@@ -6,7 +6,7 @@ that were shown; the run goes on where it is driven.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from acp.schema import (
 )
 
 from windlass.agent.answering import answer
+from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ConfigError, ForOperator, NothingToDo
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.verdicts import Allow, AllowAlways, Deny, PersonAnswer
@@ -55,6 +56,10 @@ class PermissionClient(Protocol):
     async def withdraw_question(self, session: str, tool_call: str) -> None: ...
 
 
+PreviewQuestion = Callable[[OpenQuestion], Awaitable[CallPreview | None]]
+"""Says what the call of a question would change; None if nobody can say."""
+
+
 class PermissionRequests:
     """The questions of one session that are open in the editor."""
 
@@ -67,6 +72,7 @@ class PermissionRequests:
         *,
         by: str,
         read_text: ReadText,
+        preview: PreviewQuestion,
         on_postponed: Callable[[], None],
     ) -> None:
         """Make an empty set. `on_postponed` is called if the person answers neither yes nor no."""
@@ -76,6 +82,7 @@ class PermissionRequests:
         self._folder = folder
         self._by = by
         self._read_text = read_text
+        self._preview = preview
         self._on_postponed = on_postponed
         self._asking: dict[QuestionKey, asyncio.Task[None]] = {}
         self._answered: set[QuestionKey] = set()
@@ -101,7 +108,7 @@ class PermissionRequests:
         self._answered.clear()
 
     async def _ask(self, question: OpenQuestion) -> None:
-        shown = self._show_question(question)
+        shown = await self._show_question(question)
         try:
             response = await self._client.request_permission(
                 self._session, shown, make_options(question)
@@ -153,7 +160,7 @@ class PermissionRequests:
             by=self._by,
         )
 
-    def _show_question(self, question: OpenQuestion) -> ToolCallUpdate:
+    async def _show_question(self, question: OpenQuestion) -> ToolCallUpdate:
         """Return exactly what would happen: arguments, command or diff, who asks and why."""
         is_nested = question.session != self._session
         tool_call = f"{question.session}/{question.call_id}" if is_nested else question.call_id
@@ -163,7 +170,13 @@ class PermissionRequests:
         if question.rule:
             lines.append(f"Rule: {question.rule}.")
         arguments = question.arguments
-        diffs = make_diffs(question.tool, arguments, self._folder, self._read_text)
+        # A sub-agent may work in another folder, where the editor's own view does not help.
+        diffs: list[CallContent] = []
+        if not question.chain:
+            diffs = make_diffs(question.tool, arguments, self._folder, self._read_text)
+        preview = await self._preview(question) if not diffs else None
+        if preview is not None:
+            lines += ["As things are now:", preview.note, preview.diff]
         content: list[CallContent] = [*diffs, tool_content(text_block("\n".join(lines)))]
         return ToolCallUpdate(
             tool_call_id=tool_call,

@@ -13,13 +13,16 @@ import msgspec
 from acp import RequestError
 
 from windlass.agent.agent import Agent
+from windlass.agent.call_previews import preview_call
 from windlass.agent.control import cancel, wait_for_change
 from windlass.agent.options import build_mask
 from windlass.agent.runs import PAUSED_OUTCOMES, RELEASE_GRACE_S
+from windlass.core.call_preview import CallPreview
 from windlass.core.errors import ModelRetry, NothingToDo, SessionBusy, WindlassError
 from windlass.core.events import RunEnded
 from windlass.core.faults import Outcome
 from windlass.core.projection.project import apply_event, forget_streamed_text, project_events
+from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
 from windlass.core.result import Question
 from windlass.core.verdicts import PersonAnswer
@@ -132,8 +135,13 @@ class EditorSession:
             agent.folder,
             by=person,
             read_text=self._read_text,
+            preview=self._preview_question,
             on_postponed=self._postpone,
         )
+
+    async def _preview_question(self, question: OpenQuestion) -> CallPreview | None:
+        parts = (await self._task.open()).agent.parts
+        return await preview_call(parts, question.tool, question.arguments, question.chain)
 
     @property
     def is_busy(self) -> bool:

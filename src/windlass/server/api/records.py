@@ -1,7 +1,7 @@
 """The record of a session: in words, as it was written, checked, and as a file."""
 
 from collections.abc import AsyncGenerator
-from typing import Annotated
+from typing import Annotated, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Meta
@@ -15,9 +15,16 @@ from windlass.server.access import Caller
 from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply, StreamReply
 from windlass.server.routing import Route
-from windlass.server.service import Service, VerifiableJournal
+from windlass.server.service import Service
 
 NDJSON_TYPE = "application/x-ndjson"
+
+
+@runtime_checkable
+class VerifiableJournal(Protocol):
+    """A journal that finds records which were changed, moved or removed."""
+
+    async def verify(self, session: str) -> list[RecordProblem]: ...
 
 
 class ExplainReply(msgspec.Struct, frozen=True):

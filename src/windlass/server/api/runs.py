@@ -202,7 +202,7 @@ async def list_runs(service: Service, request: HttpRequest) -> Reply:
 async def read_run(service: Service, request: HttpRequest) -> Reply:
     query = request.decode_query(ConversationQuery)
     known = await service.find_session(request.caller, request.params["session"])
-    return HttpReply(200, conversation_reply(known, query))
+    return HttpReply(200, conversation_reply(known, query, await service.read_questions(known)))
 
 
 async def read_events(service: Service, request: HttpRequest) -> Reply:
@@ -237,7 +237,9 @@ async def watch_sessions(service: Service, request: HttpRequest) -> Reply:
     return StreamReply(stream.frames(), headers=STREAM_HEADERS)
 
 
-def conversation_reply(known: KnownSession, query: ConversationQuery) -> ConversationReply:
+def conversation_reply(
+    known: KnownSession, query: ConversationQuery, questions: Sequence[OpenQuestion]
+) -> ConversationReply:
     """Return the JSON form of a session."""
     view = known.projection
     entries = view.entries
@@ -256,7 +258,7 @@ def conversation_reply(known: KnownSession, query: ConversationQuery) -> Convers
         run=view.run,
         runs=list(view.runs),
         status=view.status,
-        questions=view.questions,
+        questions=tuple(questions),
         usage=view.usage,
         cost=view.cost,
     )

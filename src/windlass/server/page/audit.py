@@ -14,8 +14,9 @@ from windlass.core.events import Fact
 from windlass.core.phrases import format_count
 from windlass.journals.chain import chain_hash, chain_root
 from windlass.journals.codec import encode_fact
+from windlass.server.api.records import VerifiableJournal
 from windlass.server.errors import ApiError
-from windlass.server.service import Service, VerifiableJournal
+from windlass.server.service import Service
 
 AUDITS_KEPT = 8
 TEXT_CHARS_MAX = 20_000

@@ -7,13 +7,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from windlass.server.errors import ApiError
 from windlass.server.messages import HttpReply, HttpRequest, Reply
 from windlass.server.owned_records import PageQuery, full_name
 from windlass.server.routing import Route
 from windlass.server.schedules.records import CATCH_UP_S, Overlap, Schedule
 from windlass.server.schedules.store import NewSchedule, ScheduleStore
 from windlass.server.schedules.times import CronTimes, FireTimes, IntervalTimes, OnceTime
+from windlass.server.served_agents import find_agent
 from windlass.server.service import Service
 
 
@@ -81,13 +81,8 @@ class SchedulePage(msgspec.Struct, frozen=True):
 
 async def create_schedule(service: Service, request: HttpRequest) -> Reply:
     body = await request.decode(ScheduleBody)
-    if body.agent and body.agent not in service.agents:
-        raise ApiError(
-            404,
-            "agent_not_found",
-            f"There is no agent {body.agent[:100]!r} here.",
-            f"Known agents: {', '.join(service.agents)}.",
-        )
+    if body.agent:
+        find_agent(service.agents, body.agent)
     times = body.times
     if isinstance(times, IntervalBody):
         start = math.ceil(time.time()) if times.start is None else times.start

@@ -24,6 +24,8 @@ from windlass.server.schedules.store import ScheduleStore
 
 TAKE_OVER_S = 5.0
 """How long whoever decided about a firing is given to carry it out, before others do."""
+UNSERVED_S = 10.0
+"""How long a schedule is due before it is said that no service has its agent."""
 AT_ONCE = 8
 """Schedules that are looked at side by side."""
 PAGE_RECORDS = 500
@@ -93,6 +95,7 @@ class Scheduler:
             due_at = schedule.due_at
             self._idle_until[record.name] = (record.version, inf if due_at is None else due_at)
         if schedule.agent and schedule.agent not in self._runs.agents:
+            await self._note_unserved(record, schedule)
             return 0
         started = 0
         if schedule.firing is not None:
@@ -113,6 +116,16 @@ class Scheduler:
                 started += await self._carry_out(record.name, schedule)
                 break
         return started
+
+    async def _note_unserved(self, record: SharedRecord, schedule: Schedule) -> None:
+        """Say that nobody has the agent of a schedule that is due: another service may have it."""
+        due_at = schedule.due_at
+        since = schedule.firing.decided_at if schedule.firing is not None else due_at
+        if since is None or self._now() < since + UNSERVED_S:
+            return
+        noted = note_trouble(schedule, f"no service on this journal has the agent {schedule.agent}")
+        if noted != schedule and await self._store.replace(record, noted) is not None:
+            _log.warning("schedule %s: %s", record.name, noted.last_error)
 
     async def _decide(self, schedule: Schedule) -> Schedule | None:
         due_at = schedule.due_at

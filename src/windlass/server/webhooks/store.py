@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.core.errors import ConfigError, ModelRetry
+from windlass.logs import get_logger
 from windlass.ports import Journal, SharedRecord
 from windlass.server.owned_records import OwnedRecords, full_name
 from windlass.server.webhooks.records import (
@@ -23,6 +24,7 @@ from windlass.server.webhooks.records import (
 from windlass.server.webhooks.signing import check_secret, make_secret
 from windlass.tools.web.guarded_http import parse_web_url
 
+_log = get_logger(__name__)
 MARK_KIND = "webhook-mark"
 HEADERS_MAX = 20
 HEADER_CHARS_MAX = 1_000
@@ -98,7 +100,12 @@ class WebhookStore(OwnedRecords[Webhook]):
         """Return the cursors of a webhook, by session."""
         found: dict[str, HookCursor] = {}
         async for record in self._walk_cursors(hook):
-            cursor = msgspec.json.decode(record.data, type=HookCursor)
+            try:
+                cursor = msgspec.json.decode(record.data, type=HookCursor)
+            except msgspec.DecodeError as error:
+                # Its session counts as one that nothing was told of: better twice than never.
+                _log.warning("a cursor of webhook %s cannot be read: %s", full_name(hook), error)
+                continue
             found[cursor.session] = cursor
         return found
 
