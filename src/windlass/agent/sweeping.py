@@ -137,6 +137,10 @@ class Sweeper:
             skipped=tuple(sorted_names.skipped),
         )
 
+    async def read_state(self, session: str) -> State:
+        """Return what the facts of a session add up to."""
+        return await self._runs.read_state(session)
+
     async def _list_candidates(self, limit: int) -> list[str]:
         """Return root sessions that may need a driver, those with messages first."""
         journal = self._journal
@@ -171,7 +175,7 @@ class Sweeper:
         if trouble is not None and now < trouble.not_before:
             return "skipped"
         try:
-            return await self._drive(session, tries_max, accepts)
+            return await self.drive_own(session, tries_max, accepts)
         except SessionBusy:
             return "busy"
         except WindlassError as error:
@@ -186,9 +190,18 @@ class Sweeper:
             _log.warning("session %s cannot be driven, try %s: %s", session, times, error)
             return "failed"
 
-    async def _drive(
-        self, session: str, tries_max: int, accepts: AcceptsStart | None
+    async def drive_own(
+        self,
+        session: str,
+        tries_max: int = 5,
+        accepts: AcceptsStart | None = None,
+        *,
+        consent: bool = False,
     ) -> VisitOutcome:
+        """Drive one session if it is this agent's and needs it; errors go to the caller.
+
+        Raises what `Agent.drive` raises, such as SessionBusy and, without consent, SetupDrifted.
+        """
         facts = await self._journal.read(session)
         state = fold(session, facts)
         if find_parent(facts):
@@ -201,9 +214,9 @@ class Sweeper:
         if not await self._sessions.has_work(state):
             return "skipped"
         if state.is_active and count_fruitless_tries(facts) >= tries_max:
-            await self._park(session, tries_max)
+            await self.park(session, f"it was driven {tries_max} times without any progress")
             return "parked"
-        await self._sessions.drive(session)
+        await self._sessions.drive(session, consent=consent)
         self._troubles.pop(session, None)
         return "driven"
 
@@ -219,11 +232,10 @@ class Sweeper:
             return True
         return not state.is_active and await self._sessions.is_named_next(state)
 
-    async def _park(self, session: str, tries: int) -> None:
-        """Pause a run that makes no progress. Resuming it is what takes it up again."""
+    async def park(self, session: str, why: str) -> None:
+        """Pause a run that leads nowhere here. Resuming it is what takes it up again."""
         reason = (
-            f"parked: it was driven {tries} times without any progress. Look at it with "
-            "`windlass sessions explain`, then resume or cancel it"
+            f"parked: {why}. Look at it with `windlass sessions explain`, then resume or cancel it"
         )
 
         def park(state: State) -> Sequence[Fact]:

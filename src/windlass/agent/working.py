@@ -7,11 +7,11 @@ killed at any moment, and the next look of another one finds what it left.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -58,6 +58,20 @@ class WorkItem:
     session: str
     agent: str
     caller: str
+    has_mail: bool = False
+    """Found by its messages, not by a run that nobody drives."""
+
+
+class WorkPlacer(Protocol):
+    """What decides besides the journal where sessions are driven: an engine with queues."""
+
+    async def place(self, item: WorkItem) -> bool:
+        """See to it that a session with messages is driven; returns whether somebody will."""
+        ...
+
+    async def note_visit(self, item: WorkItem) -> None:
+        """Take note that a worker drove a session without being told to."""
+        ...
 
 
 class SessionWorker:
@@ -68,10 +82,12 @@ class SessionWorker:
         agents: Iterable[Agent[Any]],
         limits: WorkLimits | None = None,
         accepts: AcceptsStart | None = None,
+        placer: WorkPlacer | None = None,
     ) -> None:
         """Work for agents by their names. Runs that `accepts` refuses by their start are left.
 
-        Raises ConfigError if the agents' journals differ.
+        With a `placer`, runs that were abandoned are still taken at once; sessions with messages
+        are left to it. Raises ConfigError if the agents' journals differ.
         """
         self._agents: Mapping[str, Agent[Any]] = {
             agent.parts.world.agent: agent for agent in agents
@@ -82,7 +98,8 @@ class SessionWorker:
         self._journal: Journal = next(iter(self._agents.values())).parts.world.journal
         self._limits = limits or WorkLimits()
         self._accepts = accepts
-        self._driving: dict[str, tuple[WorkItem, asyncio.Task[None]]] = {}
+        self._placer = placer
+        self._driving: dict[str, tuple[WorkItem, asyncio.Task[Any]]] = {}
         self._rest_until: dict[str, float] = {}
         self._woken = asyncio.Event()
 
@@ -94,6 +111,17 @@ class SessionWorker:
     def driving(self) -> Sequence[WorkItem]:
         """The sessions that this worker drives now."""
         return tuple(item for item, _ in self._driving.values())
+
+    def is_driving(self, session: str) -> bool:
+        """Return whether this worker drives a session now."""
+        return session in self._driving
+
+    async def describe(self, session: str, agent: str) -> WorkItem:
+        """Return a session as work of an agent; its caller is read only if callers have limits."""
+        if self._limits.runs_per_caller is None or not isinstance(self._journal, Mailbox):
+            return WorkItem(session, agent, "")
+        found = await self._describe_mailed(self._journal, session)
+        return WorkItem(session, agent, found.caller if found is not None else "")
 
     def wake(self) -> None:
         """Look for work at once."""
@@ -116,14 +144,26 @@ class SessionWorker:
         """Begin to drive what nobody drives, as far as there is room. Returns how many."""
         begun = 0
         async for item in self._find_work():
-            if not self._has_room(item):
+            if not self.has_room(item):
                 continue
-            driving = asyncio.create_task(self._visit(item), name=f"drive {item.session}")
-            self._driving[item.session] = (item, driving)
+            self.begin(item, self._visit(item))
             begun += 1
             if len(self._driving) >= self._limits.runs:
                 break
         return begun
+
+    def begin(self, item: WorkItem, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Do some work for a session as one of the runs of this worker, which `stop` cancels."""
+        task = asyncio.create_task(work, name=f"drive {item.session}")
+        self._driving[item.session] = (item, task)
+        task.add_done_callback(lambda _: self._end_work(item.session))
+        return task
+
+    def _end_work(self, session: str) -> None:
+        self._driving.pop(session, None)
+        if len(self._driving) == self._limits.runs - 1:
+            # There was no room for more, so some work may wait.
+            self.wake()
 
     async def stop(self) -> None:
         """Let go of all runs, and return when that is on record."""
@@ -140,22 +180,25 @@ class SessionWorker:
         self._woken.clear()
 
     async def _visit(self, item: WorkItem) -> None:
+        placer = self._placer
         try:
+            if placer is not None and item.has_mail and await placer.place(item):
+                self._rest_until[item.session] = self._clock.now() + REST_S
+                return
             sweeper = self._agents[item.agent].sweeper
             outcome = await sweeper.visit(item.session, self._limits.tries_max, self._accepts)
             if outcome == "skipped":
                 self._rest_until[item.session] = self._clock.now() + REST_S
+            elif placer is not None and outcome == "driven":
+                await placer.note_visit(item)
         except WindlassError as error:
             _log.warning("session %s cannot be driven: %s", item.session, error)
-        finally:
-            self._driving.pop(item.session, None)
-            if len(self._driving) == self._limits.runs - 1:
-                # There was no room for more, so some work may wait.
-                self.wake()
 
-    def _has_room(self, item: WorkItem) -> bool:
-        """Return whether its agent and its caller have fewer runs here than they may have."""
+    def has_room(self, item: WorkItem) -> bool:
+        """Return whether this worker, the agent and the caller may have one more run here."""
         limits = self._limits
+        if len(self._driving) >= limits.runs:
+            return False
         if limits.runs_per_agent is None and limits.runs_per_caller is None:
             return True
         agents = Counter(each.agent for each in self.driving)
@@ -176,16 +219,19 @@ class SessionWorker:
         self._rest_until = {name: at for name, at in self._rest_until.items() if at > now}
         seen = {*self._driving, *self._rest_until}
         journal = self._journal
+        found = [await agent.sweeper.list_undriven(limit) for agent in self._agents.values()]
+        undriven = sort_sessions(chain.from_iterable(found))
         if isinstance(journal, Mailbox):
+            abandoned = {summary.session for summary in undriven}
             for session in await journal.list_mailed(limit):
                 item = (
                     await self._describe_mailed(journal, session) if session not in seen else None
                 )
                 seen.add(session)
                 if item is not None and item.agent in self._agents:
-                    yield item
-        found = [await agent.sweeper.list_undriven(limit) for agent in self._agents.values()]
-        for summary in sort_sessions(chain.from_iterable(found)):
+                    is_mailed = item.has_mail and session not in abandoned
+                    yield replace(item, has_mail=is_mailed)
+        for summary in undriven:
             if summary.session not in seen:
                 seen.add(summary.session)
                 yield WorkItem(summary.session, summary.agent, summary.caller)
@@ -198,13 +244,13 @@ class SessionWorker:
         for letter in prompts[:1]:
             message = letter.message
             if isinstance(message, PromptMail) and message.agent:
-                return WorkItem(session, message.agent, message.caller)
+                return WorkItem(session, message.agent, message.caller, has_mail=True)
         facts = await self._journal.read(session)
         if find_parent(facts):
             # A sub-agent whose caller has ended: any agent may settle it.
             return WorkItem(session, next(iter(self._agents)), "")
         for fact in reversed(facts):
             if isinstance(fact, RunStarted):
-                return WorkItem(session, fact.agent, fact.caller)
+                return WorkItem(session, fact.agent, fact.caller, has_mail=True)
         # A prompt that names no agent, in a session without runs: any agent may begin it.
         return WorkItem(session, next(iter(self._agents)), "")

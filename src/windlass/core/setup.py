@@ -235,6 +235,13 @@ def describe_drift(recorded: Setup, offered: Setup) -> Iterator[str]:
             yield f"tool {name} changed"
 
 
+def digest_configuration(setup: Setup) -> str:
+    """Return a name for all that `describe_drift` compares: equal names mean no drift."""
+    models = [info.name for info in setup.models]
+    tools = sorted((_as_called(spec) for spec in setup.tools), key=lambda spec: spec.name)
+    return digest((models, setup.instructions, setup.gate, setup.output_schema, tools))
+
+
 def _as_called(spec: ToolSpec) -> ToolSpec:
     """Return what a call of a tool means, whatever decides when the tool is offered."""
     return replace(spec, needs_artifact=False)
