@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from windlass.agent.agent import Agent
 from windlass.agent.sweeping import AcceptsStart
 from windlass.agent.working import SessionWorker, WorkLimits
+from windlass.cli import engine as fleet
 from windlass.cli.command_context import load_context
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.core.errors import ConfigError
@@ -30,15 +32,44 @@ STOP_S = 30.0
 """For calls that run when the worker is stopped, and for letting go of their runs."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkPlan:
+    """How a worker works, as its flags say."""
+
+    limits: WorkLimits
+    engine: str | None
+    drift: "fleet.DriftPolicy"
+    accepts: AcceptsStart | None = None
+
+    def make_worker(
+        self, agents: Mapping[str, Agent[Any]]
+    ) -> "SessionWorker | fleet.TemporalWorker":
+        """Return a worker for an engine, or for the journal alone. Raises ConfigError."""
+        if self.engine is None:
+            return SessionWorker(agents.values(), self.limits, self.accepts)
+        rules = fleet.TakingRules(accepts=self.accepts, drift=self.drift)
+        return fleet.TemporalWorker(self.engine, agents.values(), self.limits, rules)
+
+
 @click.command(
     epilog="""\b
 Examples:
   windlass worker --journal postgresql://db/windlass       the agents of this folder
-  windlass worker app:agents --journal postgresql://db/windlass --runs 200"""
+  windlass worker app:agents --journal postgresql://db/windlass --runs 200
+  windlass worker app:agents --journal postgresql://db/windlass --engine temporal://engine:7233"""
 )
 @click.argument("target", required=False, metavar="[MODULE:NAME]")
 @click.option(
     "--journal", metavar="NAME", help="Where the sessions are kept: a path or postgresql://…"
+)
+@fleet.engine_option
+@click.option(
+    "--drift",
+    type=click.Choice(("refuse", "same-digest-only", "consent")),
+    default="same-digest-only",
+    show_default=True,
+    help="With an engine, for runs whose configuration no worker has any more: pause them, leave "
+    "them until such a worker comes, or go on with the configuration of this one.",
 )
 @click.option(
     "--runs",
@@ -82,9 +113,10 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
         runs_per_caller=given["runs_per_caller"],
         sweep_s=given["sweep"],
     )
+    plan = WorkPlan(limits, given["engine"], given["drift"])
     set_up_logs(given["log_format"])
     if target is not None:
-        asyncio.run(_work_for_program(target, journal, limits))
+        asyncio.run(_work_for_program(target, journal, plan))
         return
     flags = collect_flags({**given, "journal": journal})
     context = load_context(flags, trust=given["trust"]).with_chosen_model()
@@ -96,39 +128,33 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
             for warning in served.warnings:
                 click.echo(warning, err=True)
             # A run that somebody began in a terminal on the same journal is theirs to resume.
-            await _work(served.agents, kept, limits, accepts=_was_left_to_workers)
+            await _work(served.agents, kept, replace(plan, accepts=_was_left_to_workers))
 
     asyncio.run(run())
 
 
-async def _work_for_program(target: str, journal: str | None, limits: WorkLimits) -> None:
+async def _work_for_program(target: str, journal: str | None, plan: WorkPlan) -> None:
     found = import_agents(target)
     if isinstance(found, Service):
         raise ConfigError(f"{target} is a service: name its agents, or run windlass serve {target}")
     async with open_journal(journal_name(named=journal)) as kept:
-        await _work(share_journal(name_agents(found), kept), kept, limits)
+        await _work(share_journal(name_agents(found), kept), kept, plan)
 
 
 def _was_left_to_workers(start: RunStarted) -> bool:
     return bool(start.mail) or is_served_run(start)
 
 
-async def _work(
-    agents: Mapping[str, Agent[Any]],
-    journal: Journal,
-    limits: WorkLimits,
-    *,
-    accepts: AcceptsStart | None = None,
-) -> None:
+async def _work(agents: Mapping[str, Agent[Any]], journal: Journal, plan: WorkPlan) -> None:
     """Work until SIGTERM or SIGINT; then let go of all runs. A second signal does not wait."""
     if isinstance(journal, MemoryJournal):
         raise ConfigError("a worker shares its journal with others: give --journal, a file or URL")
-    working = SessionWorker(agents.values(), limits, accepts)
+    working = plan.make_worker(agents)
     relax_garbage_collector()
     stop = StopSignals()
     with stop:
         task = asyncio.create_task(working.run())
-        click.echo(f"Working for {', '.join(agents)}, up to {limits.runs} runs at a time.")
+        click.echo(f"Working for {', '.join(agents)}, up to {plan.limits.runs} runs at a time.")
         await stop.wait()
         click.echo(f"Letting go of {len(working.driving)} runs.", err=True)
         task.cancel()

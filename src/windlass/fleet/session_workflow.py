@@ -1,0 +1,174 @@
+"""The workflow of a session: it has the session driven, and waits while a person is asked.
+
+The law: the engine learns names and states, and never what is said. One activity drives all there
+is to do, however many steps that takes, so the history of a run has the same length for any
+conversation; after some rounds the workflow begins anew. No activity is held while a run waits.
+
+Histories of earlier versions are replayed by this code: whoever changes the order of what `run`
+asks for must do so behind `workflow.patched`.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ActivityError, TimeoutType, is_cancelled_exception
+from temporalio.exceptions import TimeoutError as ActivityTimeout
+
+WORKFLOW_NAME = "windlass-session"
+WAKE_SIGNAL = "wake"
+DRIVE_ACTIVITY = "windlass-drive"
+CANCEL_ACTIVITY = "windlass-cancel"
+SCHEDULED_ACTIVITY = "windlass-scheduled"
+
+AGENT_ATTRIBUTE = SearchAttributeKey.for_keyword("WindlassAgent")
+STATE_ATTRIBUTE = SearchAttributeKey.for_keyword("WindlassState")
+CALLER_ATTRIBUTE = SearchAttributeKey.for_keyword("WindlassCaller")
+
+ROUNDS_MAX = 20
+"""Activities of one history. Then the workflow begins anew, with an empty one."""
+LOOK_MIN_S = 30.0
+LOOK_MAX_S = 600.0
+"""How often to look at a session that waits: whoever answered may have forgotten the signal."""
+UNCLAIMED_S = 20.0
+"""How long workers with the configuration of a run have to take it, before others look at it."""
+RUN_DAYS_MAX = 365
+"""The engine wants to know how long a run may take."""
+RETRIES = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    maximum_interval=timedelta(seconds=30),
+)
+"""Without end: a run that leads nowhere is parked by the facts of its session."""
+
+
+@dataclass
+class DriveOrder:
+    """Which session, and how soon the engine must hear from its driver."""
+
+    session: str
+    schedule: str = ""
+    """The schedule that began it, by name, if one did."""
+    heartbeat_s: float = 10.0
+    queue: str = ""
+    """Where it must be driven, if that is not the queue of the workflow."""
+
+
+@dataclass
+class DriveReport:
+    """What driving a session came to."""
+
+    state: str
+    """That of the session, or `moved` if another queue must take it."""
+    queue: str = ""
+
+
+@workflow.defn(name=WORKFLOW_NAME)
+class SessionWorkflow:
+    """Sees to one session until its last run has ended."""
+
+    def __init__(self) -> None:
+        self._is_woken = False
+
+    @workflow.signal(name=WAKE_SIGNAL)
+    def wake(self) -> None:
+        """Look at the session at once."""
+        self._is_woken = True
+
+    @workflow.run
+    async def run(self, order: DriveOrder) -> str:
+        """Drive the session until there is nothing left to do. Returns its last state."""
+        if not order.session:
+            # A schedule adds the time to the id, so that each firing has a session of its own.
+            order.session = workflow.info().workflow_id.partition("/")[2]
+        try:
+            return await self._see_through(order)
+        except BaseException as error:
+            if is_cancelled_exception(error):
+                await self._cancel(order)
+            raise
+
+    async def _see_through(self, order: DriveOrder) -> str:
+        if order.schedule:
+            await self._start_scheduled(order)
+        quiet_rounds = 0
+        for number in range(ROUNDS_MAX):
+            self._is_woken = False
+            report = await self._drive(order, min(LOOK_MAX_S, UNCLAIMED_S * 2**number))
+            order.queue = report.queue
+            self._show_state(report.state)
+            if report.state == "moved":
+                continue
+            if report.state not in ("waiting", "paused", "open"):
+                if not self._is_woken:
+                    return report.state
+                continue
+            quiet_rounds += 1
+            await self._rest(min(LOOK_MAX_S, LOOK_MIN_S * 2 ** (quiet_rounds - 1)))
+        order.schedule = ""
+        return workflow.continue_as_new(order)
+
+    async def _start_scheduled(self, order: DriveOrder) -> None:
+        """Put the prompt of the schedule into the queue of the session."""
+        order.session = await workflow.execute_activity(
+            SCHEDULED_ACTIVITY,
+            args=[order.session, order.schedule],
+            result_type=str,
+            start_to_close_timeout=timedelta(seconds=60),
+            retry_policy=RETRIES,
+        )
+
+    async def _drive(self, order: DriveOrder, unclaimed_s: float) -> DriveReport:
+        """Have the session driven by any worker of its agent, or by one with its configuration."""
+        if not order.queue:
+            return await self._ask_driver(order, "", None)
+        try:
+            return await self._ask_driver(order, order.queue, timedelta(seconds=unclaimed_s))
+        except ActivityError as error:
+            cause = error.cause
+            if isinstance(cause, ActivityTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
+                # No worker with this configuration came: another one decides by its policy.
+                return await self._ask_driver(order, "", None)
+            raise
+
+    async def _ask_driver(
+        self, order: DriveOrder, queue: str, unclaimed: timedelta | None
+    ) -> DriveReport:
+        return await workflow.execute_activity(
+            DRIVE_ACTIVITY,
+            order.session,
+            result_type=DriveReport,
+            task_queue=queue or None,
+            schedule_to_start_timeout=unclaimed,
+            start_to_close_timeout=timedelta(days=RUN_DAYS_MAX),
+            heartbeat_timeout=timedelta(seconds=order.heartbeat_s),
+            retry_policy=RETRIES,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait until the session is spoken to, or for a while."""
+        try:
+            await workflow.wait_condition(
+                lambda: self._is_woken, timeout=timedelta(seconds=seconds)
+            )
+        except TimeoutError:
+            return
+
+    async def _cancel(self, order: DriveOrder) -> None:
+        """End the run on record: nobody may have driven it when the cancel came."""
+        await workflow.execute_activity(
+            CANCEL_ACTIVITY,
+            order.session,
+            start_to_close_timeout=timedelta(seconds=60),
+            retry_policy=RETRIES,
+        )
+        self._show_state("cancelled")
+
+    def _show_state(self, state: str) -> None:
+        """Let the engine's lists show the state, where they know the attribute."""
+        known = workflow.info().typed_search_attributes
+        if AGENT_ATTRIBUTE in known and known.get(STATE_ATTRIBUTE) != state:
+            update: list[SearchAttributeUpdate[Any]] = [STATE_ATTRIBUTE.value_set(state)]
+            workflow.upsert_search_attributes(update)  # pyright: ignore[reportUnknownMemberType]
