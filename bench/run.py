@@ -53,7 +53,9 @@ FULL: Mapping[str, Measure] = {
     "journal_postgres": lambda: journal_postgres.measure((1, 10, 100), appends=300, rounds=3),
     "journal_live": lambda: journal_live.measure(count=20_000, rounds=15, deltas=400),
     "journal_mail": lambda: journal_mail.measure(posts=200, steps=300),
-    "journal_control": lambda: journal_control.measure(starts=200, posts=200, watchers=1_000),
+    "journal_control": lambda: journal_control.measure(
+        starts=200, posts=200, watchers=1_000, rounds=25
+    ),
     "http_deltas": lambda: http_deltas.measure(count=20_000, apart=2_000, rounds=9),
     "http_growth": lambda: http_growth.measure(lengths=(50, 100, 200), rounds=9),
     "http_crowd": lambda: http_crowd.measure(sizes=(200, 1_000), rounds=5),
@@ -76,7 +78,7 @@ QUICK: Mapping[str, Measure] = {
     "journal_postgres": lambda: journal_postgres.measure((1, 10), appends=50, rounds=1),
     "journal_live": lambda: journal_live.measure(count=2_000, rounds=2, deltas=20),
     "journal_mail": lambda: journal_mail.measure(posts=10, steps=20),
-    "journal_control": lambda: journal_control.measure(starts=5, posts=10, watchers=20),
+    "journal_control": lambda: journal_control.measure(starts=5, posts=10, watchers=20, rounds=3),
     "http_deltas": lambda: http_deltas.measure(count=2_000, apart=100, rounds=3),
     "http_growth": lambda: http_growth.measure(lengths=(10, 20, 40), rounds=3),
     "http_crowd": lambda: http_crowd.measure(sizes=(20, 100), rounds=1),

@@ -3,37 +3,75 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 from measures.journal.postgres import run_server
-from meter import BenchRow
+from meter import BenchRow, Work, race_contestants
+from world import TextWatcher, make_agent, script_steps
 
 import windlass
 from windlass import Agent, Event, RaisedLimits
+from windlass.core.events import Fact
+from windlass.journals.memory import MemoryJournal
 from windlass.journals.sqlite.journal import SqliteJournal
 from windlass.journals.urls import open_journal
+from windlass.ports import Journal
 from windlass.testing import ScriptedModel, pause, say
 
 TAKEN_AIM_MS = 250
+ALONE_AIM = 1.03
+ALONE_STEPS = 200
 QUIET_S = 3.0
 LONG = [pause(3_600), say("Done.")]
 
 
-def measure(starts: int, posts: int, watchers: int) -> list[BenchRow]:
-    """Measure the first event of a run, messages from another connection, and idle watchers."""
+def measure(starts: int, posts: int, watchers: int, rounds: int) -> list[BenchRow]:
+    """Measure a step that nobody speaks to, first events, messages, and idle watchers."""
+    alone = _measure_alone(rounds)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        rows = [asyncio.run(_measure_start(place / "start.db", starts))]
+        rows = [alone, asyncio.run(_measure_start(place / "start.db", starts))]
         rows += asyncio.run(_measure_taking("SQLite", str(place / "taken.db"), posts))
         rows.append(asyncio.run(_measure_watchers(place / "watched.db", watchers)))
     with run_server() as dsn:
         if dsn:
             rows += asyncio.run(_measure_taking("Postgres", dsn, posts))
     return rows
+
+
+class _FactsAlone:
+    """A journal in memory without mailbox, leases, catalogue and live channel."""
+
+    def __init__(self) -> None:
+        self._facts = MemoryJournal()
+
+    async def read(self, session: str, after: int = 0) -> Sequence[Fact]:
+        return await self._facts.read(session, after)
+
+    def append(self, session: str, facts: Sequence[Fact]) -> Awaitable[None]:
+        return self._facts.append(session, facts)
+
+
+def _measure_alone(rounds: int) -> BenchRow:
+    """A step of a run that can be spoken to and is not; the floor is a run that cannot be."""
+    times = race_contestants(
+        {
+            "floor": lambda: _run_alone(_FactsAlone()),
+            "windlass": lambda: _run_alone(MemoryJournal()),
+        },
+        rounds,
+    )
+    each = {side: taken.cpu_s / ALONE_STEPS * 1e6 for side, taken in times.items()}
+    return BenchRow(name="step, nobody outside", unit="µs CPU", aim=ALONE_AIM, **each)
+
+
+def _run_alone(journal: Journal) -> Work:
+    agent = make_agent(ScriptedModel(script_steps(ALONE_STEPS)), journal)
+    return lambda: agent.run("Go.", on_event=TextWatcher().on_event)
 
 
 async def _measure_start(path: Path, starts: int) -> BenchRow:
