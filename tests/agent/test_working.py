@@ -9,6 +9,7 @@ import pytest
 
 import windlass
 from windlass import Agent, ConfigError, RaisedLimits, tool
+from windlass.agent import working as working_module
 from windlass.agent.working import SessionWorker, WorkLimits
 from windlass.core.fold.run import fold
 from windlass.core.messages import ToolResults
@@ -132,6 +133,22 @@ async def test_a_message_to_a_run_that_waits_brings_a_worker() -> None:
         await wait_until(lambda: not worker.driving)
         await windlass.raise_limits(journal, "s", RaisedLimits(steps=90))
         await windlass.resume(journal, "s")
+        assert (await handle.result()).text == "Done."
+
+
+@pytest.mark.contract("F3")
+async def test_messages_for_other_agents_do_not_hide_those_for_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F3: older messages that another worker must take do not fill the list for ever."""
+    monkeypatch.setattr(working_module, "CANDIDATES_MIN", 2)
+    journal = MemoryJournal()
+    gauge = Gauge()
+    for number in range(6):
+        other = make_agent(journal, gauge, "other")
+        await other.start("Go.", session=f"other-{number}", drive=False)
+    handle = await make_agent(journal, gauge).start("Go.", session="s", drive=False)
+    async with working(make_agent(journal, gauge), runs=1):
         assert (await handle.result()).text == "Done."
 
 

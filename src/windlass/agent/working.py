@@ -30,6 +30,8 @@ CANDIDATES_MIN = 100
 """How many sessions a look asks for at least: some of them may be driven elsewhere by now."""
 REST_S = 1.0
 """How long a session is left alone that this worker can do nothing for."""
+FOREIGN_REST_S = 10.0
+"""How long a session is left alone whose messages are for agents of other workers."""
 JITTER = 0.5
 """The part of the pause between two looks that is random, so that workers do not keep in step."""
 _log = get_logger(__name__)
@@ -223,12 +225,17 @@ class SessionWorker:
         undriven = sort_sessions(chain.from_iterable(found))
         if isinstance(journal, Mailbox):
             abandoned = {summary.session for summary in undriven}
-            for session in await journal.list_mailed(limit):
+            # What is left alone must not hide what comes after it.
+            for session in await journal.list_mailed(limit + len(seen)):
                 item = (
                     await self._describe_mailed(journal, session) if session not in seen else None
                 )
                 seen.add(session)
-                if item is not None and item.agent in self._agents:
+                if item is None:
+                    continue
+                if item.agent not in self._agents:
+                    self._rest_until[session] = now + FOREIGN_REST_S
+                else:
                     is_mailed = item.has_mail and session not in abandoned
                     yield replace(item, has_mail=is_mailed)
         for summary in undriven:
