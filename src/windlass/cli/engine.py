@@ -10,7 +10,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
     from windlass.fleet.activities import DriftPolicy, TakingRules
-    from windlass.fleet.engine import EngineUnreachable, TemporalEngine, connect_engine
+    from windlass.fleet.engine import EngineUnreachable, LateEngine, TemporalEngine, connect_engine
     from windlass.fleet.engine_address import parse_engine_address
     from windlass.fleet.schedules import (
         EngineSchedules,
@@ -25,6 +25,7 @@ __all__ = [
     "EngineSchedules",
     "EngineTimes",
     "EngineUnreachable",
+    "LateEngine",
     "ListedSchedule",
     "ScheduledPrompt",
     "TakingRules",
@@ -40,6 +41,7 @@ LAZY_MODULES: LazyModules = {
     "EngineSchedules": "windlass.fleet.schedules",
     "EngineTimes": "windlass.fleet.schedules",
     "EngineUnreachable": "windlass.fleet.engine",
+    "LateEngine": "windlass.fleet.engine",
     "ListedSchedule": "windlass.fleet.schedules",
     "ScheduledPrompt": "windlass.fleet.schedules",
     "TakingRules": "windlass.fleet.activities",

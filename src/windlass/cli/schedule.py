@@ -1,12 +1,16 @@
 """`windlass schedule`: runs that a service starts by itself at certain times."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
+from typing import Any, TypeVar
 
 import click
 import msgspec
+from msgspec.structs import replace
 
+from windlass.cli import engine as fleet
+from windlass.cli.engine import engine_option
 from windlass.cli.journal_option import journal_option, run_on_journal
 from windlass.cli.session_table import show_columns
 from windlass.core.errors import ConfigError
@@ -21,11 +25,14 @@ from windlass.server.schedules.times import (
     FireTimes,
     IntervalTimes,
     OnceTime,
+    check_times,
     describe_times,
     parse_moment,
 )
 
+ENGINE_COLUMNS = ("SCHEDULE", "NEXT", "AGENT", "LAST SESSION", "NOTE")
 COLUMNS = ("SCHEDULE", "NEXT", "STARTED", "SKIPPED", "TIMES", "AGENT", "NOTE")
+T = TypeVar("T")
 
 
 @click.group()
@@ -33,7 +40,8 @@ def schedule() -> None:
     """Create, list, pause, resume and delete schedules.
 
     A schedule is kept in the journal. Every service that runs on the journal (`windlass serve`)
-    takes part in firing it, and each time starts one run.
+    takes part in firing it, and each time starts one run. With --engine, the engine fires it, and
+    its workers do the runs.
     """
 
 
@@ -43,11 +51,13 @@ Examples:
   windlass schedule create report --cron "30 8 * * MON-FRI" --timezone Europe/Berlin "Report."
   windlass schedule create watch --every 15m --overlap skip "Look at the queue."
   windlass schedule create later --at 2026-12-31T18:00 --timezone Europe/Berlin "Wish them well."
+  windlass schedule create check --every 1h --engine temporal://engine:7233 "Check the backups."
 """
 )
 @click.argument("name")
 @click.argument("prompt", nargs=-1, required=True)
 @journal_option
+@engine_option
 @click.option("--cron", metavar="EXPRESSION", help="Minute, hour, day, month, day of the week.")
 @click.option("--every", metavar="TIME", help="An interval, such as 90s, 15m or 2h.")
 @click.option("--at", "moment", metavar="DATE", help="Once, at a time such as 2026-12-31T18:00.")
@@ -73,6 +83,7 @@ def create(  # noqa: PLR0913, PLR0917 - one parameter per option
     name: str,
     prompt: tuple[str, ...],
     place: str,
+    engine: str | None,
     cron: str | None,
     every: str | None,
     moment: str | None,
@@ -94,6 +105,9 @@ def create(  # noqa: PLR0913, PLR0917 - one parameter per option
         catch_up_s=_read_time("--catch-up", catch_up),
         jitter_s=_read_time("--jitter", jitter) if jitter else 0.0,
     )
+    if engine is not None:
+        _create_in_engine(place, engine, new)
+        return
     made = run_on_journal(place, lambda journal: _store(journal).create_schedule(new), creates=True)
     click.echo(
         f"The schedule {made.name} is kept: {describe_times(made.times)}. {_tell_next(made)}"
@@ -102,11 +116,49 @@ def create(  # noqa: PLR0913, PLR0917 - one parameter per option
     click.echo(f"It fires while a service{served} runs on this journal: windlass serve", err=True)
 
 
+def _create_in_engine(place: str, engine: str, new: NewSchedule) -> None:
+    times = new.times
+    prompt = fleet.ScheduledPrompt(prompt=new.prompt, agent=new.agent, session=new.session)
+    base = fleet.EngineTimes(overlap=new.overlap, catch_up_s=new.catch_up_s, jitter_s=new.jitter_s)
+    match check_times(times):
+        case CronTimes(expression, timezone):
+            engine_times = replace(base, cron=expression, timezone=timezone)
+        case IntervalTimes(every_s):
+            engine_times = replace(base, every_s=every_s)
+        case OnceTime(at):
+            engine_times = replace(base, at=at)
+    _use_engine(
+        place, engine, lambda kept: kept.create(new.name, prompt, engine_times), creates=True
+    )
+    click.echo(f"The engine keeps the schedule {new.name}: {describe_times(times)}.")
+    click.echo("Its runs need a worker: windlass worker --engine …", err=True)
+
+
+def _use_engine(
+    place: str,
+    engine: str,
+    work: "Callable[[fleet.EngineSchedules], Coroutine[Any, Any, T]]",
+    *,
+    creates: bool = False,
+) -> T:
+    """Do something with the schedules that an engine fires for a journal."""
+
+    async def connect_and_work(journal: ManagedJournal) -> T:
+        connected = await fleet.connect_engine(engine)
+        return await work(fleet.EngineSchedules(connected, journal))
+
+    return run_on_journal(place, connect_and_work, creates=creates)
+
+
 @schedule.command("list")
 @journal_option
+@engine_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def list_(place: str, as_json: bool) -> None:
+def list_(place: str, engine: str | None, as_json: bool) -> None:
     """List the schedules, with their next time and what became of the last one."""
+    if engine is not None:
+        _list_in_engine(place, engine, as_json=as_json)
+        return
     found = run_on_journal(place, _list_all)
     if as_json:
         listed = [{**msgspec.to_builtins(one), "next_time": one.next_time} for one in found]
@@ -121,17 +173,26 @@ def list_(place: str, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--reason", metavar="WHY", default="", help="The reason, for those who list it.")
 @journal_option
-def pause(name: str, reason: str, place: str) -> None:
+@engine_option
+def pause(name: str, reason: str, place: str, engine: str | None) -> None:
     """Let a schedule start no more runs until it is resumed."""
-    run_on_journal(place, lambda journal: _store(journal).pause(name, reason))
+    if engine is not None:
+        _use_engine(place, engine, lambda kept: kept.pause(name, reason))
+    else:
+        run_on_journal(place, lambda journal: _store(journal).pause(name, reason))
     click.echo(f"The schedule {name} is paused. Go on with it: windlass schedule resume {name}")
 
 
 @schedule.command()
 @click.argument("name")
 @journal_option
-def resume(name: str, place: str) -> None:
+@engine_option
+def resume(name: str, place: str, engine: str | None) -> None:
     """Let a schedule start runs again; what it missed meanwhile is not caught up."""
+    if engine is not None:
+        _use_engine(place, engine, lambda kept: kept.resume(name))
+        click.echo(f"The schedule {name} goes on.")
+        return
     resumed = run_on_journal(place, lambda journal: _store(journal).resume(name))
     click.echo(f"The schedule {name} goes on. {_tell_next(resumed)}")
 
@@ -139,10 +200,36 @@ def resume(name: str, place: str) -> None:
 @schedule.command()
 @click.argument("name")
 @journal_option
-def delete(name: str, place: str) -> None:
+@engine_option
+def delete(name: str, place: str, engine: str | None) -> None:
     """Delete a schedule. Runs that it has started go on."""
-    run_on_journal(place, lambda journal: _store(journal).delete(name))
+    if engine is not None:
+        _use_engine(place, engine, lambda kept: kept.delete(name))
+    else:
+        run_on_journal(place, lambda journal: _store(journal).delete(name))
     click.echo(f"The schedule {name} is deleted.")
+
+
+def _list_in_engine(place: str, engine: str, *, as_json: bool) -> None:
+    async def collect(kept: "fleet.EngineSchedules") -> "list[fleet.ListedSchedule]":
+        return [known async for known in kept.walk()]
+
+    found = _use_engine(place, engine, collect)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    elif not found:
+        click.echo("No schedules.")
+    else:
+        show_columns([ENGINE_COLUMNS, *map(_engine_row, found)])
+
+
+def _engine_row(known: "fleet.ListedSchedule") -> Sequence[str]:
+    if known.is_paused:
+        upcoming = "paused"
+    else:
+        upcoming = "over" if known.next_time is None else _local(known.next_time)
+    cells = (known.name, upcoming, known.agent, known.last_session, known.note)
+    return [printable_chars(cell) for cell in cells]
 
 
 def _store(journal: ManagedJournal) -> ScheduleStore:

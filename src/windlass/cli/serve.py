@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from windlass.cli import engine as engine_module
 from windlass.cli.command_context import load_context
 from windlass.cli.options import agent_options, collect_flags, limit_options
 from windlass.core.errors import ConfigError
@@ -40,6 +41,7 @@ Examples:
   windlass serve                       the agents of this folder, on this machine only
   windlass serve --open                the same, and open the page in a browser
   windlass serve app:agents            agents that app.py makes
+  windlass serve app:agents --journal postgresql://db/windlass --engine temporal://engine:7233
   windlass serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem"""
 )
 @click.argument("target", required=False, metavar="[MODULE:NAME]")
@@ -100,6 +102,7 @@ Examples:
     default=True,
     help="Whether to drive runs here, or leave them to windlass worker.",
 )
+@engine_module.engine_option
 @click.option("--jwt-issuer", metavar="URL", help="An identity provider whose tokens count.")
 @click.option("--jwt-audience", metavar="NAME", help="For whom its tokens must be meant.")
 @click.option("--jwt-keys", default="", metavar="URL", help="Its keys (JWKS), if not announced.")
@@ -130,6 +133,7 @@ def serve(
     opens_page: bool,
     journal: str | None,
     drives: bool,
+    engine: str | None,
     **given: Any,  # noqa: ANN401 - the flags of click
 ) -> None:
     """Serve agents over HTTP, with a token: the agents of this folder, or of a program.
@@ -141,7 +145,8 @@ def serve(
     options = _read_options(given, outside)
     options.check()
     set_up_logs(given["log_format"])
-    make_service = partial(Service, outside=outside, drives=drives)
+    placing = None if engine is None else engine_module.LateEngine(engine)
+    make_service = partial(Service, outside=outside, drives=drives, engine=placing)
     entry = EntryOptions(opens_page=opens_page, shows_login=given["shows_login"])
     if target is not None:
         serving = _serve_program(target, journal, options, make_service, entry)

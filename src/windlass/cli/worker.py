@@ -25,8 +25,9 @@ from windlass.server.project_agents import (
 )
 from windlass.server.request_log import set_up_logs
 from windlass.server.served_agents import name_agents, share_journal
-from windlass.server.service import Service, is_served_run
+from windlass.server.service import Service
 from windlass.server.serving import StopSignals, relax_garbage_collector
+from windlass.server.start_request import is_served_run
 
 STOP_S = 30.0
 """For calls that run when the worker is stopped, and for letting go of their runs."""

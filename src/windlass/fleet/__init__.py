@@ -14,7 +14,7 @@ from windlass.lazy_modules import LazyModules, lazy_attributes
 
 if TYPE_CHECKING:
     from windlass.fleet.activities import DriftPolicy, TakingRules
-    from windlass.fleet.engine import EngineUnreachable, TemporalEngine, connect_engine
+    from windlass.fleet.engine import EngineUnreachable, LateEngine, TemporalEngine, connect_engine
     from windlass.fleet.engine_address import EngineAddress, parse_engine_address
     from windlass.fleet.schedules import EngineSchedules, EngineTimes, ScheduledPrompt
     from windlass.fleet.worker import TemporalWorker
@@ -25,6 +25,7 @@ __all__ = [
     "EngineSchedules",
     "EngineTimes",
     "EngineUnreachable",
+    "LateEngine",
     "ScheduledPrompt",
     "TakingRules",
     "TemporalEngine",
@@ -39,6 +40,7 @@ LAZY_MODULES: LazyModules = {
     "EngineSchedules": "windlass.fleet.schedules",
     "EngineTimes": "windlass.fleet.schedules",
     "EngineUnreachable": "windlass.fleet.engine",
+    "LateEngine": "windlass.fleet.engine",
     "ScheduledPrompt": "windlass.fleet.schedules",
     "TakingRules": "windlass.fleet.activities",
     "TemporalEngine": "windlass.fleet.engine",

@@ -4,6 +4,7 @@ The law: what is to be done stands in the journal before the engine hears of it.
 cannot be reached delays a run, and loses none: the workers' own look finds what it was not told.
 """
 
+import asyncio
 import time
 from datetime import timedelta
 from typing import Any
@@ -140,6 +141,23 @@ class TemporalEngine:
             SearchAttributePair(CALLER_ATTRIBUTE, caller),
         ]
         return TypedSearchAttributes(pairs)
+
+
+class LateEngine:
+    """An engine that is connected to when it is first needed: it may not be there yet."""
+
+    def __init__(self, address: EngineAddress | str) -> None:
+        """Note an address. Raises ConfigError if it cannot be used."""
+        self._address = parse_engine_address(address) if isinstance(address, str) else address
+        self._engine: TemporalEngine | None = None
+        self._connecting = asyncio.Lock()
+
+    async def wake(self, session: str, agent: str, caller: str = "") -> None:
+        """Have a session driven. Raises EngineUnreachable; then the workers' own look finds it."""
+        async with self._connecting:
+            if self._engine is None:
+                self._engine = await connect_engine(self._address)
+        await self._engine.wake(session, agent, caller)
 
 
 async def connect_engine(address: EngineAddress | str) -> TemporalEngine:

@@ -72,9 +72,10 @@ class RunControls(ABC):
     ) -> ControlReceipt:
         """End the open run of a session, wherever it is driven; only `run`, if given."""
         summary = await self.check_owner(caller, session)
-        return await control.cancel(
+        receipt = await control.cancel(
             self.journal, summary.session, reason, by=caller.author, run=run
         )
+        return self._wake(receipt, summary)
 
     async def pause(self, caller: Caller, session: str, reason: str = "") -> ControlReceipt:
         """Stop the open run of a session before its next request."""

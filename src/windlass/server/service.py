@@ -24,7 +24,7 @@ from windlass.agent.control import wait_for_change
 from windlass.agent.handles import RunHandle
 from windlass.agent.options import RunOptions, name_session
 from windlass.agent.working import SessionWorker, WorkLimits
-from windlass.core.events import Delta, Event, Fact, RunStarted
+from windlass.core.events import Delta, Event, Fact
 from windlass.core.limits import Budget
 from windlass.core.projection.runs import OpenQuestion
 from windlass.core.projection.view import Projection
@@ -53,13 +53,11 @@ from windlass.server.run_controls import RunControls
 from windlass.server.served_agents import choose_journal, find_agent, name_agents, share_journal
 from windlass.server.session_cache import KnownSession, SessionCache
 from windlass.server.session_directory import SessionDirectory, check_session_name
-from windlass.server.start_request import StartRequest
+from windlass.server.start_request import SERVICE_KEY, RunEngine, StartRequest, is_served_run
 from windlass.server.stored_replies import StoredReplies
 from windlass.server.tokens import TokenStore
 from windlass.server.webhooks.sender import HookSender
 
-SERVICE_KEY = "windlass_service"
-"""The key in the context of a run that says that a service began it."""
 OLD_REPLIES_S = 3_600.0
 """How often replies that are kept for repeated requests are looked through."""
 IDLE_LOOK_S = 30.0
@@ -80,6 +78,7 @@ class Service(RunControls):
         contexts: Mapping[str, Mapping[str, Any]] | None = None,
         outside: OutsideSettings | None = None,
         drives: bool = True,
+        engine: RunEngine | None = None,
     ) -> None:
         """Serve agents by their names.
 
@@ -87,14 +86,16 @@ class Service(RunControls):
         agents have in common, else memory. `contexts`: what the runs of each agent begin with, by
         its name, besides the context of the token. `outside`: how people reach the service, and
         whom it may send webhooks to. `drives`: whether this process drives runs; if not, workers on
-        the same journal do. Raises ConfigError.
+        the same journal do. `engine`: tells those workers of runs, instead of driving them here.
+        Raises ConfigError.
         """
         named = name_agents(agents)
         self._owns_journal = isinstance(journal, str | PurePath)
         self.journal: Journal = choose_journal(named, journal)
         self.agents: Mapping[str, Agent[Any]] = share_journal(named, self.journal)
         self._contexts = contexts or {}
-        self._drives = drives
+        self._drives = drives and engine is None
+        self._engine = engine
         self.limits = limits or ServiceLimits()
         self.outside = outside or OutsideSettings()
         self.tokens = TokenStore(self.journal)
@@ -200,6 +201,7 @@ class Service(RunControls):
             options["limits"] = request.limits
         handle = await agent.start(request.prompt, session=session, **options)
         self.metrics.note_start(agent.parts.world.agent)
+        self._tell_engine(handle.session, agent.parts.world.agent, owner)
         self.feed.nudge()
         return handle
 
@@ -343,6 +345,14 @@ class Service(RunControls):
         if chosen is not None and self._drives:
             work = partial(chosen.drive, session, consent=consent)
             self.background.start(f"drive {session}", work, quiet=True)
+        self._tell_engine(session, agent)
+
+    def _tell_engine(self, session: str, agent: str, caller: str = "") -> None:
+        """Have the engine find a driver, if there is one. What it must do is on record already."""
+        if self._engine is not None:
+            self.background.start(
+                f"wake {session}", partial(self._engine.wake, session, agent, caller)
+            )
 
     def _release_runs(self) -> None:
         """Let go of the runs that others can go on with; calls that run get some time."""
@@ -388,8 +398,3 @@ class Service(RunControls):
             f"{type(self.journal).__name__} does not list its sessions.",
             "Use a journal that does, such as SQLite or Postgres.",
         )
-
-
-def is_served_run(start: RunStarted) -> bool:
-    """Return whether a service began a run."""
-    return bool(start.context.get(SERVICE_KEY))

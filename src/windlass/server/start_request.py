@@ -1,10 +1,29 @@
 """A run that a caller wants, whichever protocol asks for it."""
 
+from typing import Protocol
+
 import msgspec
 
 from windlass.agent.options import EarlierMessage, OnBusy
+from windlass.core.events import RunStarted
 from windlass.core.limits import Limits
 from windlass.core.messages import ContentPart, Label
+
+SERVICE_KEY = "windlass_service"
+"""The key in the context of a run that says that a service began it."""
+
+
+class RunEngine(Protocol):
+    """Something that finds a driver for a session: an engine with workers of its own."""
+
+    async def wake(self, session: str, agent: str, caller: str = "") -> None:
+        """Have a session driven. What is to be done there is on record already."""
+        ...
+
+
+def is_served_run(start: RunStarted) -> bool:
+    """Return whether a service began a run."""
+    return bool(start.context.get(SERVICE_KEY))
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
