@@ -18,6 +18,7 @@ class NoteGiven(PlacedEvent, frozen=True, tag="NoteGiven"):
     why: Literal["same_call"]
 
     def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
         return f"The model was told: {quote_text(self.text)}"
 
 
@@ -38,6 +39,7 @@ class ContextCompacted(PlacedEvent, frozen=True, tag="Compacted"):
     """What the view became shorter by. Only live watchers are told: no record has it."""
 
     def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
         messages = f"The first {format_count(self.upto, 'message')}"
         saved = f" (about {self.tokens_saved} tokens fewer)" if self.tokens_saved else ""
         if self.how == "mask":
@@ -64,5 +66,6 @@ class KnowledgeRecalled(PlacedEvent, frozen=True, tag="Recalled"):
     labels: tuple[Label, ...] = ()
 
     def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
         known = quote_text(self.text) if self.text else "nothing"
         return f"Recalled about the prompt: {known}"

@@ -36,6 +36,7 @@ class SteeringGiven(PlacedEvent, frozen=True, tag="Steered"):
     """The number of the message in the control lane; 0 if it did not come by mail."""
 
     def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
         text = quote_text(join_texts(self.prompt))
         return f"{_person(self.by)} said during the run: {text}{count_attachments(self.prompt)}"
 
@@ -46,6 +47,7 @@ class SteeringTaken(PlacedEvent, frozen=True, tag="Heeded"):
     masked_fields: ClassVar = ()
 
     def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
         return "The messages given during the run entered the conversation"
 
 

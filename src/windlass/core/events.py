@@ -252,6 +252,7 @@ class SessionImported(PlacedEvent, frozen=True, tag="SessionImported"):
     calls: tuple[str, ...] = ()
 
     def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
         return (
             f"Imported from a file of {printable_line(self.source)}: no earlier permission counts"
         )
@@ -273,6 +274,7 @@ class BudgetAllotted(PlacedEvent, frozen=True, tag="Allotted"):
     dry: bool = False
 
     def describe(self) -> str:
+        """Say in words what happened, for `windlass explain` and the terminal."""
         budget = printable_line(self.budget)
         more = "; it has no more for now" if self.dry else ""
         return f"The budget {budget} gives this run {format_amount(self.amount)} in all{more}"
@@ -323,6 +325,7 @@ InRunFact = (
 )
 """The facts that only an open run can have."""
 Fact = RunStarted | InRunFact | CallLate | SessionImported | MailRefused
+"""What a journal keeps. Each is written before anyone acts on it."""
 ContentPiece = TextDelta | ThinkingDelta | CallDelta | UsageDelta | ReplyEnd
 """What a reply consists of."""
 ReplyPiece = ContentPiece | StreamOpened
@@ -338,3 +341,4 @@ Delta = (
     | RunSuspended
 )
 Event = Fact | Delta
+"""What a watcher of a run sees: facts, and the deltas between them."""

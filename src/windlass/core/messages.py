@@ -145,6 +145,7 @@ class ToolResults(
 
 
 Message = UserMessage | AssistantMessage | ToolResults
+"""What a transcript consists of."""
 
 Effect = Literal["read", "idempotent", "write"]
 """What a tool does: only reads, may be repeated safely, or must not run twice."""

@@ -95,6 +95,7 @@ class CedarGate:
         self._cached_entities = lru_cache(maxsize=CACHED_ENTITY_SETS_MAX)(self._build_entities)
 
     async def judge(self, request: GateRequest) -> Verdict:
+        """Ask the policies about a call. An error in one of them denies it."""
         try:
             plain = self._authorize(request, approved=False)
             if denial := self._deny_on_error(plain):
@@ -112,6 +113,7 @@ class CedarGate:
         return self._make_denial(plain)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
+        """Allow every reply: Cedar policies are about calls."""
         return Allow(self.title)
 
     def _authorize(self, request: GateRequest, *, approved: bool) -> "AuthzResult":

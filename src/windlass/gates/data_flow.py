@@ -82,6 +82,7 @@ class FlowGuard:
         self.name = "flow_guard" if decision == "ask" else "flow_guard(deny)"
 
     async def judge(self, request: GateRequest) -> Verdict:
+        """Ask a person before private data could leave because of untrusted text."""
         own_labels = {"private"}.intersection(request.tool.labels)
         labels = request.labels.union(own_labels)
         if "external" not in request.tool.labels or not labels.issuperset(_LABEL_WORDS):
@@ -103,6 +104,7 @@ class FlowGuard:
         return all(isinstance(value, str) and plain_address(value) in typed for value in values)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
+        """Allow every reply: it stays with the person who asked."""
         return Allow(self.name)
 
 

@@ -47,6 +47,7 @@ class RedactGate:
         self.name = f"{name}@{digest(identity)[:12]}"
 
     async def judge(self, request: GateRequest) -> Verdict:
+        """Allow the call, with what must not leave replaced in its arguments."""
         if not self._applies_to(request):
             return Allow(self._title)
         declared: Any = request.tool.parameters.get("properties", {})
@@ -65,6 +66,7 @@ class RedactGate:
         return Modify(redacted, f"Redacted in {', '.join(where)}.", self._title)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
+        """Allow every reply: only calls are changed."""
         return Allow(self._title)
 
     def _applies_to(self, request: GateRequest) -> bool:

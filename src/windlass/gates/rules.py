@@ -129,6 +129,7 @@ class RuleGate:
         return self._reply_policy is not None
 
     async def judge(self, request: GateRequest) -> Verdict:
+        """Decide by the strictest rule that matches the call, or by the default."""
         ruling = self.decide_call(PreparedCall(request.tool, request.arguments, self._root))
         rule = f"{self.title}: {ruling.rule or f'default {self.default}'}"
         reason = ruling.rule.reason if ruling.rule else ""
@@ -147,6 +148,7 @@ class RuleGate:
                 return Ask(f"{question} {reason}".strip(), rule)
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
+        """Decide by the policy for replies; without one, allow."""
         if callable(self._reply_policy):
             return self._reply_policy(text)
         for pattern in self._reply_policy or ():

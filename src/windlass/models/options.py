@@ -8,7 +8,10 @@ from windlass.core.suggestions import SettingsMeta
 from windlass.core.view import Prompt
 
 Effort = Literal["off", "low", "medium", "high"]
+"""How long a model may think before it replies."""
 ToolProtocol = Literal["native", "text", "grammar"]
+"""How calls are written: by the provider's own interface, in the text, or in a text that a grammar
+forces into the right form."""
 
 SHORT_PROMPT_CHARS = 400
 LONG_PROMPT_CHARS = 8_000

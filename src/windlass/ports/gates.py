@@ -43,12 +43,17 @@ class Gate(Protocol):
         """Whether final replies are withheld until `judge_reply` has allowed them."""
         ...
 
-    async def judge(self, request: GateRequest) -> Verdict: ...
+    async def judge(self, request: GateRequest) -> Verdict:
+        """Decide about a call. An exception counts as a denial."""
+        ...
 
-    async def judge_reply(self, session: str, text: str) -> Allow | Deny: ...
+    async def judge_reply(self, session: str, text: str) -> Allow | Deny:
+        """Decide whether a final reply may be shown; asked if `judges_replies` is set."""
+        ...
 
 
 ApproverReply = PersonAnswer | bool | None
+"""What a person said to a question: a verdict, yes or no. None: nothing, and the run waits."""
 
 Approver = Callable[[Question], Awaitable[ApproverReply] | ApproverReply]
 """Asks a person, who may take their time. None means no answer yet: the run waits durably.

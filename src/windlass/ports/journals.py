@@ -36,7 +36,9 @@ class Journal(Protocol):
 class Lease(Protocol):
     """The right to drive a session, until it is released or its holder dies."""
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Let another driver have the session. A second call does nothing."""
+        ...
 
 
 @runtime_checkable
@@ -73,21 +75,29 @@ class AppendSignals(Protocol):
 class LiveSender(Protocol):
     """The driver's side of a live channel. Sending never waits; who is behind loses the batch."""
 
-    def send(self, batch: LiveBatch) -> None: ...
+    def send(self, batch: LiveBatch) -> None:
+        """Hand over deltas without waiting; those who are too slow miss them."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop sending."""
+        ...
 
 
 class LiveSubscription(Protocol):
     """A watcher's side of a live channel, and its interest in a session, until it is closed."""
 
-    async def receive(self) -> LiveBatch: ...
+    async def receive(self) -> LiveBatch:
+        """Wait for the next deltas."""
+        ...
 
     def ask_snapshot(self) -> None:
         """Ask whoever drives the session to begin anew: something was missed."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop receiving."""
+        ...
 
 
 @runtime_checkable
@@ -101,7 +111,9 @@ class LiveChannel(Protocol):
         """
         ...
 
-    def watch_live(self, session: str) -> LiveSubscription: ...
+    def watch_live(self, session: str) -> LiveSubscription:
+        """Begin to receive what the driver of a session sends, now or later."""
+        ...
 
 
 @runtime_checkable
@@ -155,7 +167,9 @@ class SharedRecords(Protocol):
     A record is changed by compare and set, so that of many programs exactly one makes a change.
     """
 
-    async def get_record(self, kind: str, name: str) -> SharedRecord | None: ...
+    async def get_record(self, kind: str, name: str) -> SharedRecord | None:
+        """Return a record, or None if there is none of this name."""
+        ...
 
     async def put_record(self, kind: str, name: str, data: bytes, version: int) -> SharedRecord:
         """Replace the record with this version, and return the new one once it is durable.
@@ -296,11 +310,15 @@ class SignedJournal(Protocol):
 class ClosableJournal(Protocol):
     """A journal that holds something open, such as a file."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release files and locks. A second call does nothing."""
+        ...
 
 
 @runtime_checkable
 class AsyncClosableJournal(Protocol):
     """A journal whose connections belong to event loops, which have to close them."""
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Release connections and files. A second call does nothing."""
+        ...

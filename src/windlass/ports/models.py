@@ -14,7 +14,9 @@ class Model(Protocol):
     """A language model behind one wire format."""
 
     @property
-    def info(self) -> ModelInfo: ...
+    def info(self) -> ModelInfo:
+        """What the model is: its name, price, window and abilities."""
+        ...
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[ReplyPiece]:
         """Make one request and stream its pieces.

@@ -82,13 +82,16 @@ class CallContext(msgspec.Struct, frozen=True):
 
 
 ReconcileOutcome = ToolResult | Literal["not_done", "unknown"]
+"""What became of a call that was interrupted: its result, nothing, or nobody knows."""
 
 
 class Tools(Protocol):
     """What the model may call. A tool that fails has a result; `run` raises only when cancelled."""
 
     @property
-    def specs(self) -> tuple[ToolSpec, ...]: ...
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told about each tool."""
+        ...
 
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Return what a call would change, or None if that could be anything.
@@ -97,9 +100,9 @@ class Tools(Protocol):
         """
         ...
 
-    def run(
-        self, cleared: ClearedCall, context: CallContext
-    ) -> Coroutine[Any, Any, ToolResult]: ...
+    def run(self, cleared: ClearedCall, context: CallContext) -> Coroutine[Any, Any, ToolResult]:
+        """Run a call that was judged. A tool that fails is a result, not an exception."""
+        ...
 
     async def reconcile(self, cleared: ClearedCall, context: CallContext) -> ReconcileOutcome:
         """Find out what became of a write that a crash interrupted."""

@@ -22,7 +22,9 @@ class Clock(Protocol):
         """Return the seconds since the epoch."""
         ...
 
-    async def sleep(self, seconds: float) -> None: ...
+    async def sleep(self, seconds: float) -> None:
+        """Wait. It can be cancelled."""
+        ...
 
     def random_fraction(self) -> float:
         """Return a random number from 0 to 1."""
@@ -63,11 +65,17 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 class ChildRun(Protocol):
     """The run of a sub-agent, as seen by the run that it works for."""
 
-    def release(self, reason: str, grace_s: float) -> None: ...
+    def release(self, reason: str, grace_s: float) -> None:
+        """Let go of the run after its running calls, or after `grace_s` seconds."""
+        ...
 
-    def pause(self, reason: str, by: str) -> None: ...
+    def pause(self, reason: str, by: str) -> None:
+        """Pause the run before its next step."""
+        ...
 
-    def end_pause(self, by: str) -> None: ...
+    def end_pause(self, by: str) -> None:
+        """Let the run go on."""
+        ...
 
     def raise_limits(self, by: str) -> None:
         """Take a share of the limits of the caller's run, which were raised."""

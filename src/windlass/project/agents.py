@@ -90,10 +90,12 @@ class ProjectAgent:
 
     @property
     def project(self) -> ProjectFolder:
+        """The folder, with what it may do."""
         return self.opened or open_project(self.folder)
 
     @property
     def settings(self) -> Settings:
+        """The settings that are in force."""
         return self.loaded.settings
 
     def with_model(self, model: str) -> "ProjectAgent":

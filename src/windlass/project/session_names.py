@@ -26,6 +26,7 @@ def session_prefix(folder: Path) -> str:
 
 
 def new_session_name(folder: Path) -> str:
+    """Return a name for a new session of a folder, which begins like its others."""
     return session_prefix(folder) + os.urandom(4).hex()
 
 

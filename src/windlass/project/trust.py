@@ -74,6 +74,7 @@ class TrustStore:
             ) from None
 
     def find_entry(self, folder: Path) -> TrustEntry | None:
+        """Return what was trusted for a folder; None if nothing was."""
         return self.read_entries().get(str(folder))
 
     def covers(self, snapshot: ProjectSnapshot) -> bool:

@@ -40,6 +40,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def is_admin(self) -> bool:
+        """Whether the caller may do everything, to sessions of others as well."""
         return "admin" in self.roles
 
     @property
@@ -48,6 +49,7 @@ class Caller(msgspec.Struct, frozen=True):
         return self.name or "owner"
 
     def has_role(self, role: Role) -> bool:
+        """Whether the caller may do what the role allows."""
         return role in self.roles or self.is_admin
 
     def require(self, role: Role) -> None:

@@ -77,6 +77,7 @@ class VirtualClock:
         return self._epoch + self.elapsed_s
 
     async def sleep(self, seconds: float) -> None:
+        """Wait in virtual time."""
         await asyncio.sleep(seconds)
 
     def random_fraction(self) -> float:
@@ -148,6 +149,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @override
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> Any:
+        """Run a function in a thread; virtual time stands still meanwhile."""
         # A cancelled job no longer holds time, although its thread may still be running.
         job = super().run_in_executor(executor, func, *args)
         hold = self.clock.hold_time()

@@ -38,12 +38,14 @@ class FixedGate:
         return self._replies is not None
 
     async def judge(self, request: GateRequest) -> Verdict:
+        """Note the request, and return the fixed verdict."""
         self.requests.append(request)
         # Gives way to other tasks even without a delay, as a real gate does.
         await asyncio.sleep(self._delay_s)
         return self._verdict(request) if callable(self._verdict) else self._verdict
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
+        """Note the text, and return the fixed verdict."""
         self.texts.append(text)
         await asyncio.sleep(self._delay_s)
         if self._replies is None:
@@ -61,9 +63,11 @@ class BrokenGate:
         self._error = error or RuntimeError("the policy cannot be read")
 
     async def judge(self, request: GateRequest) -> Verdict:  # noqa: ARG002
+        """Raise the error."""
         return await self._raise_error()
 
     async def judge_reply(self, session: str, text: str) -> Allow | Deny:  # noqa: ARG002
+        """Raise the error."""
         return await self._raise_error()
 
     async def _raise_error(self) -> Allow:

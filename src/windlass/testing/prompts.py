@@ -38,6 +38,7 @@ class PromptChecker:
         """Size of the messages of the last request as JSON, in bytes."""
 
     def check(self, prompt: Prompt) -> None:
+        """Raise AssertionError if a provider would refuse the request."""
         _check_tools(prompt)
         _require(prompt.output_max >= 1, f"output_max is {prompt.output_max}")
         messages = prompt.messages

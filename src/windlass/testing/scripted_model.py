@@ -51,6 +51,7 @@ BYTES_PER_TOKEN = 4
 
 ReplyItems: TypeAlias = "str | ScriptItem | Sequence[ReplyItems]"
 ScriptedReply: TypeAlias = "ReplyItems | Callable[[Prompt], ScriptedReply]"
+"""One reply of a script: a text, a call, a list of both, or a function of the request."""
 
 
 class ScriptExhausted(AssertionError):

@@ -130,6 +130,7 @@ class RecordingTools:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that are offered."""
         return self._specs
 
     def resource_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
@@ -137,6 +138,7 @@ class RecordingTools:
         return None if pattern is None else pattern.format_map(arguments)
 
     async def run(self, cleared: ClearedCall, context: CallContext) -> ToolResult:
+        """Note the call, and behave as its tool was told to."""
         call = cleared.call
         self.calls.append(RecordedCall(call.id, call.name, cleared.key, dict(cleared.arguments)))
         self._running_count += 1
@@ -258,6 +260,7 @@ class ToolsConformance:
     def run_call(
         self, tools: Tools, name: str, call_id: str = "c1", **arguments: object
     ) -> Awaitable[ToolResult]:
+        """Run a tool as the loop would, with a call that was judged."""
         spec = next((spec for spec in tools.specs if spec.name == name), ToolSpec(name, "", {}))
         return tools.run(cleared_call(spec, arguments, call_id=call_id), call_context())
 

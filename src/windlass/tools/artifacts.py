@@ -48,6 +48,7 @@ class MemoryArtifacts:
         self._stored_bytes_max = kept_bytes_max
 
     async def store_text(self, session: str, text: str) -> str:
+        """Keep a text and return its name; the same text has the same name."""
         data = text.encode()
         name = hashlib.blake2b(data, digest_size=NAME_CHARS // 2).hexdigest()
         if (session, name) not in self._texts:
@@ -60,6 +61,7 @@ class MemoryArtifacts:
         return name
 
     async def read_text(self, session: str, name: str) -> str | None:
+        """Return a text, or None if it is not kept any more."""
         data = self._texts.get((session, name))
         return None if data is None else data.decode()
 

@@ -45,6 +45,7 @@ class Profile:
         return selected
 
     def is_included(self, name: str) -> bool:
+        """Whether the profile has a tool of this name."""
         return matches_patterns(name, self.include, self.exclude)
 
 

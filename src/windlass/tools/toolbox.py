@@ -105,10 +105,12 @@ class Toolbox:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told about each tool."""
         return self._specs
 
     @property
     def tools(self) -> tuple[Tool[..., Any], ...]:
+        """The tools themselves."""
         return tuple(self._tools.values())
 
     def bind_run(self, run: CallerRun) -> "Toolbox":

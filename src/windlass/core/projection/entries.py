@@ -62,6 +62,7 @@ class PromptEntry(ViewEntry, frozen=True, tag="prompt"):
 
     @property
     def text(self) -> str:
+        """The text of the prompt, without its attachments."""
         return join_texts(self.parts)
 
 
@@ -79,6 +80,7 @@ class SteeringEntry(ViewEntry, frozen=True, tag="steering"):
 
     @property
     def text(self) -> str:
+        """The text of the message, without its attachments."""
         return join_texts(self.parts)
 
 

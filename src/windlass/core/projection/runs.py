@@ -54,6 +54,7 @@ class RunView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_open(self) -> bool:
+        """Whether the run has not ended yet."""
         return self.outcome is None
 
 

@@ -81,6 +81,7 @@ class NestedView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def session(self) -> str:
+        """The session of the sub-agent."""
         return self.projection.session
 
 
@@ -125,10 +126,12 @@ class CallView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def id(self) -> str:
+        """The id of the call."""
         return self.call.id
 
     @property
     def name(self) -> str:
+        """The name of the tool that is called."""
         return self.call.name
 
     @property

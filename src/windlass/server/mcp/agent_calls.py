@@ -47,7 +47,9 @@ class RunPlace(NamedTuple):
         """Read a place. Raises ApiError 404 if it is not one."""
         number, _, session = text.partition(":")
         if not number.isdecimal() or not session:
-            raise ApiError(404, "run_not_found", f"There is no run {text[:100]!r}.")
+            raise ApiError(
+                404, "run_not_found", f"There is no run {text[:100]!r}.", "Call the tool again."
+            )
         return cls(session, int(number))
 
 
@@ -75,7 +77,12 @@ class AgentCalls:
         """Return the session of a run. Raises ApiError 404 if it is not the caller's."""
         view = await self._service.project(caller, place.session)
         if view.run is None or view.run.number < place.run:
-            raise ApiError(404, "run_not_found", f"There is no run {place.run} in {place.session}.")
+            raise ApiError(
+                404,
+                "run_not_found",
+                f"There is no run {place.run} in {place.session}.",
+                "Call the tool again.",
+            )
         return view
 
     async def follow(self, caller: Caller, place: RunPlace) -> AsyncGenerator[Projection]:

@@ -92,7 +92,11 @@ def find_end_error(response: ResponseObject) -> OpenAIError | None:
             )
         case "cancelled":
             return OpenAIError(
-                400, "run_cancelled", "The run was cancelled.", details=response.windlass
+                400,
+                "run_cancelled",
+                "The run was cancelled.",
+                "Send the request again to start another.",
+                details=response.windlass,
             )
         case _:
             return None

@@ -152,7 +152,7 @@ class RunFollower:
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                raise OpenAIError(499, "client_gone", "The client went away.")
+                raise OpenAIError(499, "client_gone", "The client went away.", "Ask again.")
             return working.result()
         finally:
             leaving.cancel()

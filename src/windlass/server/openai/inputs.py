@@ -107,7 +107,11 @@ def _read_wish(message: JsonObject, at: int, param: str) -> str:
     ]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise OpenAIError(
-            400, "invalid_message", f"{param}[{at}] must hold text.", "", param=f"{param}[{at}]"
+            400,
+            "invalid_message",
+            f"{param}[{at}] must hold text.",
+            "Send a text, or a list of text parts.",
+            param=f"{param}[{at}]",
         )
     return "\n".join(cast("list[str]", texts))
 
@@ -128,7 +132,11 @@ def _read_prompt(message: JsonObject, param: str) -> list[ContentPart]:
             parts += own.parts
     except MessageFault as fault:
         raise OpenAIError(
-            400, "invalid_message", f"A message of the user cannot be read: {fault}.", param=param
+            400,
+            "invalid_message",
+            f"A message of the user cannot be read: {fault}.",
+            "Send it as OpenAI's API describes it.",
+            param=param,
         ) from None
     return parts
 

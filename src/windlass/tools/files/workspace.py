@@ -71,6 +71,7 @@ class Workspace:
 
     @property
     def root(self) -> Path:
+        """The folder that the tools may use."""
         return self._root.path
 
     def resource_key(self, path: str) -> str:
@@ -101,6 +102,7 @@ class Workspace:
         return self._list_folder(path)[1]
 
     def is_folder(self, path: str) -> bool:
+        """Whether the path is a folder inside the workspace."""
         with self._root.resolve_path(path) as place:
             return place.file_stat is not None and stat.S_ISDIR(place.file_stat.st_mode)
 

@@ -125,6 +125,7 @@ class McpHttp:
 
 
 McpSettings: TypeAlias = McpStdio | McpHttp
+"""How a server is reached: as a process, or by HTTP."""
 
 
 def is_tool_offered(settings: McpSettings, tool: str) -> bool:

@@ -92,6 +92,7 @@ class McpServer:
 
     @property
     def is_connected(self) -> bool:
+        """Whether there is a connection now. One that broke is made again by the next call."""
         return self._link.is_connected
 
     async def tools(self) -> list[Tool[..., Any]]:

@@ -81,6 +81,7 @@ class Sandbox:
 
     @property
     def limits(self) -> dict[str, int]:
+        """The limits that are set, by name."""
         limits = {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
