@@ -70,7 +70,7 @@ bench-faults: $(DEV) ## the same faults of the wire, and a kill, for all of them
 docs: $(DEV) ## the documentation as a site, in .cache/site; a broken link fails
 	@$(BIN)/python tools/cli_reference.py --check
 	@$(BIN)/python tools/phase_diagram.py --check
-	@$(BIN)/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Open .cache/site/index.html"
 
 cli-reference: $(DEV) ## write docs/cli_reference.md anew from the commands' own help

@@ -1,5 +1,6 @@
 """The site: it builds, nothing in it is broken, and nothing is fetched from anywhere else."""
 
+import os
 import re
 import shlex
 import shutil
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import click
 import pytest
+from playwright.sync_api import sync_playwright
 
+from page_browser import FLAGS, find_browser
+from reference.names import PUBLIC_PAGES
 from windlass.cli import main as windlass
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,16 +23,18 @@ SHOWN = re.compile(r"^\$ (?:[^`\n]*\| )?(windlass .*)$|`(windlass [a-z][^`\n]+)`
 BLOCKS = re.compile(r"```python[^\n]*\n(.*?)```", re.DOTALL)
 
 
-def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+def build(root: Path, site: Path, *, with_names: bool) -> subprocess.CompletedProcess[str]:
+    """Build the site. Without the names of the API reference, it takes a fraction of the time."""
     command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(site)]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    env = {**os.environ, "WINDLASS_DOCS_API": str(with_names).lower()}
+    return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as `make docs` makes it."""
     folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT, folder)
+    done = build(ROOT, folder, with_names=True)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -39,7 +45,8 @@ def copy(tmp_path: Path) -> Path:
     root = tmp_path / "copy"
     for name in ("docs", "tools"):
         shutil.copytree(ROOT / name, root / name)
-    for name in ("mkdocs.yml", "ARCHITECTURE.md", "CHANGELOG.md"):
+    (root / "src").symlink_to(ROOT / "src")
+    for name in ("mkdocs.yml", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"):
         shutil.copy(ROOT / name, root / name)
     return root
 
@@ -52,9 +59,26 @@ def pages(site: Path) -> Iterator[tuple[str, str]]:
 @pytest.mark.slow
 def test_each_page_is_there_and_can_be_found(site: Path) -> None:
     home = (site / "index.html").read_text("utf-8")
-    names = {page.stem for page in (ROOT / "docs").glob("*.md")} | {"architecture", "changelog"}
+    docs = ROOT / "docs"
+    names = {page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md")}
+    names |= {"architecture", "changelog", "reference/events", "reference/testing"}
     assert {name for name in names if not (site / f"{name}.html").is_file()} == set()
     assert {name for name in names if f'href="{name}.html"' not in home} - {"index"} == set()
+
+
+@pytest.mark.slow
+def test_each_public_name_is_on_its_page(site: Path) -> None:
+    """U4: rendered, with its anchor, from its docstring."""
+    lost = [
+        f"{page.module}.{name}"
+        for page in PUBLIC_PAGES.values()
+        for text in [(site / "reference" / f"{page.file}.html").read_text("utf-8")]
+        for name in page.names()
+        if f'id="{page.module}.{name}"' not in text
+    ]
+    assert lost == []
+    agent = (site / "reference" / "agents.html").read_text("utf-8")
+    assert "A model with instructions, tools, a gate, limits and a journal." in agent
 
 
 @pytest.mark.slow
@@ -70,25 +94,47 @@ def test_code_is_shown_as_code(site: Path) -> None:
     assert [name for name, text in pages(site) if "```" in text or "no-run" in text] == []
 
 
-@pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        ("tools.md", "[gone](nowhere.md)"),
-        ("tools.md", "[gone](models.md#nothing-of-the-kind)"),
-        ("tools.md", "[gone](../src/nowhere.py)"),
-        ("tools.md", "![gone](img/nowhere.svg)"),
-        ("lost.md", "# A page that no other one leads to"),
-    ],
-    ids=["a page", "a place in it", "a file of the repository", "a picture", "a page to find"],
-)
+MISSING = [
+    ("tools.md", "[gone](nowhere.md)", "nowhere.md"),
+    ("tools.md", "[gone](models.md#nothing-of-the-kind)", "nothing-of-the-kind"),
+    ("tools.md", "[gone](../src/nowhere.py)", "src/nowhere.py"),
+    ("tutorials/approvals.md", "[gone](../../src/nobody.py)", "src/nobody.py"),
+    ("tools.md", "![gone](img/nowhere.svg)", "img/nowhere.svg"),
+    ("lost.md", "# A page that no other one leads to", "lost.md"),
+]
+
+
 @pytest.mark.slow
-def test_what_is_missing_fails_the_build(copy: Path, page: str, text: str) -> None:
-    with (copy / "docs" / page).open("a", encoding="utf-8") as file:
-        file.write(f"\n{text}\n")
-    broken = build(copy, copy / "site")
+def test_what_is_missing_fails_the_build(copy: Path) -> None:
+    """A page, a place in it, a file of the repository, a picture, and a page to find."""
+    for page, text, _ in MISSING:
+        with (copy / "docs" / page).open("a", encoding="utf-8") as file:
+            file.write(f"\n{text}\n")
+    broken = build(copy, copy / "site", with_names=False)
     assert broken.returncode != 0
-    told = re.search(r"\]\(([^)#]+)", text)
-    assert (Path(told[1]).name if told else page) in broken.stderr
+    assert [name for _, _, name in MISSING if name not in broken.stderr] == []
+
+
+@pytest.mark.slow
+def test_the_site_works_from_the_disk_on_a_desk_and_on_a_phone(site: Path) -> None:
+    """Search, dark mode and copy buttons in a real browser, with nothing fetched from elsewhere."""
+    fetched: list[str] = []
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=find_browser(), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="dark")
+        page.on("request", lambda request: fetched.append(request.url))
+        page.goto((site / "tools.html").as_uri())
+        assert page.locator("body").get_attribute("data-md-color-scheme") == "slate"
+        assert page.locator("button[data-md-type=copy]").count() > 0
+        page.locator("input.md-search__input").click()
+        page.keyboard.type("reconcile")
+        page.locator(".md-search-result__link", has_text="reconcile").first.wait_for()
+        page.set_viewport_size({"width": 390, "height": 844})
+        for name in ("index", "peers", "reference/events", "reference/http"):
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") == 390, name
+        browser.close()
+    assert [url for url in fetched if not url.startswith(("file:", "data:"))] == []
 
 
 @pytest.mark.slow
@@ -100,7 +146,7 @@ def test_the_command_line_reference_is_current() -> None:
 
 def shown() -> Iterator[tuple[str, str]]:
     """The commands that the pages show, with their page."""
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if page.name != "cli_reference.md":
             for line, inline in SHOWN.findall(page.read_text("utf-8")):
                 yield page.name, line or inline

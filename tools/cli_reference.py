@@ -2,7 +2,6 @@
 
 With `--check` nothing is written, and the exit code is 1 if the page is out of date.
 """
-# ruff: noqa: INP001 - a script, not a package
 
 import sys
 from collections.abc import Iterator

