@@ -18,6 +18,7 @@ from windlass.testing import (
     SessionCatalogConformance,
     SessionLeasesConformance,
     SharedBudgetsConformance,
+    SharedQuotaConformance,
     SharedRecordsConformance,
 )
 from windlass.testing.samples import facts_of_every_kind, note_facts
@@ -29,6 +30,7 @@ class TestMemoryJournal(
     AppendSignalsConformance,
     BlobStoreConformance,
     SharedBudgetsConformance,
+    SharedQuotaConformance,
     SharedRecordsConformance,
     SessionCatalogConformance,
     LiveChannelConformance,

@@ -17,7 +17,7 @@ from windlass.testing.journals import JournalConformance, JournalSuite
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
 from windlass.testing.live import LiveChannelConformance
 from windlass.testing.mailbox import MailboxConformance
-from windlass.testing.shared_records import SharedRecordsConformance
+from windlass.testing.shared_records import SharedQuotaConformance, SharedRecordsConformance
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +63,10 @@ class TestPools(OnPostgres, SharedBudgetsConformance):
 
 class TestRecords(OnPostgres, SharedRecordsConformance):
     pass
+
+
+class TestQuotas(OnPostgres, SharedQuotaConformance):
+    """F1."""
 
 
 class TestListing(OnPostgres, SessionCatalogConformance):

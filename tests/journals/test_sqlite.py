@@ -38,6 +38,7 @@ from windlass.testing import (
     SessionCatalogConformance,
     SessionLeasesConformance,
     SharedBudgetsConformance,
+    SharedQuotaConformance,
     SharedRecordsConformance,
 )
 from windlass.testing.journals import append_error
@@ -55,6 +56,7 @@ class TestSqliteJournal(
     AppendSignalsConformance,
     BlobStoreConformance,
     SharedBudgetsConformance,
+    SharedQuotaConformance,
     SharedRecordsConformance,
     SessionCatalogConformance,
     LiveChannelConformance,

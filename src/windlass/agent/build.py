@@ -34,10 +34,12 @@ from windlass.ports import (
     Journal,
     Model,
     SharedBudgets,
+    SharedRecords,
     Timeouts,
     World,
 )
 from windlass.runtime.clock import RealClock
+from windlass.runtime.governor import ProviderGovernor
 from windlass.tools.toolbox import Toolbox
 
 
@@ -99,7 +101,10 @@ def replace_journal(parts: AgentParts, journal: Journal) -> AgentParts:
     """
     check_budgets(parts.setup, journal)
     blobs = _blobs_only(journal) if isinstance(journal, BlobStore) else None
-    world = replace(parts.world, journal=journal, blobs=blobs)
+    governor = parts.world.governor
+    if isinstance(governor, ProviderGovernor):
+        governor = governor.share_through(_find_records(journal))
+    world = replace(parts.world, journal=journal, blobs=blobs, governor=governor)
     return dataclasses.replace(parts, world=world)
 
 
@@ -179,7 +184,19 @@ def _build_world(
         schemas={spec.name: JsonSchema(spec.parameters) for spec in toolbox.specs},
         check_output=None if output.is_text else output.describe_mismatch,
         recall=options.get("knowledge"),
+        governor=_build_governor(options, journal),
     )
+
+
+def _build_governor(options: AgentOptions, journal: Journal) -> ProviderGovernor:
+    governor = options.get("governor")
+    if governor is not None:
+        return governor
+    return ProviderGovernor(_find_records(journal), clock=options.get("clock"))
+
+
+def _find_records(journal: Journal) -> SharedRecords | None:
+    return journal if isinstance(journal, SharedRecords) else None
 
 
 def _open_journal(given: Journal | str | None) -> Journal:

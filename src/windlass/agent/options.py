@@ -28,6 +28,7 @@ from windlass.core.suggestions import suggest_names
 from windlass.environ import find_secrets, read_dotenv, read_process_environment
 from windlass.models.options import ModelOptions
 from windlass.ports import Approver, Clock, Gate, Journal, Model, Recaller, Timeouts, Tools
+from windlass.runtime.governor import ProviderGovernor
 
 LABELS: tuple[str, ...] = get_args(Label)
 KEY_CHARS_MIN = 8
@@ -132,6 +133,10 @@ class AgentOptions(TypedDict, total=False):
     """How long a model may be silent."""
     clock: Clock | None
     """Time and random numbers; the machine's own by default."""
+
+    governor: ProviderGovernor | None
+    """Holds requests back by the rate limits of their providers. Each agent has one; give several
+    agents the same one if they share a limit of `requests_at_once`."""
 
     telemetry: RunObserver | None
     """Is told of each run: `windlass.telemetry.Telemetry` makes spans and metrics of it."""

@@ -23,7 +23,7 @@ def restrict_world(
 ) -> World:
     """Return the world of a sub-agent, which its caller knows by this name.
 
-    It has its own models and tools; journal, blobs and clock are its caller's.
+    It has its own models and tools; journal, blobs, clock and governor are its caller's.
     """
     caller_gate = caller_world.gate
     if caller_gate is not None and caller_world.approver is None:
@@ -38,6 +38,7 @@ def restrict_world(
         journal=caller_world.journal,
         blobs=caller_world.blobs,
         clock=caller_world.clock,
+        governor=caller_world.governor,
         agent=name,
         lineage=lineage,
     )

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from windlass.core.messages import Usage
+from windlass.core.rate_limits import RateLimits
 
 StopReason = Literal["end", "calls", "length", "refusal"]
 """Why a reply stopped: at its end, for calls, at the output limit, or by a refusal."""
@@ -66,6 +67,9 @@ class StreamOpened(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=
 
     A model may stream it first. It is no event: it has no content and no place, and is never shown.
     """
+
+    limits: RateLimits | None = None
+    """What the response says about the provider's rate limits."""
 
 
 class ReplyEnd(PlacedEvent, frozen=True, tag="ReplyEnd"):

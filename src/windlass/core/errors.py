@@ -38,6 +38,7 @@ from windlass.core.faults import (
     OutputMissing,
     WindlassError,
 )
+from windlass.core.rate_limits import RateLimits
 from windlass.core.result import RunResult
 
 __all__ = [
@@ -80,12 +81,17 @@ class ModelError(WindlassError):
         *,
         retryable: bool | None = None,
         retry_after_s: float | None = None,
+        limits: RateLimits | None = None,
     ) -> None:
-        """Build the error. `retryable` follows from the kind, unless it is given."""
+        """Build the error. `retryable` follows from the kind, unless it is given.
+
+        `limits` is what the response said about the provider's rate limits.
+        """
         super().__init__(message)
         if retryable is None:
             retryable = kind in RETRYABLE_KINDS
         self.fault = Fault(kind, message, retryable, retry_after_s)
+        self.limits = limits
 
 
 class ForModel(WindlassError):

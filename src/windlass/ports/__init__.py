@@ -23,7 +23,14 @@ from windlass.ports.journals import (
     SharedRecords,
     SignedJournal,
 )
-from windlass.ports.models import Model, RefusesContent, Timeouts
+from windlass.ports.models import (
+    Model,
+    RateLimitedModel,
+    RefusesContent,
+    RequestGovernor,
+    RequestPermit,
+    Timeouts,
+)
 from windlass.ports.tools import (
     CallContext,
     PreviewingTools,
@@ -55,10 +62,13 @@ __all__ = [
     "Mailbox",
     "Model",
     "PreviewingTools",
+    "RateLimitedModel",
     "Recaller",
     "ReconcileOutcome",
     "RecoverableTools",
     "RefusesContent",
+    "RequestGovernor",
+    "RequestPermit",
     "RunBoundTools",
     "SessionCatalog",
     "SessionLeases",

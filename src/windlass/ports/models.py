@@ -4,7 +4,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol, runtime_checkable
 
 from windlass.core.events import ReplyPiece
+from windlass.core.faults import Fault
 from windlass.core.messages import ContentPart
+from windlass.core.rate_limits import RateLimits
 from windlass.core.setup import ModelInfo
 from windlass.core.suggestions import SettingsStruct
 from windlass.core.view import Prompt
@@ -32,6 +34,45 @@ class RefusesContent(Protocol):
 
     def content_refusal(self, parts: Sequence[ContentPart]) -> str | None:
         """Return why the model cannot take one of these parts, for users; None if it takes all."""
+        ...
+
+
+@runtime_checkable
+class RateLimitedModel(Protocol):
+    """A model whose provider limits the rate of requests."""
+
+    @property
+    def quota_key(self) -> str:
+        """The quota that its requests count against: models with the same key share it."""
+        ...
+
+
+class RequestPermit(Protocol):
+    """Lets one request be made, and hears what the provider says to it."""
+
+    def note_opened(self, limits: RateLimits | None) -> None:
+        """Note that the provider took the request, and what it said about its limits."""
+        ...
+
+    def close(self, fault: Fault | None, limits: RateLimits | None = None) -> None:
+        """Note that the request is over; with its fault if it failed, None if not or if unknown."""
+        ...
+
+
+class RequestGovernor(Protocol):
+    """Holds requests back so that providers need not refuse them."""
+
+    def try_admit(self, key: str, tokens: int) -> RequestPermit | None:
+        """Admit a request at once, or return None: then `admit` waits for its turn."""
+        ...
+
+    async def admit(
+        self, key: str, tokens: int, *, group: str = "", priority: int = 0
+    ) -> RequestPermit:
+        """Wait until a request may be made that needs so many tokens.
+
+        Groups are served in turns, those of a higher priority first. Cancelling gives up the place.
+        """
         ...
 
 

@@ -11,7 +11,7 @@ from windlass.core.secrets.mask import Mask
 from windlass.core.state import State
 from windlass.ports.gates import Approver, Gate
 from windlass.ports.journals import BlobStore, Journal
-from windlass.ports.models import Model, Timeouts
+from windlass.ports.models import Model, RequestGovernor, Timeouts
 from windlass.ports.tools import Tools
 
 
@@ -58,6 +58,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the agent, for the gate."""
     lineage: tuple[str, ...] = ()
     """The agents that this one works for, the outermost first."""
+    governor: RequestGovernor | None = None
+    """Holds requests to providers back; None: each is made at once."""
     check_output: Callable[[str], str | None] | None = None
     """Returns what is wrong with a final reply, in words for the model; None if it fits."""
 

@@ -27,9 +27,10 @@ from windlass.core.events import (
 from windlass.core.faults import Fault, FaultKind
 from windlass.core.messages import Charge, Purpose
 from windlass.core.moves import RequestReply, Summarize
+from windlass.core.rate_limits import RateLimits
 from windlass.core.reply_assembly import ReplyAssembly
 from windlass.logs import get_logger
-from windlass.ports import Model, Timeouts
+from windlass.ports import Model, RequestPermit, Timeouts
 from windlass.runtime.deadlines import TIMER_GRAIN_S
 
 _log = get_logger(__name__)
@@ -43,8 +44,16 @@ _BROKEN_STREAM_KINDS = frozenset(("incomplete_stream", "malformed_stream", "netw
 class ModelAttempt:
     """One request, and what has come of it so far."""
 
-    def __init__(self, move: RequestReply | Summarize, model: Model, output_chars_max: int) -> None:
+    def __init__(
+        self,
+        move: RequestReply | Summarize,
+        model: Model,
+        output_chars_max: int,
+        permit: RequestPermit | None = None,
+    ) -> None:
+        """Make an attempt. The permit of the governor, if there is one, is given back with it."""
         self._move = move
+        self._permit = permit
         self._output_chars_max = output_chars_max
         """No reply of a server that keeps to the output cap is longer."""
         self.purpose: Purpose = "main" if isinstance(move, RequestReply) else "compaction"
@@ -69,6 +78,8 @@ class ModelAttempt:
         of a whole reply stays open: record the reply first, then call `aclose`.
         """
         watchdog: _SilenceWatchdog | None = None
+        fault: Fault | None = None
+        limits: RateLimits | None = None
         try:
             pieces = self._model.stream(self._move.prompt)
             async with _watch_silence(timeouts) as watchdog:
@@ -84,8 +95,12 @@ class ModelAttempt:
             fault = self._make_fault("incomplete_stream", f"{problem}. {_FIX_INCOMPLETE}")
         except ModelError as error:
             fault = error.fault
+            limits = error.limits
         except TimeoutError:
             fault = self._make_fault("stalled", _describe_timeout(timeouts, watchdog))
+        finally:
+            if self._permit is not None:
+                self._permit.close(fault, limits)
         # Once the end marker is there, the reply is whole, whatever happens to the connection.
         return None if self.is_whole else fault
 
@@ -99,6 +114,8 @@ class ModelAttempt:
         async for streamed in pieces:
             self._established = True
             if isinstance(streamed, StreamOpened):
+                if self._permit is not None:
+                    self._permit.note_opened(streamed.limits)
                 continue
             self._has_content = True
             piece = streamed

@@ -48,8 +48,9 @@ from windlass.core.moves import (
     WaitForAnswers,
 )
 from windlass.core.state import State
-from windlass.ports import World
+from windlass.ports import RequestPermit, World
 from windlass.runtime.attempt import ModelAttempt
+from windlass.runtime.governor import close_unused, wait_for_permit
 from windlass.runtime.in_flight import InFlight
 from windlass.runtime.judging import judge_call, judge_reply, recall_knowledge
 from windlass.runtime.recorder import Recorder
@@ -117,11 +118,18 @@ async def make_attempt(
     if move.last_failure is not None:
         await recorder.flush()
         await _announce_retry(move, move.last_failure, world, recorder)
+    decided_from = recorder.state
+    permit = await wait_for_permit(move, world, recorder)
+    if permit is not None and recorder.state is not decided_from and move.last_failure is None:
+        # Somebody spoke to the run while it waited for its turn: decide anew.
+        permit.close(None)
+        return
     model = move.prompt.model
-    await recorder.record(
-        AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
-    )
-    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state)
+    with close_unused(permit):
+        await recorder.record(
+            AttemptStarted(move.step, move.attempt, model, move.reserved, move.landing),
+        )
+    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit)
     fault = await attempt.stream(world.timeouts, recorder.publisher.show_piece)
     if fault is None:
         in_flight.attempt = None
@@ -139,9 +147,12 @@ async def make_attempt(
     in_flight.attempt = None
 
 
-def _new_attempt(move: RequestReply | Summarize, world: World, state: State) -> ModelAttempt:
+def _new_attempt(
+    move: RequestReply | Summarize, world: World, state: State, permit: RequestPermit | None
+) -> ModelAttempt:
     model = move.prompt.model
-    return ModelAttempt(move, world.models[model], output_chars_max(state, model, move.reserved))
+    chars_max = output_chars_max(state, model, move.reserved)
+    return ModelAttempt(move, world.models[model], chars_max, permit)
 
 
 async def _announce_retry(
@@ -169,10 +180,12 @@ async def judge_calls(move: JudgeCalls, world: World, recorder: Recorder) -> Non
 async def summarize(move: Summarize, world: World, recorder: Recorder, in_flight: InFlight) -> None:
     """Have the beginning of the conversation summed up; a failure is recorded and ends nothing."""
     model = move.prompt.model
-    await recorder.record(
-        AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"),
-    )
-    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state)
+    permit = await wait_for_permit(move, world, recorder)
+    with close_unused(permit):
+        await recorder.record(
+            AttemptStarted(move.step, 1, model, move.reserved, purpose="compaction"),
+        )
+    attempt = in_flight.attempt = _new_attempt(move, world, recorder.state, permit)
     # No watcher is shown how a summary is written.
     fault = await attempt.stream(world.timeouts, lambda _: False)
     in_flight.attempt = None

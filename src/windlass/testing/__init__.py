@@ -33,6 +33,7 @@ from windlass.testing.faults import (
 from windlass.testing.gates import BrokenGate, FixedGate, GateConformance
 from windlass.testing.journals import JournalConformance
 from windlass.testing.leases import AppendSignalsConformance, SessionLeasesConformance
+from windlass.testing.limited_provider import LimitedProvider
 from windlass.testing.live import LiveChannelConformance
 from windlass.testing.mailbox import MailboxConformance
 from windlass.testing.models import ModelConformance
@@ -52,7 +53,7 @@ from windlass.testing.script_words import (
     usage,
 )
 from windlass.testing.scripted_model import ScriptedModel, ScriptedReply, ScriptExhausted
-from windlass.testing.shared_records import SharedRecordsConformance
+from windlass.testing.shared_records import SharedQuotaConformance, SharedRecordsConformance
 from windlass.testing.tools import (
     Behaviour,
     Delay,
@@ -85,6 +86,7 @@ __all__ = [
     "HungJournal",
     "IgnoreCancel",
     "JournalConformance",
+    "LimitedProvider",
     "LiveChannelConformance",
     "MailboxConformance",
     "ModelConformance",
@@ -102,6 +104,7 @@ __all__ = [
     "SessionCatalogConformance",
     "SessionLeasesConformance",
     "SharedBudgetsConformance",
+    "SharedQuotaConformance",
     "SharedRecordsConformance",
     "TaskLeaked",
     "ToolsConformance",

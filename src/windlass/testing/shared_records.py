@@ -1,14 +1,18 @@
 """The conformance suite for journals that keep small documents which many programs share."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from windlass.core.errors import ConfigError, RecordConflict
+from windlass.core.rate_limits import LimitReport, RateLimits
 from windlass.ports import SharedRecords
+from windlass.runtime.shared_quota import SharedQuota
 from windlass.testing.journals import JournalSuite, error_of, on_a_journal, on_two_journals
 
 WRITERS = 8
 ROUNDS = 5
+QUOTA = 40
 
 
 class SharedRecordsConformance(JournalSuite):
@@ -130,3 +134,51 @@ class SharedRecordsConformance(JournalSuite):
 
         self.run_scenario(tmp_path, put)
         self.run_scenario(tmp_path, get)
+
+
+class SharedQuotaConformance(JournalSuite):
+    """Processes that share the quota of a provider through a journal never lend a part twice."""
+
+    @on_two_journals
+    async def test_two_borrowers_never_get_the_same_part(
+        self, one: SharedRecords, two: SharedRecords
+    ) -> None:
+        quotas = [SharedQuota("p", records, FixedClock(self.now)) for records in (one, two)]
+        # It refills so slowly that nothing comes back meanwhile.
+        quotas[0].take_report(RateLimits(LimitReport(2 * QUOTA, QUOTA, reset_s=1e9)))
+        await quotas[0].synchronize()
+
+        async def borrow_all(quota: SharedQuota) -> float:
+            lent = 0.0
+            while (loan := await quota.borrow(3, 0)).requests:
+                lent += loan.requests
+            return lent
+
+        lent = await asyncio.gather(*(borrow_all(quotas[nth % 2]) for nth in range(WRITERS)))
+        assert QUOTA - 1 < sum(lent) < QUOTA + 0.01
+
+    @on_two_journals
+    async def test_what_the_provider_says_to_one_holds_for_the_other(
+        self, one: SharedRecords, two: SharedRecords
+    ) -> None:
+        teller = SharedQuota("p", one, FixedClock(self.now))
+        listener = SharedQuota("p", two, FixedClock(self.now))
+        assert (await listener.borrow(1, 10)).is_unlimited
+        teller.close(30.0)
+        await teller.synchronize()
+        assert (await listener.borrow(1, 10)).closed_s > 0
+        other = SharedQuota("another provider", two, FixedClock(self.now))
+        assert (await other.borrow(1, 10)).is_unlimited
+
+
+class FixedClock:
+    """The time of a suite; its random numbers are all the same."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def random_fraction(self) -> float:
+        return 0.5

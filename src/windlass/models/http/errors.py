@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.core.errors import ModelError
 from windlass.core.faults import RETRYABLE_KINDS, FaultKind
+from windlass.models.http.rate_limit_headers import read_rate_limits
 from windlass.models.http.retry_after import retry_after_s
 from windlass.models.prices import suggest_models
 
@@ -163,7 +164,11 @@ def _build_error(
     if fix := _suggest_fix(kind, status, headers, report, target):
         message = f"{message.rstrip('.')}. {fix}"
     return ModelError(
-        kind, message, retryable=retryable, retry_after_s=after_s if retryable else None
+        kind,
+        message,
+        retryable=retryable,
+        retry_after_s=after_s if retryable else None,
+        limits=read_rate_limits(headers),
     )
 
 

@@ -5,6 +5,7 @@ classified error. A reply is complete when its end marker has come: nothing behi
 awaited or read, so usage that a server sends behind its end marker does not count.
 """
 
+import hashlib
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -74,12 +75,18 @@ class HttpModel:
         self._dialect = dialect
         self._endpoint = endpoint
         self._options = options or ModelOptions()
+        self._quota_key = _name_quota(info, endpoint)
         self._chooses_effort = effort_policy and self._options.effort is None
 
     @property
     def info(self) -> ModelInfo:
         """The model's name, price and limits."""
         return self._info
+
+    @property
+    def quota_key(self) -> str:
+        """Names the quota of its requests: providers count by key and by model."""
+        return self._quota_key
 
     @property
     def secrets(self) -> Mapping[str, Secret]:
@@ -129,7 +136,7 @@ class HttpModel:
             async with aclosing(self._request_events(prompt, progress)) as events:
                 async for event, data in events:
                     if not data:  # STREAM_OPENED
-                        yield StreamOpened()
+                        yield StreamOpened(progress.limits)
                         continue
                     for piece in reader.read_event(event, data):
                         # Checked for each piece of each reply, so with the cheapest test there is.
@@ -158,6 +165,7 @@ class HttpModel:
             prefix + fault.message,
             retryable=fault.retryable,
             retry_after_s=fault.retry_after_s,
+            limits=error.limits,
         )
 
     def _request_events(self, prompt: Prompt, progress: ReplyProgress) -> AsyncGenerator[SseEvent]:
@@ -176,3 +184,11 @@ class HttpModel:
             proxy=endpoint.proxy,
             progress=progress,
         )
+
+
+def _name_quota(info: ModelInfo, endpoint: ModelEndpoint) -> str:
+    """Return a name for the quota of a model; it tells keys apart and does not give them away."""
+    host = urlsplit(endpoint.target.url).netloc.rpartition("@")[2]
+    key = endpoint.key.reveal() if endpoint.key else ""
+    digest = hashlib.sha256(f"{host}\0{key}".encode()).hexdigest()[:12]
+    return f"{info.name}@{host}#{digest}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from windlass.core.errors import ModelError
+from windlass.core.rate_limits import RateLimits
 from windlass.models.dialect import FinishingReader
 from windlass.models.http.errors import (
     RequestTarget,
@@ -21,6 +22,7 @@ from windlass.models.http.errors import (
     error_from_stream,
     mask_keys,
 )
+from windlass.models.http.rate_limit_headers import read_rate_limits
 from windlass.models.http.sse import SseEvent, SseParser
 from windlass.ports import Timeouts
 
@@ -61,6 +63,8 @@ class ReplyProgress:
     """Knows whether the model has finished although the end marker has not come."""
     ended: bool = False
     """The end marker has come. What follows it does not matter."""
+    limits: RateLimits | None = None
+    """What the head of the response says about the provider's rate limits."""
     wait_until: float | None = None
     """When a finished reply counts as ended without its end marker, by the clock of the loop."""
 
@@ -89,6 +93,8 @@ async def post_sse(
         try:
             if not _is_event_stream(response):
                 raise _refusal_error(response, await _read_error_body(response), target)
+            if progress is not None:
+                progress.limits = read_rate_limits(response.headers)
             yield STREAM_OPENED
             parser = SseParser()
             while chunk := await _read_chunk(response, progress):

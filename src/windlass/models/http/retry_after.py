@@ -38,13 +38,13 @@ def _candidate_waits(
     headers: Mapping[str, str], error: object, message: str
 ) -> Iterator[float | None]:
     # A date counts from the server's own clock where it sends one, because ours may be wrong.
-    now = _parse_date_s(headers.get("date", "")) or time.time()
-    wait_ms = _parse_number(headers.get("retry-after-ms", ""))
+    now = parse_date_s(headers.get("date", "")) or time.time()
+    wait_ms = parse_number(headers.get("retry-after-ms", ""))
     if wait_ms is not None:
         yield wait_ms / 1000
     retry_after = headers.get("retry-after", "")
-    yield _parse_number(retry_after)
-    date_s = _parse_date_s(retry_after)
+    yield parse_number(retry_after)
+    date_s = parse_date_s(retry_after)
     if date_s is not None:
         yield date_s - now
     yield parse_span_s(retry_after)
@@ -53,9 +53,9 @@ def _candidate_waits(
     if words:
         yield parse_span_s(words[1])
     yield _exhausted_limit_wait(headers)
-    reset = _parse_number(headers.get("x-ratelimit-reset", ""))
+    reset = parse_number(headers.get("x-ratelimit-reset", ""))
     if reset is not None:
-        yield _wait_until(reset, now)
+        yield wait_until_s(reset, now)
 
 
 def parse_span_s(text: str) -> float | None:
@@ -67,14 +67,18 @@ def parse_span_s(text: str) -> float | None:
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
-def _parse_number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
+    """Return the number that a text is, or None."""
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def _parse_date_s(text: str) -> float | None:
+def parse_date_s(text: str) -> float | None:
+    """Return the seconds since the epoch of a date as in HTTP, or None."""
+    if not text:
+        return None
     try:
         from email.utils import parsedate_to_datetime  # noqa: PLC0415 - costs 2 ms
 
@@ -90,13 +94,13 @@ def _exhausted_limit_wait(headers: Mapping[str, str]) -> float | None:
         reset = headers.get(f"x-ratelimit-reset-{limit}", "")
         wait_s = parse_span_s(reset)
         if wait_s is None:
-            wait_s = _parse_number(reset)
+            wait_s = parse_number(reset)
         if headers.get(f"x-ratelimit-remaining-{limit}") == "0" and wait_s is not None:
             waits.append(wait_s)
     return max(waits, default=None)
 
 
-def _wait_until(reset: float, now: float) -> float:
+def wait_until_s(reset: float, now: float) -> float:
     """Return the wait for a reset that is a time in ms or s since the epoch, or a span in s."""
     if reset >= _EPOCH_MS:
         return reset / 1000 - now

@@ -1,0 +1,171 @@
+"""What a provider says about its rate limits, and the quota that all of its users share.
+
+Providers limit requests and tokens by buckets that refill all the time. A response says how much a
+bucket holds, how much is left in it, and how long it takes until it is full again; from these
+follows how fast it refills.
+
+The law: a quota is only ever an estimate, and the provider has the last word. What is lent counts
+as used at once, whether or not it is, so that two borrowers never get the same part. A report of
+the provider can lower the estimate and never raise it, because it does not know of what was lent
+and not used yet; only time raises it. Clocks of two machines may differ: of the times that another
+machine wrote only the differences are used, and time never runs backwards.
+"""
+
+import msgspec
+from msgspec.structs import replace
+
+LENT_SHARE = 0.5
+"""The part of what is left that one borrower gets at most, so that something is left for others."""
+DEFAULT_REFILL_S = 60.0
+"""How long an empty bucket takes to refill if no report has told: most limits are by the minute."""
+MEASURED_SHARE = 0.05
+"""How much of a limit must be used before its refill is measured by a report."""
+CLOSED_MAX_S = 60.0
+"""A provider that asks for a longer wait is asked again after this time: it may have been wrong."""
+WAIT_MIN_S = 0.01
+"""A wait for a part of a bucket is at least so long, so that waiting never becomes a busy loop."""
+
+
+class LimitReport(msgspec.Struct, frozen=True, gc=False):
+    """What a response says about one limit."""
+
+    limit: float
+    """How much the bucket holds when it is full."""
+    remaining: float
+    reset_s: float | None = None
+    """Seconds until the bucket is full again, if the provider says so."""
+
+
+class RateLimits(msgspec.Struct, frozen=True, gc=False):
+    """What a response says about all limits of a provider."""
+
+    requests: LimitReport | None = None
+    tokens: LimitReport | None = None
+
+
+class QuotaBucket(msgspec.Struct, frozen=True, gc=False):
+    """What is left of one limit, by all that is known."""
+
+    limit: float
+    remaining: float
+    per_s: float
+    """How much comes back each second."""
+
+    def refill(self, elapsed_s: float) -> "QuotaBucket":
+        remaining = min(self.limit, self.remaining + self.per_s * elapsed_s)
+        return replace(self, remaining=remaining)
+
+    def take(self, amount: float) -> "QuotaBucket":
+        return replace(self, remaining=self.remaining - amount)
+
+    def wait_s(self, amount: float) -> float:
+        """Return the seconds until so much is there; 0 if it is. At most for a full bucket."""
+        missing = min(amount, self.limit) - self.remaining
+        if missing <= 0:
+            return 0.0
+        return max(WAIT_MIN_S, missing / self.per_s) if self.per_s > 0 else DEFAULT_REFILL_S
+
+
+class QuotaLoan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What a borrower may use for a while. None: there is no limit that is known of."""
+
+    requests: float | None = None
+    tokens: float | None = None
+    wait_s: float = 0.0
+    """If nothing was lent: how long to wait before asking again."""
+    closed_s: float = 0.0
+    """The provider asked everyone to wait for so long."""
+
+    @property
+    def is_unlimited(self) -> bool:
+        return self.requests is None and self.tokens is None
+
+
+class ProviderQuota(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The quota of one provider, as its users share it."""
+
+    at: float = 0.0
+    """When it was written, in seconds since the epoch by the clock of who wrote it."""
+    requests: QuotaBucket | None = None
+    tokens: QuotaBucket | None = None
+    closed_s: float = 0.0
+    """Nobody asks the provider for so many seconds after `at`."""
+
+    def advance(self, now: float) -> "ProviderQuota":
+        """Return the same quota at a later time."""
+        elapsed_s = max(0.0, now - self.at) if self.at else 0.0
+        return replace(
+            self,
+            at=now,
+            requests=self.requests and self.requests.refill(elapsed_s),
+            tokens=self.tokens and self.tokens.refill(elapsed_s),
+            closed_s=max(0.0, self.closed_s - elapsed_s),
+        )
+
+    def take_report(self, limits: RateLimits, age_s: float = 0.0) -> "ProviderQuota":
+        """Return the quota with what a response said `age_s` seconds ago."""
+        return replace(
+            self,
+            requests=_merge_report(self.requests, limits.requests, age_s),
+            tokens=_merge_report(self.tokens, limits.tokens, age_s),
+        )
+
+    def close(self, seconds: float) -> "ProviderQuota":
+        """Return the quota after the provider asked for a wait."""
+        return replace(self, closed_s=max(self.closed_s, min(seconds, CLOSED_MAX_S)))
+
+    def use(self, requests: int, tokens: int) -> "ProviderQuota":
+        """Return the quota after requests that were made."""
+        return replace(
+            self,
+            requests=self.requests and self.requests.take(requests),
+            tokens=self.tokens and self.tokens.take(tokens),
+        )
+
+    def lend(self, requests: int, tokens: int) -> tuple["ProviderQuota", QuotaLoan]:
+        """Lend for some requests that need so many tokens in all. Returns the rest, and the loan.
+
+        At least the first request is covered, or nothing is lent.
+        """
+        if self.closed_s > 0:
+            return self, QuotaLoan(
+                requests=0, tokens=0, wait_s=self.closed_s, closed_s=self.closed_s
+            )
+        first_tokens = tokens / max(1, requests)
+        wait_s = 0.0
+        if self.requests is not None:
+            wait_s = self.requests.wait_s(1)
+        if self.tokens is not None:
+            wait_s = max(wait_s, self.tokens.wait_s(first_tokens))
+        if wait_s > 0:
+            return self, QuotaLoan(requests=0, tokens=0, wait_s=wait_s)
+        requests_left, requests_lent = _lend_from(self.requests, requests, 1)
+        tokens_left, tokens_lent = _lend_from(self.tokens, tokens, first_tokens)
+        left = replace(self, requests=requests_left, tokens=tokens_left)
+        return left, QuotaLoan(requests=requests_lent, tokens=tokens_lent)
+
+
+def _merge_report(
+    bucket: QuotaBucket | None, report: LimitReport | None, age_s: float
+) -> QuotaBucket | None:
+    if report is None:
+        return bucket
+    per_s = bucket.per_s if bucket is not None else report.limit / DEFAULT_REFILL_S
+    used = report.limit - report.remaining
+    # Resets are rounded, some to whole seconds: of a little that was used nothing can be told.
+    if report.reset_s and used >= MEASURED_SHARE * report.limit:
+        per_s = used / report.reset_s
+    remaining = min(report.limit, report.remaining + per_s * age_s)
+    if bucket is not None and bucket.limit == report.limit:
+        remaining = min(bucket.remaining, remaining)
+    return QuotaBucket(report.limit, remaining, per_s)
+
+
+def _lend_from(
+    bucket: QuotaBucket | None, wanted: float, least: float
+) -> tuple[QuotaBucket | None, float | None]:
+    """Take from a bucket what is wanted, as far as it may be lent to one borrower."""
+    if bucket is None:
+        return None, None
+    lent = min(wanted, max(least, bucket.remaining * LENT_SHARE // 1))
+    return bucket.take(lent), lent

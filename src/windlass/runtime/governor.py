@@ -1,0 +1,315 @@
+"""Holds requests to providers back before they are made: a rate limit must not become a storm.
+
+Every request asks here before its attempt is recorded. It waits while the provider wants everyone
+to wait, while too many are under way, and while nothing is left of the quota that the provider
+reports with each response. Many processes share that quota (`shared_quota.py`): each borrows a
+slice of it.
+
+The law: a provider that says nothing about limits and refuses nothing is never waited for, beyond
+the first moments. Those who wait are served in turns, by the run at the top: one run with many
+sub-agents gets no more than another. A request that waits has paid for nothing and recorded
+nothing.
+"""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from windlass.core.admission import FairQueue, RequestWindow, read_priority
+from windlass.core.faults import Fault
+from windlass.core.moves import RequestReply, Summarize
+from windlass.core.rate_limits import CLOSED_MAX_S, QuotaLoan, RateLimits
+from windlass.ports import Clock, RateLimitedModel, RequestPermit, SharedRecords, World
+from windlass.runtime.clock import RealClock
+from windlass.runtime.deadlines import TIMER_GRAIN_S
+from windlass.runtime.recorder import Recorder
+from windlass.runtime.shared_quota import SharedQuota
+
+SLICE_S = 1.0
+"""How long a slice of a shared quota may be used, and how often others' news are looked at."""
+REFUSED_WAIT_S = 1.0
+"""How long nobody asks after a refusal that names no time; doubled with each one that follows."""
+REFUSED_WAIT_MAX_S = 30.0
+JITTER = 0.2
+"""How much longer a wait for quota may be, at random, so that processes do not wake together."""
+
+
+@dataclass(slots=True, eq=False)
+class WaitingRequest:
+    """A request that waits for its turn."""
+
+    tokens: int
+    admitted: "asyncio.Future[RequestPermit]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class ProviderLane:
+    """The requests of one event loop to one provider."""
+
+    def __init__(self, quota: SharedQuota, clock: Clock, requests_at_once: int | None) -> None:
+        self._quota = quota
+        self._clock = clock
+        self._window = RequestWindow(requests_at_once)
+        self._queue: FairQueue[WaitingRequest] = FairQueue()
+        self._changed = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._is_unlimited = True
+        self._requests_left = 0.0
+        self._tokens_left = 0.0
+        self._slice_until = 0.0
+        self._slice_use = 0
+        """Requests that were made of the present slice: the next one is made as large."""
+        self._refresh_at = 0.0
+        self._ask_again_at = 0.0
+        self._closed_until = 0.0
+        self._refusals = 0
+        """Refusals in a row that named no time to wait."""
+
+    def try_admit(self, tokens: int) -> RequestPermit | None:
+        """Admit a request if nothing is in its way, and nobody waits already."""
+        if len(self._queue) or not self._window.has_room or _loop_time() < self._closed_until:
+            return None
+        return self._admit(tokens) if self._has_quota(tokens) else None
+
+    async def admit(self, group: str, tokens: int, priority: int) -> RequestPermit:
+        """Wait for the turn of a request. Cancelling it gives its place up."""
+        request = WaitingRequest(tokens)
+        self._queue.push(group, request, priority)
+        self._changed.set()
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.create_task(self._serve(), name="serve waiting requests")
+        try:
+            return await request.admitted
+        except asyncio.CancelledError:
+            if request.admitted.done() and not request.admitted.cancelled():
+                request.admitted.result().close(None)
+            raise
+
+    async def _serve(self) -> None:
+        while len(self._queue):
+            request = self._queue.peek()
+            if request.admitted.done():
+                self._queue.pop()
+                continue
+            self._changed.clear()
+            wait_s = await self._find_wait(request)
+            if wait_s == 0:
+                self._queue.pop()
+                if not request.admitted.done():
+                    request.admitted.set_result(self._admit(request.tokens))
+                continue
+            if wait_s is not None:
+                # A timer may be early by a grain: it must not become a busy loop.
+                wait_s = max(wait_s, TIMER_GRAIN_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+
+    async def _find_wait(self, request: WaitingRequest) -> float | None:
+        """Return how long the first request has to wait; 0 if not, None until something changes."""
+        now = _loop_time()
+        if now < self._closed_until:
+            return self._closed_until - now
+        if not self._window.has_room:
+            return None
+        if self._has_quota(request.tokens):
+            return 0.0
+        if now < self._ask_again_at:
+            return self._ask_again_at - now
+        room = max(1, self._window.size - self._window.in_flight)
+        requests = min(room, max(len(self._queue), self._slice_use))
+        loan = await self._quota.borrow(requests, request.tokens * requests)
+        self._take_loan(loan)
+        return loan.wait_s
+
+    def _has_quota(self, tokens: int) -> bool:
+        """Whether the limits leave room for a request; if they leave much, nothing is borrowed."""
+        now = _loop_time()
+        if self._is_unlimited or self._quota.covers_easily(tokens, self._window.in_flight + 1):
+            if now >= self._refresh_at:
+                self._refresh()
+            return True
+        return now < self._slice_until and self._requests_left >= 1 and self._tokens_left >= tokens
+
+    def _take_loan(self, loan: QuotaLoan) -> None:
+        now = _loop_time()
+        self._slice_until = now + SLICE_S
+        self._slice_use = 0
+        self._is_unlimited = loan.is_unlimited
+        self._requests_left = float("inf") if loan.requests is None else loan.requests
+        self._tokens_left = float("inf") if loan.tokens is None else loan.tokens
+        self._closed_until = max(self._closed_until, now + loan.closed_s)
+        if loan.wait_s:
+            jitter = 1 + JITTER * self._clock.random_fraction()
+            self._ask_again_at = now + loan.wait_s * jitter
+
+    def _refresh(self) -> None:
+        """Tell the others the news and hear theirs, without holding anybody up."""
+        self._refresh_at = _loop_time() + SLICE_S
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._synchronize(), name="share quota")
+
+    async def _synchronize(self) -> None:
+        loan = await self._quota.synchronize()
+        now = _loop_time()
+        self._closed_until = max(self._closed_until, now + loan.closed_s)
+        if not loan.is_unlimited:
+            # Limits are known by now: the next request borrows.
+            self._is_unlimited = False
+            self._slice_until = 0.0
+        self._changed.set()
+
+    def _admit(self, tokens: int) -> RequestPermit:
+        self._window.in_flight += 1
+        self._requests_left -= 1
+        self._tokens_left -= tokens
+        self._slice_use += 1
+        self._quota.use(tokens)
+        return _LanePermit(self)
+
+    def note_opened(self, limits: RateLimits | None) -> None:
+        """Note that the provider took a request, and what it said about its limits."""
+        self._refusals = 0
+        self._window.note_accepted()
+        if limits is not None:
+            self._take_report(limits)
+        self._changed.set()
+
+    def _take_report(self, limits: RateLimits) -> None:
+        self._quota.take_report(limits)
+        if self._is_unlimited:
+            self._is_unlimited = False
+            self._slice_until = 0.0
+
+    def note_over(self, fault: Fault | None, limits: RateLimits | None) -> None:
+        """Note that a request is over, and whether the provider refused it."""
+        if limits is not None:
+            self._take_report(limits)
+        if fault is not None and fault.retryable and _asks_to_wait(fault):
+            wait_s = fault.retry_after_s
+            if wait_s is None:
+                wait_s = min(REFUSED_WAIT_MAX_S, REFUSED_WAIT_S * 2.0**self._refusals)
+                self._refusals += 1
+            wait_s = min(wait_s, CLOSED_MAX_S)
+            now = _loop_time()
+            self._window.note_refused(now, wait_s)
+            self._closed_until = max(self._closed_until, now + wait_s)
+            self._quota.close(wait_s)
+            self._refresh()
+        self._window.in_flight -= 1
+        self._changed.set()
+
+
+def _asks_to_wait(fault: Fault) -> bool:
+    return fault.kind == "rate_limit" or (
+        fault.kind == "server" and fault.retry_after_s is not None
+    )
+
+
+class _LanePermit:
+    """Lets one request be made."""
+
+    def __init__(self, lane: ProviderLane) -> None:
+        self._lane = lane
+        self._is_open = True
+
+    def note_opened(self, limits: RateLimits | None) -> None:
+        if self._is_open:
+            self._lane.note_opened(limits)
+
+    def close(self, fault: Fault | None, limits: RateLimits | None = None) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._lane.note_over(fault, limits)
+
+
+class ProviderGovernor:
+    """Holds requests back so that providers need not refuse them.
+
+    Agents that share a governor share its turns; without one of its own, each agent has one. Those
+    of all processes share their quota through the records of the journal.
+    """
+
+    def __init__(
+        self,
+        records: SharedRecords | None = None,
+        *,
+        requests_at_once: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Make a governor. `requests_at_once` limits the requests to each provider from here."""
+        self._records = records
+        self._requests_at_once = requests_at_once
+        self._clock = clock or RealClock()
+        self._lanes: dict[tuple[asyncio.AbstractEventLoop, str], ProviderLane] = {}
+
+    def share_through(self, records: SharedRecords | None) -> "ProviderGovernor":
+        """Return a governor with the same limits that shares its quotas elsewhere."""
+        return ProviderGovernor(records, requests_at_once=self._requests_at_once, clock=self._clock)
+
+    def try_admit(self, key: str, tokens: int) -> RequestPermit | None:
+        """Admit a request at once, or return None: then `admit` waits for its turn."""
+        return self._lane(key).try_admit(tokens)
+
+    async def admit(
+        self, key: str, tokens: int, *, group: str = "", priority: int = 0
+    ) -> RequestPermit:
+        """Wait until a request may be made that needs so many tokens."""
+        return await self._lane(key).admit(group, tokens, priority)
+
+    def _lane(self, key: str) -> ProviderLane:
+        loop = asyncio.get_running_loop()
+        lane = self._lanes.get((loop, key))
+        if lane is None:
+            # What waits belongs to an event loop; that of a loop which is closed waits no more.
+            closed = [known for known in self._lanes if known[0].is_closed()]
+            for known in closed:
+                del self._lanes[known]
+            quota = SharedQuota(key, self._records, self._clock)
+            lane = ProviderLane(quota, self._clock, self._requests_at_once)
+            self._lanes[loop, key] = lane
+        return lane
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def wait_for_permit(
+    move: RequestReply | Summarize, world: World, recorder: Recorder
+) -> RequestPermit | None:
+    """Wait until the request of a move may be made; None if nothing limits its model.
+
+    What is staged is written before it waits.
+    """
+    model = world.models[move.prompt.model]
+    governor = world.governor
+    if governor is None or not isinstance(model, RateLimitedModel):
+        return None
+    # What a reply may have at most says little about how long it becomes, so only the prompt
+    # counts.
+    tokens = move.reserved.input
+    permit = governor.try_admit(model.quota_key, tokens)
+    if permit is not None:
+        return permit
+    await recorder.flush()
+    run = recorder.state.run
+    # The session of a sub-agent is named after that of the run that it works for, and its call.
+    group = recorder.session.rsplit("/", len(world.lineage))[0]
+    return await governor.admit(
+        model.quota_key, tokens, group=group, priority=read_priority(run.context) if run else 0
+    )
+
+
+@contextmanager
+def close_unused(permit: RequestPermit | None) -> Generator[None]:
+    """Give a permit back if its request cannot even be recorded."""
+    try:
+        yield
+    except BaseException:
+        if permit is not None:
+            permit.close(None)
+        raise

@@ -1,0 +1,146 @@
+"""The quota of a provider that many processes share, kept beside the journal.
+
+The law: the store is asked and told by compare and set, so that no part of a quota is lent twice.
+If it is away or slow, nothing stops: the process goes on by what it has seen itself, and the
+provider's own refusals are what is left to keep to.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from windlass.core.errors import RecordConflict, WindlassError
+from windlass.core.rate_limits import ProviderQuota, QuotaLoan, RateLimits
+from windlass.logs import get_logger
+from windlass.ports import Clock, SharedRecords
+
+RECORD_KIND = "provider-quota"
+STORE_S = 1.0
+"""How long the store may take to answer before the process goes on without it."""
+AWAY_S = 5.0
+"""How long a store that failed is not asked again."""
+EASY_SHARE = 0.1
+"""Requests that together need no more than this part of what is left are simply made."""
+CONFLICTS_MAX = 20
+"""How often a change is tried anew because others changed the quota meanwhile."""
+CONFLICT_WAIT_S = 0.02
+T = TypeVar("T")
+_log = get_logger(__name__)
+
+
+class SharedQuota:
+    """The quota of one provider: what this process knows, and what it shares with others."""
+
+    def __init__(self, key: str, records: SharedRecords | None, clock: Clock) -> None:
+        """Share a quota by its key. Without records, it is shared with nobody."""
+        self._key = key
+        self._records = records
+        self._clock = clock
+        self._own = ProviderQuota(at=clock.now())
+        """All that this process has seen: used while the store is away."""
+        self._report: RateLimits | None = None
+        """What the last response said, if the store does not know it yet."""
+        self._reported_at = 0.0
+        self._closed_until = 0.0
+        """Until when the provider asked this process to wait, if the store does not know it yet."""
+        self._away_until = 0.0
+        self._seen_version = 0
+        self._seen_at = 0.0
+
+    def covers_easily(self, tokens: int, in_flight: int) -> bool:
+        """Whether so much is left that a request need not be counted with the others first."""
+        self._own = own = self._own.advance(self._clock.now())
+        wanted = ((own.requests, in_flight), (own.tokens, in_flight * tokens))
+        return own.closed_s <= 0 and all(
+            bucket is None or bucket.remaining * EASY_SHARE >= amount for bucket, amount in wanted
+        )
+
+    def use(self, tokens: int) -> None:
+        """Count a request that is made, in what this process knows."""
+        self._own = self._own.use(1, tokens)
+
+    def take_report(self, limits: RateLimits) -> None:
+        """Note what a response said. The others are told with the next loan."""
+        self._own = self._own.advance(self._clock.now()).take_report(limits)
+        self._report = limits
+        self._reported_at = _loop_time()
+
+    def close(self, seconds: float) -> None:
+        """Note that the provider asked for a wait."""
+        self._own = self._own.advance(self._clock.now()).close(seconds)
+        self._closed_until = max(self._closed_until, _loop_time() + seconds)
+
+    async def borrow(self, requests: int, tokens: int) -> QuotaLoan:
+        """Borrow for some requests that need so many tokens in all. Tells the others the news."""
+        return await self._change(lambda quota: quota.lend(requests, tokens))
+
+    async def synchronize(self) -> QuotaLoan:
+        """Tell the others the news, and return what they know, without borrowing anything."""
+        return await self._change(lambda quota: (quota, quota.lend(1, 0)[1]))
+
+    async def _change(
+        self, change: Callable[[ProviderQuota], tuple[ProviderQuota, QuotaLoan]]
+    ) -> QuotaLoan:
+        records = self._records
+        if records is not None and _loop_time() >= self._away_until:
+            try:
+                async with asyncio.timeout(STORE_S):
+                    return await self._change_shared(records, change)
+            except (WindlassError, TimeoutError, OSError) as error:
+                self._away_until = _loop_time() + AWAY_S
+                reason = str(error) or "it did not answer in time"
+                _log.warning("the shared quota of %s is not used: %s", self._key, reason)
+        self._own, loan = change(self._own.advance(self._clock.now()))
+        return loan
+
+    async def _change_shared(
+        self,
+        records: SharedRecords,
+        change: Callable[[ProviderQuota], tuple[ProviderQuota, QuotaLoan]],
+    ) -> QuotaLoan:
+        for _ in range(CONFLICTS_MAX):
+            record = await records.get_record(RECORD_KIND, self._key)
+            version = 0 if record is None else record.version
+            found = ProviderQuota()
+            if record is not None:
+                found = msgspec.json.decode(record.data, type=ProviderQuota)
+            known = self._tell_news(self._bring_up_to_date(found, version))
+            changed, loan = change(known)
+            if changed == replace(found, at=changed.at):
+                return loan
+            try:
+                data = msgspec.json.encode(changed)
+                await records.put_record(RECORD_KIND, self._key, data, version)
+            except RecordConflict:
+                await self._clock.sleep(CONFLICT_WAIT_S * self._clock.random_fraction())
+                continue
+            self._report = None
+            self._own = changed
+            return loan
+        raise RecordConflict("too many others changed it at the same time")
+
+    def _bring_up_to_date(self, found: ProviderQuota, version: int) -> ProviderQuota:
+        """Return a quota as it is now.
+
+        Whoever wrote it may have a clock that is ahead of ours. So it has at least the age since we
+        first saw it: else a wait of theirs would last for as long as our clocks differ.
+        """
+        if version != self._seen_version:
+            self._seen_version = version
+            self._seen_at = _loop_time()
+        now = self._clock.now()
+        later = max(now, found.at + _loop_time() - self._seen_at) if found.at else now
+        return replace(found.advance(later), at=now)
+
+    def _tell_news(self, quota: ProviderQuota) -> ProviderQuota:
+        if self._report is not None:
+            quota = quota.take_report(self._report, _loop_time() - self._reported_at)
+        closed_s = self._closed_until - _loop_time()
+        return quota.close(closed_s) if closed_s > 0 else quota
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
