@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from typing_extensions import override
 
 from windlass import Agent, Limits, RetryPolicy, RunResult
 from windlass.core.errors import JournalFailed
@@ -178,6 +179,7 @@ class AwayRecords(MemoryJournal):
 
     is_silent = False
 
+    @override
     async def get_record(self, kind: str, name: str) -> SharedRecord | None:
         if self.is_silent:
             await asyncio.sleep(3_600)
@@ -217,6 +219,7 @@ async def test_a_limit_that_is_far_away_costs_no_look_at_the_store(clock: Virtua
     class CountedRecords(MemoryJournal):
         reads = 0
 
+        @override
         async def get_record(self, kind: str, name: str) -> SharedRecord | None:
             self.reads += 1
             return await super().get_record(kind, name)

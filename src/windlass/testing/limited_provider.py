@@ -41,7 +41,7 @@ class LimitedProvider:
         self._answer = answer
         self._per_s = requests_per_s
         self._burst = burst
-        self._dialect = dialect
+        self._dialect: LimitDialect = dialect
         self._retry_after_s = retry_after_s
         self._now = now
         self._left = float(burst)
