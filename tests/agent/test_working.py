@@ -104,6 +104,62 @@ async def test_no_caller_and_no_agent_gets_all_of_a_worker() -> None:
     assert sum(gauge.most for gauge in gauges.values()) <= 4
 
 
+async def test_no_provider_gets_more_runs_than_it_may_have() -> None:
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agents = [make_agent(journal, gauge, name) for name in ("clerk", "cook")]
+    handles = [await agent.start(f"Go {at}.", drive=False) for at in range(3) for agent in agents]
+    async with working(*agents, runs_per_provider=2):
+        for handle in handles:
+            assert (await handle.result()).text == "Done."
+    assert gauge.most == 2
+
+
+@pytest.mark.contract("F1")
+async def test_a_higher_priority_is_begun_first() -> None:
+    """F1: what there is no room for waits, and the most urgent of it comes next."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    begun: list[str] = []
+    handles = [
+        await agent.start("Go.", session=f"{at} of priority {rank}", drive=False, priority=rank)
+        for at, rank in enumerate((0, 0, 5, -1, 5))
+    ]
+    async with working(make_agent(journal, gauge), runs=1) as worker:
+        while len(begun) < len(handles):
+            begun += [item.session for item in worker.driving if item.session not in begun]
+            await asyncio.sleep(0.05)
+        for handle in handles:
+            await handle.result()
+    assert begun == [
+        "2 of priority 5",
+        "4 of priority 5",
+        "0 of priority 0",
+        "1 of priority 0",
+        "3 of priority -1",
+    ]
+    with pytest.raises(ConfigError, match="whole number"):
+        await agent.start("Go.", drive=False, priority="high")  # type: ignore[arg-type]
+
+
+@pytest.mark.contract("F3")
+async def test_a_run_that_was_begun_goes_before_a_backlog_of_new_ones() -> None:
+    """F3: however many prompts wait, what a dead worker drove is taken over at the next look."""
+    journal = MemoryJournal()
+    gauge = Gauge()
+    agent = make_agent(journal, gauge)
+    for at in range(20):
+        await agent.start(f"Go {at}.", session=f"new {at}", drive=False)
+    handle = await agent.start("Go.", session="old", drive=False, priority=9)
+    async with working(make_agent(journal, gauge), runs=1):
+        await wait_until(lambda: bool(gauge.now))
+    async with working(make_agent(journal, gauge), runs=1):
+        assert (await handle.result()).text == "Done."
+        states = [fold(f"new {at}", await journal.read(f"new {at}")) for at in range(20)]
+    assert not any(state.run and state.run.outcome for state in states)
+
+
 @pytest.mark.contract("F3")
 async def test_what_a_worker_let_go_of_is_finished_by_the_next() -> None:
     """F3: a worker that is stopped releases its runs; the call is not made a second time."""

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass.agent.observers import RunObserver
+from windlass.core.admission import PRIORITY_KEY
 from windlass.core.context import Compaction, Hydration
 from windlass.core.errors import ConfigError
 from windlass.core.limits import Budget, Limits, SessionLimits, tighten_limits
@@ -192,6 +193,9 @@ class RunOptions(TypedDict, total=False):
     limits: Limits
     """Limits of this run that are stricter than the agent's, for whoever drives it. A limit that is
     not stricter changes nothing."""
+    priority: int
+    """A run with a higher one goes before others that wait, in the queues of workers and for the
+    rate limits of providers. By default 0."""
     on_busy: OnBusy
     """What to do if the session has an open run, or somebody drives it: `refuse` raises an error,
     `queue` keeps the prompt until its turn comes, `steer` says it to the open run, and `replace`
@@ -236,7 +240,7 @@ def check_run_options(options: RunOptions) -> CheckedRunOptions:
             raise ConfigError(f"there is no label {label!r}.{suggest_names(label, LABELS)}")
     return CheckedRunOptions(
         caller=str(options.get("caller", "")),
-        context=_check_context(_add_limits(options)),
+        context=_check_context(_add_priority(_add_limits(options), options)),
         pinned=bool(options.get("pinned", False)),
         labels=labels,
         key=_check_key(options.get("key", "")),
@@ -259,6 +263,14 @@ def _add_limits(options: RunOptions) -> Mapping[str, Any]:
     # With the defaults written out: a default that changes must not change a recorded run.
     given = {name: getattr(limits, name) for name in limits.__struct_fields__}
     return {**context, LIMITS_KEY: msgspec.to_builtins(given)}
+
+
+def _add_priority(context: Mapping[str, Any], options: RunOptions) -> Mapping[str, Any]:
+    """Return the context of a run with its priority, which is recorded there."""
+    priority = options.get("priority", 0)
+    if not isinstance(priority, int):  # pyright: ignore[reportUnnecessaryIsInstance] - users need not check types
+        raise ConfigError(f"priority={priority!r} is not a whole number")
+    return {**context, PRIORITY_KEY: priority} if priority else context
 
 
 def read_own_limits(context: Mapping[str, Any]) -> Limits | None:

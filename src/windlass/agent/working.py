@@ -7,9 +7,9 @@ killed at any moment, and the next look of another one finds what it left.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ import msgspec
 
 from windlass.agent.agent import Agent
 from windlass.agent.sweeping import AcceptsStart
+from windlass.core.admission import read_priority
 from windlass.core.errors import ConfigError, WindlassError
 from windlass.core.events import RunStarted
 from windlass.core.limits import check_numbers
@@ -26,6 +27,8 @@ from windlass.core.session_summary import find_parent
 from windlass.logs import get_logger
 from windlass.ports import Clock, Journal, Mailbox, SessionLeases
 
+BACKLOG_SEEN = 1_000
+"""How many sessions with messages are known at a time: of these, the most urgent come first."""
 CANDIDATES_MIN = 100
 """How many sessions a look asks for at least: some of them may be driven elsewhere by now."""
 REST_S = 1.0
@@ -44,6 +47,8 @@ class WorkLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that it drives at a time."""
     runs_per_agent: int | None = None
     runs_per_caller: int | None = None
+    runs_per_provider: int | None = None
+    """Runs whose agents ask the same provider first."""
     sweep_s: float = 0.5
     """Between two looks for work. A run whose worker died waits for about as long."""
     tries_max: int = 5
@@ -62,6 +67,8 @@ class WorkItem:
     caller: str
     has_mail: bool = False
     """Found by its messages, not by a run that nobody drives."""
+    priority: int = 0
+    """Of the prompt that waits: a higher one is begun first."""
 
 
 class WorkPlacer(Protocol):
@@ -103,6 +110,8 @@ class SessionWorker:
         self._placer = placer
         self._driving: dict[str, tuple[WorkItem, asyncio.Task[Any]]] = {}
         self._rest_until: dict[str, float] = {}
+        self._backlog: dict[str, WorkItem] = {}
+        """Sessions with messages that there was no room for yet."""
         self._woken = asyncio.Event()
 
     @property
@@ -201,18 +210,28 @@ class SessionWorker:
         limits = self._limits
         if len(self._driving) >= limits.runs:
             return False
-        if limits.runs_per_agent is None and limits.runs_per_caller is None:
-            return True
-        agents = Counter(each.agent for each in self.driving)
-        callers = Counter(each.caller for each in self.driving)
-        fits_agent = limits.runs_per_agent is None or agents[item.agent] < limits.runs_per_agent
-        fits_caller = (
-            limits.runs_per_caller is None or callers[item.caller] < limits.runs_per_caller
+        rules: tuple[tuple[int | None, Callable[[WorkItem], str]], ...] = (
+            (limits.runs_per_agent, lambda each: each.agent),
+            (limits.runs_per_caller, lambda each: each.caller),
+            (limits.runs_per_provider, self._find_provider),
         )
-        return fits_agent and fits_caller
+        for most, group_of in rules:
+            if most is not None:
+                groups = Counter(map(group_of, self.driving))
+                if groups[group_of(item)] >= most:
+                    return False
+        return True
+
+    def _find_provider(self, item: WorkItem) -> str:
+        """Return the provider whose model the agent of a session asks first."""
+        return self._agents[item.agent].parts.setup.model.name.partition(":")[0]
 
     async def _find_work(self) -> AsyncGenerator[WorkItem]:
-        """Yield sessions that may need a driver: those with messages first, the oldest first."""
+        """Yield sessions that may need a driver.
+
+        Runs that were begun come first: a backlog of new prompts must not hold up those of a
+        worker that died. Then those with messages, by priority, the oldest first.
+        """
         room = self._limits.runs - len(self._driving)
         if room <= 0:
             return
@@ -223,25 +242,33 @@ class SessionWorker:
         journal = self._journal
         found = [await agent.sweeper.list_undriven(limit) for agent in self._agents.values()]
         undriven = sort_sessions(chain.from_iterable(found))
-        if isinstance(journal, Mailbox):
-            abandoned = {summary.session for summary in undriven}
-            # What is left alone must not hide what comes after it.
-            for session in await journal.list_mailed(limit + len(seen)):
-                item = (
-                    await self._describe_mailed(journal, session) if session not in seen else None
-                )
-                seen.add(session)
-                if item is None:
-                    continue
-                if item.agent not in self._agents:
-                    self._rest_until[session] = now + FOREIGN_REST_S
-                else:
-                    is_mailed = item.has_mail and session not in abandoned
-                    yield replace(item, has_mail=is_mailed)
         for summary in undriven:
             if summary.session not in seen:
                 seen.add(summary.session)
                 yield WorkItem(summary.session, summary.agent, summary.caller)
+        if isinstance(journal, Mailbox):
+            for item in await self._list_mailed(journal, seen, limit):
+                # Described anew the next time: somebody may drive it by then.
+                self._backlog.pop(item.session, None)
+                yield item
+
+    async def _list_mailed(self, journal: Mailbox, seen: set[str], limit: int) -> list[WorkItem]:
+        """Return sessions with messages for these agents, by priority, the oldest first.
+
+        At most `limit` are described anew: what is left over waits for the next look.
+        """
+        names = await journal.list_mailed(BACKLOG_SEEN + len(seen))
+        self._backlog = {name: self._backlog[name] for name in names if name in self._backlog}
+        unknown = [name for name in names if name not in seen and name not in self._backlog]
+        for session in unknown[:limit]:
+            item = await self._describe_mailed(journal, session)
+            if item is not None and item.agent in self._agents:
+                self._backlog[session] = item
+            elif item is not None:
+                # What is left alone must not hide what comes after it.
+                self._rest_until[session] = self._clock.now() + FOREIGN_REST_S
+        items = [self._backlog[name] for name in names if name in self._backlog.keys() - seen]
+        return sorted(items, key=lambda item: -item.priority)
 
     async def _describe_mailed(self, journal: Mailbox, session: str) -> WorkItem | None:
         """Return whose work a session with messages is; None if somebody drives it already."""
@@ -251,7 +278,10 @@ class SessionWorker:
         for letter in prompts[:1]:
             message = letter.message
             if isinstance(message, PromptMail) and message.agent:
-                return WorkItem(session, message.agent, message.caller, has_mail=True)
+                priority = read_priority(message.context)
+                return WorkItem(
+                    session, message.agent, message.caller, has_mail=True, priority=priority
+                )
         facts = await self._journal.read(session)
         if find_parent(facts):
             # A sub-agent whose caller has ended: any agent may settle it.

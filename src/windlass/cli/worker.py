@@ -86,6 +86,12 @@ Examples:
     "--runs-per-caller", type=click.IntRange(1), metavar="N", help="Of these, runs for one caller."
 )
 @click.option(
+    "--runs-per-provider",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of these, runs of agents that ask the same provider.",
+)
+@click.option(
     "--sweep",
     type=click.FloatRange(0, min_open=True),
     default=0.5,
@@ -112,6 +118,7 @@ def worker(target: str | None, journal: str | None, **given: Any) -> None:  # no
         runs=given["runs"],
         runs_per_agent=given["runs_per_agent"],
         runs_per_caller=given["runs_per_caller"],
+        runs_per_provider=given["runs_per_provider"],
         sweep_s=given["sweep"],
     )
     plan = WorkPlan(limits, given["engine"], given["drift"])
