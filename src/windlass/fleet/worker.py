@@ -72,7 +72,7 @@ class TemporalWorker:
             try:
                 engine = await connect_engine(self._address)
                 agents = self._agents.values()
-                workers = [each for agent in agents for each in self._open_queues(engine, agent)]
+                workers = [each for agent in agents for each in self.open_queues(engine, agent)]
                 self._engine = engine
                 await asyncio.gather(*(worker.run() for worker in workers))
             except (EngineUnreachable, RuntimeError) as error:
@@ -81,7 +81,7 @@ class TemporalWorker:
                 self._engine = None
             await asyncio.sleep(CONNECT_WAIT_S)
 
-    def _open_queues(self, engine: TemporalEngine, agent: Agent[Any]) -> list[Worker]:
+    def open_queues(self, engine: TemporalEngine, agent: Agent[Any]) -> list[Worker]:
         """Return the workers of two queues: one of the agent, one of its configuration here.
 
         Runs of this configuration come by the second one when a worker with another had to leave
