@@ -88,9 +88,13 @@ class Agent(Generic[OutputT]):
 
         Raises ConfigError if the agent has shared budgets and the journal cannot keep them.
         """
+        return self.with_parts(replace_journal(self.parts, journal))
+
+    def with_parts(self, parts: AgentParts) -> "Agent[OutputT]":
+        """Return an agent with other parts and the same output type; it closes no journal."""
         copy = object.__new__(type(self))
         copy._output = self._output
-        copy._set_up(replace_journal(self.parts, journal), owns_journal=False)
+        copy._set_up(parts, owns_journal=False)
         return copy
 
     def as_tool(self, name: str = "", description: str = "") -> Tool[..., Any]:
@@ -364,11 +368,7 @@ class Agent(Generic[OutputT]):
             await control.steer(self.parts.world.journal, session, parts, by=by)
 
     async def _start(
-        self,
-        prompt: PromptInput,
-        session: str | None,
-        options: RunOptions,
-        watcher: Watcher | None,
+        self, prompt: PromptInput, session: str | None, options: RunOptions, watcher: Watcher | None
     ) -> RunHandle[OutputT]:
         name, task = self._planner.plan_run(prompt, session, options, watched=watcher is not None)
         return await self._starter.start(task, name, options, watcher)

@@ -31,7 +31,9 @@ FORKS_MAX = 1_000
 """Forks of a session at one record that get a name by themselves."""
 
 
-async def fork(journal: Journal, session: str, at: int, into: str | None = None) -> str:
+async def fork(
+    journal: Journal, session: str, at: int, into: str | None = None, *, detached: bool = False
+) -> str:
     """Begin a new session with the first `at` records of another one; returns its name.
 
     Without `into` the new session is named after the old one: `<session>~<at>`. The old session is
@@ -41,24 +43,21 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
     A request to the model counts as all that was reserved for it, as after a crash. A call that may
     have had an effect is not run again: its outcome counts as unknown, and by the run's rule
     `on_unknown` the model is told so or a person is asked. Reads are made again. A call that a
-    person had allowed and that had not begun is asked about once more.
+    person had allowed and that had not begun is asked about once more. With `detached`, the fork
+    does not draw on the shared budgets that were given with the runs, and does not belong to their
+    traces and keys: it is a trial, not a part of the work.
 
     Raises ConfigError if there is no such session or record, or if `into` exists already, and
     JournalCorrupt if somebody without the user's key has changed the old session: the copy would be
     signed.
     """
     facts = await journal.read(check_session(session))
-    forgeries = await journal.find_forgeries(session) if isinstance(journal, SignedJournal) else ()
-    if forgeries:
-        raise JournalCorrupt(
-            f"session {session!r} will not be forked: {forgeries[0]}. If you moved the journal "
-            "here or restored it from a backup, run `windlass sessions verify --accept`."
-        )
+    await _refuse_forged(journal, session)
     if not facts:
         raise await no_session_error(journal, session)
     if not 1 <= at <= len(facts):
         raise ConfigError(f"session {session!r} has records 1 to {len(facts)}, but no record {at}")
-    copied = _copy_records(session, facts, at)
+    copied = _copy_records(session, facts, at, detached=detached)
     for name in _fork_names(session, at, into):
         if await has_waiting_prompts(journal, name):
             continue
@@ -71,18 +70,42 @@ async def fork(journal: Journal, session: str, at: int, into: str | None = None)
     raise ConfigError(f"session {session!r} has {FORKS_MAX} forks at record {at}; name the new one")
 
 
-def _copy_records(session: str, facts: Sequence[Fact], at: int) -> list[Fact]:
+async def _refuse_forged(journal: Journal, session: str) -> None:
+    """Raise JournalCorrupt if somebody without the user's key has changed a session."""
+    forgeries = await journal.find_forgeries(session) if isinstance(journal, SignedJournal) else ()
+    if forgeries:
+        raise JournalCorrupt(
+            f"session {session!r} will not be forked: {forgeries[0]}. If you moved the journal "
+            "here or restored it from a backup, run `windlass sessions verify --accept`."
+        )
+
+
+def _copy_records(
+    session: str, facts: Sequence[Fact], at: int, *, detached: bool = False
+) -> list[Fact]:
     """Return the records that the fork begins with: the first `at`, and what settles open calls."""
     # A fork is a session of its own: it works for nobody, and is not deleted with a caller.
     copied = [
         replace(fact, parent="") if isinstance(fact, RunStarted) else fact for fact in facts[:at]
     ]
+    if detached:
+        copied = [_detach(fact) for fact in copied]
     if any(isinstance(fact, SessionImported) for fact in facts[at:]):
         # The copied records came from a file too, although the fact that says so comes later.
         state = fold(session, copied)
         mark = SessionImported(session, state.unfinished_calls, seq=state.seq + 1, at=state.at)
         copied.append(mark)
     return copied + _settle_open_calls(fold(session, copied))
+
+
+def _detach(fact: Fact) -> Fact:
+    """Return a record without the budgets, the key and the trace that were given with its run."""
+    if isinstance(fact, RunStarted):
+        fact = replace(fact, key="", trace="")
+    if not isinstance(fact, RunStarted | RunResumed) or fact.setup is None:
+        return fact
+    budgets = tuple(budget for budget in fact.setup.budgets if not budget.with_run)
+    return replace(fact, setup=replace(fact.setup, budgets=budgets))
 
 
 async def has_waiting_prompts(journal: Journal, session: str) -> bool:
